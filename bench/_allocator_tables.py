@@ -80,12 +80,14 @@ def _distance_table(verdicts: Verdicts, ours: str) -> str:
         found = [one["distances"] for one in verdicts_of if one["distances"]]
         means = {name: _geometric([one[name] for one in found if name in one]) for name in names}
         least = min(mean for mean in means.values() if mean is not None)
-        rows.append([*group, str(len(found)), *(_distance(means[name], least) for name in names)])
+        by_seed = ", ".join(f"{one[ours]:.2f}" for one in found if ours in one)
+        rows.append([*group, by_seed, *(_distance(means[name], least) for name in names)])
     text = (
         "Mean completion time over a time that nobody can go below, not even with knowledge of the future: 1 cannot be "
-        "passed, and need not be possible. Policies that declined jobs are left out of a setting."
+        "passed, and need not be possible. Policies that declined jobs are left out of a setting. Where there are several seeds, "
+        f"{ours} is told for each of them, and all policies with their geometric mean."
     )
-    return text + "\n\n" + _grid(["trace", "load", "restart s", "error", "seeds", *names], rows)
+    return text + "\n\n" + _grid(["trace", "load", "restart s", "error", f"{ours}, by seed", *names], rows)
 
 
 def _geometric(values: list[float]) -> float | None:

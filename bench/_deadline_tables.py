@@ -220,7 +220,7 @@ def _published(runs: Sequence[RunRow]) -> str:
     controllers = (OURS, "decor-pi")
     rows = [
         "\n## At the ratios of [decor2025]\n",
-        f"{len(runs)} runs at revision {_revisions(runs)}. Cells as above.\n",
+        f"{len(runs)} runs of {', '.join(sorted({run['app'] for run in runs}))} at revision {_revisions(runs)}. Cells as above.\n",
         "| D / fastest | core-seconds | " + " | ".join(controllers) + " |",
         "|--:|--:|" + "--:|" * len(controllers),
     ]

@@ -18,7 +18,7 @@ from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.plan import Plan
 from punctual.core.speed import RateCurve
 from punctual.policies.elastic_mip import ElasticMip
-from punctual.sim.hardware import NodeGroup, nodes_of
+from punctual.runtime.cluster_file import NodeGroup, nodes_of
 from punctual.sim.workload import Elastic, sim_jobs
 from punctual.traces.generators.modelarts_like import ModelartsLike
 

@@ -16,7 +16,7 @@ from punctual.core.plan import Plan
 from punctual.core.resources import total
 from punctual.core.speed import RateCurve
 from punctual.policies.optimus import Optimus
-from punctual.sim.hardware import NodeGroup, nodes_of
+from punctual.runtime.cluster_file import NodeGroup, nodes_of
 from punctual.sim.workload import ParameterServers, sim_jobs
 from punctual.traces.generators import optimus as generator
 

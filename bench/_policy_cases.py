@@ -11,8 +11,8 @@ from punctual import registry
 from punctual.core.protocols import Policy
 from punctual.core.speed import Shape
 from punctual.metrics.cluster import ClusterRecord
+from punctual.runtime.cluster_file import NodeGroup, n_devices, nodes_of, parsed_cluster
 from punctual.sim.choice import PlugInChoice
-from punctual.sim.hardware import NodeGroup, n_devices, nodes_of, parsed_cluster
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
 from punctual.sim.workload import Elastic, Rigid, ScalingRule

@@ -4,7 +4,7 @@ Each is a whole agent, with its folder, but for the executor below it. The proce
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from tests.plants.dry_run import DryRun
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import Resources, total
-from punctual.executors.cluster.bridge_end import BridgeEnd, Channels
-from punctual.executors.cluster.channel import DirectChannel, NodeChannel, ThreadedChannel
+from punctual.executors.cluster.bridge_end import BridgeEnd
+from punctual.executors.cluster.channel import Bundle, DirectChannel, NodeChannel, ThreadedChannel
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
 
 #: Of a job of four hours that needs a tenth of a core.
@@ -47,15 +47,21 @@ class PretendingAgent(NodeAgent):
         return PretendedJobs(steps_per_core_s=STEPS_PER_CORE_S, n_steps=N_STEPS)
 
 
-def opened(n_agents: int) -> tuple[Channels, Callable[[bool], None]]:
+class PretendingAgents:
     """The agents, as the process that talks to Ray has them."""
-    channels: dict[NodeId, NodeChannel] = {}
-    for i in range(n_agents):
-        node = NodeId(f"node-{i:03d}")
-        agent = PretendingAgent(AgentOptions(name=f"scale-{node}", node=node))
-        channels[node] = ThreadedChannel(DirectChannel(agent.answer))
-    return lambda: channels, lambda _: None
+
+    def __init__(self, n_agents: int) -> None:
+        nodes = [NodeId(f"node-{i:03d}") for i in range(n_agents)]
+        agents = {node: PretendingAgent(AgentOptions(name=f"scale-{node}", node=node)) for node in nodes}
+        self._channels = {node: ThreadedChannel(DirectChannel(agent.answer)) for node, agent in agents.items()}
+
+    def channels(self) -> Mapping[NodeId, NodeChannel]:
+        return self._channels
+
+    def request(self, bundles: Sequence[Bundle]) -> None: ...
+
+    def close(self, *, for_good: bool) -> None: ...
 
 
 if __name__ == "__main__":
-    sys.exit(BridgeEnd(partial(opened, int(sys.argv[1])), "the agents are away").run())
+    sys.exit(BridgeEnd(partial(PretendingAgents, int(sys.argv[1])), "the agents are away").run())

@@ -15,8 +15,8 @@ from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.metrics.cluster import ClusterRecord
+from punctual.runtime.cluster_file import NodeGroup, nodes_of, parsed_cluster
 from punctual.sim.garbage import rare_collections
-from punctual.sim.hardware import NodeGroup, nodes_of, parsed_cluster
 from punctual.sim.simulation import Simulation
 from punctual.sim.workload import Elastic, sim_jobs
 from punctual.traces.deadlines import UniformSlack

@@ -87,8 +87,8 @@ def run(case: Case) -> dict[str, float | None]:
 
     from punctual import registry
     from punctual.metrics.cluster import ClusterRecord
+    from punctual.runtime.cluster_file import NodeGroup, nodes_of, parsed_cluster
     from punctual.sim.garbage import rare_collections
-    from punctual.sim.hardware import NodeGroup, nodes_of, parsed_cluster
     from punctual.sim.simulation import Simulation
 
     groups = TypeAdapter(tuple[NodeGroup, ...]).validate_python(parsed_cluster(case.cluster), strict=False)

@@ -11,7 +11,8 @@ other they cost up to a fifth more. Each has a deadline drawn from 45 to 90 s. A
 
 `--part published` has the ratios of [decor2025], 1.0, 1.5 and 1.8, three times each, with jobs of at least 100 core-seconds, at
 which decor-pi is stable by its own bound. It takes two and a half hours on one CPU, and a machine with nothing else on it:
-at 1.0 times the fastest time everything that happens beside the job makes it late. It is made only where it is named.
+at 1.0 times the fastest time everything that happens beside the job makes it late. It is made only where it is named, and
+can be made piece by piece: `--apps vision --ratios 1.5 1.8 --repeats 1 --resume` takes twelve minutes.
 
 Every run is written to `bench/results/deadline.json` when it ends. A run of a part, or of some controllers, replaces what
 the file has of these and keeps the rest; `--resume` keeps all and goes on after the last one.
@@ -274,6 +275,10 @@ class Record:
         return self.content["runs"]  # type: ignore[return-value]
 
     @property
+    def profiles(self) -> dict[str, object]:
+        return self.content["profiles"]  # type: ignore[return-value]
+
+    @property
     def compared(self) -> list[dict[str, object]]:
         """Runs that have been made again since, without the controllers that they were compared with."""
         return self.content.setdefault("compared", [])  # type: ignore[return-value]
@@ -356,12 +361,12 @@ def landings(n: int, seed: int, load_frac: float) -> list[Work]:
     ]
 
 
-def published(fastest_s: float) -> list[Work]:
-    """The ratios of the source, on jobs of so many core-seconds: one repetition of all after the other."""
+def published(fastest_s: float, ratios: Sequence[float] = PUBLISHED_RATIOS, n_repeats: int = N_REPEATS) -> list[Work]:
+    """These ratios of the source, on jobs of so many core-seconds: one repetition of all after the other."""
     return [
         Work((app, ratio, PUBLISHED), ratio * fastest_s, i, (OURS, "decor-pi"))
-        for i in range(N_REPEATS)
-        for ratio in PUBLISHED_RATIOS
+        for i in range(n_repeats)
+        for ratio in ratios
         for app in APPS
     ]
 
@@ -455,13 +460,15 @@ def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
         record.drop(parts, options.controllers)
     until_at = time.monotonic() + options.minutes * 60
     with ThreadPoolExecutor(len(lanes)) as pool:
-        apps = APPS if parts == (LANDINGS,) else (*APPS, PRINTING)
+        apps = (*options.apps, PRINTING) if "lacking" in parts else tuple(options.apps)
         profiles = dict(zip(apps, pool.map(calibrate, itertools.cycle(lanes), apps), strict=True))
-    record.content["profiles"] = {app: asdict(profile) for app, profile in profiles.items()}
+    measured = {app: asdict(profile) for app, profile in profiles.items()}
+    record.content["profiles"] = {**record.profiles, **measured}
     record.save()
     print(json.dumps(record.content["profiles"]), flush=True)
 
     def carry(works: list[Work], on: list[Lane]) -> None:
+        works = [work for work in works if work.block[0] in profiles]
         chosen = [tuple(name for name in work.controllers if name in options.controllers) for work in works]
         works = [replace(work, controllers=names) for work, names in zip(works, chosen, strict=True)]
         carry_out(works, on, profiles, record, until_at)
@@ -475,7 +482,7 @@ def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
     if "lacking" in parts:
         carry(lacking(options.deadline), lanes)
     if PUBLISHED in parts:
-        carry(published(options.core_s), lanes[:1])
+        carry(published(options.core_s, options.ratios, options.repeats), lanes[:1])
     if LANDINGS in parts:
         with shared_host(home):
             carry(
@@ -513,6 +520,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--deadline", type=float, default=45.0, help="seconds, of the main table's jobs")
     parser.add_argument("--part", choices=(*PARTS, PUBLISHED), help="only this part")
     parser.add_argument("--core-s", type=float, default=PUBLISHED_S, help="of each job of the part `published`")
+    parser.add_argument(
+        "--ratios", type=float, nargs="+", choices=PUBLISHED_RATIOS, default=PUBLISHED_RATIOS, help="of that part"
+    )
+    parser.add_argument("--repeats", type=int, default=N_REPEATS, help="of that part")
+    parser.add_argument("--apps", nargs="+", choices=APPS, default=APPS, help="only these applications")
     parser.add_argument("--controllers", nargs="+", choices=CONTROLLERS, default=CONTROLLERS, help="only these")
     parser.add_argument("--landings", type=int, default=100, help="how many, of the part of that name")
     parser.add_argument("--load", type=float, default=0.6, help="share of the machine that they want together")

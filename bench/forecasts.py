@@ -3,22 +3,25 @@
 A steered job whose interval is narrower than NARROW of the run may be held more often: a line lands it on the same
 millisecond nearly always, and the interval covers the few that have not learned their margin. The last row compares that
 interval with the recorded landings of real trainings (`bench/results/deadline.json`); what they were told on the way was
-not kept, so it is the interval for the deadline in force at the end. Simulated trainings under a CPU quota and of workers, with noise, drift, phases and neighbours. The interval is the one of
+not kept, so it is the interval for the deadline in force at the end. Rows of live trainings are played anew by ``--live N``, two at a
+time beside whatever else runs, and kept in `bench/results/forecasts_live.json`: what each was told is noted as it is told. Simulated trainings under a CPU quota and of workers, with noise, drift, phases and neighbours. The interval is the one of
 `Forecast.interval_s`, which is to hold nine ends of ten; 85 to 95 % count as calibrated. Runs that are steered to a
 deadline, and runs that cannot reach theirs and so run at their ceiling, are told apart: the ends of the first are held by
 control, those of the others follow the cost of a step.
 """
 
 import json
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 from random import Random
 
 from _common import RESULTS, commit, parser, print_table, write_results
+from _forecasts_live import live_trainings
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -33,6 +36,8 @@ LEAST, MOST = 0.85, 0.95
 #: Share of a run.
 NARROW = 0.003
 LIVE = "recorded landings of real trainings"
+PLAYED = ("live trainings, in time", "live trainings, late")
+LIVE_FILE = "forecasts_live"
 AT_FRACS = (0.25, 0.5, 0.75)
 
 
@@ -65,12 +70,16 @@ class Case:
 
 def intervals(ticks: Sequence[tuple[float, Demand]], end_s: float) -> list[Told]:
     """What was told last at each of `AT_FRACS` of the run; nothing where no forecast was told by then."""
+    return told_at([(at_s, demand.forecast.interval_s) for at_s, demand in ticks if demand.forecast is not None], end_s)
+
+
+def told_at(intervals_s: Sequence[tuple[float, tuple[float, float]]], end_s: float) -> list[Told]:
+    """What was told last at each of `AT_FRACS`, of intervals with the instants at which they were told."""
     told = []
     for at_frac in AT_FRACS if isfinite(end_s) else ():
-        before = [demand.forecast for at_s, demand in ticks if at_s <= at_frac * end_s and demand.forecast is not None]
+        before = [interval_s for at_s, interval_s in intervals_s if at_s <= at_frac * end_s]
         if before:
-            low_s, high_s = before[-1].interval_s
-            told.append(Told(at_frac, low_s, high_s, end_s))
+            told.append(Told(at_frac, *before[-1], end_s))
     return told
 
 
@@ -144,9 +153,28 @@ def recorded() -> list[Told]:
     return told
 
 
+def play(n_runs: int) -> None:
+    """Play live trainings, and keep what they were told at each of `AT_FRACS`, by whether they were in time."""
+    told: dict[str, list[Told]] = {name: [] for name in PLAYED}
+    for training in live_trainings(n_runs, STEERED, LATE):
+        if training.end_s is not None and training.deadline_s is not None:
+            intervals_s = [(at_s, forecast.interval_s) for at_s, forecast in training.told]
+            name = PLAYED[training.end_s > training.deadline_s]
+            told[name] += told_at(intervals_s, training.end_s)
+    kept = {name: [asdict(each) for each in group] for name, group in told.items()}
+    write_results(LIVE_FILE, {"commit": commit(), "load": os.getloadavg(), "n_runs": n_runs, "told": kept})
+
+
+def played() -> dict[str, list[Told]]:
+    """What was kept of live trainings."""
+    path = RESULTS / f"{LIVE_FILE}.json"
+    kept = json.loads(path.read_text())["told"] if path.exists() else {}
+    return {name: [Told(**each) for each in group] for name, group in kept.items()}
+
+
 def measured(n_runs: int) -> dict[str, list[Told]]:
     made = {case.name: [told for seed in range(n_runs) for told in case.run(seed)] for case in CASES}
-    return {**made, LIVE: recorded()}
+    return {**made, LIVE: recorded(), **played()}
 
 
 def held_frac(told: Sequence[Told]) -> float:
@@ -171,7 +199,11 @@ def row(name: str, told: Sequence[Told]) -> list[str]:
 
 
 def main() -> int:
-    options = parser(__doc__ or "").parse_args()
+    made = parser(__doc__ or "")
+    made.add_argument("--live", type=int, metavar="N", help="play so many live trainings first")
+    options = made.parse_args()
+    if options.live:
+        play(options.live)
     n_runs = 12 if options.quick else 60
     told = measured(n_runs)
     everything = [each for group in told.values() for each in group]

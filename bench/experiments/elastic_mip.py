@@ -13,7 +13,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.metrics.cluster import ClusterRecord
-from punctual.sim.hardware import NodeGroup, nodes_of
+from punctual.runtime.cluster_file import NodeGroup, nodes_of
 from punctual.sim.ideal import Ideal
 from punctual.sim.simulation import Simulation
 from punctual.sim.workload import Elastic, sim_jobs

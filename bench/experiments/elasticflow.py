@@ -9,7 +9,7 @@ from experiments._base import Reproduction, Row, supposed
 from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.metrics.cluster import ClusterRecord, ClusterSummary
-from punctual.sim.hardware import NodeGroup, nodes_of
+from punctual.runtime.cluster_file import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
 from punctual.sim.workload import MeasuredTables

@@ -16,9 +16,9 @@ from punctual.core.loss import LossGoal, SeenLoss
 from punctual.core.plan import Plan
 from punctual.core.protocols import ConvergenceModel, Policy
 from punctual.metrics.cluster import ClusterRecord
+from punctual.runtime.cluster_file import NodeGroup, nodes_of
 from punctual.sim import parts
 from punctual.sim.chance import log_normal, stream
-from punctual.sim.hardware import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
 from punctual.sim.workload import ParameterServers, sim_jobs

@@ -17,8 +17,9 @@ phases      training, every phase   table of up to eight kinds of phases
 losses      training, if it has     the last losses, and how many there were in all
 directives  Punctual                pacing line, request to stop
 heartbeat   Punctual, every tick    stamp, so that a process notices that nobody steers it any more
-target      Punctual                how many workers an elastic training is to have, numbered
-status      agent, every change     how many it has, the last target answered, what changes of size have cost
+target      Punctual                how many workers an elastic training is to have on its node, numbered
+group       agent, once             where processes of the job on other nodes find it, and the key that they share
+status      agent, every change     how many it has there, the last target answered, what changes of size have cost
 =========== ======================= =====================================================================
 
 Stamps are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
@@ -50,6 +51,13 @@ WORKERS_VARIABLE = "PUNCTUAL_WORKERS_MAX"
 #: as many as the target says, within this range.
 SERVERS_VARIABLE = "PUNCTUAL_SERVERS"
 
+#: Environment variable that tells an elastic training at which address of its node other nodes reach it.
+NODE_ADDRESS_VARIABLE = "PUNCTUAL_NODE_ADDRESS"
+
+#: Environment variables that tell a process of an elastic training on another node than its first where that listens, as
+#: ``address:port``, and the key that they share.
+GROUP_VARIABLE, GROUP_KEY_VARIABLE = "PUNCTUAL_GROUP", "PUNCTUAL_GROUP_KEY"
+
 #: Environment variable that tells a training at which loss it may end.
 GOAL_VARIABLE = "PUNCTUAL_UNTIL_LOSS"
 
@@ -65,7 +73,8 @@ N_LOSSES_MAX = 32
 N_DEVICES_MAX = 63
 _NAME_BYTES = 24
 _CAUSE_BYTES = 160
-_MAGIC = b"PNCTUAL\x02"
+_KEY_BYTES = 32
+_MAGIC = b"PNCTUAL\x03"
 
 #: A torn read is retried at once; a writer is inside a region for a microsecond, so this many failures in a row mean
 #: that it was stopped there: by its quota for some milliseconds, or for good.
@@ -168,6 +177,8 @@ class WorkerTarget:
     devices
         Which of the devices that the job's process is shown (in `CUDA_VISIBLE_DEVICES`) its workers may use, counted
         from 0 and below 63; empty: all. Workers that use another one already keep it.
+    spans_nodes
+        Whether there are workers on other nodes too, or will be, for whom the training must listen.
     """
 
     request: int = 0
@@ -175,11 +186,12 @@ class WorkerTarget:
     n_devices_each: int = 0
     n_servers: int = 0
     devices: tuple[int, ...] = ()
+    spans_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """The workers of an elastic training, as their agent counts them.
+    """The workers of an elastic training on one node, as their agent counts them.
 
     Attributes
     ----------
@@ -188,7 +200,7 @@ class WorkerStatus:
     request
         Number of the last target that was answered: fulfilled, or given up for the reason in `cause`.
     n_workers, generation
-        Workers that train together now, and the number of this membership; each change has a larger one.
+        Workers that train now, and the number of this membership; each change has a larger one.
     n_resizes
         Planned changes of the number of workers, the first start not counted.
     last_stop_ns, longest_stop_ns
@@ -263,8 +275,9 @@ _PROGRESS = _Region(64, "qqqq")
 _DECLARATION = _Region(128, "qqqqqq")
 _HEARTBEAT = _Region(256, "q")
 _DIRECTIVES = _Region(320, f"qqqqdd{N_PHASES_MAX}d")
-_TARGET = _Region(448, "qqqqq")
+_TARGET = _Region(448, "qqqqqq")
 _STATUS = _Region(512, f"qqqqqqqqqqq{_CAUSE_BYTES}s")
+_GROUP = _Region(832, f"q{_KEY_BYTES}s")
 _PHASES = _Region(1024, "q" + f"{_NAME_BYTES}sdqqqqd" * N_PHASES_MAX)
 
 
@@ -409,8 +422,12 @@ class Page:
         fields = self._read(_TARGET)
         if fields is None:
             return WorkerTarget()
-        *counts, devices = fields
-        return WorkerTarget(*counts, _devices_of(devices))  # type: ignore[arg-type, call-arg]
+        *counts, devices, spans_nodes = fields
+        return WorkerTarget(*counts, _devices_of(devices), bool(spans_nodes))  # type: ignore[arg-type, call-arg]
+
+    def publish_group(self, port: int, key: bytes) -> None:
+        """Say where the agent listens for other nodes, and the key; only the agent calls it, once."""
+        _GROUP.write(self._map, 1, port, key)
 
     def publish_workers(self, status: WorkerStatus) -> None:
         """Say who trains; only the agent calls it."""
@@ -486,8 +503,15 @@ class Page:
 
     def send_worker_target(self, target: WorkerTarget) -> None:
         self._target_version += 1
-        *counts, devices = astuple(target)
-        _TARGET.write(self._map, self._target_version, *counts, _mask_of(devices))
+        *counts, devices, spans_nodes = astuple(target)
+        _TARGET.write(self._map, self._target_version, *counts, _mask_of(devices), spans_nodes)
+
+    def group(self) -> tuple[int, bytes] | None:
+        """The port at which the agent listens for other nodes, and the key; None: it does not."""
+        fields = self._read(_GROUP)
+        if fields is None or not 0 < _count_of(fields[0]) < 65_536 or not isinstance(fields[1], bytes):
+            return None
+        return _count_of(fields[0]), fields[1]
 
     def worker_status(self) -> WorkerStatus:
         """Who trains; an empty status before there is an agent."""

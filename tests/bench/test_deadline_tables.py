@@ -28,6 +28,8 @@ def test_runs_at_the_sources_ratios_have_a_table_of_their_own() -> None:
     works = deadline.published(100.0)
     assert len(works) == 27
     assert {work.deadline_s for work in works} == {100.0, 150.0, 180.0}
+    piece = deadline.published(100.0, [1.5], 1)
+    assert [work for work in piece if work not in works] == []  # so that pieces make up the whole
     runs = [
         run(OURS, -0.001, 100.0, condition=PUBLISHED, deadline_s=150.0),
         run("decor-pi", 0.003, 101.0, condition=PUBLISHED, deadline_s=150.0),

@@ -16,7 +16,7 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.metrics.cluster import ClusterRecord
 from punctual.policies.earliest_deadline import EarliestDeadline
 from punctual.policies.elasticflow import Elasticflow
-from punctual.sim.hardware import NodeGroup, nodes_of
+from punctual.runtime.cluster_file import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import Measured

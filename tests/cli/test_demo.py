@@ -6,7 +6,7 @@ import pytest
 from tests.cli.pieces import JOB, started, submitted
 
 from punctual.cli import demo
-from punctual.cli.demo import Speed, pick_steps, speed_in
+from punctual.cli.demo import TrainingSpeed, pick_steps, speed_in
 from punctual.core.control import PhaseProgress
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished, PhaseReported, ProgressReported
@@ -34,7 +34,7 @@ def test_speed_is_taken_from_a_reading_amid_the_steps_to_the_landing() -> None:
 
 
 def test_the_job_takes_half_of_its_deadline_at_full_speed() -> None:
-    speed = Speed(start_s=3.0, step_s=0.02, epoch_end_s=0.5)
+    speed = TrainingSpeed(start_s=3.0, step_s=0.02, epoch_end_s=0.5)
     n_epochs = demo._N_EPOCHS
     fastest_s = speed.start_s + n_epochs * (pick_steps(speed) * speed.step_s + speed.epoch_end_s)
     assert fastest_s == pytest.approx(demo._DEADLINE_S / demo._SLACK, rel=0.01)

@@ -12,7 +12,6 @@ from rich.console import Console
 from tests.cli.pieces import JOB, JobOfBoard, board_of, folded, progressed, started
 from tests.cli.programs import TRACKED, Terminal, objects
 
-from punctual.cli._jobs_file import read_jobs
 from punctual.cli._lines import Lines
 from punctual.cli._view import table, verdict
 from punctual.core.errors import InvalidSpec
@@ -20,6 +19,7 @@ from punctual.core.events import JobFailed
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
+from punctual.runtime.jobs_file import read_jobs
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
 

@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 from tests.cli.programs import objects
 from tests.cli.test_sharing import NAMED, SharedMachine, finished
+from tests.service.collector import collector
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.cli._http import HttpOptions
@@ -342,3 +343,27 @@ def test_the_unit_for_systemd_starts_this_service_and_leaves_its_jobs(monkeypatc
     )
     assert {"Type=notify", "KillMode=process", "Restart=on-failure"} < set(lines)
     assert "Environment='PUNCTUAL_HOME=/home/a user/runs'" in lines
+
+
+def test_a_service_tells_a_collector_of_its_jobs(machine: Service) -> None:
+    with collector() as server:
+        machine._environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = server.url
+        service = machine.up("--listen", "none")
+        a = machine.begin_job("a")
+        machine.let("a")
+        finished(a)
+        machine.punctual("down")
+        left(service)
+        assert {"job", "plan"} <= {span.name for span in server.spans}
+        assert "punctual_jobs" in server.metrics
+
+
+def test_an_environment_that_cannot_be_followed_is_told_and_refused_only_if_asked(machine: Service) -> None:
+    machine._environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:1"
+    machine._environment["OTEL_EXPORTER_OTLP_PROTOCOL"] = "grpc"
+    refused = machine.punctual("up", "--otel", "--listen", "none")
+    assert refused.returncode == 2
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf" in refused.stderr
+    service = machine.up("--listen", "none")
+    machine.punctual("down")
+    assert "no OpenTelemetry: OTEL_EXPORTER_OTLP_PROTOCOL" in left(service)

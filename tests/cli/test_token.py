@@ -27,7 +27,7 @@ def test_a_token_is_made_listed_and_revoked(capsys: pytest.CaptureFixture[str]) 
     table = said(capsys, "token", "list")
     assert "laptop" in table
     assert text not in table
-    said(capsys, "token", "revoke", "laptop")
+    assert json.loads(said(capsys, "token", "revoke", "laptop", "--json")) == {"name": "laptop", "revoked": True}
     assert known.of(text) is None
 
 

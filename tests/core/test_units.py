@@ -15,8 +15,8 @@ from punctual.core import units
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import (
     After,
-    Clock,
     Extend,
+    WallTime,
     format_duration,
     parse_cores,
     parse_cores_range,
@@ -51,19 +51,19 @@ NO_DURATIONS = [
     "P", "PT", "P1DT", "P1Y", "P1M", "PT1M1H", "pt1h", "1:2", "1.h", "1e3s", "inf s", "nan", "٣s", "1h,30m", "18:00 Uhr",
 ]  # fmt: skip
 CLOCKS = {
-    "18:00": Clock(None, None, None, 18, 0),
-    "9:05": Clock(None, None, None, 9, 5),
-    "23:59:59": Clock(None, None, None, 23, 59, 59),
-    "2026-12-01 18:00": Clock(2026, 12, 1, 18, 0),
-    "2026-12-01T18:00:05": Clock(2026, 12, 1, 18, 0, 5),
-    "2028-02-29 00:00": Clock(2028, 2, 29, 0, 0),
-    "2026-12-01T18:00:05.250": Clock(2026, 12, 1, 18, 0, 5),
-    "2026-12-01T18:00+01": Clock(2026, 12, 1, 18, 0, utc_offset_s=3600),
-    "tomorrow-18:00": Clock(None, None, None, 18, 0, days_ahead=1),
-    "Tomorrow 9:05:30": Clock(None, None, None, 9, 5, 30, days_ahead=1),
-    "2026-12-01T18:00:05Z": Clock(2026, 12, 1, 18, 0, 5, utc_offset_s=0),
-    "2026-12-01T18:00:05.250+01:00": Clock(2026, 12, 1, 18, 0, 5, utc_offset_s=3600),
-    "2026-12-01 18:00-0530": Clock(2026, 12, 1, 18, 0, utc_offset_s=-19800),
+    "18:00": WallTime(None, None, None, 18, 0),
+    "9:05": WallTime(None, None, None, 9, 5),
+    "23:59:59": WallTime(None, None, None, 23, 59, 59),
+    "2026-12-01 18:00": WallTime(2026, 12, 1, 18, 0),
+    "2026-12-01T18:00:05": WallTime(2026, 12, 1, 18, 0, 5),
+    "2028-02-29 00:00": WallTime(2028, 2, 29, 0, 0),
+    "2026-12-01T18:00:05.250": WallTime(2026, 12, 1, 18, 0, 5),
+    "2026-12-01T18:00+01": WallTime(2026, 12, 1, 18, 0, utc_offset_s=3600),
+    "tomorrow-18:00": WallTime(None, None, None, 18, 0, days_ahead=1),
+    "Tomorrow 9:05:30": WallTime(None, None, None, 9, 5, 30, days_ahead=1),
+    "2026-12-01T18:00:05Z": WallTime(2026, 12, 1, 18, 0, 5, utc_offset_s=0),
+    "2026-12-01T18:00:05.250+01:00": WallTime(2026, 12, 1, 18, 0, 5, utc_offset_s=3600),
+    "2026-12-01 18:00-0530": WallTime(2026, 12, 1, 18, 0, utc_offset_s=-19800),
 }
 NO_WHEN = [
     *NO_DURATIONS[:4], "24:00", "18:60", "90:00", "2026-13-01 18:00", "2026-02-29 18:00", "2026-00-01 18:00",
@@ -92,7 +92,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "clock"), CLOCKS.items())
-def test_times(text: str, clock: Clock) -> None:
+def test_times(text: str, clock: WallTime) -> None:
     assert parse_when(text) == clock
 
 
@@ -112,7 +112,7 @@ def test_deadlines_by_duration() -> None:
 
 
 def test_two_numbers_and_a_colon_are_a_time_as_deadline_and_minutes_as_duration() -> None:
-    assert parse_when("18:00") == Clock(None, None, None, 18, 0)
+    assert parse_when("18:00") == WallTime(None, None, None, 18, 0)
     assert parse_when("+18:00") == Extend(18 * 60)
     assert parse_duration_s("18:00") == 18 * 60
 
@@ -120,14 +120,14 @@ def test_two_numbers_and_a_colon_are_a_time_as_deadline_and_minutes_as_duration(
 @given(st.dates(), st.times())
 def test_every_date_of_the_calendar_is_known(date: object, time: object) -> None:
     when = parse_when(f"{date}T{time:%H:%M:%S}")
-    assert isinstance(when, Clock)
+    assert isinstance(when, WallTime)
     assert f"{when.year:04d}-{when.month:02d}-{when.day:02d}" == str(date)
 
 
 @given(st.integers(1, 9999), st.integers(1, 12))
 def test_the_day_after_a_months_last_is_refused(year: int, month: int) -> None:
     last = calendar.monthrange(year, month)[1]
-    assert parse_when(f"{year:04d}-{month:02d}-{last} 12:00") == Clock(year, month, last, 12, 0)
+    assert parse_when(f"{year:04d}-{month:02d}-{last} 12:00") == WallTime(year, month, last, 12, 0)
     with pytest.raises(InvalidSpec):
         parse_when(f"{year:04d}-{month:02d}-{last + 1} 12:00")
 

@@ -95,3 +95,22 @@ def test_a_cluster_that_cannot_be_reached_is_told_as_the_process_tells_it(loop: 
     with pytest.raises(InvalidSpec, match="it must be there"):
         members.open(loop)
     members.close(for_good=True)
+
+
+def test_what_the_cluster_is_to_have_room_for_is_told_to_the_process_and_to_the_one_that_follows_it(
+    loop: LinkLoop, members: BridgedMembers
+) -> None:
+    members.request([{"CPU": 1, "GPU": 0}, {"CPU": 2, "GPU": 0}])
+    wait_until(lambda: "cpus-3" in members.channels())
+    pid = asked(loop, members, ECHO, say="")["pid"]
+    with pytest.raises(ChannelLost):
+        asked(loop, members, ECHO, die=True)
+    wait_until(lambda: _pid_of(loop, members) not in {None, pid})
+    wait_until(lambda: "cpus-3" in members.channels())
+
+
+def _pid_of(loop: LinkLoop, members: BridgedMembers) -> object:
+    try:
+        return asked(loop, members, ECHO, say="")["pid"]
+    except ChannelLost:
+        return None

@@ -129,9 +129,30 @@ def test_each_kind_of_device_has_its_own_compute_and_the_slowest_sets_the_pace()
     state = model.init(spec_of(*seen(speed, *shapes)))
     slow, fast = workers(2, device="K80"), workers(2, device="V100")
     assert model.rate_sps(state, slow) == pytest.approx(speed(slow), rel=0.1)
-    assert model.rate_sps(state, workers(2, device="K80+V100")) == model.rate_sps(state, slow)
-    assert model.rate_sps(state, workers(2, device="A100+V100")) == 0
     assert model.rate_sps(state, fast) == pytest.approx(speed(fast), rel=0.1)
+    assert model.rate_sps(state, workers(2, device="K80+V100")) == model.rate_sps(state, slow)
+
+
+def test_a_kind_on_which_nothing_was_seen_is_taken_for_the_slowest_and_not_relied_upon() -> None:
+    model = AllReduce()
+    shapes = [workers(w, device=kind) for w in (1, 2, 4) for kind in ("K80", "V100")]
+    state = model.init(
+        spec_of(*seen(lambda shape: shape.n_workers * (3.0 if shape.device == "V100" else 1.0), *shapes))
+    )
+    slow, new = workers(2, device="K80"), workers(2, device="A100")
+    assert model.rate_sps(state, new) == model.rate_sps(state, slow)
+    assert model.rate_sps(state, workers(2, device="A100+V100")) == model.rate_sps(state, slow)
+    assert model.std_sps(state, new) == model.rate_sps(state, new)
+
+
+def test_what_is_declared_without_a_kind_holds_on_all_until_a_kind_is_seen() -> None:
+    model = AllReduce()
+    state = model.init(spec_of(*seen(lambda _: 2.0, workers(1))))
+    assert model.rate_sps(state, workers(1, device="T4")) == model.rate_sps(state, workers(1))
+    assert model.std_sps(state, workers(1, device="T4")) == model.std_sps(state, workers(1))
+    state = model.update(state, SeenRate(shape=workers(1, device="T4"), rate_sps=0.5, over_s=60.0))
+    assert model.rate_sps(state, workers(1, device="T4")) == pytest.approx(0.5, rel=0.1)
+    assert model.rate_sps(state, workers(1, device="V100")) == pytest.approx(2.0, rel=0.1)
 
 
 def test_three_noisy_points_are_usable_and_the_interval_covers() -> None:

@@ -6,12 +6,12 @@ A request with ``{"die": true}`` ends the process. With an argument it refuses t
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.bridge_end import BridgeEnd, Channels
-from punctual.executors.cluster.channel import Answer, ChannelLost, DirectChannel, Request, ThreadedChannel
+from punctual.executors.cluster.bridge_end import BridgeEnd
+from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, DirectChannel, Request, ThreadedChannel
 
 _slow_until_at = time.monotonic() + 1.0
 
@@ -33,12 +33,27 @@ def gone(_: Request) -> Answer:
     raise ChannelLost("it is gone")
 
 
-def opened() -> tuple[Channels, Callable[[bool], None]]:
+class Agents:
+    """Three; and where the cluster is asked for room another one, whose name is what was asked for."""
+
+    def __init__(self) -> None:
+        agents = {"echo": echo, "slow": slow, "gone": gone}
+        self._channels = {NodeId(name): ThreadedChannel(DirectChannel(agent)) for name, agent in agents.items()}
+
+    def channels(self) -> dict[NodeId, ThreadedChannel]:
+        return dict(self._channels)
+
+    def request(self, bundles: Sequence[Bundle]) -> None:
+        name = NodeId(f"cpus-{sum(bundle['CPU'] for bundle in bundles)}")
+        self._channels = {**self._channels, name: ThreadedChannel(DirectChannel(echo))}
+
+    def close(self, *, for_good: bool) -> None: ...
+
+
+def opened() -> Agents:
     if sys.argv[1:]:
         raise InvalidSpec("it must be there", "nothing", "a test", "Start it.")
-    agents = {"echo": echo, "slow": slow, "gone": gone}
-    channels = {NodeId(name): ThreadedChannel(DirectChannel(agent)) for name, agent in agents.items()}
-    return lambda: channels, lambda _: None
+    return Agents()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.waiting import wait_until
@@ -13,6 +13,7 @@ from punctual.core.ids import NodeId
 from punctual.executors.cluster.channel import (
     AgentChannel,
     Answer,
+    Bundle,
     ChannelLost,
     DirectChannel,
     NodeChannel,
@@ -30,11 +31,18 @@ class FixedMembers:
 
     def __init__(self, channels: Mapping[NodeId, AgentChannel]) -> None:
         self._nodes = {node: ThreadedChannel(channel) for node, channel in channels.items()}
+        self.requests: list[list[Bundle]] = []
 
     def open(self, loop: LinkLoop) -> None: ...
 
+    def add(self, node: NodeId, channel: AgentChannel) -> None:
+        self._nodes = {**self._nodes, node: ThreadedChannel(channel)}
+
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         return self._nodes
+
+    def request(self, bundles: Sequence[Bundle]) -> None:
+        self.requests.append(list(bundles))
 
     def close(self, *, for_good: bool) -> None: ...
 

@@ -109,6 +109,36 @@ def test_a_new_job_is_compared_with_others_that_came_with_it_before_it_is_promis
     assert promised(decide(SURE, [steered("old", 150.0, 160.0, at=-60.0), unmeasured], TWO)) == {"old"}
 
 
+def test_a_job_waits_a_quarter_of_its_time_for_others_that_came_with_it() -> None:
+    """They tell late where processes take long to start."""
+    first = steered("first", 50.0, 90.0)
+    second = replace(fraction("second", 2.0, ceiling=2.0, on="a", held=0.01, deadline_s=200.0), started_at=1.0)
+    assert promised(decide(SURE, [first, second], TWO, at=22.0)) == set()
+    assert promised(decide(SURE, [first, second], TWO, at=23.0)) == {"first"}
+
+
+def test_jobs_that_start_together_are_compared_although_each_says_what_it_costs() -> None:
+    """The first comes a second before one that weighs more; two seconds after its start it is promised its deadline."""
+    light = replace(steered("light", 150.0, 100.0), started_at=0.5)
+    alone = decide(SURE, [light], TWO, at=1.0)
+    assert promised(alone) == set()
+    assert alone.ask_again_at == pytest.approx(2.5)
+    heavy = replace(steered("heavy", 80.0, 90.0, weight=9.0), started_at=1.5)
+    both = decide(SURE, after(alone, [light, heavy]), TWO, at=1.6, carry=alone.carry)
+    assert promised(both) == set()
+    assert promised(decide(SURE, after(both, [light, heavy]), TWO, at=3.6, carry=both.carry)) == {"heavy"}
+    assert promised(decide(SURE, [light], TWO, at=2.6)) == {"light"}
+
+
+def test_planned_jobs_without_a_promise_make_way_while_others_are_measured_if_they_can() -> None:
+    """Of 100 s, what is left needs half at full speed, or nine tenths."""
+    jobs = [new("near", 30.0), new("far", 80.0)]
+    roomy = decide(SURE, [steered("roomy", 50.0, 100.0, most=1.0), *jobs], TWO)
+    assert cores(roomy) == pytest.approx({"near": 1.0, "far": 0.99})  # "roomy" keeps its 0.01
+    tight = decide(SURE, [steered("tight", 90.0, 100.0, most=1.0), *jobs], TWO)
+    assert cores(tight)["tight"] == pytest.approx(0.9)
+
+
 def test_what_a_job_holds_in_any_case_is_free_for_others_when_it_is_due() -> None:
     """Both together take all that there is, but for a tenth of what one of them holds in any case."""
     jobs = [steered("near", 99.45, 50.0), steered("far", 100.45, 100.0)]
@@ -390,8 +420,8 @@ def test_what_promised_jobs_go_without_is_not_given_to_others() -> None:
 
 
 def test_a_new_promise_leaves_those_before_it_their_margins() -> None:
-    kept = replace(steered("kept", 90.0, 60.0, std_core_s=10.0), promised_until_at=60.0)
-    newcomer = steered("newcomer", 50.0, 80.0, std_core_s=2.0)
+    kept = replace(steered("kept", 90.0, 60.0, std_core_s=10.0), promised_until_at=60.0, granted_core_s=1e3)
+    newcomer = replace(steered("newcomer", 50.0, 80.0, std_core_s=2.0), granted_core_s=1e3)
     policy = PromisesFirst(risk_sigmas=1, background_frac=0)
     assert promised(decide(policy, [kept, newcomer], TWO)) == {"kept", "newcomer"}
     fuller = steered("newcomer", 62.0, 80.0, std_core_s=2.0)

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from tests.policies.pictures import job
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import NodeId
+from punctual.core.job import JobView
 from punctual.core.resources import Resources
 
 POLICIES = registry.names("policies")
@@ -36,3 +39,22 @@ def test_a_copy_equals_the_original_and_remembers_nothing(name: str, copied: Any
     assert other == used
     assert other._memory._hardware is None
     assert other.allocate(snapshot(2)) == plan
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_one_object_decides_as_a_new_one_does_while_jobs_come_change_and_go(name: str) -> None:
+    made, drawn = registry.load("policies", name), random.Random(0)
+    used = made()
+    views = [waiting(i, drawn) for i in range(12)]
+    for round_ in range(8):
+        views = [waiting(i, drawn) if drawn.random() < 0.2 else view for i, view in enumerate(views)]
+        present = [view for i, view in enumerate(views) if (i + round_) % 5]
+        asked = Snapshot.of(10.0 * round_, [Node(NodeId("n0"), Resources(cores=8.0, gpus=4))], present)
+        assert used.allocate(asked) == made().allocate(asked)
+
+
+def waiting(i: int, drawn: random.Random) -> JobView:
+    """A job that has everything left and waits, or that is being stopped."""
+    steps, deadline_s = float(drawn.randrange(50, 60)), drawn.choice([None, 100.0, 200.0])
+    view = job(f"j{i:02}", (drawn.choice([1, 2, 4, 8]),), steps=steps, deadline_s=deadline_s)
+    return replace(view, status="stopping") if drawn.random() < 0.1 else view

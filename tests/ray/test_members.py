@@ -26,7 +26,7 @@ class Cluster:
         monkeypatch.setattr(ours.ray, "init", lambda **_: None)
         monkeypatch.setattr(ours.ray, "nodes", lambda: self.nodes)
         monkeypatch.setattr(ours, "_CONNECT_S_MAX", 0.2)
-        self._members = ours.RayMembers("", "service", lambda node: lambda: node)  # type: ignore[arg-type, return-value]
+        self._members = ours.RayMembers("", "service", lambda node, _: lambda: node)  # type: ignore[arg-type, return-value]
 
     def names(self) -> set[str]:
         return set(self._members.channels())

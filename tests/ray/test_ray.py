@@ -1,24 +1,32 @@
 """A host on a Ray cluster: its nodes, its jobs, and what other applications see of them."""
 
+import json
 import os
 import signal
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.executors.conftest import is_alive
 from tests.runtime.live_jobs import pid_of_waiting, submission
 from tests.runtime.test_cluster import until_all
+from tests.runtime.test_spread import COUNTING
 from tests.waiting import wait_until
 
 from punctual.core.events import JobStarted
 from punctual.core.ids import JobId
+from punctual.runtime import host_executor
+from punctual.runtime.capacity import device_kind
 from punctual.runtime.control_socket import listener_pid
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import run_named
 from punctual.runtime.runs import messages_of
+from punctual.runtime.submission import JobRequest, WorkerRange, checked_submission
 
 
 def until_there_are(host: LocalHost, n_nodes: int) -> None:
@@ -68,7 +76,9 @@ def test_what_other_applications_hold_is_not_given_to_jobs(options: HostOptions)
         until_there_are(host, 2)
 
 
-def test_a_job_outlives_its_agent_and_its_host(options: HostOptions, tmp_path: Path, ray_home: Path) -> None:
+def test_a_job_outlives_its_agent_and_its_host_and_an_update_of_both(
+    options: HostOptions, tmp_path: Path, ray_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go = tmp_path / "go"
     with local_host("host", options) as host:
         until_there_are(host, 2)
@@ -84,9 +94,12 @@ def test_a_job_outlives_its_agent_and_its_host(options: HostOptions, tmp_path: P
         host.hand_over()
     pid = pid_of_waiting(go)
     assert is_alive(pid)
+    agent = listener_pid(socket)
+    monkeypatch.setattr(host_executor, "version", lambda _: "another")  # as after an update
     with resumed_host(run_named("host")) as host:
         until_all(host, lambda: host.status(JobId("a")).state == "running")
         assert is_alive(pid)
+        assert listener_pid(socket) not in (None, agent)
         go.touch()
         until_all(host, host.all_ended)
     started = [event for event in messages_of(run_named("host")) if isinstance(event, JobStarted)]
@@ -115,3 +128,63 @@ def test_a_job_of_a_node_that_leaves_is_started_again_on_another(
         go.touch()
         until_all(host, host.all_ended)
         assert host.status(JobId("a")).state == "finished"
+
+
+def requested_of_ray() -> list[dict[str, int]]:
+    """What Ray's autoscaler, which this cluster has not, would find that it was asked for."""
+    from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    kept = _internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
+    return [request.get("resources", request) for request in json.loads(kept)] if kept else []
+
+
+def test_ray_is_asked_for_room_for_all_jobs_while_one_waits(options: HostOptions, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with local_host("host", replace(options, autoscale=3)) as host:
+        until_there_are(host, 2)
+        for name in ("a", "b", "c"):
+            host.submit(submission(name, floor_cores=1.0, awaited=go))
+        until_all(host, lambda: requested_of_ray() == [{"CPU": 1}] * 3)
+        host.stop(JobId("c"), "no longer wanted")
+        until_all(host, lambda: requested_of_ray() == [])
+        go.touch()
+        until_all(host, host.all_ended)
+
+
+def test_only_the_nodes_that_a_file_describes_are_used_as_what_it_says(options: HostOptions, tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text('[[cluster]]\ncores = 0.5\ndevice = "small"\n')
+    with local_host("host", replace(options, cluster=str(tmp_path / "cluster.toml"))) as host:
+        until_all(host, lambda: bool(list(host._board.nodes())))
+        host.run_for(2.0)
+        (node,) = host._board.nodes()
+        assert (node.capacity.cores, node.device) == (0.5, "small")
+
+
+def test_nodes_tell_their_kind(options: HostOptions) -> None:
+    with local_host("host", options) as host:
+        until_there_are(host, 2)
+        assert {node.device for node in host._board.nodes()} == {device_kind()}
+
+
+def test_an_elastic_job_has_workers_on_both_nodes(options: HostOptions, tmp_path: Path) -> None:
+    with local_host("host", options) as host:
+        until_there_are(host, 2)
+        request = JobRequest(
+            argv=(sys.executable, str(COUNTING), str(tmp_path)),
+            submitted_at=time.monotonic(),
+            name="job",
+            inherited=os.environ,
+            workers=WorkerRange(n_least=1, n_most=2, cores_each=1.0),
+        )
+        host.submit(checked_submission(request, host.capacity, host.capacity_together))
+
+        def n_workers() -> int:
+            status = host.executor.worker_status(JobId("job"))
+            return 0 if status is None else status.n_workers
+
+        until_all(host, lambda: n_workers() == 2)
+        assert len(host.status(JobId("job")).granted) == 2
+        (tmp_path / "end").touch()
+        until_all(host, host.all_ended)
+        assert host.status(JobId("job")).state == "finished"

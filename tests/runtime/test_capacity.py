@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from punctual.runtime.capacity import _quotas, usable_cores, usable_gpus
+from punctual.runtime.capacity import _quotas, device_kind, usable_cores, usable_gpus
 
 
 def write(path: Path, text: str) -> None:
@@ -39,3 +39,25 @@ def test_gpus_are_counted_without_loading_anything(tmp_path: Path, monkeypatch: 
     assert usable_gpus(tmp_path) == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert usable_gpus(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("processor", "kind"),
+    [
+        ("Intel(R) Xeon(R) Platinum 8358 CPU @ 2.60GHz", "Intel-Xeon-Platinum-8358-2.60GHz"),
+        ("AMD EPYC 7B12", "AMD-EPYC-7B12"),
+        ("", ""),
+    ],
+)
+def test_a_machine_is_of_the_kind_of_its_processor(tmp_path: Path, processor: str, kind: str) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nmodel name\t: {processor}\n")
+    assert device_kind(tmp_path / "cpuinfo", tmp_path / "gpus") == kind
+    assert device_kind(tmp_path / "missing", tmp_path / "gpus") == ""
+
+
+def test_a_machine_with_gpus_is_of_their_kind(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text("model name\t: AMD EPYC 7B12\n")
+    gpu = tmp_path / "gpus" / "0000:00:04.0"
+    gpu.mkdir(parents=True)
+    (gpu / "information").write_text("Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t\t 12\n")
+    assert device_kind(tmp_path / "cpuinfo", tmp_path / "gpus") == "A100-SXM4-40GB"

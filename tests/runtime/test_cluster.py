@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.executors.conftest import is_alive
@@ -108,7 +109,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def cluster(
-    closing: ExitStack, channels: Mapping[NodeId, AgentChannel], generation: int = 1, **options: float
+    closing: ExitStack, channels: Mapping[NodeId, AgentChannel], generation: int = 1, **options: Any
 ) -> tuple[ClusterExecutor, list[Event]]:
     events: list[Event] = []
     executor = joined_executor(channels, events, generation, **options)
@@ -324,6 +325,23 @@ def test_a_job_whose_agent_does_not_come_back_in_time_is_ended_by_its_keeper(clo
     assert failed.is_lost
 
 
+def test_an_agent_of_another_version_makes_way_for_the_one_that_is_installed_and_its_jobs_go_on(
+    closing: ExitStack, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = AgentProcess(AgentOptions(name="updated", node=A, actuator="pacing"))
+    closing.callback(lambda: end(process))
+    first, events = cluster(closing, {A: process})
+    first.perform(launch(A, folder), events.append)
+    wait_until(lambda: steps_of(first) > 0)
+    pid, before = process.pid(), steps_of(first)
+    first.release()
+    second, events = cluster(closing, {A: process}, generation=2, known={A}, version="another")
+    assert process.pid() not in (pid, None)
+    wait_until(lambda: steps_of(second) > before)
+    assert len(pids_of(folder)) == 1
+    assert "and the service is another: update it there" in caplog.text, "what is installed is no newer"
+
+
 def test_an_agent_that_was_needed_no_more_is_started_again(closing: ExitStack, folder: Path) -> None:
     process = AgentProcess(AgentOptions(name="again", node=A, actuator="pacing"))
     closing.callback(lambda: end(process))
@@ -447,6 +465,26 @@ def test_a_partition_that_ends_just_after_the_jobs_were_ended_loses_none(closing
     assert (failed.retryable, failed.is_lost) == (True, True)
     executor.perform(launch(A, folder, request=2), events.append)
     wait_until(lambda: len(of_kind(events, JobStarted)) == 2)
+
+
+def test_a_host_asks_for_room_while_a_job_waits_for_it_and_uses_the_node_that_comes(
+    nodes: dict[NodeId, Wire], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    members = FixedMembers({A: nodes[A]})
+    monkeypatch.setattr(host_executor, "members_of", lambda run, options: members)
+    go = tmp_path / "go"
+    with local_host("host", replace(CLUSTER, autoscale=2)) as host:
+        until_all(host, lambda: len(list(host._board.nodes())) == 1)
+        cores = host.capacity.cores
+        for name in ("a", "b"):  # each wants a node for itself
+            host.submit(submission(name, floor_cores=cores, awaited=go))
+        needed = [{"CPU": int(cores), "GPU": 0}] * 2
+        until_all(host, lambda: members.requests[-1:] == [needed])
+        members.add(B, nodes[B])
+        until_all(host, lambda: members.requests[-1] == [])
+        until_all(host, lambda: {node for status in host.jobs() for node in status.granted} == {A, B})
+        go.touch()
+        until_all(host, host.all_ended)
 
 
 def test_a_host_without_nodes_refuses_jobs(monkeypatch: pytest.MonkeyPatch) -> None:

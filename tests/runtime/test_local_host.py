@@ -11,15 +11,25 @@ from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantApplied, JobFailed, JobFinished, JobStarted, PlanProposed, PolicyChanged
+from punctual.core.events import (
+    GrantApplied,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    PlanProposed,
+    PolicyChanged,
+    SpecChanged,
+)
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
+from punctual.runtime import local_host as local_host_module
 from punctual.runtime.control_client import change, standings, stop
 from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import find_job, known_runs, messages_of, open_jobs
+from punctual.runtime.suspension import suspended_s
 
 
 class Output:
@@ -196,6 +206,25 @@ def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: LocalHost
     assert deadline_s is not None
     assert deadline_s > 7000
     assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "failed"}
+
+
+def test_a_suspension_of_the_machine_brings_deadlines_forward_and_is_told(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    awaited = tmp_path / "go"
+    host.submit(submission("dated", awaited=awaited, deadline_s=600.0))
+    host.submit(submission("undated", awaited=awaited))
+    changed: list[SpecChanged] = []
+    host.subscribe(lambda message: changed.append(message) if isinstance(message, SpecChanged) else None)
+    host.run(lambda: pid_of_waiting(awaited) > 0)
+    before_s = suspended_s()
+    monkeypatch.setattr(local_host_module, "suspended_s", lambda: before_s + 120.0)
+    host.run(lambda: bool(changed))
+    awaited.touch()
+    host.run(host.all_ended)
+    (change,) = changed  # it is made up for once
+    assert (change.spec.id, change.by) == ("dated", "the machine, which was suspended for 2m00s")
+    assert change.spec.deadline_s == pytest.approx(480.0, abs=1.0)
 
 
 def test_leaving_a_host_ends_its_jobs_and_says_so(output: Output, tmp_path: Path) -> None:

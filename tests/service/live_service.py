@@ -3,8 +3,8 @@
 import http.client
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -123,9 +123,15 @@ class LiveService:
 
 
 @contextmanager
-def live_service(host_options: HostOptions = OPTIONS, **options: Any) -> Iterator[LiveService]:
-    """A service at a free port of the loopback interface."""
+def live_service(
+    host_options: HostOptions = OPTIONS,
+    *,
+    observing: Callable[[LocalHost], AbstractContextManager[Any]] = lambda _: nullcontext(),
+    **options: Any,
+) -> Iterator[LiveService]:
+    """A service at a free port of the loopback interface; `observing` gives what its requests are traced with."""
     with ExitStack() as ending:
         host = ending.enter_context(steered_host(host_options))
-        served = ending.enter_context(serve(host, "127.0.0.1:0", **options))
+        tracer = ending.enter_context(observing(host))
+        served = ending.enter_context(serve(host, "127.0.0.1:0", tracer=tracer, **options))
         yield LiveService(host, served, Caller(served, served.token_file.read_text().strip()))

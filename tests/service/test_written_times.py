@@ -10,7 +10,6 @@ import pytest
 from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
-from punctual.cli._jobs_file import read_jobs
 from punctual.cli.clean import clean
 from punctual.cli.token import create
 from punctual.core.errors import InvalidSpec
@@ -18,6 +17,7 @@ from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.runtime.control_client import change, quote_job
 from punctual.runtime.job_options import JobOptions
+from punctual.runtime.jobs_file import read_jobs
 from punctual.runtime.paths import service_root
 from punctual.runtime.retention import RetentionLimits
 from punctual.runtime.runs import find_job, open_jobs

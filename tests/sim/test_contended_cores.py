@@ -1,5 +1,8 @@
 """Jobs on shares of one machine that is not enough for all at once, to their ends in simulation."""
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 from _contended_cores import BACKGROUND, IN_TURN, URGENT, Contention, CoreLoad, overload, simulate
 
@@ -54,6 +57,17 @@ def test_under_overload_promises_are_kept_and_little_more_is_missed_than_must_be
     late = {i for i, late_frac in lates if late_frac is not None and late_frac > TOLERANCE_FRAC}
     assert late <= outcome.refused, "whoever was late was told so"
     assert outcome.weight_on_time(contention, TOLERANCE_FRAC) >= 0.95 * contention.bound().bound
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_jobs_that_come_shortly_after_each_other_are_chosen_among_as_if_they_came_at_once(seed: int) -> None:
+    """Promised in order of arrival, jobs that weigh three less would be on time."""
+    at_once, arrivals = overload(seed=seed), Random(seed)
+    loads = [replace(load, at=round(arrivals.uniform(0.0, 1.5), 2)) for load in at_once.loads]
+    contention = replace(at_once, loads=loads)
+    outcome = simulate(contention)
+    assert not outcome.lost
+    assert outcome.weight_on_time(contention) >= at_once.bound().bound - 1.0
 
 
 def test_a_job_that_costs_more_than_it_said_loses_its_promise_and_no_other_job_is_late() -> None:

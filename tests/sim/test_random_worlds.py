@@ -83,8 +83,8 @@ class Auditor:
     def _check_holdings(self) -> None:
         assert self.simulation is not None
         taken: dict[NodeId, Resources] = {}
-        for life in self.simulation.world._lives.values():
-            for node, amount in life.holds.items():
+        for state in self.simulation.world._states.values():
+            for node, amount in state.holds.items():
                 taken[node] = taken.get(node, NOTHING) + amount
         for node, amount in taken.items():
             assert amount.fits_in(self.capacity[node]), f"{amount} on {node}, which has {self.capacity[node]}"

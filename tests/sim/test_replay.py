@@ -69,7 +69,7 @@ def lived(**changes: Any) -> list[Message]:
     parts_of_it = {
         "nodes": [HERE],
         "policy": parts.policy(RAN)(),
-        "controllers": parts.controllers("remaining-cost"),
+        "controllers": parts.controllers(["remaining-cost"]),
         "physics": Physics(resize_s=0.1),
         "listeners": [messages.append],
     }

@@ -15,8 +15,8 @@ from punctual.core.job import shape_of
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 from punctual.metrics.cluster import ClusterRecord
+from punctual.runtime.cluster_file import NodeGroup, nodes_of
 from punctual.sim import parts
-from punctual.sim.hardware import NodeGroup, nodes_of
 from punctual.sim.served_speeds import fitted, read_laws
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import PlacedServed, Served

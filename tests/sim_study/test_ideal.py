@@ -10,7 +10,7 @@ from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.metrics.cluster import ClusterRecord
 from punctual.metrics.job import JobRecord
-from punctual.sim.hardware import NodeGroup
+from punctual.runtime.cluster_file import NodeGroup
 from punctual.sim.ideal import Ideal
 from punctual.sim.job import SimJob
 from punctual.sim.truth import ByDevice, Constant, Measured, Truth

@@ -15,9 +15,9 @@ from punctual.core.ids import NodeId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.metrics.cluster import ClusterRecord
+from punctual.runtime.cluster_file import nodes_of
 from punctual.sim import parts
 from punctual.sim.assembly import jobs_of
-from punctual.sim.hardware import nodes_of
 from punctual.sim.job import SimJob
 from punctual.sim.scenario import Scenario
 from punctual.sim.simulation import Simulation
@@ -60,8 +60,8 @@ class Audit:
     def __call__(self, message: Message) -> None:
         assert self.simulation is not None
         held: dict[NodeId, Resources] = {}
-        for life in self.simulation.world._lives.values():
-            for node, amount in life.holds.items():
+        for state in self.simulation.world._states.values():
+            for node, amount in state.holds.items():
                 held[node] = held.get(node, NOTHING) + amount
         for amount in held.values():
             self.most_disk_mbps = max(self.most_disk_mbps, amount.of("disk_mbps"))

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
+from random import Random
 from textwrap import dedent
 
 import pytest
@@ -16,11 +18,16 @@ from tests.memory_journal import MemoryJournal
 from tests.store.journal_kit import JournalConformance, ticks
 from tests.store.opening import opened
 
+from punctual.core.commands import ResizeJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import StopRequested
-from punctual.core.ids import JobId
+from punctual.core.events import NodeJoined, PlanProposed, StopRequested
+from punctual.core.ids import JobId, NodeId
+from punctual.core.plan import Plan
 from punctual.core.protocols import Journal
-from punctual.store import sqlite
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+from punctual.runtime.chain import Chain, chain
+from punctual.store import sqlite, stored
 from punctual.store.sqlite import SCHEMA_VERSION, JournalTaken, SqliteJournal
 from punctual.store.stored import About, JournalUnusable
 
@@ -72,17 +79,100 @@ def test_reads_only_what_is_asked_for(where: str) -> None:
     ]
     with opened(where) as journal:
         journal.append([*ticks(700), *stops, *ticks(2)])
-        asked = About(kinds=("SpecChanged",), texts=('"b_"', "no such text"))
-        assert list(journal.read_from(1, asked)) == [(702, stops[1])]
-        asked = About(kinds=("TimerFired", "StopRequested"), texts=())
-        assert [number for number, _ in journal.read_from(699, asked)] == [699, 700, 701, 702, 703, 704, 705]
-        many = tuple(f'"job-{i}"' for i in range(5000))
-        assert list(journal.read_from(1, About(kinds=many, texts=(*many, '"b_"')))) == [(702, stops[1])]
-        assert list(journal.read_from(1, About(kinds=(), texts=("it's",)))) == list(enumerate(stops, start=701))
+        asked = About(kinds=("SpecChanged", "StopRequested"))
+        assert list(journal.read_from(1, asked)) == list(enumerate(stops, start=701))
+        many = tuple(f"kind-{i}" for i in range(5000))
+        assert list(journal.read_from(1, About(kinds=many))) == []
+        asked = About(kinds=("TimerFired", "StopRequested"), but_kinds=("StopRequested",))
+        assert [number for number, _ in journal.read_from(699, asked)] == [699, 700, 704, 705]
         asked = About(but_kinds=("TimerFired",), until=702)
         assert list(journal.read_from(1, asked)) == [(701, stops[0]), (702, stops[1])]
-        assert list(journal.read_from(1, About(texts=("it's",), but_kinds=("StopRequested",)))) == []
         assert [number for number, _ in journal.read_from(699, About(until=703))] == [699, 700, 701, 702, 703]
+
+
+def test_reads_of_some_jobs_what_may_concern_them(where: str) -> None:
+    joined = NodeJoined(at=0.0, node=NodeId("n"), capacity=Resources(cores=2))
+    names = ("a", "b_%", "it's", "NodeJoined", "a")
+    stops = [StopRequested(at=float(i), job=JobId(name), cause='"job":"other"') for i, name in enumerate(names)]
+    with opened(where) as journal:
+        journal.append([joined, *ticks(3), *stops])
+        for job, numbers in (("a", [1, 5, 9]), ("b_%", [1, 6]), ("it's", [1, 7]), ("1", [1, 3]), ("other", [1])):
+            assert [number for number, _ in journal.read_of([JobId(job)])] == numbers
+        many = [JobId(f"job-{i}") for i in range(5000)]
+        assert [number for number, _ in journal.read_of([*many, JobId("a"), JobId("it's")], 5)] == [5, 7, 9]
+
+
+def _plan(at: int) -> PlanProposed:
+    return PlanProposed(at=float(at), plan=Plan(revision=at, grants={}, bound=100.0 + at, objective=100.0), revision=at)
+
+
+def _asked(at: int, job: str) -> ResizeJob:
+    grant = {NodeId("n"): Resources(cores=0.01 * at)}
+    return ResizeJob(at=float(at), job=JobId(job), request=at, grant=grant, reason=Reason("test", "it is a test"))
+
+
+def test_the_chain_of_a_job_is_the_same_from_what_concerns_it_as_from_all(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command rests on the last plan before it, whichever jobs that names; also where pages and looks end between them."""
+    monkeypatch.setattr(stored, "_N_ROWS", 3)
+    rng = Random(0)
+    with opened(where) as journal, opened(where, read_only=True) as reader:
+        kept, sequence = Chain(JobId("a")), 1
+        for at in range(1, 120):
+            kind = rng.choices(("plan", "a", "b", "tick"), (2, 2, 1, 3))[0]
+            journal.append([_plan(at) if kind == "plan" else _asked(at, kind) if kind != "tick" else ticks(1)[0]])
+            if rng.random() < 0.2:
+                last = reader.last_sequence
+                for number, message in reader.read_of([JobId("a")], sequence):
+                    kept.take(message)
+                    sequence = number + 1
+                sequence = max(sequence, last + 1)
+                every = [message for _, message in journal.read_from(1)]
+                assert kept.links == chain(every, JobId("a"))
+                assert kept.links == chain((message for _, message in journal.read_of([JobId("a")])), JobId("a"))
+
+
+@pytest.mark.parametrize("n_others", [1_000, 30_000])
+def test_what_concerns_a_job_is_found_without_looking_at_all(tmp_path: Path, n_others: int) -> None:
+    """Steps of SQLite's machine are counted: they are the same on any machine."""
+    path = tmp_path / "journal.db"
+    with SqliteJournal(path) as journal:
+        for first in range(0, n_others, 1_000):
+            journal.append([*ticks(999, first=1), _plan(first)])
+            if first % (n_others // 4) == 0:
+                journal.append([_asked(first, "a")])
+    with SqliteJournal(path, read_only=True) as reader:
+        steps = count()
+        reader._connection.set_progress_handler(lambda: next(steps) and 0, 10)
+        read = [message for _, message in reader.read_of([JobId("a")])]
+        assert _asked(0, "a") in read
+        assert len(read) < 10
+        assert next(steps) < 100
+
+
+def test_a_file_of_an_earlier_version_is_read_and_goes_on(path: Path) -> None:
+    """It has no subjects."""
+    with SqliteJournal(path) as journal:
+        journal.append([*ticks(3), _plan(1), _asked(1, "a"), _asked(2, "b")])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP INDEX message_subject")
+        connection.execute("ALTER TABLE message DROP COLUMN subject")
+    with SqliteJournal(path, read_only=True) as reader:
+        read = [message for _, message in reader.read_of([JobId("a")])]
+        assert _asked(1, "a") in read
+        assert _asked(2, "b") not in read
+        with SqliteJournal(path) as journal:
+            journal.append([_asked(3, "a"), _asked(4, "b")])
+            for each in (reader, journal):
+                assert [message for _, message in each.read_of([JobId("a")])] == [*read, _asked(3, "a")]
+    with closing(sqlite3.connect(path)) as connection:  # and the earlier version again
+        connection.execute(
+            "INSERT INTO message (sequence, kind, body) SELECT 9, kind, body FROM message WHERE sequence = 5"
+        )
+        connection.commit()
+    with SqliteJournal(path, read_only=True) as reader:
+        assert [number for number, _ in reader.read_of([JobId("a")], 6)] == [7, 9]
 
 
 def test_what_is_told_to_be_accepted_is_on_the_disk_and_other_messages_wait_for_nothing(path: Path) -> None:

@@ -13,23 +13,38 @@ import pytest
 from tests.store.journal_kit import ticks
 from tests.store.opening import opened
 
+from punctual.store import sqlite
 from punctual.store.owner import start_ticks, this_process
+from punctual.store.sqlite import SqliteJournal
 from punctual.store.stored import JournalTaken
 
-#: Claims a journal, and writes to it whenever it is told to.
+#: Claims a journal, and writes to it whenever it is told to; told to "stay", it does not end what it writes.
 WRITER = """
-    import sys
-    from punctual.store.stored import JournalTaken
+    import os, sys
+    from punctual.store.stored import JournalTaken, StoreUnreachable
     from tests.store.journal_kit import ticks
     from tests.store.opening import opened
+
+    def stay():
+        with journal.writing():
+            if sys.argv[1].startswith("{"):  # a statement, and the begin of a long message: as when a snapshot is on its way
+                parse, bind = b"\\0SELECT 1\\0\\0\\0", b"B" + (1_000_000).to_bytes(4, "big") + b"begin"
+                message = b"P" + (len(parse) + 4).to_bytes(4, "big") + parse + bind
+                os.write(journal._connection.connection.driver_connection.fileno(), message)
+            print("writes", flush=True)
+            sys.stdin.readline()
 
     journal = opened(sys.argv[1])
     print("claimed", flush=True)
     for line in sys.stdin:
         try:
+            if line.startswith("stay"):
+                stay()
             print(journal.append(ticks(2)), flush=True)
         except JournalTaken as error:
             print("taken" if "process" in error.got else error.got, flush=True)
+        except StoreUnreachable:
+            print("unreachable", flush=True)
 """
 
 
@@ -50,9 +65,9 @@ def answer(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def tell_to_write(process: subprocess.Popen[str]) -> str:
+def tell_to_write(process: subprocess.Popen[str], how: str = "") -> str:
     assert process.stdin is not None
-    print(file=process.stdin, flush=True)
+    print(how, file=process.stdin, flush=True)
     return answer(process)
 
 
@@ -116,6 +131,41 @@ def test_a_writer_that_was_stopped_cannot_write_after_a_take_over(where: str) ->
             assert journal.append(ticks(1)) == 2
         assert tell_to_write(other) == "one that was closed"
     assert numbers(where) == [1, 2]
+
+
+def test_a_writer_that_was_stopped_within_a_write_holds_up_nobody_who_takes_over(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_BUSY_S", 0.1)
+    with writer(where) as other:
+        assert tell_to_write(other) == "2"
+        assert tell_to_write(other, "stay") == "writes"
+        os.kill(other.pid, signal.SIGSTOP)
+        with opened(where, take=True) as journal:
+            assert journal.append(ticks(1)) == 3
+            os.kill(other.pid, signal.SIGCONT)
+            if isinstance(journal, SqliteJournal):
+                assert other.wait() == -signal.SIGKILL, "the lock of a file goes with its process alone"
+            else:
+                assert tell_to_write(other) == "unreachable", "the server has ended its connection"
+                assert tell_to_write(other) == "taken"
+            assert journal.append(ticks(1)) == 4
+    assert numbers(where) == [1, 2, 3, 4]
+
+
+def test_only_the_process_itself_is_killed() -> None:
+    here = this_process()
+    here.kill()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        ticks_of_other = start_ticks(other.pid)
+        assert ticks_of_other is not None
+        owner = replace(here, pid=other.pid, start_ticks=ticks_of_other)
+        replace(owner, start_ticks=ticks_of_other + 1).kill()
+        replace(owner, boot_id="other", machine="other").kill()
+        assert owner.may_live()
+        owner.kill()
+        assert other.wait() == -signal.SIGKILL
+        owner.kill()
 
 
 def test_closing_does_not_end_the_claim_of_another(where: str) -> None:

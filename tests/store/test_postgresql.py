@@ -18,6 +18,7 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Journal
 from punctual.store.place import StorePlace
 from punctual.store.stored import JournalTaken, StoreUnreachable
+from punctual.store.tables import VERSION
 from punctual.store.upkeep import Upkeep, UpkeepLimits
 
 pytest.importorskip("sqlalchemy")
@@ -305,7 +306,7 @@ def test_tables_of_another_version_are_refused_and_left_alone(
         assert "version" in refused.value.must
         assert server.sql("SELECT version_num FROM punctual_version") == "9999"
     finally:
-        server.sql("UPDATE punctual_version SET version_num = '0001'")
+        server.sql(f"UPDATE punctual_version SET version_num = '{VERSION}'")
     PostgresJournal(place, read_only=read_only).close()
 
 

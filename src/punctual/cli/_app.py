@@ -14,6 +14,8 @@ from punctual.cli._errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, exit_code_of
 from punctual.core.errors import InvalidSpec
 
 _PROGRAM = "punctual"
+#: Help is written in lines of no more than this many characters, fewer on a narrower terminal.
+_HELP_WIDTH = 100
 
 #: Command -> the module that defines it. A module has a function of the command's name and, if it needs any,
 #: `SETTINGS` for how its arguments are read; or an application of that name, with commands of its own.
@@ -113,6 +115,7 @@ def application(argv: list[str]) -> typer.Typer:
         name=_PROGRAM,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        context_settings={"max_content_width": _HELP_WIDTH},
         help="Neural-network training that finishes on time, on no more hardware than it needs.",
     )
     app.callback()(_options)

@@ -1,16 +1,21 @@
-"""Where a service can be asked over HTTP: options of `punctual up`, and what they come to."""
+"""Where a service can be asked over HTTP, and whom it tells: options of `punctual up`, and what they come to."""
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.local_host import LocalHost
 from punctual.runtime.service_host import Listen
 from punctual.service.server import ServedAddress, Tls, check_installed, free_address, serve
+from punctual.service.telemetry_options import check_telemetry, is_configured
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 #: Instead of an address: no HTTP at all.
 NO_HTTP = "none"
@@ -25,12 +30,15 @@ class HttpOptions:
     address
         ``host:port``; `NO_HTTP`; None: the usual one, or any free port where that is taken, and nothing where the libraries
         are not installed.
+    otel
+        Traces and metrics go to OpenTelemetry; otherwise only if the environment names a collector.
     """
 
     address: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     allow_plain: bool = False
+    otel: bool = False
 
     def check(self) -> None:
         """Raise `InvalidSpec` where they do not fit together or need what is not installed."""
@@ -43,29 +51,50 @@ class HttpOptions:
             )
         if self.address not in (None, NO_HTTP):
             check_installed()
+        if self.otel:
+            check_telemetry()
 
     def arguments(self) -> list[str]:
         """These options as words of a command line, for a service in another folder."""
         words = [] if self.address is None else ["--listen", self.address]
         for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
             words += [] if path is None else [option, str(path.absolute())]
-        return [*words, *(["--allow-plain"] if self.allow_plain else [])]
+        words += ["--allow-plain"] if self.allow_plain else []
+        return [*words, *(["--otel"] if self.otel else [])]
 
     def listen(self) -> Listen:
         """What makes a host known over HTTP."""
 
         @contextmanager
         def listening(host: LocalHost) -> Iterator[Sequence[str]]:
-            if not self._is_wanted():
-                yield ()
-                return
-            logging.basicConfig(format="punctual: %(message)s")
-            logging.getLogger("punctual.service").setLevel(logging.INFO)  # who changed what
-            tls = None if self.tls_cert is None or self.tls_key is None else Tls(self.tls_cert, self.tls_key)
-            with serve(host, self.address or free_address(), tls=tls, allow_plain=self.allow_plain) as served:
-                yield _told(served)
+            with ExitStack() as ending:
+                tracer = ending.enter_context(self._telemetry(host))
+                yield ending.enter_context(self._served(host, tracer)) if self._is_wanted() else ()
 
         return listening
+
+    @contextmanager
+    def _served(self, host: LocalHost, tracer: "Tracer | None") -> Iterator[Sequence[str]]:
+        logging.basicConfig(format="punctual: %(message)s")
+        logging.getLogger("punctual.service").setLevel(logging.INFO)  # who changed what
+        tls = None if self.tls_cert is None or self.tls_key is None else Tls(self.tls_cert, self.tls_key)
+        address, allow_plain = self.address or free_address(), self.allow_plain
+        with serve(host, address, tls=tls, allow_plain=allow_plain, tracer=tracer) as served:
+            yield _told(served)
+
+    def _telemetry(self, host: LocalHost) -> "AbstractContextManager[Tracer | None]":
+        """What the host is told to OpenTelemetry by; what the environment alone asks for and cannot be had is told."""
+        if not self.otel:
+            if not is_configured():
+                return nullcontext()
+            try:
+                check_telemetry()
+            except InvalidSpec as error:
+                write_error(f"punctual: no OpenTelemetry: {error.must}: got {error.got}. {error.remedy}\n")
+                return nullcontext()
+        from punctual.service.telemetry import telemetry
+
+        return telemetry(host)
 
     def _is_wanted(self) -> bool:
         if self.address is not None:

@@ -1,7 +1,11 @@
 """Options that commands share."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -25,3 +29,24 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line o
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 75 if the deadline is missed.")]
 ReportFile = Annotated[Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Draw the run.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but warnings and errors.")]
+
+Options = TypeVar("Options")
+
+
+def taking(options: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Make a command of a function of `options`, a dataclass: each field is an option, with its annotation and default."""
+    taken = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(options)  # type: ignore[arg-type]
+    ]
+
+    def command_of(function: Callable[[Options], None]) -> Callable[..., None]:
+        @wraps(function)
+        def command(**given: Any) -> None:
+            function(options(**given))
+
+        command.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+        command.__annotations__ = {option.name: option.annotation for option in taken}
+        return command
+
+    return command_of

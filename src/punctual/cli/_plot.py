@@ -69,24 +69,24 @@ class DrawnRun:
 
 def save(path: Path, run: DrawnRun, title: str) -> None:
     """Write the picture of a run; raises `OSError` when `path` cannot be written."""
-    _draw(run, title, _INK).savefig(path, dpi=150, facecolor="white")
+    _draw(run, title).savefig(path, dpi=150, facecolor="white")
 
 
-def _draw(run: DrawnRun, title: str, ink: str) -> "Figure":
+def _draw(run: DrawnRun, title: str) -> "Figure":
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     styles: dict[Any, Any] = dict.fromkeys(
-        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK
     )
     with rc_context({**styles, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         n_plots = 3 if run.series.workers else 2
         figure = Figure(figsize=(9, 3 + 1.2 * n_plots), layout="constrained")
         axes = figure.subplots(n_plots, 1, sharex=True, height_ratios=(3, 2, 1)[:n_plots])
-        _draw_progress(axes[0], run, ink)
-        _draw_cores(axes[1], run, ink)
+        _draw_progress(axes[0], run)
+        _draw_cores(axes[1], run)
         if run.series.workers:
-            _draw_workers(axes[2], run, ink)
+            _draw_workers(axes[2], run)
         axes[-1].set_xlabel("seconds since the start of the command")
         axes[-1].set_xlim(0, _right_edge_s(run))
         if title:
@@ -98,13 +98,13 @@ def _right_edge_s(run: DrawnRun) -> float:
     return 1.03 * max([run.ended_s, *(deadline_s for _, deadline_s in run.series.deadlines)], default=1.0)
 
 
-def _draw_progress(axes: "Axes", run: DrawnRun, ink: str) -> None:
+def _draw_progress(axes: "Axes", run: DrawnRun) -> None:
     curves = run.series
     axes.plot(*_columns(curves.progress, 100.0), color=_PROGRESS, linewidth=2, label="progress")
     for i_deadline, (since_s, deadline_s) in enumerate(curves.deadlines):
         last = i_deadline == len(curves.deadlines) - 1
         until_s = deadline_s if last else curves.deadlines[i_deadline + 1][0]
-        _draw_line(axes, curves, since_s, deadline_s, until_s, ink)
+        _draw_line(axes, curves, since_s, deadline_s, until_s)
         style = "-" if last else ":"
         label = "deadline" if last else "deadline before the change"
         axes.axvline(deadline_s, color=_DEADLINE, linewidth=1.2, linestyle=style, label=label)
@@ -112,10 +112,10 @@ def _draw_progress(axes: "Axes", run: DrawnRun, ink: str) -> None:
         axes.plot([run.landed_s], [100.0], "o", color=_PROGRESS, markersize=7, label="landed", clip_on=False)
     axes.set_ylabel("steps done (%)")
     axes.set_ylim(0, 104)
-    _decorate(axes, ink)
+    _decorate(axes)
 
 
-def _draw_line(axes: "Axes", curves: RunSeries, since_s: float, deadline_s: float, until_s: float, ink: str) -> None:
+def _draw_line(axes: "Axes", curves: RunSeries, since_s: float, deadline_s: float, until_s: float) -> None:
     """The straight line to a deadline, from where the job was when it came into force, as long as it was in force."""
     behind = [point for point in curves.progress if point[0] <= since_s or point[1] == 0.0]
     from_s, from_frac = behind[-1] if behind else (since_s, 0.0)
@@ -124,10 +124,10 @@ def _draw_line(axes: "Axes", curves: RunSeries, since_s: float, deadline_s: floa
     until_frac = from_frac + (1.0 - from_frac) * (until_s - from_s) / (deadline_s - from_s)
     label = "straight line to the deadline" if until_s == deadline_s else None
     percent = [100 * from_frac, 100 * until_frac]
-    axes.plot([from_s, until_s], percent, color=ink, linewidth=1, linestyle="--", alpha=0.6, label=label)
+    axes.plot([from_s, until_s], percent, color=_INK, linewidth=1, linestyle="--", alpha=0.6, label=label)
 
 
-def _draw_cores(axes: "Axes", run: DrawnRun, ink: str) -> None:
+def _draw_cores(axes: "Axes", run: DrawnRun) -> None:
     curves = run.series
     ceiling_cores = max((cores for _, cores in curves.grant), default=1.0)
     usage_s, usage = _columns(curves.usage)
@@ -137,24 +137,24 @@ def _draw_cores(axes: "Axes", run: DrawnRun, ink: str) -> None:
     axes.step(*_columns(grant), where="post", color=_GRANT, linewidth=2, label="grant")
     for _, deadline_s in curves.deadlines[-1:]:
         axes.axvline(deadline_s, color=_DEADLINE, linewidth=1.2)
-    axes.axhline(ceiling_cores, color=ink, linewidth=0.8, linestyle=":", alpha=0.6, label="ceiling")
+    axes.axhline(ceiling_cores, color=_INK, linewidth=0.8, linestyle=":", alpha=0.6, label="ceiling")
     axes.set_ylim(0, 1.1 * max([ceiling_cores, *usage]))
     axes.set_ylabel("cores")
-    _decorate(axes, ink)
+    _decorate(axes)
 
 
-def _draw_workers(axes: "Axes", run: DrawnRun, ink: str) -> None:
+def _draw_workers(axes: "Axes", run: DrawnRun) -> None:
     workers = run.series.workers
     held = [*workers, (run.ended_s, workers[-1][1])]
     axes.step(*_columns(held), where="post", color=_GRANT, linewidth=2, label="workers")
     axes.set_ylim(0, 1.2 * max(count for _, count in held) + 0.1)
     axes.locator_params(axis="y", integer=True)
     axes.set_ylabel("workers")
-    _decorate(axes, ink)
+    _decorate(axes)
 
 
-def _decorate(axes: "Axes", ink: str) -> None:
-    axes.grid(visible=True, color=ink, alpha=0.12, linewidth=0.8)
+def _decorate(axes: "Axes") -> None:
+    axes.grid(visible=True, color=_INK, alpha=0.12, linewidth=0.8)
     axes.patch.set_alpha(0)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
 

@@ -1,7 +1,6 @@
 """Starting a service, as `punctual up --detach` and `punctual submit` do."""
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from punctual.cli._errors import EXIT_USER_ERROR
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import is_answering
+from punctual.runtime.detached import start_detached
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import refused_if_unwritable, state_root
 from punctual.runtime.run_folder import Run
@@ -41,20 +41,11 @@ def started_service(options: HostOptions, arguments: Sequence[str] = (), *, stor
     command = up_command(options, arguments)
     # Not on the command line, which every user of the machine can read.
     environment = os.environ if store is None else {**os.environ, STORE_VARIABLE: store}
-    # Not in this folder: a file in it could take the place of a module; and the folder may be removed.
     log = log_file()
     with refused_if_unwritable(log.parent), log.open("ab") as output:
         os.fchmod(output.fileno(), 0o600)
         begun_at = output.tell()
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd="/",
-            env=environment,
-            start_new_session=True,
-        )
+        process = start_detached(command, output, environment)
     give_up_at = time.monotonic() + _START_S_MAX
     while time.monotonic() < give_up_at:
         has_ended = process.poll() is not None
@@ -98,6 +89,8 @@ def up_command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[
     if options.engine != "local":
         chosen += ["--engine", options.engine, "--node-lost-after", f"{options.lost_after_s:g}s"]
         chosen += ["--address", options.address] if options.address else []
+        chosen += ["--cluster", options.cluster] if options.cluster else []
+        chosen += ["--autoscale", str(options.autoscale)] if options.autoscale else []
     return [sys.executable, "-P", "-m", "punctual", "up", *chosen, *arguments]
 
 

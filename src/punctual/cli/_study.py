@@ -16,6 +16,7 @@ from punctual.cli._policy_table import failures_in_words, print_policies
 from punctual.cli._study_page import write_page
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.capacity import usable_cores
+from punctual.runtime.host_executor import capacity_here
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
 from punctual.sim.scenario import Scenario, keys_in, toml_of, trace_source, with_paths
@@ -82,6 +83,10 @@ def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[
     keys = keys_in(file) if file is not None else {}
     for path, value in [*given.items(), *map(_setting, settings)]:
         keys = _with(keys, path, value)
+    if ("job" in keys or str(keys.get("trace", {}).get("file")).endswith(".toml")) and "cluster" not in keys:
+        capacity = capacity_here()
+        keys = {**keys, "cluster": [{"cores": capacity.cores, "gpus": int(capacity.gpus)}]}
+        sys.stderr.write(f"no `--cluster` was given: the jobs run on one machine with {capacity}\n")
     if "policies" not in keys:
         keys = {**keys, "policies": list(USUAL_POLICIES)}
         sys.stderr.write(f"no `--policy` was given: {', '.join(USUAL_POLICIES)} are compared\n")
@@ -99,6 +104,7 @@ def _with(keys: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     name, _, rest = path.partition(".")
     if not rest:
         if name == "trace" and isinstance(value, str):
+            keys = {key: kept for key, kept in keys.items() if key != "job"}
             return {**keys, name: {**_without_source(keys.get(name)), **trace_source(value)}}
         return {**keys, name: value}
     inner = keys.get(name, {})

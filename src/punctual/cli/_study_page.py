@@ -1,10 +1,11 @@
 """The page of a study: one file that needs no other."""
 
 import html
+import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from punctual.cli._drawing import INK, html_page, svg
 from punctual.core.errors import InvalidSpec
 from punctual.metrics.decisions import Gaps, by_code
 from punctual.sim.drawing.figures import gantt, overview
@@ -12,6 +13,11 @@ from punctual.sim.measures import Estimate, Measure, best_of
 from punctual.sim.result import Result
 from punctual.sim.stored import StoredRun
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Drawn in this colour, and replaced by the page's own text colour, so that one drawing suits light and dark pages.
+_INK = "#123456"
 #: A Gantt chart is an image of some 50 kB: of more policies than this only the first ones get one.
 N_GANTT_MAX = 12
 
@@ -35,18 +41,17 @@ def write_page(result: Result, path: Path) -> None:
 
 def page(result: Result) -> str:
     """The report as text."""
-    charts = [svg(gantt(runs[0], INK)) for runs in list(result.by_policy.values())[:N_GANTT_MAX]]
+    charts = [_svg(gantt(runs[0], _INK)) for runs in list(result.by_policy.values())[:N_GANTT_MAX]]
     title = "Policies compared" if len(result.by_policy) > 1 else html.escape(next(iter(result.by_policy)))
-    body = _BODY.format(
+    return _PAGE.format(
         title=title,
         paragraph=html.escape(in_words(result)),
         table=_table(result),
-        overview=svg(overview(result.by_policy, INK)),
+        overview=_svg(overview(result.by_policy, _INK)),
         charts="\n".join(charts),
         decisions="\n".join(_decisions(label, runs) for label, runs in result.by_policy.items()),
         scenario=html.escape(result.scenario.toml()),
     )
-    return html_page(title, body, _STYLE)
 
 
 def in_words(result: Result) -> str:
@@ -68,6 +73,17 @@ def cell(measure: Measure, estimate: Estimate | None) -> str:
     if estimate.half_width is None:
         return measure.shown(estimate.mean)
     return f"{measure.shown(estimate.mean)} ± {measure.shown(estimate.half_width)}"
+
+
+def _svg(figure: "Figure") -> str:
+    """The drawing as a part of a page, in the colour of its text."""
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "punctual"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :].replace(_INK, "currentColor")
 
 
 def _table(result: Result) -> str:
@@ -107,16 +123,33 @@ def _proven(gaps: Gaps) -> str:
     )
 
 
-_STYLE = """body { max-width: 78rem; }
-.wide { overflow-x: auto; }
-table { font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: 0.25rem 0 0.25rem 1.2rem; white-space: nowrap; }
-td.text { text-align: left; white-space: normal; }
-tbody th { text-align: left; opacity: 1; padding-left: 0; }
-.best { color: var(--best); font-weight: 600; }
-pre { overflow-x: auto; border: 1px solid var(--rule); padding: 0.8rem; }
-"""
-_BODY = """<h1>{title}</h1>
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; --page: #ffffff; --ink: #222222; --rule: #dddddd; --best: #0a7d3c; }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --page: #16181d; --ink: #e4e6ea; --rule: #3a3f47; --best: #5ad18b; }} }}
+body {{ background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto;
+  max-width: 78rem; padding: 0 1rem; }}
+h1 {{ font-size: 1.4rem; }}
+h2 {{ font-size: 1.1rem; }}
+svg {{ width: 100%; height: auto; font-family: system-ui, sans-serif; }}
+.wide {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ border-bottom: 1px solid var(--rule); text-align: right; padding: 0.25rem 0 0.25rem 1.2rem; white-space: nowrap; }}
+th {{ font-weight: normal; opacity: 0.7; }}
+td.text {{ text-align: left; white-space: normal; }}
+tbody th {{ text-align: left; opacity: 1; padding-left: 0; }}
+.best {{ color: var(--best); font-weight: 600; }}
+pre {{ overflow-x: auto; border: 1px solid var(--rule); padding: 0.8rem; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
 <p>{paragraph} The best of a column is in green.</p>
 <div class="wide"><table>
 {table}
@@ -132,4 +165,6 @@ stretch of time: holding devices, or waiting for them; the fainter, the fewer of
 {decisions}
 <h2>What was run</h2>
 <pre>{scenario}</pre>
+</body>
+</html>
 """

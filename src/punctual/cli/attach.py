@@ -22,7 +22,7 @@ def attach(
     report: ReportFile = None,
     quiet: Quiet = False,
 ) -> None:
-    """Take over a job whose `punctual run` has died, or resume one that was interrupted, and bring it to its deadline."""
+    """Take over a job that nobody steers. Its command has died, or it was interrupted; it is brought to its deadline."""
     target = _unsteered(job)
     output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)
     raise typer.Exit(drive(_host_of(target), [target.job], output))

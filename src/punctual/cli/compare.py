@@ -15,7 +15,7 @@ def compare(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as one JSON object.")] = False,
 ) -> None:
-    """Lay the policies of finished studies side by side, job by job."""
+    """Compare the policies of finished studies, job by job."""
     check_extra("sim", "a comparison", "polars")
     # Needs the extra, and whoever lacks it is to be told so.
     from punctual.cli._comparison import lay_side_by_side

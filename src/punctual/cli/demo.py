@@ -47,7 +47,7 @@ _TIGHTEN_BY_FRAC = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
+class TrainingSpeed:
     """What the app takes at full speed: before its first step, for a step, and after each epoch."""
 
     start_s: float
@@ -56,7 +56,7 @@ class Speed:
 
 
 def demo() -> None:
-    """Train a small network on a deadline of a minute, and tighten it half-way."""
+    """Train a small network on a deadline of a minute. The deadline is tightened half-way."""
     check_extra("torch,report", "the demo", "torch", "sklearn", "matplotlib")
     _check_folder()
     typer.echo("Calibrating: the training runs at full speed for a few seconds.")
@@ -82,7 +82,7 @@ def _check_folder() -> None:
     check_can_plot(FOLDER / "report.html", "the demo's report")
 
 
-def calibrate() -> Speed:
+def calibrate() -> TrainingSpeed:
     """Run the app for a few steps without a deadline and see what it takes."""
     outcome = _train(_Unwatched(quiet=True), n_epochs=1, steps_per_epoch=_N_CALIBRATION_STEPS, name="demo-calibration")
     if outcome.received is not None:
@@ -95,7 +95,7 @@ def calibrate() -> Speed:
     return speed_in(messages_of(outcome.run), outcome.summary)
 
 
-def speed_in(messages: Sequence[Message], summary: RunSummary) -> Speed:
+def speed_in(messages: Sequence[Message], summary: RunSummary) -> TrainingSpeed:
     """What the app took, from a run of one epoch at full speed: from a reading amid its steps to its landing."""
     started_at = summary.started_at or summary.submitted_at
     landed_at = summary.landed_at or started_at
@@ -105,10 +105,10 @@ def speed_in(messages: Sequence[Message], summary: RunSummary) -> Speed:
     phases = next((one.phases for one in reversed(messages) if isinstance(one, PhaseReported)), ())
     epoch_end_s = sum(one.wall_s / max(1, one.units_measured) * one.units_done for one in phases)
     step_s = (landed_at - epoch_end_s - from_at) / max(1.0, summary.steps_done - from_steps)
-    return Speed(start_s=from_at - from_steps * step_s - started_at, step_s=step_s, epoch_end_s=epoch_end_s)
+    return TrainingSpeed(start_s=from_at - from_steps * step_s - started_at, step_s=step_s, epoch_end_s=epoch_end_s)
 
 
-def pick_steps(speed: Speed) -> int:
+def pick_steps(speed: TrainingSpeed) -> int:
     """Steps per epoch, so that the whole job at full speed takes the deadline over the slack."""
     fastest_s = _DEADLINE_S / _SLACK - speed.start_s - _N_EPOCHS * speed.epoch_end_s
     return max(20, round(fastest_s / _N_EPOCHS / speed.step_s))

@@ -14,11 +14,17 @@ EXIT_FAULT = 1
 
 def doctor(
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="One that is to be free, for a service.", show_default=False)
+        int | None,
+        typer.Option(
+            metavar="N", min=1, max=65535, help="Check that this port is free for a service.", show_default=False
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per finding and line.")] = False,
 ) -> None:
-    """Check control groups, folders, disk, store, PyTorch, clocks, hosts and ports; exit with 1 if one has a fault."""
+    """Check that this machine can run jobs.
+
+    Looks at control groups, folders, disk, store, PyTorch, clocks, hosts and ports; exits with 1 if one has a fault.
+    """
     has_fault = False
     for finding in findings(port):
         has_fault = has_fault or finding.level == "fault"

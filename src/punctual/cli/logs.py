@@ -23,13 +23,13 @@ _PIECE_BYTES = 1 << 16
 
 def logs(
     job: AnyJob = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes, until it ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     lines: Annotated[
-        int | None, typer.Option("--lines", "-n", min=0, help="Only so many of the last lines.", show_default=False)
+        int | None, typer.Option("--lines", "-n", metavar="N", min=0, help="Only the last N lines.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line of output.")] = False,
 ) -> None:
-    """Print what a job has written; its standard error to standard error, where that was kept apart."""
+    """Print what a job has written. Its standard error goes to standard error, where that was kept apart."""
     target = job_to_tell_of(job)
     log = target.run.log(target.job)
     paths = logs_of(log, Streams(is_split=log.with_name(f"{log.name}.err").exists()))

@@ -21,14 +21,15 @@ def policy(
         typer.Argument(help="See `punctual policies`; left out: tell which it is.", autocompletion=policy_names),
     ] = None,
     parameter: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="What it is made with; may be said again.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of it; once for each.")
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="Name of the host, as `punctual ps` has it; if there are several.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the host, as `punctual ps` has it; if there are several."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell how the jobs of a host share the machine, or have another policy do that from now on."""
+    """Tell by which policy jobs share the machine, or change it."""
     run = _host(host)
     answer = ask_policy(run, name, dict(_parameter(text) for text in parameter or ()))
     line = f"host {run.name}: {policy_text(answer['policy'], answer.get('parameters', {}))}"

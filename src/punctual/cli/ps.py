@@ -36,7 +36,7 @@ def ps(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also list the jobs that have ended.")] = False,
 ) -> None:
-    """List the jobs that have not ended, what each holds and wants, and what is free."""
+    """List the jobs that have not ended. Tells what each holds and wants, and what is free."""
     sweep()
     rows = [standing for run in known_runs() for standing in standings(run)]
     ended = [_ended(job) for job in known_jobs() if job.steering == "ended"] if everything else []
@@ -69,6 +69,8 @@ def _budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
             f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_jobs} job{'s' * (n_jobs != 1)}, "
             f"{budget['host_free_cores']:.2f} free"
         )
+        for node, slowness in budget.get("slow_nodes", {}).items():  # a host of an earlier version does not tell
+            yield f"node {node} is slow: steps cost {slowness:.2g} times the CPU time there, see `punctual why`"
 
 
 def _ended(job: KnownJob) -> dict[str, Any]:

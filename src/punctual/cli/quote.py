@@ -29,25 +29,27 @@ _LOCK_S_MAX = 20.0
 def quote(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB | -- PROGRAM [ARGS]...]", help="A job that runs, or what would be run."),
+        typer.Argument(metavar="JOB | -- PROGRAM [ARGS]...", help="A job that runs, or what would be run."),
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option(help="As for `punctual deadline`, or for a program as for `run`.")
+        str | None, typer.Option(metavar="WHEN", help="As for `punctual deadline`, or for a program as for `run`.")
     ] = None,
     at_cores: Annotated[
         list[str] | None,
-        typer.Option("--at", metavar="CORES", help="Tell the finish with so many cores; again for more."),
+        typer.Option("--at", metavar="CORES", help="Tell the finish with so many cores; once for each amount."),
     ] = None,
     work: Annotated[str | None, typer.Option(metavar="TIME", help="Core time of the whole program, 30m.")] = None,
     like: Annotated[
         str | None, typer.Option(metavar="JOB", help="Take it from this earlier job. [default: of the same program]")
     ] = None,
-    allowed: Annotated[str | None, typer.Option("--cores", help="Of a program, as for `punctual run`.")] = None,
+    allowed: Annotated[
+        str | None, typer.Option("--cores", metavar="A..B", help="Of a program, as for `punctual run`.")
+    ] = None,
     workers: Annotated[str | None, typer.Option(metavar="A..B", help="Of a program, as for `punctual run`.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Of a program, as for `punctual run`.")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Of a program, as for `punctual run`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Ask what a deadline would take: whether it can be promised, from when on it could, and who would be hurt."""
+    """Ask what a deadline would take. Tells whether it can be promised, from when on, and which jobs would be hurt."""
     amounts = [parse_cores(text) for text in at_cores or ()]
     words = words or []
     job = _named(words)

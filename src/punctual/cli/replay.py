@@ -51,7 +51,7 @@ def replay(
     report: Annotated[bool, typer.Option(help="Write DIR/report.html.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Play the live jobs of a journal again, under the policy that ran and under others."""
+    """Play the jobs of a journal again under other policies. The policy that ran is played, too."""
     source, opened = _opened(journal)
     with opened:
         # A host may write on: all readings end here.

@@ -1,23 +1,24 @@
 """`punctual run`: a program and its deadline, or the jobs of a file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from punctual.cli._allocation import allocation, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
-from punctual.cli._jobs_file import read_jobs
-from punctual.cli._options import AsJson, Quiet, ReportFile, Strict
+from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
+from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.host_executor import OutputOf, capacity_here
 from punctual.runtime.host_options import SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
+from punctual.runtime.jobs_file import read_jobs
 from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
 from punctual.runtime.retention import prune
 from punctual.runtime.submission import (
@@ -132,81 +133,88 @@ PolicyName = Annotated[
 ]
 
 
-def run(
+@dataclass(frozen=True, kw_only=True)
+class StartOptions:
+    """What `punctual run` and `punctual submit` take; fields are named as those that they are handed to."""
+
     program: Annotated[
         list[str] | None, typer.Argument(metavar="-- PROGRAM [ARGS]...", help="What to run.", show_default=False)
-    ] = None,
-    deadline: Deadline = None,
-    cores: Cores = None,
-    workers: Workers = None,
-    gpus: Gpus = None,
-    cores_per_worker: CoresPerWorker = None,
-    servers: Servers = None,
-    controller: ControllerName = None,
-    margin: Margin = None,
-    actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
+    ] = None
+    deadline: Deadline = None
+    cores: Cores = None
+    workers: Workers = None
+    gpus: Gpus = None
+    cores_per_worker: CoresPerWorker = None
+    servers: Servers = None
+    controller: ControllerName = None
+    margin: Margin = None
+    actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto"
     progress_regex: Annotated[
         str | None,
         typer.Option(metavar="REGEX|auto", help="Read progress from the program's output: groups step and total."),
-    ] = None,
-    until: Until = None,
-    steps: Annotated[int | None, typer.Option(help="Steps of the whole job, if the program does not say.")] = None,
-    checkpoint_dir: CheckpointDir = None,
-    retries: Retries = None,
-    secret_env: SecretEnv = None,
-    name: JobName = None,
-    as_json: AsJson = False,
-    jobs: JobsFile = None,
-    alone: Alone = False,
-    weight: Weight = 1.0,
-    preemptible: Preemptible = None,
-    after: After = None,
-    policy: PolicyName = SHARING_POLICY,
-    strict: Strict = False,
-    report: ReportFile = None,
-    quiet: Quiet = False,
-    guarantee: Guarantee = False,
-    work: Work = None,
-    like: Like = None,
+    ] = None
+    until: Until = None
+    steps: Annotated[int | None, typer.Option(help="Steps of the whole job, if the program does not say.")] = None
+    checkpoint_dir: CheckpointDir = None
+    retries: Retries = None
+    secret_env: SecretEnv = None
+    name: JobName = None
+    as_json: AsJson = False
+    jobs: JobsFile = None
+    weight: Weight = 1.0
+    preemptible: Preemptible = None
+    after: After = None
+    policy: PolicyName = SHARING_POLICY
+    strict: Strict = False
+    report: ReportFile = None
+    quiet: Quiet = False
+    guarantee: Guarantee = False
+    work: Work = None
+    like: Like = None
     page: Annotated[
         bool, typer.Option("--page", help="Show it in a browser meanwhile, at an address that is told at the start.")
-    ] = False,
-) -> None:
+    ] = False
+
+    def submissions(self) -> list[Submission]:
+        """The jobs that are asked for, by these options or by the file that they name."""
+        told = {option.name: getattr(self, option.name, None) for option in fields(JobOptions)}
+        told = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+        job = JobOptions(**{name: value for name, value in told.items() if value is not None})
+        started_at, capacity = process_started_at(), capacity_here()
+        if self.jobs is None:
+            return [job.submission(started_at, capacity)]
+        if job != JobOptions():
+            raise InvalidSpec(
+                "options of a job must be in the file with `--jobs`",
+                "a program" if job.program else "an option of a job",
+                "the command line",
+                "Leave it out, or write it into the job's table `[[job]]`.",
+            )
+        return read_jobs(self.jobs, started_at, capacity, lambda told: write_error(f"punctual: {told}\n"))
+
+    def host(self, *, shared: bool) -> HostOptions:
+        """Those of a host."""
+        return HostOptions(actuator=self.actuator, policy=self.policy, shared=shared)
+
+    def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
+        """Bring the jobs to their ends, shown as these options say; the exit status."""
+        output = OutputOptions(**{option.name: getattr(self, option.name) for option in fields(OutputOptions)})
+        return drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(StartOptions):
+    """What `punctual run` takes."""
+
+    alone: Alone = False
+
+
+@taking(RunOptions)
+def run(given: RunOptions) -> None:
     """Run a program so that it ends at its deadline, on the fewest cores that do it."""
-    given = locals()  # their names are those of what they are handed to
-    submissions = checked_jobs(given)
+    submissions = given.submissions()
     warn_of_end(submissions, allocation())
-    raise typer.Exit(follow(submissions, host_options(given, shared=not alone), given))
-
-
-def checked_jobs(given: Mapping[str, Any]) -> list[Submission]:
-    """The jobs that the options `given`, or the file `jobs` among them, ask for."""
-    told = {option.name: given.get(option.name) for option in fields(JobOptions)}
-    told = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-    job = JobOptions(**{name: value for name, value in told.items() if value is not None})
-    started_at, capacity = process_started_at(), capacity_here()
-    if given["jobs"] is None:
-        return [job.submission(started_at, capacity)]
-    if job != JobOptions():
-        raise InvalidSpec(
-            "options of a job must be in the file with `--jobs`",
-            "a program" if job.program else "an option of a job",
-            "the command line",
-            "Leave it out, or write it into the job's table `[[job]]`.",
-        )
-    return read_jobs(given["jobs"], started_at, capacity)
-
-
-def host_options(given: Mapping[str, Any], *, shared: bool) -> HostOptions:
-    """The options `given` that are those of a host."""
-    return HostOptions(actuator=given["actuator"], policy=given["policy"], shared=shared)
-
-
-def follow(submissions: Sequence[Submission], options: HostOptions, given: Mapping[str, Any]) -> int:
-    """Bring the jobs to their ends, shown as the options `given` say; the exit status."""
-    told = {option.name: given[option.name] for option in fields(OutputOptions) if option.name in given}
-    output = OutputOptions(**told)
-    return drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output)
+    raise typer.Exit(given.follow(submissions, given.host(shared=not given.alone)))
 
 
 def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost:

@@ -12,7 +12,7 @@ FOLDER = Path("simulation")
 
 def simulate(
     scenario: Annotated[
-        Path | None, typer.Argument(metavar="[SCENARIO.toml]", help="The study as a file; options override its keys.")
+        Path | None, typer.Argument(metavar="SCENARIO.toml", help="The study as a file; options override its keys.")
     ] = None,
     trace: Annotated[
         str | None,
@@ -25,10 +25,11 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="NAME[:KEY=VALUE,...]", help="Give it several times to compare. [default: a usual few]"),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0 on. [default: 3]")] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds, from 0 on. [default: 3]")] = None,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="The first N jobs only.")] = None,
     load: Annotated[
-        float | None, typer.Option(help="Stretch the arrivals to this share of the cluster's capacity.")
+        float | None,
+        typer.Option(metavar="SHARE", help="Stretch the arrivals to this share of the cluster's capacity."),
     ] = None,
     deadlines: Annotated[
         str | None, typer.Option(metavar="RULE", help="Deadlines by a rule, as uniform:1.2,4. [default: the trace's]")
@@ -40,7 +41,7 @@ def simulate(
         ),
     ] = None,
     controller: Annotated[
-        str | None, typer.Option(help="Steer each job by this controller. [default: none, by events]")
+        str | None, typer.Option(metavar="NAME", help="Steer each job by this controller. [default: by none]")
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other key, as physics.resize_s=30.")
@@ -52,11 +53,13 @@ def simulate(
     export: Annotated[
         Path | None, typer.Option(metavar="FILE.csv|.parquet|.json", help="Write every job of every run.")
     ] = None,
-    processes: Annotated[int | None, typer.Option(help="Runs at a time. [default: one for each core]")] = None,
+    processes: Annotated[
+        int | None, typer.Option(metavar="N", help="Runs at a time. [default: one for each core]")
+    ] = None,
     report: Annotated[bool, typer.Option(help="Write DIR/report.html.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Run policies on the same simulated jobs and compare what came out."""
+    """Run policies on the same simulated jobs, and compare them."""
     given = {
         "trace": trace, "cluster": cluster, "policies": policy or None, "seeds": seeds, "trace.jobs": jobs,
         "trace.load": load, "deadlines": deadlines, "scaling": scaling, "controller": controller,

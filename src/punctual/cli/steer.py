@@ -16,15 +16,19 @@ from punctual.runtime.spec_change import SpecChange
 
 def set(
     job: OpenJob = None,
-    weight: Annotated[float | None, typer.Option(help="How much it counts against others, above 0.")] = None,
-    cores: Annotated[str | None, typer.Option(help="Least and most cores, 0.5..2, or the most alone, 2.")] = None,
+    weight: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="How much it counts against others, above 0.")
+    ] = None,
+    cores: Annotated[
+        str | None, typer.Option(metavar="A..B", help="Least and most cores, 0.5..2, or the most alone, 2.")
+    ] = None,
     workers: Annotated[str | None, typer.Option(metavar="A..B", help="Least and most workers.")] = None,
     deadline: Annotated[
-        str | None, typer.Option(help="As `punctual deadline` takes it: 90s, +10m, 18:00, none.")
+        str | None, typer.Option(metavar="WHEN", help="As `punctual deadline` takes it: 90s, +10m, 18:00, none.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a job's weight, cores, workers or deadline while it works."""
+    """Change weight, cores, workers or deadline of a running job."""
     if (weight, cores, workers, deadline) == (None, None, None, None):
         raise InvalidSpec(
             "`punctual set` must be told what to change",
@@ -42,10 +46,10 @@ def set(
 
 def pause(
     job: OpenJob = None,
-    why: Annotated[str, typer.Option(help="Why, for whoever asks `punctual why`.")] = "",
+    why: Annotated[str, typer.Option(metavar="TEXT", help="The reason that `punctual why` tells.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Have a job hold nothing until `punctual resume`; it keeps its memory, and its deadline goes on counting."""
+    """Have a job hold nothing until `punctual resume`. It keeps its memory, and its deadline goes on counting."""
     answer = control_client.pause(open_job(job), why)
     show_answer(answer, f"{answer['job']}: paused until `punctual resume {answer['job']}`", as_json=as_json)
 

@@ -1,13 +1,14 @@
 """`punctual submit`: give a service a program and its deadline, or the jobs of a file."""
 
-import inspect
 import json
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
 from punctual.cli import run as running
+from punctual.cli._options import taking
 from punctual.cli._service import started_service
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
@@ -24,27 +25,22 @@ Wait = Annotated[bool, typer.Option("--wait", help="Follow the jobs to their end
 NoStart = Annotated[bool, typer.Option("--no-start", help="Do not start a service where none runs: end with an error.")]
 
 #: Options of `punctual run` that only tell of something where the command follows its jobs.
-_ONLY_WAITING = ("strict", "report", "quiet")
+_ONLY_WAITING = ("strict", "report", "quiet", "page")
 
 
-def _with_options_of_run(command: Callable[..., None]) -> Callable[..., None]:
-    """`command`, which takes any options, as one that takes those of `punctual run`, `--wait` and `--no-start`."""
-    shared = [option for option in inspect.signature(running.run).parameters.values() if option.name != "alone"]
-    own = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation=annotation)
-        for name, annotation in (("wait", Wait), ("no_start", NoStart))
-    ]
-    options = [*shared, *own]
-    command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
-    command.__annotations__ = {option.name: option.annotation for option in options}
-    return command
+@dataclass(frozen=True, kw_only=True)
+class QueueOptions(running.StartOptions):
+    """What `punctual submit` takes."""
+
+    wait: Wait = False
+    no_start: NoStart = False
 
 
-@_with_options_of_run
-def submit(**given: Any) -> None:
+@taking(QueueOptions)
+def submit(given: QueueOptions) -> None:
     """Give the service jobs, and return; a service is started if none runs."""
-    told = {name for name in _ONLY_WAITING if given[name]}
-    if told and not given["wait"]:
+    told = {name for name in _ONLY_WAITING if getattr(given, name)}
+    if told and not given.wait:
         name = min(told)
         raise InvalidSpec(
             f"`--{name}` must go with `--wait`",
@@ -53,12 +49,12 @@ def submit(**given: Any) -> None:
             "Add `--wait`; or ask when the job has ended: `punctual report JOB`.",
             option=name,
         )
-    submissions, options = running.checked_jobs(given), running.host_options(given, shared=True)
-    _start_if_missing(options, no_start=given["no_start"])
-    if given["wait"]:
-        raise typer.Exit(running.follow(submissions, options, given))
+    submissions, options = given.submissions(), given.host(shared=True)
+    _start_if_missing(options, no_start=given.no_start)
+    if given.wait:
+        raise typer.Exit(given.follow(submissions, options))
     run, names = submit_jobs(submissions, options)
-    _tell(run, submissions, names, as_json=given["as_json"])
+    _tell(run, submissions, names, as_json=given.as_json)
 
 
 def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:

@@ -14,9 +14,7 @@ from punctual.runtime.paths import service_root
 from punctual.service.database import ServiceDatabase
 from punctual.service.tokens import ROLES, Token, Tokens
 
-token = typer.Typer(
-    help="Make, list and revoke the tokens by which the service is used over HTTP.", no_args_is_help=True
-)
+token = typer.Typer(help="Make, list and revoke tokens of the service's HTTP API.", no_args_is_help=True)
 
 _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _COLUMNS = ("NAME", "ROLE", "MADE", "EXPIRES")
@@ -26,9 +24,11 @@ _COLUMNS = ("NAME", "ROLE", "MADE", "EXPIRES")
 def create(
     name: Annotated[str, typer.Argument(help="What the token is called, in lists and in records of changes.")],
     role: Annotated[
-        str, typer.Option(help=f"One of {', '.join(ROLES)}; each may what those before it may.")
+        str, typer.Option(metavar="ROLE", help=f"One of {', '.join(ROLES)}; each may what those before it may.")
     ] = "viewer",
-    expires: Annotated[str | None, typer.Option(help="For how long it is good, 30d. [default: until revoked]")] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="For how long it is good, 30d. [default: until revoked]")
+    ] = None,
     as_json: _AsJson = False,
 ) -> None:
     """Make a token; its text is printed now and never again."""
@@ -52,11 +52,11 @@ def list_tokens(
 
 
 @token.command()
-def revoke(name: Annotated[str, typer.Argument(help="Name of the token.")]) -> None:
-    """Let nobody in with a token any more, from the next request on."""
+def revoke(name: Annotated[str, typer.Argument(help="Name of the token.")], as_json: _AsJson = False) -> None:
+    """Refuse a token from the next request on."""
     with _tokens() as tokens:
         tokens.revoke(name)
-    typer.echo(f"token '{name}' is revoked")
+    typer.echo(json.dumps({"name": name, "revoked": True}) if as_json else f"token '{name}' is revoked")
 
 
 @contextmanager

@@ -21,9 +21,11 @@ def trace(
     file: Annotated[Path, typer.Argument(help="A published trace, plain or compressed by gzip.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be used.")] = False,
-    unpacked_gib_max: Annotated[float, typer.Option(help="What a compressed file may hold.")] = UNPACKED_GIB_MAX,
+    unpacked_gib_max: Annotated[
+        float, typer.Option(metavar="GIB", help="The most that a compressed file may hold.")
+    ] = UNPACKED_GIB_MAX,
 ) -> None:
-    """Say what lies in a trace file: its format, its jobs, and the rows that cannot be used."""
+    """Say what a trace file holds: format, jobs, unusable rows."""
     found = read(file, on_bad="fail" if strict else "skip", unpacked_gib_max=unpacked_gib_max)
     summary = summarize(found)
     if as_json:

@@ -50,6 +50,31 @@ from punctual.store.stored import JournalTaken
 #: What the command leaves with when another process has taken its place.
 EXIT_REPLACED = 1
 
+Address = Annotated[str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)]
+ClusterFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.toml",
+        help="Which nodes of the Ray cluster to use, and how much of them, in tables `[[cluster]]`. [default: all]",
+        show_default=False,
+    ),
+]
+Autoscale = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Ask Ray's autoscaler for nodes, up to N in all, while jobs wait for room. [default: never]",
+        show_default=False,
+    ),
+]
+NodeLostAfter = Annotated[
+    str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
+]
+
+Otel = Annotated[
+    bool, typer.Option("--otel", help="Send traces and metrics to OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT, ...).")
+]
 _UNIT = """\
 [Unit]
 Description=Punctual: trainings on their deadlines
@@ -73,12 +98,10 @@ def up(
     ] = SHARING_POLICY,
     actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
     engine: Annotated[str, typer.Option(help=f"Where jobs run: {', '.join(ENGINES)}.")] = "local",
-    address: Annotated[
-        str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)
-    ] = "",
-    node_lost_after: Annotated[
-        str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
-    ] = f"{LOST_AFTER_S:g}s",
+    address: Address = "",
+    cluster: ClusterFile = None,
+    autoscale: Autoscale = 0,
+    node_lost_after: NodeLostAfter = f"{LOST_AFTER_S:g}s",
     listen: Annotated[
         str | None,
         typer.Option(
@@ -105,6 +128,7 @@ def up(
             show_envvar=True,
         ),
     ] = None,
+    otel: Otel = False,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
@@ -117,9 +141,11 @@ def up(
         engine=cast(Engine, engine),
         address=address,
         lost_after_s=parse_duration_s(node_lost_after),
+        cluster="" if cluster is None else str(cluster.absolute()),
+        autoscale=autoscale,
     )
     options.check()
-    http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain)
+    http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain, otel=otel)
     http.check()
     os.environ.pop(STORE_VARIABLE, None)  # jobs have no use for it
     if store is not None:

@@ -16,19 +16,19 @@ from punctual.runtime.runs import job_to_tell_of, messages_of
 
 def why(
     job: AnyJob = None,
-    last: Annotated[int, typer.Option(min=1, help="How many of the latest decisions to tell.")] = 10,
+    last: Annotated[int, typer.Option(metavar="N", min=1, help="How many of the latest decisions to tell.")] = 10,
     every: Annotated[bool, typer.Option("--all", help="Also tell of new pacing lines; there are many.")] = False,
     study: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Tell of a simulated job: what `punctual simulate --out` wrote.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per decision and line.")] = False,
 ) -> None:
-    """Tell why the job got what it got: reading, demand with its reason, grant asked, grant given."""
+    """Tell why a job got what it got. For each decision: what was read, demanded and why, asked for, and granted."""
     if study is not None:
         _tell_study(study, job, last, as_json=as_json)
         return
     target = job_to_tell_of(job)
-    messages, name = messages_of(target.run), target.job
+    messages, name = messages_of(target.run, [target.job]), target.job
     if job is None:
         typer.echo(f"job {name}:", err=True)
     if target.run.log(name).exists():

@@ -12,6 +12,8 @@ STEP_NOISE_FRAC = 0.06
 DRIFT_FRAC = 0.004
 #: Innovations beyond this many standard deviations, twice in a row and in the same direction, mean a change.
 SURPRISE_SIGMAS = 3.0
+#: How far off the cost on a machine of another kind is until it was seen, as a share of it.
+ELSEWHERE_FRAC = 0.3
 #: Time over which a passing deviation of the cost decays, and over which the mean is taken, seconds.
 REVERSION_S = 5.0
 MEAN_S = 25.0
@@ -80,6 +82,17 @@ def updated(cost: Cost, sample_s: float, n_steps: float, core_s: float, wall_s: 
         now_s=cost.now_s + gain * innovation,
         variance=(1.0 - gain) * predicted,
         surprise=0 if changed else surprise,
+    )
+
+
+def elsewhere(cost: Cost) -> Cost:
+    """What `cost` tells of a kind of machine on which nothing was seen yet: what is seen there counts for nearly all."""
+    return replace(
+        cost,
+        variance=(0.5 * cost.now_s) ** 2,
+        spread_frac=max(cost.spread_frac, ELSEWHERE_FRAC),
+        seen_s=0.0,
+        surprise=0,
     )
 
 

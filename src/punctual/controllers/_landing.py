@@ -1,8 +1,9 @@
 """Landing on a pacing line: what the controllers that do so have in common."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from punctual.controllers._base import check_parameters
 from punctual.controllers._work import ends_with_work, work
@@ -68,6 +69,8 @@ class LandingState:
         Cost of one unit of each phase, in steps.
     line
         The pacing line demanded last.
+    kind, learned_on
+        Kind of the machines that the job holds, or held last; and what was learned of its speed on others.
     """
 
     mark: Reading | None = None
@@ -78,9 +81,12 @@ class LandingState:
     feasible: bool = True
     doubt_since_s: float | None = None
     deadline_s: float = 0.0
+    kind: str = ""
+    learned_on: dict[str, Any] = field(default_factory=dict)
 
 
 _State = TypeVar("_State", bound=LandingState)
+_Learned = TypeVar("_Learned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +134,26 @@ class LandingController:
     def seen(self, state: _State, reading: Reading) -> _State:
         """The state with what the last unit tells of the margin."""
         return replace(state, margin=self._learned(state.margin, state.line, reading))
+
+    def learned(
+        self, state: LandingState, reading: Reading, known: _Learned | None, elsewhere: Callable[[Any], _Learned]
+    ) -> tuple[_Learned | None, dict[str, Any]]:
+        """What is known of the speed on the kind of machines that the job holds, and the fields that change with the kind.
+
+        Parameters
+        ----------
+        known
+            The same of the kind that it held before; None: nothing.
+        elsewhere
+            What that tells of a kind on which the job never was.
+        """
+        kind = state.kind if reading.shape is None else reading.shape.device
+        if kind == state.kind:
+            return known, {}
+        if known is None:
+            return None, {"kind": kind}
+        here = state.learned_on.get(kind) or elsewhere(known)
+        return here, {"kind": kind, "learned_on": {**state.learned_on, state.kind: known}}
 
     def margin_s(self, spec: JobSpec, state: LandingState, reading: Reading) -> float:
         """What to be early by, seconds, for all that is not known of the landing itself."""

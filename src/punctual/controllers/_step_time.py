@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import exp, inf, log, log2, sqrt
 
-from punctual.controllers._cost import MEAN_S, REVERSION_S, STEP_NOISE_FRAC, reverting, surprise_of
+from punctual.controllers._cost import ELSEWHERE_FRAC, MEAN_S, REVERSION_S, STEP_NOISE_FRAC, reverting, surprise_of
 
 #: Standard deviation of what all steps of a sample share, as a share of a step's time.
 SAMPLE_NOISE_FRAC = 0.01
@@ -139,6 +139,11 @@ def updated(belief: StepTime, n_workers: int, sample_s: float, n_steps: float, o
         surprise=0 if changed else surprise,
         offsets={**belief.offsets, n_workers: learned},
     )
+
+
+def elsewhere(belief: StepTime) -> StepTime:
+    """What `belief` tells of a kind of machine on which nothing was seen yet: how numbers compare, and little of the level."""
+    return replace(belief, variance=ELSEWHERE_FRAC**2, seen_s=0.0, surprise=0)
 
 
 def speeds(belief: StepTime, counts: tuple[int, ...], horizon_s: float, model: Model) -> dict[int, Speed]:

@@ -9,7 +9,7 @@ from punctual.controllers._step_time import Speed
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CountPlan:
     """`first` workers for `first_s` seconds, then `second`; equal: one number to the end.
 
     Attributes
@@ -79,7 +79,7 @@ class Outlook:
         return self.steps * self.speeds[n].step_s + (self.stop_s if n != self.held else 0.0)
 
 
-def level(outlook: Outlook, n: int) -> Plan | None:
+def level(outlook: Outlook, n: int) -> CountPlan | None:
     """`n` workers to the end; None: not enough."""
     kept = n == outlook.held
     step_s = outlook.held_s() if kept else outlook.speeds[n].safe_s(outlook.sigmas_kept)
@@ -87,10 +87,10 @@ def level(outlook: Outlook, n: int) -> Plan | None:
     if outlook.steps * step_s + stop_s > outlook.time_s:
         return None
     changed_s = 0.0 if kept else outlook.price_s + stop_s * max(outlook.held - n, 0)
-    return Plan(n, n, outlook.time_s, n * outlook.time_s + changed_s)
+    return CountPlan(n, n, outlook.time_s, n * outlook.time_s + changed_s)
 
 
-def more_first(outlook: Outlook, more: int, fewer: int) -> Plan | None:
+def more_first(outlook: Outlook, more: int, fewer: int) -> CountPlan | None:
     """`more` workers until `fewer` are enough for the rest; None: not enough, or no better than one number."""
     kept = more == outlook.held
     n_changes = 1 if kept else 2
@@ -103,10 +103,10 @@ def more_first(outlook: Outlook, more: int, fewer: int) -> Plan | None:
     if at_more_s is None:
         return None
     cost_s = more * at_more_s + fewer * (usable_s - at_more_s) + n_changes * (outlook.stop_s * more + outlook.price_s)
-    return Plan(more, fewer, at_more_s, cost_s)
+    return CountPlan(more, fewer, at_more_s, cost_s)
 
 
-def trial(outlook: Outlook, fewer: int) -> Plan | None:
+def trial(outlook: Outlook, fewer: int) -> CountPlan | None:
     """`fewer` workers, never held so far, at once: they may do more than is expected, and what is held the rest."""
     fewer_s = outlook.speeds[fewer].safe_s(-0.5 * outlook.sigmas_kept)
     usable_s = outlook.time_s - 2 * outlook.stop_s
@@ -115,10 +115,10 @@ def trial(outlook: Outlook, fewer: int) -> Plan | None:
         return None
     at_fewer_s = usable_s - at_held_s
     cost_s = outlook.held * at_held_s + fewer * at_fewer_s + 2 * (outlook.stop_s * outlook.held + outlook.price_s)
-    return Plan(fewer, outlook.held, at_fewer_s, cost_s)
+    return CountPlan(fewer, outlook.held, at_fewer_s, cost_s)
 
 
-def more_later(outlook: Outlook, more: int, wait_frac: float) -> Plan | None:
+def more_later(outlook: Outlook, more: int, wait_frac: float) -> CountPlan | None:
     """What is held until `more` workers are needed for `wait_frac` of the time left; None: they are already."""
     more_s = outlook.speeds[more].safe_s(outlook.sigmas_kept)
     usable_s = outlook.time_s - outlook.stop_s
@@ -127,7 +127,7 @@ def more_later(outlook: Outlook, more: int, wait_frac: float) -> Plan | None:
         return None
     at_held_s = usable_s - at_more_s
     cost_s = more * at_more_s + outlook.held * at_held_s + outlook.stop_s * more + outlook.price_s
-    return Plan(outlook.held, more, at_held_s, cost_s)
+    return CountPlan(outlook.held, more, at_held_s, cost_s)
 
 
 def _at_more_s(steps: float, usable_s: float, more_s: float, fewer_s: float) -> float | None:
@@ -138,7 +138,7 @@ def _at_more_s(steps: float, usable_s: float, more_s: float, fewer_s: float) -> 
     return at_more_s if at_more_s < usable_s else None
 
 
-def best(outlook: Outlook, allowed: Iterable[int], wait_frac: float) -> Plan | None:
+def best(outlook: Outlook, allowed: Iterable[int], wait_frac: float) -> CountPlan | None:
     """The cheapest plan, beginning with what is held or with one of `allowed`; None: nothing is enough."""
     allowed, held = set(allowed), outlook.held
     hull = lower_hull(outlook.speeds)
@@ -152,7 +152,7 @@ def best(outlook: Outlook, allowed: Iterable[int], wait_frac: float) -> Plan | N
     return min((plan for plan in plans if plan is not None), key=lambda plan: (plan.cost_s, plan.first), default=None)
 
 
-def last(outlook: Outlook) -> Plan:
+def last(outlook: Outlook) -> CountPlan:
     """Near the end: what is held; if that is expected to be late the least that is not, or the fastest of all.
 
     A change must save twice its stop and a unit: it waits for the one in flight, and may stop the job for longer.
@@ -163,7 +163,7 @@ def last(outlook: Outlook) -> Plan:
     keeps = outlook.end_s(outlook.held) <= outlook.time_s + outlook.grace_s
     fastest = by_end[0] if outlook.end_s(by_end[0]) <= worth_s else outlook.held
     n = outlook.held if keeps else min(enough, default=fastest)
-    return Plan(n, n, outlook.time_s, n * outlook.time_s)
+    return CountPlan(n, n, outlook.time_s, n * outlook.time_s)
 
 
 def lower_hull(speeds: Mapping[int, Speed]) -> list[int]:

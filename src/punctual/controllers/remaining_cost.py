@@ -148,7 +148,8 @@ class RemainingCost(LandingController):
 
     def step(self, spec: JobSpec, state: State, reading: Reading) -> tuple[Demand, State]:
         """The demand after `reading`, and the state for the next one."""
-        state = _learn(self.seen(state, reading), reading)
+        cost, moved = self.learned(state, reading, state.cost, _cost.elsewhere)
+        state = _learn(self.seen(replace(state, cost=cost, **moved), reading), reading)
         if state.cost is None or reading.steps_total is None:
             return self._warm_up(spec, state, reading)
         outlook = self._outlook(spec, state, reading, state.cost)

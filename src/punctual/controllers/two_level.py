@@ -21,7 +21,7 @@ from punctual.controllers._landing import (
     line_to,
 )
 from punctual.controllers._step_time import Model, StepTime
-from punctual.controllers._two_levels import Outlook, Plan
+from punctual.controllers._two_levels import CountPlan, Outlook
 from punctual.controllers._work import blend, largest_unit_steps, units_done, work
 from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
@@ -150,6 +150,8 @@ class TwoLevel(LandingController):
         """The demand after `reading`, and the state for the next one."""
         counts, held = counts_within(spec, reading), count_held(spec, reading)
         model = _model(reading)
+        times, moved = self.learned(state, reading, state.times, _step_time.elsewhere)
+        state = replace(state, times=times, **moved)
         state = _learn(self.seen(state, reading), reading, held, model, awaits=self._awaits(state, reading))
         if reading.deadline_s != state.deadline_s:
             state = replace(state, n_changes=0)
@@ -249,7 +251,7 @@ class TwoLevel(LandingController):
             return outlook.held, _reason("ahead", f"{_named(outlook.held)} to get ahead", outlook)
         return outlook.held, _reason("trial", f"what {_named(outlook.held)} can do is being measured", outlook)
 
-    def _plan(self, state: State, outlook: Outlook) -> Plan | None:
+    def _plan(self, state: State, outlook: Outlook) -> CountPlan | None:
         if not state.feasible or outlook.time_s <= 0.0 or outlook.steps <= 0.0:
             return None
         if outlook.time_s < _LAST_STOPS * outlook.stop_s:
@@ -259,7 +261,7 @@ class TwoLevel(LandingController):
         allowed = [n for n in outlook.speeds if n != outlook.held and _may_be_tried(outlook, n)]
         return _two_levels.best(outlook, allowed, self.wait_frac)
 
-    def _number(self, state: State, outlook: Outlook, plan: Plan | None) -> tuple[int, Reason]:
+    def _number(self, state: State, outlook: Outlook, plan: CountPlan | None) -> tuple[int, Reason]:
         """The number to demand now, and why."""
         if plan is None:
             return self._number_without_plan(state, outlook)
@@ -277,7 +279,7 @@ class TwoLevel(LandingController):
             return fastest, _reason("catch-up", f"no plan has room for doubt: {_named(fastest)}", outlook)
         return fastest, Reason("infeasible", f"the deadline cannot be met: {_named(fastest)}, the fastest there is")
 
-    def _line(self, state: State, reading: Reading, outlook: Outlook, plan: Plan | None) -> PacingLine | None:
+    def _line(self, state: State, reading: Reading, outlook: Outlook, plan: CountPlan | None) -> PacingLine | None:
         """The line to pace on; the one in force as long as it leads to the end of the work."""
         if outlook.steps <= 0.0 or outlook.time_s <= 0.0:
             return state.line
@@ -306,7 +308,7 @@ class TwoLevel(LandingController):
             std_s = max(std_s, hypot(speed.std_frac, mean_frac) * (earliest_s - reading.elapsed_s))
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
-    def _period_s(self, state: State, outlook: Outlook, plan: Plan | None) -> float:
+    def _period_s(self, state: State, outlook: Outlook, plan: CountPlan | None) -> float:
         longest_s = self.longest_tick_s(outlook.time_s)
         if state.is_changing() or not state.is_tried:
             longest_s = 2.0 * self.tick_least_s
@@ -339,7 +341,9 @@ def _model(reading: Reading) -> Model:
 
 def _must_show_speed(times: StepTime, reading: Reading) -> bool:
     """Whether the job's model knows nothing of what it holds yet; it learns only from steps that are not paced."""
-    if reading.curve is None or reading.shape is None or isfinite(reading.curve.std_sps(reading.shape)):
+    if reading.curve is None or reading.shape is None:
+        return False
+    if reading.curve.std_sps(reading.shape) < reading.curve.rate_sps(reading.shape):
         return False
     return times.seen_s < min(_MODEL_S, _MODEL_FRAC * (reading.deadline_s - reading.elapsed_s))
 

@@ -11,11 +11,20 @@ from punctual.core.slots import set_by_slots
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine and what it has; `device` is the kind of its devices, ``"V100"`` say."""
+    """One machine and what it has.
+
+    Attributes
+    ----------
+    device
+        The kind of its devices, ``"V100"`` say.
+    slowness
+        How many times as much CPU time steps cost there as on other nodes of its kind; 1 unless it was found to be slow.
+    """
 
     id: NodeId
     capacity: Resources
     device: str = ""
+    slowness: float = 1.0
 
 
 @set_by_slots

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from punctual.core.control import PacingLine
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.program import Program
 from punctual.core.slots import set_by_slots
@@ -105,12 +105,13 @@ class RejectJob:
 class WarnUser:
     """Tell something that needs attention, or that it is over (`reason.code` says which).
 
-    `job` None: it concerns all jobs.
+    `job` None: it concerns all jobs. `node`: what it is about, where that is a node.
     """
 
     at: float
     job: JobId | None
     reason: Reason
+    node: NodeId | None = None
 
 
 #: What an executor performs.

@@ -3,6 +3,7 @@
 from math import inf
 
 from punctual.core.commands import Command, SetTimer, WarnUser
+from punctual.core.ids import NodeId
 from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.story import Reason
 from punctual.core.timer import Timer, TimerKind
@@ -25,9 +26,9 @@ class Outbox:
         if job is not None:
             job.tell(command)
 
-    def warn(self, at: float, job: ScheduledJob | None, reason: Reason) -> None:
-        """Tell the user about `job`, or about all of them."""
-        self.put(WarnUser(at=at, job=None if job is None else job.spec.id, reason=reason), job)
+    def warn(self, at: float, job: ScheduledJob | None, reason: Reason, node: NodeId | None = None) -> None:
+        """Tell the user about `job`, or about all of them; `node`: what it is about."""
+        self.put(WarnUser(at=at, job=None if job is None else job.spec.id, reason=reason, node=node), job)
 
     def set_timer(self, at: float, kind: TimerKind, job: ScheduledJob | None, after_s: float) -> None:
         """Set a timer of `job`, or of the whole cluster; none if it would never fire."""

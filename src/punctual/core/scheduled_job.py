@@ -7,7 +7,7 @@ from typing import Any
 
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
 from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobState, JobView, declared_work, shape_of
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
@@ -84,6 +84,16 @@ class Mark:
     runs_free: bool
 
 
+@set_by_slots
+@dataclass(frozen=True, slots=True)
+class CostMark:
+    """Where the next cost of a step is measured from: on which node, and what was used and done by then."""
+
+    node: NodeId
+    used_core_s: float
+    steps_done: float
+
+
 @dataclass(slots=True)
 class ScheduledJob:
     """What the scheduler knows of a job.
@@ -131,6 +141,8 @@ class ScheduledJob:
         Cause, exit code and `most_steps` when its process last failed.
     mark
         Where the next speed is learned from.
+    cost_mark, costs
+        Where the next cost is measured from; core-seconds that a step costs on each node where that was measured.
     held, held_since_at, shape
         What the ledger says the job holds, added up; since when it has held something; and the shape it gives the job.
     ran_s
@@ -178,6 +190,8 @@ class ScheduledJob:
     last_failure: tuple[str, int | None, float] | None = None
     phases: tuple[PhaseProgress, ...] = ()
     mark: Mark | None = None
+    cost_mark: CostMark | None = None
+    costs: dict[NodeId, float] = field(default_factory=dict)
     can_pace: bool = False
     can_cap: bool = True
     held: Resources = NOTHING
@@ -323,7 +337,7 @@ class ScheduledJob:
         """Its process is gone; the next one counts for itself."""
         self.status, self.n_requests = "queued", self.n_requests + 1  # answers to earlier requests are void
         self.asked, self.is_applied, self.is_relaunched = None, False, False
-        self.progress, self.phases, self.mark, self.ran_s = None, (), None, 0.0
+        self.progress, self.phases, self.mark, self.cost_mark, self.ran_s = None, (), None, None, 0.0
 
     def forget_all_but_numbers(self) -> None:
         """It has ended and is only looked up by its name: what it took to steer it goes."""

@@ -12,13 +12,12 @@ Four rules hold here, each for a failure that was seen without it.
    job its controller or its model, and no other job anything.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from math import inf
 from typing import Any
 
-from punctual.core.cluster import Node, Snapshot
+from punctual.core.cluster import Snapshot
 from punctual.core.commands import Command, RejectJob, RequestPlan, UsePolicy
 from punctual.core.control import Demand
 from punctual.core.errors import InvariantBroken
@@ -51,6 +50,7 @@ from punctual.core.job_table import JobTable
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
+from punctual.core.node_table import NodeTable
 from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
 from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size
@@ -59,7 +59,6 @@ from punctual.core.plug_ins import Failure, PlugIns, Source
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.quarantine import Quarantine
 from punctual.core.reconciling import Reconciler
-from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.retry import fault_of_retry, told_of_retry
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
@@ -114,10 +113,7 @@ class Scheduler:
         self._active = self._jobs.active
         #: What the last plan gives, by node.
         self._planned = Bookings()
-        self._devices: dict[NodeId, str] = {}
-        self._capacity = NOTHING
-        #: How many nodes there are of each capacity.
-        self._node_sizes: Mapping[Resources, int] = {}
+        self._nodes = NodeTable()
         self._cache = SnapshotCache(self._planned, self._shown)
         self._targets = Targets(self._planned, self._cache)
         self._outbox = Outbox()
@@ -214,7 +210,7 @@ class Scheduler:
             "unsettled": self._reconciler.dump(),
             "ledger": self._ledger.dump(),
             "planned": self._planned.dump(),
-            "devices": dict(self._devices),
+            "nodes": self._nodes.dump(),
             "snapshots": self._cache.dump(),
             "planning": {field.name: getattr(self._planning, field.name) for field in fields(Planning)},
             "carry": self._carry,
@@ -232,8 +228,8 @@ class Scheduler:
         self._reconciler.load(state["unsettled"], self._active)
         self._ledger.load(state["ledger"])
         self._planned.load(state["planned"])
-        self._devices = dict(state["devices"])
-        self._count_capacity()
+        self._nodes.load(state["nodes"])
+        self._show_nodes()
         self._planning = Planning(**state["planning"])
         self._cache.load(state["snapshots"])
         self._carry = state["carry"]
@@ -256,7 +252,7 @@ class Scheduler:
         job = ScheduledJob.of(event, self._planning.revision, self._n_retries)
         self._jobs.add(job)
         failures, invalid = self._plug_ins.equip(job)
-        fault = Reason("invalid", invalid) if invalid else fault_of_size(spec, self._capacity)
+        fault = Reason("invalid", invalid) if invalid else fault_of_size(spec, self._nodes.capacity)
         fault = fault or self._jobs.queue_behind(job)
         if fault is not None:
             self._jobs.end(job, "failed")
@@ -367,18 +363,26 @@ class Scheduler:
     def _hold(self, job: ScheduledJob, at: float) -> None:
         """Note what the ledger says the job holds from now on."""
         had_place = job.has_place
-        job.hold(self._ledger.granted(job.spec.id), self._devices, at)
+        job.hold(self._ledger.granted(job.spec.id), self._nodes.devices, at)
         self._targets.show(job, had_place=had_place)
 
     # Reports.
 
     def _progress_reported(self, event: ProgressReported) -> None:
-        job = self._active.get(event.job)
-        if job is None:
+        if (job := self._active.get(event.job)) is None:
             return
         self._quarantine.learn_speed(job, event)
+        if (node := self._nodes.learn(job, event, self._ledger.granted(event.job))) is not None:
+            self._tell_slowness(node, event.at)
         job.report(event)
         self._cache.touch(event.job)
+
+    def _tell_slowness(self, node: NodeId, at: float) -> None:
+        """Tell those whose jobs lie on a node that it is slow, or no longer; plans know it from now on."""
+        self._show_nodes()
+        for name, job in self._active.items():
+            if node in self._ledger.granted(name) and (reason := self._nodes.news(node, job)) is not None:
+                self._outbox.warn(at, job, reason, node)
 
     def _phase_reported(self, event: PhaseReported) -> None:
         if (job := self._active.get(event.job)) is not None:
@@ -397,7 +401,7 @@ class Scheduler:
 
     def _node_joined(self, event: NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
-        self._devices[event.node] = event.device
+        self._nodes.devices[event.node] = event.device
         self._capacity_changed()
 
     def _node_lost(self, event: NodeLost) -> None:
@@ -419,14 +423,12 @@ class Scheduler:
         self._capacity_changed()
 
     def _capacity_changed(self) -> None:
-        self._cache.set_nodes(Node(node, size, self._devices[node]) for node, size in self._ledger.nodes.items())
-        self._count_capacity()
+        self._show_nodes()
         self._planning.stale_revision = self._planning.revision
-        self._planning.is_due = True
 
-    def _count_capacity(self) -> None:
-        self._node_sizes = Counter(self._ledger.nodes.values())
-        self._capacity = total(self._ledger.nodes.values())
+    def _show_nodes(self) -> None:
+        self._cache.set_nodes(self._nodes.changed(self._ledger.nodes))
+        self._planning.is_due = True
 
     def _spec_changed(self, event: SpecChanged) -> None:
         if (job := self._active.get(event.spec.id)) is None:
@@ -576,7 +578,7 @@ class Scheduler:
         job.accrue(at)
         for warning in warnings_at_tick(job, self._periods):
             self._outbox.warn(at, job, warning)
-        demand = self._quarantine.next_demand(job, at, self._node_sizes)
+        demand = self._quarantine.next_demand(job, at, self._nodes.sizes)
         if job.take(demand):
             self._planning.is_due = True
             self._cache.touch(job.spec.id)

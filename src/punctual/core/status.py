@@ -41,6 +41,8 @@ WINDOW_S = 1.0
 
 #: What is told once and does not go on.
 _NOTICES = ("duplicate-id",)
+#: Codes that say that what another code told is over.
+_OVER = {"feasible": "infeasible", "node-recovered": "slow-node"}
 
 
 class ForecastSource(Protocol):
@@ -395,7 +397,8 @@ class StatusBoard:
     # Messages about several jobs, or none.
 
     def _node_joined(self, event: NodeJoined) -> None:
-        self._nodes[event.node] = Node(event.node, event.capacity, event.device)
+        slowness = self._nodes[event.node].slowness if event.node in self._nodes else 1.0
+        self._nodes[event.node] = Node(event.node, event.capacity, event.device, slowness)
 
     def _node_lost(self, event: NodeLost) -> None:
         self._nodes.pop(event.node, None)
@@ -440,14 +443,17 @@ class StatusBoard:
         code, text = command.reason.code, command.reason.text
         if code in _NOTICES:
             return
+        if command.node in self._nodes:
+            node = self._nodes[command.node]
+            self._nodes[node.id] = replace(node, slowness=command.reason.facts.get("slowness", 1.0))
         if command.job is None:
             self._warnings[code] = text
             return
         entry = self._entries.get(command.job)
         if entry is None:
             return
-        if code == "feasible":
-            entry.status = _without_warning(entry.status, "infeasible")
+        if code in _OVER:
+            entry.status = _without_warning(entry.status, _OVER[code])
         else:
             entry.set(warnings={**entry.status.warnings, code: text})
 

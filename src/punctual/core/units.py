@@ -52,7 +52,7 @@ class Extend:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class WallTime:
     """A local time; without a date it is the next such time of day. What instant that is, only a clock can tell.
 
     With `days_ahead` it has no date, and is on the day so many after the present one. With `utc_offset_s`, how far its clocks are ahead of UTC, it has a date and is a time of another place.
@@ -68,7 +68,7 @@ class Clock:
     days_ahead: int | None = None
 
 
-When = After | Extend | Clock
+When = After | Extend | WallTime
 
 
 def parse_duration_s(text: str) -> float:
@@ -117,7 +117,7 @@ def parse_when(text: str) -> When:
     >>> parse_when("90s"), parse_when("-30s")
     (After(seconds=90.0), Extend(seconds=-30.0))
     >>> parse_when("18:00")
-    Clock(year=None, month=None, day=None, hour=18, minute=0, second=0, utc_offset_s=None, days_ahead=None)
+    WallTime(year=None, month=None, day=None, hour=18, minute=0, second=0, utc_offset_s=None, days_ahead=None)
     >>> parse_when("now+2h"), parse_when("tomorrow-18:00").days_ahead
     (After(seconds=7200.0), 1)
     >>> parse_when("2026-12-01T18:00:00+01:00").utc_offset_s
@@ -247,23 +247,23 @@ def _two_parts(count: int, large: str, small: str, base: int) -> str:
     return f"{count // base}{large}{count % base:02d}{small}"
 
 
-def _clock(text: str, year: int | None, month: int | None, day: int | None, *time: int | None) -> Clock:
+def _clock(text: str, year: int | None, month: int | None, day: int | None, *time: int | None) -> WallTime:
     hour, minute, second = (part or 0 for part in time)
     if hour > 23 or minute > 59 or second > 59:
         raise _invalid_when(text, "a time of day must lie between 00:00 and 23:59:59")
     if year is not None and not 1 <= (day or 0) <= _days_in_month(year, month or 0):
         raise _invalid_when(text, "a date must be one of the calendar")
-    return Clock(year, month, day, hour, minute, second)
+    return WallTime(year, month, day, hour, minute, second)
 
 
-def _clock_tomorrow(text: str, time_of_day: str) -> Clock:
+def _clock_tomorrow(text: str, time_of_day: str) -> WallTime:
     time = _DAY_AND_TIME.fullmatch(time_of_day)
     if time is None or time[1] is not None:
         raise _invalid_when(text, "`tomorrow-` must be followed by a time of day")
     return replace(_clock(text, *(int(part) if part else None for part in time.groups())), days_ahead=1)
 
 
-def _clock_elsewhere(text: str, local: str, told_offset: re.Match[str]) -> Clock:
+def _clock_elsewhere(text: str, local: str, told_offset: re.Match[str]) -> WallTime:
     """A time as ISO 8601 has it: `local` with an offset from UTC behind it."""
     date_and_time = _DAY_AND_TIME.fullmatch(local)
     if date_and_time is None or date_and_time[1] is None:

@@ -9,20 +9,30 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
 from typing import Any
 
 import ray
 from ray._private.state import available_resources_per_node  # there is no public way to ask about one node
+from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, NodeChannel, Request, ThreadedChannel
+from punctual.executors.cluster.channel import (
+    AgentChannel,
+    Answer,
+    Bundle,
+    ChannelLost,
+    NodeChannel,
+    Request,
+    ThreadedChannel,
+)
+from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeLimit, unlimited
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,8 +47,8 @@ _AGAIN_S = 2.0
 _N_CALLS_MAX = 8
 _CONNECT_S_MAX = 2.0
 
-#: Makes the channel to the agent on the node on which it is called; given the node's name.
-StartOf = Callable[[NodeId], Callable[[], AgentChannel]]
+#: Makes the channel to the agent on the node on which it is called; given the node's name, and its address in the cluster.
+StartOf = Callable[[NodeId, str], Callable[[], AgentChannel]]
 
 
 class NodeLeases:
@@ -104,13 +114,20 @@ class AgentRelay:
 
 
 class RayChannel:
-    """The channel to the agent of one node, by calls of its relay."""
+    """The channel to the agent of one node, by calls of its relay.
+
+    Attributes
+    ----------
+    limit
+        How much of the node is used.
+    """
 
     def __init__(self, start: Callable[[], AgentChannel], name: str, ray_node: str) -> None:
         self._start, self._name, self._ray_node = start, name, ray_node
         self._lock = threading.Lock()
         self._relay: Any = None
         self._again_at = 0.0
+        self.limit = NodeLimit()
 
     def call(self, request: Request, limit_s: float) -> Answer:
         """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
@@ -121,7 +138,10 @@ class RayChannel:
             raise ChannelLost(str(error) or type(error).__name__) from error
         if "lost" in answer:
             raise ChannelLost(answer["lost"])
-        return answer
+        if request["verb"] == "leave":  # the version that leaves is loaded in the relay, too
+            self._relay = None
+            self.remove()
+        return self.limit.applied(answer)
 
     def move_to(self, ray_node: str) -> None:
         """The machine is another node of Ray's now, which was started again there."""
@@ -172,6 +192,8 @@ class RayMembers:
         Of the cluster, as `ray.init` takes it; empty: that of this machine.
     name
         Tells the relays of one service from those of another.
+    limits
+        Which nodes are used, and how much of them.
 
     Raises
     ------
@@ -179,8 +201,8 @@ class RayMembers:
         The cluster cannot be reached.
     """
 
-    def __init__(self, address: str, name: str, start_of: StartOf) -> None:
-        self._name, self._start_of = name, start_of
+    def __init__(self, address: str, name: str, start_of: StartOf, limits: Limits = unlimited) -> None:
+        self._name, self._start_of, self._limits = name, start_of, limits
         self._relayed: dict[NodeId, RayChannel] = {}
         self._channels: dict[NodeId, NodeChannel] = {}
         #: By id in Ray; and on which machine each node of that name is.
@@ -215,6 +237,8 @@ class RayMembers:
             if ray_node in self._nodes and has_successor and not _listens(node):
                 self._gone.add(ray_node)
         alive = {ray_node: node for ray_node, node in told.items() if ray_node not in self._gone}
+        limits = self._limits({ray_node: _facts(node) for ray_node, node in alive.items()})
+        alive = {ray_node: node for ray_node, node in alive.items() if ray_node in limits}
         self._nodes = {ray_node: node for ray_node, node in self._nodes.items() if ray_node in alive}
         for ray_node in sorted(alive):
             if ray_node not in self._nodes:
@@ -223,8 +247,10 @@ class RayMembers:
             if node in self._channels:
                 self._relayed[node].move_to(ray_node)
             else:
-                self._relayed[node] = RayChannel(self._start_of(node), f"{self._name}-{node}", ray_node)
+                start = self._start_of(node, alive[ray_node]["NodeManagerAddress"])
+                self._relayed[node] = RayChannel(start, f"{self._name}-{node}", ray_node)
                 self._channels[node] = ThreadedChannel(self._relayed[node])
+            self._relayed[node].limit = limits[ray_node]
         return {node: self._channels[node] for node in self._nodes.values()}
 
     def _name_of(self, told: Mapping[str, Any]) -> NodeId:
@@ -234,11 +260,26 @@ class RayMembers:
             node = NodeId(f"{node}-{told['NodeID'][:8]}")
         return node
 
+    def request(self, bundles: Sequence[Bundle]) -> None:
+        """Ask Ray's autoscaler for nodes with room for all of these; empty: take that back."""
+        request_resources(bundles=[{kind: n for kind, n in bundle.items() if n} for bundle in bundles])
+
     def close(self, *, for_good: bool) -> None:
         """Let go of the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
         if for_good:
             for channel in self._relayed.values():
                 channel.remove()
+
+
+def _facts(told: Mapping[str, Any]) -> NodeFacts:
+    """What Ray says of a node."""
+    resources = told["Resources"]
+    return NodeFacts(
+        names=(told["NodeManagerHostname"], told["NodeManagerAddress"]),
+        cores=float(resources.get("CPU", 0.0)),
+        gpus=float(resources.get("GPU", 0.0)),
+        device=told.get("Labels", {}).get("ray.io/accelerator-type", ""),
+    )
 
 
 def _machine(told: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,16 +1,22 @@
-"""Hugging Face Accelerate: ``for batch in AcceleratedLoop(accelerator, loader, epochs=10):``."""
+"""Hugging Face Accelerate: ``for batch in AcceleratedLoop(accelerator, loader, epochs=10):``, and elastic training."""
 
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator
 
+from punctual.client.complaint import invalid
 from punctual.client.declaration import Phases, by_name
 from punctual.client.span import phase
 from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, folder_of_checkpoints
+
+if TYPE_CHECKING:
+    from punctual.client.elastic.context import Context
+    from punctual.client.elastic.run import Run
 
 
 class AcceleratedLoop:
@@ -136,3 +142,58 @@ class AcceleratedLoop:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self._n_steps = state["n_steps"]
+
+
+@contextmanager
+def elastic(
+    context: "Context",
+    accelerator: Accelerator,
+    model: Any,
+    optimizer: Any,
+    *,
+    clip_norm: float | None = None,
+    **options: Any,
+) -> "Iterator[Run]":
+    """An elastic training of what ``accelerator.prepare`` has given, whose loop may call `accelerator.backward` and `optimizer.step`.
+
+    Parameters
+    ----------
+    context
+        What `punctual.elastic` gives the training function.
+    accelerator
+        Of one process: to it, each worker is a training of its own.
+    clip_norm
+        The gradients' norm is cut to this at each step.
+    options
+        As for `context.elastic`.
+
+    Raises
+    ------
+    ValueError
+        The accelerator has several processes, scales gradients or accumulates them, or an option cannot be used; in the
+        block: it was asked for what would concern this worker alone.
+    """
+    from punctual.integrations._elastic import check_alone, refusing, replaced, stepping
+
+    check_alone("Accelerate", accelerator.num_processes, accelerator.scaler)
+    if accelerator.gradient_accumulation_steps != 1:
+        raise invalid(
+            "an elastic training must not accumulate gradients over batches",
+            f"gradient_accumulation_steps={accelerator.gradient_accumulation_steps}",
+            "Accelerate",
+            "Give run.batches a larger global_batch_size, and micro_batch_size= where memory is short.",
+        )
+    with (
+        context.elastic(model=model, optimizer=optimizer.optimizer, **options) as run,
+        replaced(
+            (accelerator, "backward", lambda loss, **_: run.backward(loss)),
+            (accelerator, "print", run.print),
+            *stepping(run, optimizer, clip_norm),
+            *refusing(
+                accelerator,
+                clips=("clip_grad_norm_", "clip_grad_value_"),
+                gathers=("gather", "gather_for_metrics", "reduce"),
+            ),
+        ),
+    ):
+        yield run

@@ -105,13 +105,17 @@ class FittedModel(ABC):
         return self._with(state, (seen,))
 
     def rate_sps(self, state: FittedState, shape: Shape) -> float:
-        """Expected steps per second; of several kinds of device the slowest one's; 0 where a kind was never seen."""
+        """Expected steps per second; of several kinds of device the slowest one's; 0 where nothing was seen.
+
+        A kind on which the job was never seen is taken to be as slow as the slowest on which it was.
+        """
         return min((self._rate_sps(state, on_kind) for on_kind in _known(state, shape)), default=0.0)
 
     def std_sps(self, state: FittedState, shape: Shape) -> float:
         """Standard deviation of `rate_sps`: of the coefficients, of the misfit, widened if the points fit badly.
 
-        Never more than the rate itself, since no rate is negative; infinite where nothing is known.
+        Never more than the rate itself, since no rate is negative, and as much on a kind of device that was never seen;
+        infinite where nothing is known.
         """
         known = [(self._rate_sps(state, on_kind), on_kind) for on_kind in _known(state, shape)]
         if state.fit is None or not known:
@@ -119,6 +123,8 @@ class FittedModel(ABC):
         rate, slowest = min(known, key=lambda pair: pair[0])
         if rate <= 0:
             return inf
+        if _is_guess(state, shape.device):
+            return rate
         share = state.fit.std_frac(self.terms(state.basis, slowest), self.place(slowest), self.misfit)
         return rate * min(1.0, share) if isfinite(share) else inf
 
@@ -141,7 +147,7 @@ class FittedModel(ABC):
 
 
 def _known(state: FittedState, shape: Shape) -> list[Shape]:
-    """`shape` on each of its kinds of device; empty if it is impossible or a kind is not known."""
+    """`shape` on each kind of device that tells of its own; empty if it is impossible or nothing was seen."""
     if not possible(shape):
         return []
     kinds = known_kinds(state, shape.device)
@@ -149,10 +155,20 @@ def _known(state: FittedState, shape: Shape) -> list[Shape]:
 
 
 def known_kinds(state: FittedState, device: str) -> list[str]:
-    """The kinds of which `device` is made up; empty if one of them is not known."""
+    """The kinds that tell of `device`: those of which it is made up.
+
+    Of one on which nothing was seen, what was seen or declared without naming a kind tells; else all kinds that were seen.
+    """
     if state.fit is None:
         return []
-    if device in state.basis.kinds:
+    seen = state.basis.kinds
+    if device in seen:
         return [device]
-    kinds = device.split("+")
-    return kinds if set(kinds) <= set(state.basis.kinds) else []
+    known = [[kind] if kind in seen else [""] if "" in seen else list(seen) for kind in device.split("+")]
+    return sorted({kind for kinds in known for kind in kinds})
+
+
+def _is_guess(state: FittedState, device: str) -> bool:
+    """Whether nothing that was seen holds for all that `device` is made up of."""
+    seen = state.basis.kinds
+    return "" not in seen and device not in seen and not set(device.split("+")) <= set(seen)

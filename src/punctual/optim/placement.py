@@ -10,7 +10,9 @@ from punctual.core.job import Allocation
 from punctual.core.resources import TOLERANCE, Resources, Size, largest, resource_names, total
 
 
-def place(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources]) -> Allocation | None:
+def place(
+    n_workers: int, worker: Resources, free: Mapping[NodeId, Resources], slow: Container[NodeId] = ()
+) -> Allocation | None:
     """Put equal workers on one node if possible, otherwise on the fewest.
 
     Parameters
@@ -21,6 +23,8 @@ def place(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources]) -
         What each of them holds, not nothing.
     free
         What is free on each node.
+    slow
+        Nodes that are taken only where the others have no room.
 
     Returns
     -------
@@ -42,6 +46,10 @@ def place(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources]) -
     >>> place(4, Resources(gpus=1), free)
     {'b': Resources(cores=0.0, gpus=4, memory_bytes=0)}
     """
+    if any(node in slow for node in free):
+        fast = place(n_workers, worker, {node: amount for node, amount in free.items() if node not in slow})
+        if fast is not None:
+            return fast
     best = _tightest(n_workers, worker, free)
     if best is not None:
         return {best: worker * n_workers}

@@ -23,12 +23,18 @@ _TIGHT_FRAC = 0.6
 #: ... or if at some time until then the plan leaves less than this part of the cores free: trainings cost more beside others
 #: that share their caches than they did when that was measured, and starts of processes are in nobody's plan.
 _ROOM_FRAC = 0.25
-#: How often it is reckoned again when a job is due that has another deadline.
-_N_DUE = 2
-#: How exactly the share of their margins is found that promised jobs are counted with.
+#: Rounds in which the deadline is found whose work is due at a given time. The work is due before the deadline, by an amount
+#: that depends on the deadline itself; after the second round it changes by less than what deadlines are rounded up by.
+_N_DUE_ROUNDS = 2
+#: Jobs that came lately are compared with each other before one of them is promised anything: one that is measured waits for
+#: those that are not until so much of its time has passed, or `GUESSED_S` if that is longer.
+_PATIENCE_FRAC = 0.25
+#: Jobs that start within so many seconds are compared although each says what it costs.
+_TOGETHER_S = 2.0
+#: Halvings of the interval in which the share of their margins lies that promised jobs are counted with.
 _N_HALVINGS = 5
-#: Smaller by this share are those that are left to promised jobs by one that asks for a guarantee: than when the earliest
-#: deadline is told to it.
+#: When a job asks for a guarantee, the margins of promised jobs count as smaller by this share than when the earliest
+#: deadline was named to it: so a deadline that was named is accepted a little later.
 _NAMED_FRAC = 0.1
 
 
@@ -82,14 +88,18 @@ class CorePromises:
     told: dict[JobId, Reason] = field(init=False, default_factory=dict)
     declines: dict[JobId, Reason] = field(init=False, default_factory=dict)
     solution: Solution | None = field(init=False, default=None)
-    #: Whether a job that came lately has still to say how much work it has.
+    #: Whether others that came lately are still to be compared with a job that did.
     _waits: bool = field(init=False, default=False)
     #: What is to be held over time, where constant demands do not fit.
     _planned: CorePlan | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         dated = [member for member in self.members if member.due_s < inf and not member.unmeasured]
-        self._waits = any(member.unmeasured and self._is_new(member) for member in self.members)
+        for member in dated:
+            member.shares = len(self.members) > 1
+        self._waits = any(
+            self._is_new(member) and (member.unmeasured or self._starts_with_others(member)) for member in self.members
+        )
         self.pending = [member for member in self.members if member not in dated and self._has_promise(member)]
         for member in self.pending:
             member.unmeasured = True
@@ -139,7 +149,7 @@ class CorePromises:
         dated = sorted((member for member in others if member.due_s < inf), key=_due_first)
         lost = [member for member in dated if member.id in self.lost]
         free = _raise_in_turn([member for member in lost if member.is_nearly_done()], free)
-        free = self._measure_in_turn(free, spare_cores + lent_cores)
+        free = self._measure_in_turn(free + self._given_way(), spare_cores + lent_cores)
         free = _raise_in_turn(sorted(self._holders(), key=_due_first), free)
         free = self._work_ahead(max(0.0, free - spare_cores - self._undelivered_cores()))
         free = max(0.0, free - lent_cores)
@@ -169,11 +179,15 @@ class CorePromises:
             return free  # what a job does not need that is alone is for programs without Punctual
         plan = self._planned if self._planned is not None else self._plan(self._background_cores())
         for member in sorted(self.kept, key=_due_first):
-            alone_core_s = _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
-            if self._is_crowded(plan, member.due_s) or member.left_core_s > alone_core_s:
+            if self._is_crowded(plan, member.due_s) or self._has_little_room(member):
                 more = min(free, max(0.0, member.most_cores - member.cores))
                 free, member.cores = free - more, member.cores + more
         return free
+
+    @staticmethod
+    def _has_little_room(member: SharingJob) -> bool:
+        """Whether it needs a large part of what it can use until it is due."""
+        return member.left_core_s > _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
 
     def is_crowded(self) -> bool:
         """Whether at some time until the last promised job is due the plan leaves little room for what comes."""
@@ -198,14 +212,28 @@ class CorePromises:
             free -= _raise([member], _weight, free - (0.0 if member in self.pending else spare_cores))
         return free
 
+    def _given_way(self) -> float:
+        """What planned jobs without a promise can do without while others are measured: they still need all of it later.
+
+        The sooner all that came lately are measured, the sooner it is known which of them are best promised.
+        """
+        if not any(member.unmeasured and self._is_new(member) for member in self.members):
+            return 0.0
+        given = 0.0
+        for member in self.likely:
+            if not (member.unmeasured or member.is_landing or self._has_little_room(member)):
+                given, member.cores = given + member.cores, 0.0
+        return given
+
     def _in_turn(self) -> list[SharingJob]:
         """Those of which nothing is known, promised ones first, then in order of their deadlines."""
         unmeasured = [member for member in self.members if member.unmeasured]
         return sorted(unmeasured, key=lambda member: (member not in self.pending, _deadline_at(member), member.id))
 
     def changes_in_s(self) -> float:
-        """Seconds until the plan gives some job something else; infinite: never."""
-        return min((changes_in_s(member.share) for member in self.members if member.share is not None), default=inf)
+        """Seconds until the plan gives some job something else, or promises are decided; infinite: never."""
+        changes_s = [changes_in_s(member.share) for member in self.members if member.share is not None]
+        return min([*changes_s, *self._decides_in_s()], default=inf)
 
     # Promises.
 
@@ -249,7 +277,7 @@ class CorePromises:
         alone_s = work_core_s / usable_cores
         # Often it is about the first that the work of all leaves room for, and then all is known by one look.
         first_s = left_s = max(alone_s, due_at_least_s(work_core_s, jobs, offered.plus(base.cores)))
-        for _ in range(_N_DUE if isfinite(first_s) else 0):  # how much sooner work is due depends on the deadline
+        for _ in range(_N_DUE_ROUNDS if isfinite(first_s) else 0):
             left_s += first_s - due_in(left_s).due_s
         left_s = rounded_up((1.0 + EXACT_FRAC / 2) * left_s)
         if isfinite(left_s) and fits(left_s):
@@ -349,7 +377,23 @@ class CorePromises:
 
     def _is_new(self, member: SharingJob) -> bool:
         """Whether it came lately: such jobs are compared with each other before any of them is promised something."""
-        return self.at - member.view.submitted_at < GUESSED_S
+        patience_s = GUESSED_S
+        if not waits_for_promise(member.view):  # those have somebody who waits for the answer
+            patience_s = max(patience_s, _PATIENCE_FRAC * (member.view.spec.deadline_s or 0.0))
+        return self.at - member.view.submitted_at < patience_s
+
+    def _starts_with_others(self, member: SharingJob) -> bool:
+        """Whether it has a deadline and has only just started, so that others which were submitted with it may follow."""
+        view = member.view
+        if member.due_s == inf or view.landed or waits_for_promise(view) or self._has_promise(member):
+            return False
+        return view.started_at is None or self.at - view.started_at < _TOGETHER_S
+
+    def _decides_in_s(self) -> Iterable[float]:
+        """In how many seconds those that started just now have waited for others."""
+        for member in self.members:
+            if self._is_new(member) and self._starts_with_others(member):
+                yield _TOGETHER_S - (self.at - (self.at if member.view.started_at is None else member.view.started_at))
 
     def _refuse(self, member: SharingJob, *, is_lost: bool) -> None:
         if not self.promises or (member.id in self.refused and not is_lost):

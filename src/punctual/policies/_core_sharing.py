@@ -198,10 +198,10 @@ class CoreSharing:
         nodes = [node for node, room in free.items() if floor.fits_in(room)]
         wanted = {node: sum(member.more_cores for member in members.get(node, ())) for node in nodes}
         home = view.planned or view.granted
+        slowness = self._builder.hardware.slowness
         # Rounded, because the last digit of a sum depends on the order of its terms, which means nothing here.
-        best = min(
-            nodes, key=lambda node: (node not in home, round(wanted[node] - free[node].cores, 9), node), default=None
-        )
+        left = {node: round((free[node].cores - wanted[node]) / slowness.get(node, 1.0), 9) for node in nodes}
+        best = min(nodes, key=lambda node: (node not in home, -left[node], node), default=None)
         if best is not None:
             self._put_base(members, view, best, floor)
         elif self._builder.hardware.amount(view) is None:

@@ -78,6 +78,8 @@ class Hardware:
         #: Of the kinds of hardware that the nodes have, as `Resources.vector` takes them.
         self.resource_names = resource_names([self.total])
         self.kind_of = {node.id: node.device for node in self.nodes}
+        #: Of nodes that are slow for their kind.
+        self.slowness = {node.id: node.slowness for node in self.nodes if node.slowness > 1.0}
         self.kinds: dict[str, list[NodeId]] = {}
         for node in self.nodes:
             self.kinds.setdefault(node.device, []).append(node.id)
@@ -103,12 +105,19 @@ class Hardware:
         self.smallest = Remembered(self._smallest)
         self._speeds: dict[tuple[int, int, int], tuple[object, JobRates]] = {}
         self._remembered: dict[Callable[[Hardware, Any], Any], Remembered[Any, Any]] = {}
+        self._kept: dict[Callable[[], Any], Any] = {}
 
     def remembered(self, compute: Callable[["Hardware", K], V]) -> Remembered[K, V]:
         """What a function makes of this hardware and an immutable object, computed once for each object."""
         if compute not in self._remembered:
             self._remembered[compute] = Remembered(partial(compute, self))
         return self._remembered[compute]
+
+    def kept(self, make: Callable[[], V]) -> V:
+        """What a policy keeps from plan to plan as long as the nodes stay; made when it is asked for first."""
+        if make not in self._kept:
+            self._kept[make] = make()
+        return cast(V, self._kept[make])
 
     def speed(self, view: JobView) -> "JobRates":
         """How fast the job runs here; the same object as long as no more is known of it."""

@@ -72,6 +72,7 @@ class Packing:
         self._free: dict[NodeId, Resources] = dict(builder.free)
         #: Workers' room on each node that is taken now by jobs that go on, and not yet given to anybody.
         self._occupied: dict[NodeId, Resources] = {}
+        self._slow = builder.hardware.slowness
         #: The part of it that jobs have which are not to be moved.
         self._kept: dict[NodeId, Resources] = {}
         for move in self._moves:
@@ -185,32 +186,33 @@ class Packing:
             return {node: move.worker * n}
         placed = self._undisturbing(move, n)
         if placed is None or len(placed) > self._fewest(move, n):
-            disturbing = place(n, move.worker, {node: self._free[node] for node in nodes})
+            disturbing = place(n, move.worker, {node: self._free[node] for node in nodes}, self._slow)
             placed = disturbing if placed is None or (disturbing and len(disturbing) < len(placed)) else placed
         return placed
 
     def _undisturbing(self, move: Move, n: int) -> Allocation | None:
         """Only where no job is that has not been placed yet."""
         nodes = self._builder.hardware.kinds[move.kind]
-        return place(n, move.worker, {node: self._free[node] - self._occupied.get(node, NOTHING) for node in nodes})
+        free = {node: self._free[node] - self._occupied.get(node, NOTHING) for node in nodes}
+        return place(n, move.worker, free, self._slow)
 
     def _displacing(self, move: Move, n: int, held: Allocation) -> Allocation | None:
         """Where only jobs are that may be moved: on its own nodes, or anywhere."""
         nodes = self._builder.hardware.kinds[move.kind]
         free = {node: self._free[node] - self._kept.get(node, NOTHING) for node in nodes}
         at_home = place(n, move.worker, {node: free[node] for node in held if node in free}) if held else None
-        return at_home or place(n, move.worker, free)
+        return at_home or place(n, move.worker, free, self._slow)
 
     def _one_node(self, worker: Resources, n: int, nodes: Sequence[NodeId]) -> NodeId | None:
-        best: tuple[int, int, NodeId] | None = None
+        best: tuple[int, bool, int, NodeId] | None = None
         for node in nodes:
             room = self._free[node].n_times(worker)
             if room >= n:
                 occupied = self._occupied.get(node)
                 alone = (self._free[node] - occupied).n_times(worker) if occupied else room
-                key = max(0, n - alone), alone, node
+                key = max(0, n - alone), node in self._slow, alone, node
                 best = key if best is None or key < best else best
-        return None if best is None else best[2]
+        return None if best is None else best[3]
 
     def _why(self, move: Move, allocation: Allocation) -> Reason:
         n = n_workers(move.view.spec, allocation)

@@ -136,7 +136,10 @@ class PlanBuilder:
         free = self.free if free is None else free
         home = view.planned or view.granted
         nodes = [node for node, room in free.items() if floor.fits_in(room)]
-        return max(nodes, key=lambda node: (node in home, free[node].cores, node), default=None)
+        slowness = self.hardware.slowness
+        return max(
+            nodes, key=lambda node: (node in home, free[node].cores / slowness.get(node, 1.0), node), default=None
+        )
 
     def kinds_for(self, view: JobView, amount: Resources) -> list[str]:
         """The kinds of device on which the job can run as far as known, the fastest with `amount` first."""
@@ -150,9 +153,10 @@ class PlanBuilder:
     def _place(self, view: JobView, n: int, worker: Resources, free: Mapping[NodeId, Resources]) -> Allocation | None:
         kinds = self.hardware.kinds
         if len(kinds) == 1:
-            return place(n, worker, free)
+            return place(n, worker, free, self.hardware.slowness)
         for kind in self.kinds_for(view, worker * n):
-            placed = place(n, worker, {node: free[node] for node in kinds[kind] if node in free})
+            on_kind = {node: free[node] for node in kinds[kind] if node in free}
+            placed = place(n, worker, on_kind, self.hardware.slowness)
             if placed is not None:
                 return placed
         return None

@@ -1,8 +1,10 @@
 """Starting jobs whole, in an order, and pausing those that come later in it."""
 
-from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
@@ -25,8 +27,9 @@ class Order:
 
     Attributes
     ----------
-    waiting
-        The rank of a job that would get the request now.
+    waiting, shift
+        The rank of a job that would get the request now: `waiting`, which does not change as long as the view of the job
+        stays, and `shift`, which is the same for all.
     running
         The rank of a job that holds something, in the same unit. It does not change with time while the job runs as
         expected, so that what was found out about it in one round holds in the next.
@@ -34,6 +37,67 @@ class Order:
 
     waiting: Callable[[JobView, RigidRequest], float]
     running: Callable[[JobView], float]
+    shift: float = 0.0
+
+
+class WaitingQueue:
+    """The waiting jobs in their order, kept from plan to plan: most of a long queue stays as it is.
+
+    A job is known by the identity of its view, which the scheduler shows until something about it changes.
+    """
+
+    def __init__(self) -> None:
+        #: All jobs by the identities of their views, which are kept so that no others can have them.
+        self._known: dict[int, tuple[JobView, Ranked | None]] = {}
+        #: In their order, without what is added to all ranks.
+        self.ranked: list[Ranked] = []
+        #: How many of these ask for so many devices.
+        self._gpus: Counter[float] = Counter()
+        #: Jobs that are being paused: they go on until they are, and have the rank of running ones.
+        self.going: dict[int, tuple[JobView, RigidRequest]] = {}
+        #: Jobs for which there is no node.
+        self.unfit: dict[int, JobView] = {}
+
+    @property
+    def least_gpus(self) -> float:
+        """The fewest devices that one of `ranked` asks for."""
+        return min(self._gpus, default=inf)
+
+    def update(
+        self, views: Sequence[JobView], request_of: Callable[[JobView], RigidRequest | None], order: Order
+    ) -> None:
+        """These are the jobs that wait."""
+        known = self._known
+        new = [view for view in views if id(view) not in known]
+        if len(known) + len(new) > len(views):
+            there = set(map(id, views))
+            for left in [key for key in known if key not in there]:
+                self._remove(left)
+        for view in new:
+            self._add(view, request_of, order)
+
+    def _add(self, view: JobView, request_of: Callable[[JobView], RigidRequest | None], order: Order) -> None:
+        key, ranked = id(view), None
+        request = None if view.status == "stopping" else request_of(view)
+        if request is None:
+            if view.status != "stopping":
+                self.unfit[key] = view
+        elif view.rate_sps > 0:
+            self.going[key] = view, request
+        else:
+            ranked = (order.waiting(view, request), view.submitted_at, view.spec.id, view, request)
+            insort(self.ranked, ranked)
+            self._gpus[request.amount.gpus] += 1
+        self._known[key] = view, ranked
+
+    def _remove(self, key: int) -> None:
+        _, ranked = self._known.pop(key)
+        self.going.pop(key, None)
+        self.unfit.pop(key, None)
+        if ranked is not None:
+            del self.ranked[bisect_left(self.ranked, ranked)]
+            self._gpus[ranked[4].amount.gpus] -= 1
+            self._gpus += Counter()  # without those of which there is none
 
 
 def serve(builder: PlanBuilder, order: Order, *, size: Size, margin: float = 0.0) -> Plan:
@@ -60,7 +124,9 @@ class _Round:
         self._last_started = -_LAST_OF_ALL
         #: Running jobs that may be paused, with their ranks; found when the first of them may have to go.
         self._running: list[tuple[float, float, str, JobView]] | None = None
-        self._queue: list[Ranked] = []
+        self._waiting = builder.hardware.kept(WaitingQueue)
+        #: Jobs that hold something, or did until this plan, and are looked at in their turn among those that wait.
+        self._others: list[Ranked] = []
         #: Made when the first job does not fit: in short queues that is rare.
         self._space: Space | None = None
         self._watch = False
@@ -72,36 +138,40 @@ class _Round:
         if watch:
             idle = repair(builder)
             self._watch = apply_demands(builder)
-        self._serve([view for view in (*builder.snapshot.waiting, *idle) if view.status != "stopping"])
+        waiting = builder.snapshot.waiting
+        self._waiting.update((*waiting, *idle) if idle else waiting, self._request, self._order)
+        self._serve()
         # A job that is being paused is not among the waiting ones until it is.
         self._watch |= any(not builder.held(view) for view in idle)
         last = min(max(self._last, self._last_started), _LAST_OF_ALL)
         return builder.build(watch=self._watch, last=last, first=self._first)
 
-    def _serve(self, views: list[JobView]) -> None:
-        """Take the jobs in their order; those that are paused on the way join the queue."""
-        self._queue = self._ranked(views)
-        # The queue grows behind the job that is looked at.
-        for i_next, ranked in enumerate(self._queue, 1):
+    def _serve(self) -> None:
+        """Take the jobs in their order; those that are paused on the way come in their turn."""
+        waiting, shift, others = self._waiting, self._order.shift, self._others
+        for view in waiting.unfit.values():
+            self._builder.explain(view, never_fits(view))
+        for view, request in waiting.going.values():
+            insort(others, (self._order.running(view), view.submitted_at, view.spec.id, view, request))
+        for rank, submitted_at, name, view, request in waiting.ranked:
+            rank += shift  # noqa: PLW2901 -- the rank of now
+            while others and others[0][:3] < (rank, submitted_at, name):
+                self._look_at(others.pop(0))
             space = self._space
-            if space is not None and ranked[4].amount.gpus > space.gpus and ranked[0] + self._margin >= self._last:
-                continue  # the rest of the loop would find the same; most waiting jobs end here
-            self._try(ranked, i_next)
+            if space is not None and request.amount.gpus > space.gpus and rank + self._margin >= self._last:
+                if space.gpus < waiting.least_gpus and not others:
+                    break  # the same holds for all that follow
+                continue  # `_try` would find the same; most waiting jobs end here
+            self._try((rank, submitted_at, name, view, request))
+        while others:
+            self._look_at(others.pop(0))
 
-    def _ranked(self, views: list[JobView]) -> list[Ranked]:
-        waiting, running = self._order.waiting, self._order.running
-        ranked: list[Ranked] = []
-        for view, request in zip(views, self._request.each(views), strict=True):
-            if request is None:
-                self._builder.explain(view, never_fits(view))
-            else:
-                # One that is being paused goes on until it is: its last report is old.
-                rank = running(view) if view.rate_sps > 0 else waiting(view, request)
-                ranked.append((rank, view.submitted_at, view.spec.id, view, request))
-        ranked.sort()
-        return ranked
+    def _look_at(self, ranked: Ranked) -> None:
+        space = self._space
+        if space is None or ranked[4].amount.gpus <= space.gpus or ranked[0] + self._margin < self._last:
+            self._try(ranked)
 
-    def _try(self, ranked: Ranked, i_next: int) -> None:
+    def _try(self, ranked: Ranked) -> None:
         """Start the job if there is room, or if room can be made."""
         rank, _, _, view, request = ranked
         may_fit = self._space is None or self._space.may_hold(request.amount)
@@ -110,7 +180,7 @@ class _Round:
             self._space = Space(self._builder.free.values())
             self._explain_first(view, request)
         if allocation is None and rank + self._margin < self._last:
-            allocation = self._make_room(ranked, i_next)
+            allocation = self._make_room(ranked)
         if allocation is not None:
             self._start(ranked, allocation)
 
@@ -138,8 +208,8 @@ class _Round:
         if view.spec.preemptible:
             self._last_started = max(self._last_started, rank)
 
-    def _make_room(self, ranked: Ranked, i_next: int) -> Allocation | None:
-        """Pause the jobs that rank last until the request fits, if they are enough; they join the queue behind it."""
+    def _make_room(self, ranked: Ranked) -> Allocation | None:
+        """Pause the jobs that rank last until the request fits, if they are enough; they come in their turn behind it."""
         rank, _, _, view, request = ranked
         chosen = self._fewest(self._behind(rank + self._margin), view, request)
         if chosen is None:
@@ -147,7 +217,7 @@ class _Round:
         victims, allocation = chosen
         for victim in victims:
             self._pause(victim[3], view)
-            insort(self._queue, victim, lo=i_next)
+            insort(self._others, victim)
         return allocation
 
     def _behind(self, rank: float) -> Iterator[Ranked]:

@@ -14,6 +14,9 @@ _LATE_FRAC = 0.01
 #: A promise is also kept as long as it could be if the work that is left turned out less by this share, and by less of that
 #: the more of it is done: what a training costs is overestimated while others start beside it.
 _HOPE_FRAC = 0.1
+#: What is left may cost this share more, and less of that the more of the job is done, where it shares the node: trainings
+#: cost more beside others than they did in their first steps, and less of a crowded machine reaches them than they hold.
+_DOUBT_FRAC = 0.2
 #: Work that is due is taken to be due in so many seconds.
 SOON_S = 0.25
 #: A planned job that is due within so many seconds gets what its controller wants before all others: cores that its last
@@ -43,6 +46,8 @@ class SharingJob:
         it is `unmeasured`. `due_s` is infinite where nothing is known of it for long, and for a job without a deadline.
     unmeasured
         Whether it has a deadline and has held too little to know how much work it has.
+    shares
+        Whether others with deadlines are on its node.
     cores
         What it gets over its base, as far as is decided.
     share
@@ -58,6 +63,7 @@ class SharingJob:
     due_s: float = inf
     slack_s: float = 0.0
     unmeasured: bool = False
+    shares: bool = False
     cores: float = 0.0
     share: Share | None = None
 
@@ -111,7 +117,8 @@ class SharingJob:
     def job(self, sigmas: float = 0.0, late_s: float = 0.0) -> CoreJob:
         """What is left of it beside what it does with its base, so many standard deviations above what is expected."""
         due_s = max(self.due_s + late_s, SOON_S)
-        left_core_s = self.left_core_s + sigmas * self.std_core_s - self.base.cores * due_s
+        std_core_s = max(self.std_core_s, self._doubt_core_s()) if sigmas > 0 else self.std_core_s
+        left_core_s = self.left_core_s + sigmas * std_core_s - self.base.cores * due_s
         return CoreJob(
             work_core_s=max(0.0, left_core_s), most_cores=self.most_cores, due_s=due_s, weight=self.view.spec.weight
         )
@@ -119,11 +126,17 @@ class SharingJob:
     def best(self, sigmas: float) -> CoreJob:
         """What is left of it in the best case, until its promise is given up."""
         job = self.job(-sigmas, self.latest_s())
-        done_core_s = self.view.granted_core_s
-        if not done_core_s:
+        if not self.view.granted_core_s:
             return job  # nothing was estimated yet
-        hope_frac = _HOPE_FRAC * self.left_core_s / max(self.left_core_s + done_core_s, 1e-9)
-        return replace(job, work_core_s=max(0.0, job.work_core_s - hope_frac * self.left_core_s))
+        hope_core_s = _HOPE_FRAC * self._left_frac() * self.left_core_s
+        return replace(job, work_core_s=max(0.0, job.work_core_s - hope_core_s))
+
+    def _doubt_core_s(self) -> float:
+        return _DOUBT_FRAC * self.left_core_s * self._left_frac() if self.shares else 0.0
+
+    def _left_frac(self) -> float:
+        """What is left of all its work."""
+        return self.left_core_s / max(self.left_core_s + self.view.granted_core_s, 1e-9)
 
     def is_nearly_done(self) -> bool:
         """Whether it would be done in a small part of the time that it was given, if it held all that it can use."""

@@ -64,7 +64,8 @@ class LeastLaxity(PolicyBase):
             return inf if view.deadline_at is None or end_at == inf else view.deadline_at - end_at
 
         order = Order(
-            waiting=lambda view, request: laxity_s(view, snapshot.at + request.remaining_s),
+            waiting=lambda view, request: laxity_s(view, request.remaining_s),
             running=lambda view: laxity_s(view, end_at(view, snapshot.at, builder.hardware)),
+            shift=-snapshot.at,
         )
         return serve(builder, order, size=self.size, margin=self.margin_s)

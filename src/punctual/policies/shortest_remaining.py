@@ -56,7 +56,8 @@ class ShortestRemaining(PolicyBase):
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
         order = Order(
-            waiting=lambda _, request: snapshot.at + request.remaining_s,
+            waiting=lambda _, request: request.remaining_s,
             running=lambda view: end_at(view, snapshot.at, builder.hardware),
+            shift=snapshot.at,
         )
         return serve(builder, order, size=self.size, margin=self.margin_s)

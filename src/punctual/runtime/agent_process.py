@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from punctual.core.errors import InvalidSpec
 from punctual.executors.cluster.channel import Answer, ChannelLost, Request
 from punctual.runtime.control_socket import ControlFailed, ControlSocket, ask, listener_pid
+from punctual.runtime.detached import start_detached
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import agent_run
@@ -64,19 +64,11 @@ class AgentProcess:
             for folder in (self._run.runtime_dir, self._run.state_dir):  # one that was needed no more has removed them
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             command = [sys.executable, "-P", "-m", "punctual.runtime.agent_process", json.dumps(asdict(self._options))]
-            # In no folder that may be removed; and without what is Ray's: its variables are not for jobs.
+            # Without what is Ray's: its variables are not for jobs.
             environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
             environment |= self._home
             with self.log.open("ab") as output:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    cwd="/",
-                    env=environment,
-                    start_new_session=True,
-                )
+                process = start_detached(command, output, environment)
             threading.Thread(target=process.wait, name="punctual-agent-end", daemon=True).start()  # leaves no zombie
             give_up_at = time.monotonic() + _START_S_MAX
             while self.pid() is None and process.poll() is None and time.monotonic() < give_up_at:

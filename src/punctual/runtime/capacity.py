@@ -1,7 +1,9 @@
 """How many cores and GPUs this process may use: the default ceiling of a job, and the capacity of the node."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from punctual.executors.local.devices import visible_devices
@@ -24,6 +26,24 @@ def usable_cores() -> float:
 def usable_gpus(devices: Path = Path("/dev")) -> int:
     """NVIDIA devices of this machine, or those that ``CUDA_VISIBLE_DEVICES`` leaves, whichever are less."""
     return len(visible_devices(devices=devices))
+
+
+def device_kind(cpus: Path = Path("/proc/cpuinfo"), gpus: Path = Path("/proc/driver/nvidia/gpus")) -> str:
+    """The kind of this machine, by which jobs learn how fast they are: its GPUs' name or, without any, its processor's.
+
+    In letters, digits, ``.`` and ``-``; empty if the machine does not tell.
+    """
+    names = [*_values(sorted(gpus.glob("*/information")), "Model"), *_values([cpus], "model name")]
+    words = re.sub(r"\((R|TM|C)\)|\bCPU\b|\bNVIDIA\b", " ", next(iter(names), ""))
+    return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-")
+
+
+def _values(files: Iterable[Path], key: str) -> Iterator[str]:
+    """What the files say of `key`, in lines `key: value`."""
+    for file in files:
+        with suppress(OSError):
+            lines = (line.partition(":") for line in file.read_text(errors="replace").splitlines())
+            yield from (value.strip() for name, _, value in lines if name.strip() == key)
 
 
 def usable_hardware() -> dict[str, list[int] | list[str]]:

@@ -20,7 +20,7 @@ def check_extra(extra: str, who: str, *libraries: str) -> None:
     InvalidSpec
         One of `libraries` is not installed.
     """
-    missing = [name for name in libraries if find_spec(name) is None]
+    missing = [name for name in libraries if not _is_there(name)]
     if missing:
         raise InvalidSpec(
             f"{who} needs the libraries of the extra `{extra}`",
@@ -28,3 +28,10 @@ def check_extra(extra: str, who: str, *libraries: str) -> None:
             "this Python environment",
             f"Install them with `pip install 'punctual[{extra}]'`.",
         )
+
+
+def _is_there(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ModuleNotFoundError:  # a package that it would be in
+        return False

@@ -9,8 +9,10 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import Protocol
 
+from punctual.core.cluster import Snapshot
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import NodeJoined
 from punctual.core.ids import JobId, NodeId
@@ -23,6 +25,7 @@ from punctual.executors.local.actuator import Choice
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
+from punctual.runtime.autoscaling import requested
 from punctual.runtime.capacity import usable_cores, usable_gpus
 from punctual.runtime.extras import check_extra
 from punctual.runtime.host_options import HostOptions
@@ -77,11 +80,14 @@ class Site:
         Has the sink be told from now on which nodes there are, in the time of this machine.
     capacity
         What one job can have at most; None: what the largest node has that has joined.
+    scale
+        Is shown from time to time how things stand, and has nodes added where jobs wait for room; None: nobody does.
     """
 
     executor: HostExecutor
     join: Callable[[Sink], None]
     capacity: Resources | None = None
+    scale: Callable[[Snapshot], None] | None = None
 
 
 def capacity_here() -> Resources:
@@ -129,6 +135,7 @@ def cluster_executor(run: Run, options: HostOptions, known: Collection[NodeId] =
         argv_of=run.argv,
         on_output=partial(_keep_output, run),
         lost_after_s=options.lost_after_s,
+        version=version("punctual"),
     )
 
 
@@ -143,16 +150,20 @@ def _keep_output(run: Run, job: JobId, output: bytes) -> None:
             file.write(output)
 
 
-def cluster_site(executor: ClusterExecutor) -> Site:
+def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
     """The nodes of a cluster."""
-    return Site(executor, executor.start)
+
+    def scale(snapshot: Snapshot) -> None:
+        executor.want(requested(snapshot, options.autoscale))
+
+    return Site(executor, executor.start, scale=scale if options.autoscale else None)
 
 
 def new_site(run: Run, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:
     """Where the jobs of a new run are to run."""
     if options.engine == "local":
         return local_site(local_executor(run, journal, options.actuator, output_of))
-    return cluster_site(cluster_executor(run, options))
+    return cluster_site(cluster_executor(run, options), options)
 
 
 def members_of(run: Run, options: HostOptions) -> Members:
@@ -163,5 +174,6 @@ def members_of(run: Run, options: HostOptions) -> Members:
         address=options.address,
         actuator=options.actuator,
         lost_after_s=options.lost_after_s,
+        cluster=options.cluster,
     )
     return BridgedMembers([sys.executable, "-P", "-m", "punctual.runtime.ray_process", json.dumps(asdict(told))])

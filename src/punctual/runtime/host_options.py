@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from punctual.core.errors import InvalidSpec
 from punctual.executors.cluster.executor import LOST_AFTER_S
+from punctual.executors.cluster.node_limits import Limits, unlimited
 
 #: The policy that takes microseconds, and the one that shares the machine among several jobs.
 INLINE_POLICY, SHARING_POLICY = "proportional", "promises-first"
@@ -35,6 +37,10 @@ class HostOptions:
         Of the cluster; empty: there is none.
     lost_after_s
         After so many seconds without an answer a node of a cluster is lost.
+    cluster
+        File that describes the nodes which are used; empty: all are.
+    autoscale
+        Up to so many nodes the cluster is asked for more of them where jobs wait for room; 0: it is not.
     """
 
     actuator: str = "auto"
@@ -43,6 +49,8 @@ class HostOptions:
     engine: Engine = "local"
     address: str = ""
     lost_after_s: float = LOST_AFTER_S
+    cluster: str = ""
+    autoscale: int = 0
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
@@ -58,13 +66,15 @@ class HostOptions:
                 "`punctual up`",
                 f"Use {' or '.join(ENGINES)}.",
             )
-        if self.engine == "local" and self.address:
-            raise InvalidSpec(
-                "`--address` needs a cluster",
-                f"'{self.address}'",
-                "`punctual up`",
-                "Add `--engine ray`, or leave it out.",
-            )
+        for option in ("address", "cluster", "autoscale"):
+            if self.engine == "local" and getattr(self, option):
+                raise InvalidSpec(
+                    f"`--{option}` needs a cluster",
+                    f"'{getattr(self, option)}'",
+                    "`punctual up`",
+                    "Add `--engine ray`, or leave it out.",
+                )
+        limits(self.cluster)
         if not self.lost_after_s >= _LOST_AFTER_S_MIN:
             raise InvalidSpec(
                 f"`--node-lost-after` must be {_LOST_AFTER_S_MIN:g} s or longer",
@@ -72,3 +82,19 @@ class HostOptions:
                 "`punctual up`",
                 "What runs there must have ended before it may be started elsewhere.",
             )
+
+
+def limits(cluster: str) -> Limits:
+    """Which nodes of a cluster are used, as its file describes them; raises `InvalidSpec` if that cannot be read.
+
+    Parameters
+    ----------
+    cluster
+        The file; empty: all nodes are.
+    """
+    if not cluster:
+        return unlimited
+    from punctual.runtime.cluster_file import read_cluster  # needs pydantic, which is slow to load
+    from punctual.runtime.described_nodes import DescribedNodes
+
+    return DescribedNodes(read_cluster(Path(cluster)))

@@ -3,17 +3,19 @@
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec, OptionChecks
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.resources import Resources
-from punctual.core.units import check_length, parse_cores, parse_cores_range, parse_duration_s
+from punctual.core.units import After, check_length, parse_cores, parse_cores_range, parse_duration_s, parse_when
 from punctual.runtime.earlier_runs import core_s_of
-from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
+from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission, spec_of
 from punctual.runtime.when import Now, deadline_s
 from punctual.runtime.worker_options import gpu_frac, worker_range
 
@@ -63,8 +65,10 @@ class JobOptions:
     work: str | None = None
     like: str | None = None
 
-    def submission(self, started_at: float, capacity: Resources) -> Submission:
+    def submission(self, started_at: float, capacity: Resources, together: Resources | None = None) -> Submission:
         """The job that is meant; its deadline counts from `started_at`, monotonic seconds.
+
+        `capacity`, `together`: what one node has at most, and all of them; see `checked_submission`.
 
         Raises
         ------
@@ -72,15 +76,38 @@ class JobOptions:
             It can never run on hardware with `capacity`, an option cannot be read, or two exclude each other.
         """
         checks = OptionChecks()
-        request = self._request(started_at, checks)
+        read_deadline = partial(deadline_s, started_at=started_at, now=Now.read())
+        request = self.request(started_at, checks, read_deadline)
         submission = None
         with checks.of(None):
-            submission = checked_submission(request, capacity)
+            submission = checked_submission(request, capacity, together)
         checks.done()
         assert submission is not None
         return submission
 
-    def _request(self, started_at: float, checks: OptionChecks) -> JobRequest:
+    def declared(self, i_job: int, capacity: Resources) -> JobSpec:
+        """What is declared of the job number `i_job` of several; whether it can be run here is not asked.
+
+        Raises
+        ------
+        InvalidSpec
+            It can never run on a node with `capacity`, does not say what it costs, or an option cannot be read.
+        """
+        checks = OptionChecks()
+        options = replace(self, name=self.name or f"job-{i_job}", cwd=None, env={}, inherited={}, secret_env=())
+        options = replace(options, progress_regex=None, until=None)
+        with checks.of("work"):
+            _check_cost_is_known(self.work, self.like)
+        request = options.request(0.0, checks, _simulated_deadline_s, is_run=False)
+        spec = checks.made(lambda: spec_of(request, JobId(options.name or ""), capacity))
+        checks.done()
+        assert spec is not None
+        return spec
+
+    def request(
+        self, started_at: float, checks: OptionChecks, read_deadline: Callable[[str], float], *, is_run: bool = True
+    ) -> JobRequest:
+        """What the options ask for; `checks` gets what is wrong with them. `is_run`: whether there is to be a process."""
         # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
         anything: tuple[float | None, float | None] = (None, None)
         floor_cores, ceiling_cores = checks.read("cores", parse_cores_range, self.cores, anything)
@@ -91,12 +118,12 @@ class JobOptions:
         with checks.of(None):
             _check_fit_together(workers, self.cores, self.progress_regex, self.until)
             _check_one_source(self.work, self.like)
-        cwd = checks.read("cwd", _checked_cwd, self.cwd, _here())
+        cwd = checks.read("cwd", _checked_cwd, self.cwd, _here() if is_run else None)
         inherited = {**(os.environ if self.inherited is None else self.inherited), **self.env}
-        read_deadline = partial(deadline_s, started_at=started_at, now=Now.read())
         work_s = checks.read("work", parse_duration_s, self.work, None)
         with checks.of("program"):
-            _check_program(self.program, cwd, inherited.get("PATH"))
+            if is_run:
+                _check_program(self.program, cwd, inherited.get("PATH"))
         return JobRequest(
             argv=self.program,
             submitted_at=started_at,
@@ -129,6 +156,28 @@ def _check_one_source(work: str | None, like: str | None) -> None:
         raise InvalidSpec(
             "`--like` must not go with `--work`", repr(like), "`punctual run`", "Leave one of them out.", option="like"
         )
+
+
+def _check_cost_is_known(work: str | None, like: str | None) -> None:
+    if work is None and like is None:
+        raise InvalidSpec(
+            "a job that is simulated must say what it costs",
+            "nothing",
+            "the job",
+            'Give the core time of the whole job (`work = "30m"`), or a job that has finished (`like = "NAME"`).',
+        )
+
+
+def _simulated_deadline_s(text: str) -> float:
+    when = parse_when(text)
+    if not isinstance(when, After):
+        raise InvalidSpec(
+            "the deadline of a job that is simulated must be a duration",
+            repr(text),
+            "the job",
+            "Write how long after its submission it is due: `90m`.",
+        )
+    return when.seconds
 
 
 def _checked_cwd(cwd: Path) -> Path:

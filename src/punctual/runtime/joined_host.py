@@ -392,7 +392,7 @@ def check_options(options: HostOptions, run: Run, or_else: str = "run the job be
     begun = {"engine": HostOptions().engine, **facts.get("options", {})}
     if begun["engine"] == HostOptions().engine:  # the nodes of a cluster choose by themselves
         begun["actuator"] = facts.get("actuator")
-    for name in ("actuator", "policy", "engine", "address"):
+    for name in ("actuator", "policy", "engine", "address", "cluster", "autoscale"):
         wanted = getattr(options, name)
         if wanted not in {getattr(HostOptions(), name), begun.get(name)}:
             raise InvalidSpec(

@@ -24,10 +24,11 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.core.resources import Resources
+from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import StatusBoard
 from punctual.core.timer import Timer
+from punctual.core.units import format_duration
 from punctual.executors.local.output import LogTail, Streams
 from punctual.runtime.capacity import usable_hardware
 from punctual.runtime.control import ControlHandler
@@ -43,7 +44,9 @@ from punctual.runtime.planner import QuotingPlanner, SharingPlanner
 from punctual.runtime.run_folder import Run, create_run
 from punctual.runtime.run_journal import host_journal, keep_store, remove_journal
 from punctual.runtime.runs import open_jobs
+from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
+from punctual.runtime.suspension import LEAST_S, suspended_s
 from punctual.store.state import dumps, loads
 from punctual.store.stored import JournalTaken, StoredJournal, StoreUnreachable
 from punctual.store.upkeep import Upkeep
@@ -121,9 +124,10 @@ class LocalHost(Host):
             policy=state.run.facts().get("options", {}).get("policy", ""),
         )
         self.run_folder, self.executor = state.run, executor
-        self._own_capacity = site.capacity
+        self._own_capacity, self._scale = site.capacity, site.scale
         self._timers = state.time
         state.time.pulse(self._beat)
+        self._suspended_s = suspended_s()
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
         #: What the run's folder does not tell yet: the journal does not have it, or the folder could not be written.
@@ -151,6 +155,13 @@ class LocalHost(Host):
                 "a job needs a node", "a cluster none of whose nodes has answered yet", "the service", "Try again soon."
             )
         return reduce(Resources.at_least, (node.capacity for node in nodes))
+
+    @property
+    def capacity_together(self) -> Resources | None:
+        """What the workers of one job can have on all nodes; None: there is one node only, this machine."""
+        if self._own_capacity is not None:
+            return None
+        return total(node.capacity for node in self._board.nodes())
 
     def submit(self, submission: Submission) -> JobId:
         """Have a job run.
@@ -246,13 +257,15 @@ class LocalHost(Host):
 
     def budget(self) -> dict[str, Any]:
         """What this host shares out, and what of it nobody holds."""
-        cores = sum(node.capacity.cores for node in self._board.nodes())
+        nodes = self._board.nodes()
+        cores = sum(node.capacity.cores for node in nodes)
         held_cores = sum(status.held.cores for status in self.jobs())
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
             "host_free_cores": cores - held_cores,
             "policy": self.policy,
+            "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
         }
 
     def end_jobs(self, cause: str) -> None:
@@ -350,6 +363,22 @@ class LocalHost(Host):
         self._journal.check_claim()
         self._record_written()
         self.executor.renew(self._is_paused_by_user)
+        if self._scale is not None:
+            self._scale(self._scheduler.snapshot(self.now()))
+        self._bring_deadlines_forward()
+
+    def _bring_deadlines_forward(self) -> None:
+        """After a suspension of the machine deadlines are nearer by that: they are kept by a clock that stood still."""
+        slept_s = suspended_s() - self._suspended_s
+        if slept_s < LEAST_S:
+            return
+        self._suspended_s += slept_s
+        by = f"the machine, which was suspended for {format_duration(slept_s)}"
+        for status in self.jobs():
+            if status.spec.deadline_s is not None:
+                change = SpecChange(deadline_s=max(status.spec.deadline_s - slept_s, LEAST_S))
+                with suppress(InvalidSpec):  # it has ended or landed
+                    self.change(status.id, change, by=by)
 
     def _keep_paused(self, message: Message) -> None:
         """Tell the keeper of a job that its user has paused, as soon as it is: this process may be killed before it beats."""

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 from punctual.core.codec import decode, encode
@@ -24,9 +25,10 @@ from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import Streams
 from punctual.runtime.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
-from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.capacity import device_kind, usable_cores, usable_gpus
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.run_folder import Run, agent_run
+from punctual.wire import GROUP_VARIABLE, NODE_ADDRESS_VARIABLE
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,12 +52,15 @@ class AgentOptions:
         The node's name in grants.
     lost_after_s
         As of `punctual.executors.cluster.executor.ClusterExecutor`.
+    address
+        At which other nodes reach this one; `PUNCTUAL_NODE_ADDRESS` in its environment goes before. Empty: they do not.
     """
 
     name: str
     node: NodeId
     actuator: str = "auto"
     lost_after_s: float = LOST_AFTER_S
+    address: str = ""
 
 
 class NodeAgent:
@@ -72,8 +77,10 @@ class NodeAgent:
 
     def __init__(self, options: AgentOptions) -> None:
         self._options, self._clock = options, MonotonicClock()
+        self._address = os.environ.get(NODE_ADDRESS_VARIABLE) or options.address
         self._run = agent_run(options.name)
         self._folder_lock = _locked(self._run)
+        self._device, self._version = device_kind(), version("punctual")
         self._incarnation = secrets.token_hex(8)
         self._generation: list[int] = self._run.facts().get("generation", [0, 0])
         #: Guards what follows; held for moments. Commands are performed under the other.
@@ -89,7 +96,7 @@ class NodeAgent:
         self._heard_at = self._looked_at = self._clock.now()
         #: The jobs that this agent ends by itself: they may be started again.
         self._fenced: set[JobId] = set()
-        self._is_over = False
+        self._is_over = self._is_leaving = False
         self._clearing: threading.Thread | None = None
         self._ends = threading.Event()
         self._executor = self._adopting()
@@ -98,7 +105,12 @@ class NodeAgent:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs, and no host asks any more. What one has not heard yet is known to the next agent too."""
+        """Whether it is to end: nothing runs, and no host asks any more, or one has asked it to leave.
+
+        What a host has not heard yet is known to the next agent too.
+        """
+        if self._is_leaving:
+            return True
         is_alone = self._is_over or self._silent_s() > self._options.lost_after_s
         return is_alone and not self._executor.held()
 
@@ -110,6 +122,7 @@ class NodeAgent:
             "do": self._do,
             "poll": self._poll,
             "end": self._end,
+            "leave": self._leave,
         }
         with self._commands:
             generation = [int(number) for number in request["generation"]]
@@ -150,7 +163,7 @@ class NodeAgent:
                 lease_s=LEASE_S,
                 fence_s=max(LEASE_S, KEEPER_FRAC * self._options.lost_after_s),
                 on_kept=run.record_keeper,
-                environment_of=run.inherited,
+                environment_of=lambda job: {**run.inherited(job), NODE_ADDRESS_VARIABLE: self._address},
                 argv_of=run.argv,
                 end_file_of=run.end_file,
                 log_of=run.log,
@@ -194,8 +207,13 @@ class NodeAgent:
         return {
             **self._offer(),
             "is_empty": is_empty,
-            "held": {job: _plain(held.get(job, NOTHING)) for job in list(self._open)},
+            "version": self._version,
+            "held": {job: [_plain(held.get(job, NOTHING)), self._launched(job)] for job in list(self._open)},
         }
+
+    def _launched(self, job: JobId) -> list[str] | None:
+        """How a job was launched; None: it is a part of one that has its first process on another node."""
+        return None if GROUP_VARIABLE in self._run.inherited(job) else told(self._launch_of(job))
 
     def _do(self, request: Request) -> Answer:
         if self._silent_s() >= STOP_FRAC * self._options.lost_after_s:
@@ -256,9 +274,17 @@ class NodeAgent:
         with self._changed:
             return {"is_empty": is_empty, "last": self._events[-1][0] if self._events else 0}
 
+    def _leave(self, _: Request) -> Answer:
+        self._is_leaving = True
+        return {}
+
     def _offer(self) -> Answer:
         capacity = Resources(usable_cores(), usable_gpus())
-        return {"capacity": _plain(capacity), "device": "", "holds": _plain(total(self._executor.held().values()))}
+        return {
+            "capacity": _plain(capacity),
+            "device": self._device,
+            "holds": _plain(total(self._executor.held().values())),
+        }
 
     def _output(self) -> Iterator[tuple[JobId, int, str]]:
         """What the host does not have of the logs yet, or the beginning of that."""
@@ -275,11 +301,15 @@ class NodeAgent:
         facts: dict[str, Any] = {}
         for job in (*jobs, *(event.job for event in events if isinstance(event, JobFinished))):
             workers, faults = self._executor.worker_status(job), self._executor.faults(job)
+            group = self._executor.group(job)
             if workers is not None or faults:
                 facts[job] = {
                     "workers": None if workers is None else asdict(workers),
                     "faults": [fault.as_fields() for fault in faults],
                 }
+            if group is not None:
+                port, key = group
+                facts[job]["group"] = [self._address, port, key.hex()]
         return facts
 
     # Events.

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from punctual.core.ids import JobId, NodeId
-from punctual.executors.cluster.bridge_end import BridgeEnd, Channels
+from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
 from punctual.executors.local.cgroup_files import file_name
 from punctual.runtime.agent_process import AgentProcess
+from punctual.runtime.host_options import limits
 from punctual.runtime.node_agent import AgentOptions
 
 _AWAY = (
@@ -27,29 +28,30 @@ class RayOptions:
     address: str
     actuator: str
     lost_after_s: float
+    cluster: str
 
 
-def agents_of(options: RayOptions) -> Callable[[NodeId], Callable[[], AgentProcess]]:
-    """Makes, given a node, what makes the channel to its agent when it is called there."""
+def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
+    """Makes, given a node and its address in the cluster, what makes the channel to its agent when it is called there."""
 
-    def start_of(node: NodeId) -> Callable[[], AgentProcess]:
+    def start_of(node: NodeId, address: str) -> Callable[[], AgentProcess]:
         told = AgentOptions(
             name=f"{options.name}-{file_name(JobId(node))}",
             node=node,
             actuator=options.actuator,
             lost_after_s=options.lost_after_s,
+            address=address,
         )
         return partial(AgentProcess, told)
 
     return start_of
 
 
-def opened(options: RayOptions) -> tuple[Channels, Callable[[bool], None]]:
+def opened(options: RayOptions) -> BridgedCluster:
     """Connected to the cluster; raises `InvalidSpec` if it cannot be reached."""
     from punctual.executors.ray import RayMembers
 
-    members = RayMembers(options.address, options.name, agents_of(options))
-    return members.channels, lambda for_good: members.close(for_good=for_good)
+    return RayMembers(options.address, options.name, agents_of(options), limits(options.cluster))
 
 
 if __name__ == "__main__":

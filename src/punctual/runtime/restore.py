@@ -36,7 +36,6 @@ from punctual.runtime.restored_state import (
 )
 from punctual.runtime.run_folder import Run
 from punctual.runtime.run_journal import host_journal
-from punctual.store.stored import JournalBusy, StoredJournal
 
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
 
@@ -70,8 +69,7 @@ def resumed_host(
     Parameters
     ----------
     take
-        Take the jobs also from a process that is still there: one that is stopped or hangs. It is killed if it was
-        stopped while it wrote the journal: nobody else can write until it is gone.
+        Take the jobs also from a process that is still there: one that is stopped or hangs.
     is_service
         Whether the host is to stay when its jobs have ended.
 
@@ -88,7 +86,7 @@ def resumed_host(
             "End its jobs (`punctual stop`): nobody can tell how they stand.",
         )
     with ExitStack() as ending:
-        journal = ending.enter_context(_journal(run, take=take))
+        journal = ending.enter_context(host_journal(run, take=take))
         state, last_at = restored_state(run, journal)
         record_ended(state)
         jobs = [status.id for status in state.board.jobs() if not status.ended]
@@ -124,16 +122,6 @@ def resumed_host(
         for submission in submissions:
             host.resubmit(submission)
         yield host
-
-
-def _journal(run: Run, *, take: bool) -> StoredJournal:
-    try:
-        return host_journal(run, take=take)
-    except JournalBusy:
-        if not take:
-            raise
-    run.kill_steering()
-    return host_journal(run, take=take)
 
 
 def _local_site(
@@ -181,7 +169,7 @@ def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], ste
     in_journal_time = [moved(event, -state.time.shift_s) for event in events]
     held = {job: granted[job] for job in jobs if job in granted}
     return Resumed(
-        cluster_site(executor),
+        cluster_site(executor, options),
         held,
         lambda last_at: (replace(event, at=max(event.at, last_at)) for event in in_journal_time),
     )

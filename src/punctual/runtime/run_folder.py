@@ -4,8 +4,6 @@ import errno
 import fcntl
 import json
 import os
-import select
-import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -33,8 +31,6 @@ _STORE = "store.json"
 SERVICE = "is_service"
 #: What is kept of a job until it ends.
 _KEPT = ("environment", "argv", "streams", "submitted")
-#: How long a process that was killed may take to be gone, in seconds.
-_KILL_S_MAX = 10.0
 #: How jobs stand that have ended.
 ENDED: tuple[JobState, ...] = ("finished", "failed")
 
@@ -285,20 +281,6 @@ class Run:
             _write_json(self.runtime_dir / _RECORD, {**self.record(), **process})
             self.record_facts(version=version("punctual"), **({SERVICE: True} if is_service else {}))
             self._compact_jobs()
-
-    def kill_steering(self) -> None:
-        """Kill the process that steers the run, if it is there and another one than this; returns once it is gone."""
-        pid = self.record().get("pid")
-        if pid is None:  # it has left
-            return
-        with suppress(ProcessLookupError):
-            process = os.pidfd_open(pid)
-            try:
-                if self.is_live() and not self.is_steered_here():  # asked once nobody else can get its number
-                    signal.pidfd_send_signal(process, signal.SIGKILL)
-                    select.select([process], [], [], _KILL_S_MAX)
-            finally:
-                os.close(process)
 
     def has_service(self) -> bool:
         """Whether a service steers this run."""

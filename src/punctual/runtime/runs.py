@@ -1,6 +1,5 @@
 """The runs of this user on this machine, their jobs, and whether anybody steers them."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,13 +13,11 @@ from punctual.core.protocols import Message
 from punctual.runtime.paths import runtime_root, state_root
 from punctual.runtime.run_folder import ENDED, Run
 from punctual.runtime.run_journal import reader, written_at
-from punctual.store.stored import About, StoredJournal
+from punctual.store.stored import StoredJournal
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 #: An error names at most so many jobs; a user may have hundreds.
 _N_NAMED = 8
-#: Kinds of messages that may concern every job.
-_ABOUT_ALL = ("NodeJoined", "NodeLost", "SteeringResumed", "WarnUser")
 
 #: *steered*: the host that has the job is there. *unsteered*: it was killed, and the job runs on. *interrupted*: neither
 #: is there, and the job had not ended. *elsewhere*: another machine has it. *ended*: there is nothing left to steer.
@@ -159,12 +156,7 @@ def read_about(
     journal: StoredJournal, jobs: Sequence[JobId] | None, sequence: int = 1
 ) -> Iterator[tuple[int, Message]]:
     """The messages numbered `sequence` and above that may concern one of `jobs`; None: all."""
-    if jobs is None:
-        return journal.read_from(sequence)
-    # As the job of a message or of its specification, or as a key in a plan; not as one that another job waits for.
-    forms = ('"job":{}', '"id":{}', "{}:")
-    texts = [form.format(json.dumps(job)) for job in jobs for form in forms]
-    return journal.read_from(sequence, About(_ABOUT_ALL, tuple(texts)))
+    return journal.read_from(sequence) if jobs is None else journal.read_of(jobs, sequence)
 
 
 def job_to_tell_of(text: str | None) -> KnownJob:

@@ -159,8 +159,10 @@ class Submission:
     by: str = ""
 
 
-def checked_submission(request: JobRequest, capacity: Resources) -> Submission:
-    """What `request` comes to on hardware with `capacity`.
+def checked_submission(request: JobRequest, capacity: Resources, together: Resources | None = None) -> Submission:
+    """What `request` comes to on hardware with `capacity`, the most that one node has.
+
+    `together`: what all nodes have, which workers on cores may use; None: there is one node.
 
     Raises
     ------
@@ -172,10 +174,10 @@ def checked_submission(request: JobRequest, capacity: Resources) -> Submission:
     checks = OptionChecks()
     with checks.of("name"):
         check_name(job)
-    spec = checks.made(lambda: _spec(request, job, capacity))
+    spec = checks.made(lambda: spec_of(request, job, capacity, together))
     if spec is None:  # what else is wrong, where it asks for too much
         with checks.of(None):
-            _spec(replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None), job, capacity)
+            spec_of(replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None), job, capacity)
     checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
     checks.read("progress_regex", partial(_check_pattern, request), request.progress_pattern, None)
     checks.read("secret_env", partial(_check_secrets, request.inherited), request.secret_env, None)
@@ -275,8 +277,8 @@ def new_name(argv: Sequence[str]) -> str:
     return f"{cleaned[:40]}-{secrets.token_hex(2)}"
 
 
-def worker_in(workers: WorkerRange, capacity: Resources) -> Resources:
-    """What one worker holds, on hardware with `capacity`.
+def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | None = None) -> Resources:
+    """What one worker holds, on hardware of which a node has `capacity`, and all of them have `together`.
 
     Raises
     ------
@@ -293,22 +295,28 @@ def worker_in(workers: WorkerRange, capacity: Resources) -> Resources:
             option="gpus",
         )
     with_server = 1.0 + SERVER_FRAC * (workers.servers is not None)
-    cores_each = workers.cores_each or max(FLOOR_CORES, capacity.cores / workers.n_most / with_server)
+    is_spread = together is not None and workers.servers is None and not workers.n_gpus_each
+    usable = together if together is not None and is_spread else capacity
+    cores_each = workers.cores_each or max(
+        FLOOR_CORES, min(capacity.cores, usable.cores / workers.n_most / with_server)
+    )
     worker = Resources(cores_each, workers.n_gpus_each)
-    if not Resources(cores_each * with_server * workers.n_most).fits_in(capacity):
+    if not (Resources(cores_each * with_server * workers.n_most).fits_in(usable) and worker.fits_in(capacity)):
+        where = "this machine, of which this process may use" if together is None else "the nodes of this cluster, with"
         raise InvalidSpec(
             "the most workers must fit in what there is",
             f"{workers.n_most} workers of {cores_each:g} cores",
-            f"this machine, of which this process may use {capacity.cores:g} cores",
+            f"{where} {usable.cores:g} cores",
             "Lower their number, or `--cores-per-worker`.",
             option=workers.option.strip("-"),
         )
     return worker
 
 
-def _spec(request: JobRequest, job: JobId, capacity: Resources) -> JobSpec:
+def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Resources | None = None) -> JobSpec:
+    """What is declared of the job; raises `InvalidSpec` if it can never run on hardware with `capacity`."""
     workers = request.workers
-    own = _share_of(request, capacity) if workers is None else _workers_of(request, workers, capacity)
+    own = _share_of(request, capacity) if workers is None else _workers_of(request, workers, capacity, together)
     default = DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER
     return JobSpec(
         id=job,
@@ -326,9 +334,11 @@ def _spec(request: JobRequest, job: JobId, capacity: Resources) -> JobSpec:
     )
 
 
-def _workers_of(request: JobRequest, workers: WorkerRange, capacity: Resources) -> dict[str, Any]:
+def _workers_of(
+    request: JobRequest, workers: WorkerRange, capacity: Resources, together: Resources | None
+) -> dict[str, Any]:
     """What is declared of a job made of workers alone."""
-    worker = worker_in(workers, capacity)
+    worker = worker_in(workers, capacity, together)
     server = None if workers.servers is None else Resources(SERVER_FRAC * worker.cores)
     return {
         "ceiling": (worker if server is None else worker + server) * workers.n_most,

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import DAY_S, After, Clock, Extend, format_duration, parse_when
+from punctual.core.units import DAY_S, After, Extend, WallTime, format_duration, parse_when
 
 #: The farthest that a deadline may lie ahead: what is further is a slip, and beyond what the clocks can count.
 _HORIZON_S = 3650 * DAY_S
@@ -104,7 +104,7 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
     when = parse_when(text)
     if isinstance(when, After):
         at = now.at + when.seconds
-    elif isinstance(when, Clock):
+    elif isinstance(when, WallTime):
         at = _clock_at(when, now)
     elif present_s is None:
         raise InvalidSpec(
@@ -139,13 +139,13 @@ def past_at(text: str, now: Now) -> float:
         when = parse_when(text)
     except InvalidSpec as error:
         raise InvalidSpec(must, error.got, "a time of the past", remedy) from error
-    at = _clock_at(when, now, is_past=True) if isinstance(when, Clock) else now.at - abs(when.seconds)
+    at = _clock_at(when, now, is_past=True) if isinstance(when, WallTime) else now.at - abs(when.seconds)
     if at > now.at or (isinstance(when, Extend) and when.seconds > 0):
         raise InvalidSpec(must, text, "a time of the past", remedy)
     return at
 
 
-def _clock_at(clock: Clock, now: Now, *, is_past: bool = False) -> float:
+def _clock_at(clock: WallTime, now: Now, *, is_past: bool = False) -> float:
     """Instant of a wall time; a date, or tomorrow, is taken as it stands.
 
     A time of day alone means the next such time; with `is_past`, the last one.
@@ -165,7 +165,7 @@ def _clock_at(clock: Clock, now: Now, *, is_past: bool = False) -> float:
     return now.at + (wall - now.wall).total_seconds()
 
 
-def _elsewhere(clock: Clock, utc_offset_s: int) -> datetime:
+def _elsewhere(clock: WallTime, utc_offset_s: int) -> datetime:
     """The moment at which clocks so far ahead of UTC show `clock`, which has a date."""
     assert clock.year is not None
     assert clock.month is not None

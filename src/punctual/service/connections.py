@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from punctual.service.app import make_app
 from punctual.service.context import ServiceContext
-from punctual.service.guard import RequestGuard
+from punctual.service.guard import Application, RequestGuard
 from punctual.service.tokens import Tokens
 
 #: How long requests may still take when the server is to end, in seconds.
@@ -93,7 +93,13 @@ def _server(app: Any, context: ServiceContext, endpoint: Endpoint) -> uvicorn.Se
         (OwnConnection if endpoint.tokens is None else TimedConnection,),
         {"request_s": context.limits.request_s},
     )
-    guarded = RequestGuard(app, context.limits, context.rate, tokens=endpoint.tokens, host_names=endpoint.host_names)
+    guarded: Application = RequestGuard(
+        app, context.limits, context.rate, tokens=endpoint.tokens, host_names=endpoint.host_names
+    )
+    if context.tracer is not None:
+        from punctual.service.request_spans import traced
+
+        guarded = traced(guarded, context.tracer)
     config = uvicorn.Config(
         guarded,
         http=connection,

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request, Response
 from starlette.responses import StreamingResponse
@@ -29,6 +29,9 @@ from punctual.service.schema import AnswerBody
 from punctual.service.standing import standing_json
 from punctual.service.submission_keys import SubmissionKeys
 from punctual.service.tokens import Role
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,6 +58,8 @@ class ServiceContext:
         Which job held how many cores when.
     what_ifs
         Whose turn it is to have other policies simulated.
+    tracer
+        What makes a span of each request; None: none is made.
     """
 
     host: LocalHost
@@ -71,6 +76,7 @@ class ServiceContext:
     courses: KeptFolds[RunCourse] = field(init=False)
     budget: KeptBudget = field(init=False)
     what_ifs: Turns = field(default_factory=Turns)
+    tracer: "Tracer | None" = None
 
     def __post_init__(self) -> None:
         self.standings = KeptTexts(self.host, partial(standing_json, self.host))

@@ -195,14 +195,18 @@ def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeReques
 
 
 def _submitted(context: ServiceContext, asked: SubmitRequest, caller: Caller) -> JobId:
-    return _given_to_host(context, _named(context, checked_submission_of(asked, context.host.capacity)), caller)
+    return _given_to_host(
+        context,
+        _named(context, checked_submission_of(asked, context.host.capacity, context.host.capacity_together)),
+        caller,
+    )
 
 
 def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Caller, claimed: ClaimedKey) -> JobId:
     """The job that the key was given to; it is submitted if it never came to that."""
     if claimed.job is not None and context.host.knows(claimed.job):
         return claimed.job
-    submission = checked_submission_of(asked, context.host.capacity)
+    submission = checked_submission_of(asked, context.host.capacity, context.host.capacity_together)
     if claimed.job is None:
         submission = _named(context, submission)
         claimed.give_to(submission.spec.id)
@@ -216,7 +220,7 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Calle
         raise
 
 
-def checked_submission_of(asked: SubmitRequest, capacity: Resources) -> Submission:
+def checked_submission_of(asked: SubmitRequest, capacity: Resources, together: Resources | None = None) -> Submission:
     """The job that is meant; raises `InvalidSpec`."""
     options = asked.model_dump(exclude={"inherit_env"})
     options.update(
@@ -227,7 +231,7 @@ def checked_submission_of(asked: SubmitRequest, capacity: Resources) -> Submissi
         checkpoint_dir=None if asked.checkpoint_dir is None else Path(asked.checkpoint_dir),
         inherited=_inherited(asked.inherit_env),
     )
-    return JobOptions(**options).submission(monotonic(), capacity)
+    return JobOptions(**options).submission(monotonic(), capacity, together)
 
 
 def _inherited(names: list[str]) -> dict[str, str]:

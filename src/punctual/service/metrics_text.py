@@ -1,8 +1,8 @@
-"""Metrics as Prometheus reads them (text format, version 0.0.4)."""
+"""The metrics of a service, and the text in which Prometheus reads them (text format, version 0.0.4)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from punctual.core.job import JobState
 from punctual.core.status import JobStatus
@@ -14,10 +14,25 @@ from punctual.service.standing import cluster_standing
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-#: A value, and the labels that say of what.
-Sample = tuple[Mapping[str, str], float]
-#: The line of a job in each metric of `_OF_JOBS`; empty: it has none there.
-JobMetrics = tuple[str, ...]
+
+class Sample(NamedTuple):
+    """A value, the labels that say of what, and both as Prometheus reads them: made at once, because samples are kept."""
+
+    labels: Mapping[str, str]
+    value: float
+    line: str
+
+
+class Metric(NamedTuple):
+    """What is measured of several jobs or nodes, each at its present value."""
+
+    name: str
+    text: str
+    samples: Sequence[Sample]
+
+
+#: The sample of a job in each metric of `_OF_JOBS`; None: it has none there.
+JobMetrics = tuple[Sample | None, ...]
 
 #: Name and help of each metric of jobs. All but the first leave out jobs that have ended.
 _OF_JOBS = (
@@ -30,45 +45,49 @@ _OF_JOBS = (
 )
 
 
-def metrics_text(host: LocalHost, kept: KeptTexts[JobMetrics]) -> str:
-    """How jobs and nodes stand; `kept` has the lines that `job_metrics` makes."""
+def metrics(host: LocalHost, kept: KeptTexts[JobMetrics]) -> list[Metric]:
+    """How jobs and nodes stand; `kept` has what `job_metrics` makes."""
     now, cluster = host.clocks(), cluster_standing(host)
-    lines = []
-    states = [({"state": state}, cluster.jobs_by_state.get(state, 0)) for state in get_args(JobState)]
-    lines += _metric("punctual_jobs", "Jobs by state, those that have ended lately included.", states)
+    states = [({"state": state}, float(cluster.jobs_by_state.get(state, 0))) for state in get_args(JobState)]
+    told = [_metric("punctual_jobs", "Jobs by state, those that have ended lately included.", states)]
     for kind in ("capacity", "held", "free"):
         amounts = [({"node": node.name}, getattr(node, kind).cores) for node in cluster.nodes]
-        lines += _metric(f"punctual_node_{kind}_cores", f"Cores of a node: {kind}.", amounts)
+        told.append(_metric(f"punctual_node_{kind}_cores", f"Cores of a node: {kind}.", amounts))
     of_jobs = kept.of_all(host.jobs(), now)
     for i, (name, text) in enumerate(_OF_JOBS):
-        lines += [*_head(name, text), *(job[i] for job in of_jobs if job[i])]
+        told.append(Metric(name, text, [sample for job in of_jobs if (sample := job[i]) is not None]))
+    return told
+
+
+def metrics_text(host: LocalHost, kept: KeptTexts[JobMetrics]) -> str:
+    """`metrics` as Prometheus reads them."""
+    lines = []
+    for metric in metrics(host, kept):
+        lines += [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} gauge"]
+        lines += [sample.line for sample in metric.samples]
     return "\n".join(lines) + "\n"
 
 
 def job_metrics(status: JobStatus, now: Now) -> JobMetrics:
-    """The lines of one job, as `KeptTexts` makes them."""
+    """The samples of one job, as `KeptTexts` makes them."""
     told, remaining = verdict(status, now.at), remaining_time(status, now.at)
     remaining_s = None if remaining is None else remaining.expected_s
     values = (status.done_frac, status.held.cores, status.usage_cores, remaining_s, slack_s(status))
     job = {"job": status.id}
-    lines = [""] if told is None else [_line(_OF_JOBS[0][0], {**job, "verdict": told}, 1)]
+    samples = [None if told is None else _sample(_OF_JOBS[0][0], {**job, "verdict": told}, 1.0)]
     for (name, _), value in zip(_OF_JOBS[1:], values, strict=True):
         is_told = value is not None and isfinite(value) and not status.ended
-        lines.append(_line(name, job, value or 0.0) if is_told else "")
-    return tuple(lines)
+        samples.append(_sample(name, job, value or 0.0) if is_told else None)
+    return tuple(samples)
 
 
-def _metric(name: str, text: str, samples: Iterable[Sample]) -> list[str]:
-    return [*_head(name, text), *(_line(name, labels, value) for labels, value in samples)]
+def _metric(name: str, text: str, values: Sequence[tuple[Mapping[str, str], float]]) -> Metric:
+    return Metric(name, text, [_sample(name, labels, value) for labels, value in values])
 
 
-def _head(name: str, text: str) -> list[str]:
-    return [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
-
-
-def _line(name: str, labels: Mapping[str, str], value: float) -> str:
+def _sample(name: str, labels: Mapping[str, str], value: float) -> Sample:
     told = ",".join(f'{label}="{_escaped(said)}"' for label, said in labels.items())
-    return f"{name}{{{told}}} {value:g}"
+    return Sample(labels, value, f"{name}{{{told}}} {value:g}")
 
 
 def _escaped(text: str) -> str:

@@ -47,7 +47,7 @@ def quote(job: str, asked: JobQuoteRequest, context: Context, _: Submitter) -> Q
 @router.post("/quote", responses=answers(415))
 def quote_new(asked: NewQuoteRequest, context: Context, _: Submitter) -> QuoteAnswer:
     """Tell what a job would take that is not submitted; nothing is changed."""
-    submission = checked_submission_of(asked.job, context.host.capacity)
+    submission = checked_submission_of(asked.job, context.host.capacity, context.host.capacity_together)
     amounts = [Resources(cores) for cores in asked.cores]
     return _answered(context, lambda: context.host.quote(submission.spec, amounts=amounts))
 

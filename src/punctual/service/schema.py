@@ -294,10 +294,11 @@ class Amounts(AnswerBody):
 
 
 class NodeStanding(AnswerBody):
-    """One machine."""
+    """One machine. `slowness`: how many times as much steps cost there as on other nodes of its kind; 1 unless it is slow."""
 
     name: str
     device: str
+    slowness: float
     capacity: Amounts
     held: Amounts
     free: Amounts

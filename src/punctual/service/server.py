@@ -25,6 +25,8 @@ from punctual.service.submission_keys import SubmissionKeys
 from punctual.service.tokens import Tokens, owner_file
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
     from punctual.service.connections import Endpoint
 
 DEFAULT_ADDRESS = "127.0.0.1:4747"
@@ -93,6 +95,7 @@ def serve(
     allow_plain: bool = False,
     host_names: Collection[str] = (),
     limits: Limits | None = None,
+    tracer: "Tracer | None" = None,
 ) -> Iterator[ServedAddress]:
     """Serve a host over HTTP, in a thread of its own, until this is left.
 
@@ -108,6 +111,8 @@ def serve(
         Names beside `address` and those of the loopback interface under which the service may be asked.
     limits
         None: the usual ones.
+    tracer
+        Makes a span of each request; None: none is made.
 
     Raises
     ------
@@ -128,7 +133,7 @@ def serve(
         if listening is not None and address is not None:
             names = {*LOOPBACK_NAMES, _parsed(address)[0], *host_names}
             endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=names, tls=context))
-        ending.enter_context(_answered(host, database, endpoints, limits or Limits()))
+        ending.enter_context(_answered(host, database, endpoints, limits or Limits(), tracer=tracer))
         yield ServedAddress(
             url=None if listening is None else _url(listening, tls),
             socket=service_socket(),
@@ -165,6 +170,7 @@ def _answered(
     limits: Limits,
     *,
     takes_jobs: bool = True,
+    tracer: "Tracer | None" = None,
 ) -> Iterator[None]:
     """Requests at `endpoints` are answered until this is left."""
     from punctual.service.connections import endpoints_served
@@ -177,6 +183,7 @@ def _answered(
         streams=OpenStreams(limits),
         rate=RequestRate(limits),
         takes_jobs=takes_jobs,
+        tracer=tracer,
     )
     host.subscribe(service.signal.notify)
     with _quick_threads(), endpoints_served(service, endpoints):

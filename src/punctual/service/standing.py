@@ -84,6 +84,7 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
             NodeStanding(
                 name=node.id,
                 device=node.device,
+                slowness=node.slowness,
                 capacity=_amounts(node.capacity),
                 held=_amounts(on_node),
                 free=_free(node.capacity, on_node),

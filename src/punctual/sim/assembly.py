@@ -6,9 +6,10 @@ from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import resource_names
+from punctual.runtime.cluster_file import n_units
 from punctual.sim import parts
 from punctual.sim.choice import made, parameters_of
-from punctual.sim.hardware import n_units
+from punctual.sim.declared import declared
 from punctual.sim.job import SimJob
 from punctual.sim.scenario import Scenario
 from punctual.sim.workload import sim_jobs
@@ -61,10 +62,16 @@ def open_trace(scenario: Scenario) -> Trace | None:
         It cannot be read, or is of no known format.
     """
     section = scenario.trace
-    return None if section.file is None else read(Path(section.file), section.on_bad, section.unpacked_gib_max)
+    return (
+        None
+        if section.file is None or scenario.job
+        else read(Path(section.file), section.on_bad, section.unpacked_gib_max)
+    )
 
 
 def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:
+    if scenario.job:
+        return declared(scenario.job, scenario.cluster)
     trace, generator = open_trace(scenario), scenario.trace.generator
     if trace is not None or generator is None:
         return trace or ()

@@ -7,7 +7,7 @@ from functools import cached_property
 from punctual.core.ids import JobId
 from punctual.core.speed import Shape
 from punctual.metrics.job import JobRecord
-from punctual.sim.hardware import NodeGroup, n_devices
+from punctual.runtime.cluster_file import NodeGroup, n_devices
 from punctual.sim.job import SimJob
 
 

@@ -11,11 +11,11 @@ from punctual.core.protocols import Message
 from punctual.metrics.cluster import ClusterRecord
 from punctual.metrics.decisions import DecisionRecord
 from punctual.metrics.level import LevelCourse
+from punctual.runtime.cluster_file import nodes_of
 from punctual.sim import parts
 from punctual.sim.assembly import jobs_of
 from punctual.sim.choice import made
 from punctual.sim.garbage import rare_collections
-from punctual.sim.hardware import nodes_of
 from punctual.sim.ideal import Ideal
 from punctual.sim.physics import Physics
 from punctual.sim.scenario import PolicyChoice, Scenario
@@ -48,7 +48,7 @@ def simulate_one(
         jobs,
         nodes_of(scenario.cluster),
         made(parts.policy(policy.name), policy.parameters, f"policies.{policy.name}"),
-        controllers=parts.controllers(scenario.controller),
+        controllers=parts.controllers({job.spec.controller for job in jobs}),
         models=parts.models({job.spec.model for job in jobs}),
         physics=made(Physics, scenario.physics, "physics"),
         seed=seed,

@@ -7,11 +7,14 @@ from punctual import registry
 from punctual.core.protocols import Controller, PerfModel
 from punctual.sim import workload
 from punctual.sim.choice import named
+from punctual.sim.declared import DECLARED, AsDeclared
 from punctual.traces import deadlines as deadline_rules
 from punctual.traces import synthetic
 
 #: The short name is the one people use.
 _DEADLINES: Mapping[str, type] = {**deadline_rules.RULES, "uniform": deadline_rules.UniformSlack}
+
+_RULES: Mapping[str, type[workload.ScalingRule]] = {**workload.RULES, DECLARED: AsDeclared}
 
 
 def policy(name: str) -> type:
@@ -24,9 +27,9 @@ def controller(name: str) -> type:
     return registry.load("controllers", name)
 
 
-def controllers(name: str | None) -> dict[str, Controller[Any]]:
-    """The controller under its name, for a simulation; nothing for None."""
-    return {} if name is None else {name: controller(name)()}
+def controllers(names: Iterable[str | None]) -> dict[str, Controller[Any]]:
+    """The controllers under their names."""
+    return {name: controller(name)() for name in sorted({name for name in names if name})}
 
 
 def models(names: Iterable[str | None]) -> dict[str, PerfModel[Any]]:
@@ -36,7 +39,7 @@ def models(names: Iterable[str | None]) -> dict[str, PerfModel[Any]]:
 
 def scaling(name: str) -> type[workload.ScalingRule]:
     """The class of the rule of scaling `name`."""
-    return named(workload.RULES, name, "rules of scaling", "scaling")
+    return named(_RULES, name, "rules of scaling", "scaling")
 
 
 def generator(name: str) -> type[synthetic.Generator]:

@@ -211,13 +211,11 @@ class _Studied:
         self, choice: PolicyChoice, listeners: tuple[Callable[[Message], None], ...], *, is_live_one: bool
     ) -> Simulation:
         load = self._load
-        names = {job.spec.controller for job in load.jobs if job.spec.controller}
-        controllers = {name: controller for each in names for name, controller in parts.controllers(each).items()}
         return Simulation(
             load.jobs,
             (),  # they join by events, as they did
             made(parts.policy(choice.name), choice.parameters, f"policies.{choice.name}"),
-            controllers=controllers,
+            controllers=parts.controllers({job.spec.controller for job in load.jobs}),
             models=parts.models({job.spec.model for job in load.jobs}),
             physics=made(Physics, self._scenario.physics, "physics"),
             events=(*load.events, *(load.policy_changes if is_live_one else ())),

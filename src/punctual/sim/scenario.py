@@ -4,7 +4,6 @@ A scenario is a TOML file, the options of `punctual simulate`, or the arguments 
 everywhere (docs/reference/scenario.md).
 """
 
-import tomllib
 from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_serializer,
     field_validator,
     model_serializer,
@@ -23,10 +23,13 @@ from pydantic import (
 )
 
 from punctual.core.errors import InvalidSpec
+from punctual.runtime import input_file
+from punctual.runtime.cluster_file import NodeGroup, checked_size, cluster_in, cluster_text, parsed_cluster
+from punctual.runtime.invalid import first_complaint
+from punctual.runtime.jobs_file import tables_in, to_simulate
 from punctual.sim import parts
 from punctual.sim.choice import PlugInChoice, made, parameters_of
-from punctual.sim.hardware import NodeGroup, checked_size, cluster_text, parsed_cluster
-from punctual.sim.invalid import first_complaint
+from punctual.sim.declared import DECLARED
 from punctual.sim.physics import Physics
 from punctual.traces.limits import N_JOBS_MAX, UNPACKED_GIB_MAX
 
@@ -34,6 +37,7 @@ from punctual.traces.limits import N_JOBS_MAX, UNPACKED_GIB_MAX
 _A_LIST = Field(strict=False)
 
 _GENERATOR = "generator:"
+_TOML = ".toml"
 
 #: More runs of each policy are a slip.
 _N_SEEDS_MAX = 10_000
@@ -126,6 +130,8 @@ class Scenario(BaseModel):
         Compared with each other; the first is the one the others are measured against.
     seeds
         Each drives generated jobs, drawn deadlines and the world's chances; a number n stands for 0 to n-1.
+    job
+        Jobs as `punctual run --jobs` takes them; what only runs them is left out. Empty: they come from `trace`.
     trace, deadlines, scaling, cluster, physics
         See the reference.
     controller
@@ -136,6 +142,7 @@ class Scenario(BaseModel):
 
     policies: Annotated[tuple[PolicyChoice, ...], _A_LIST, Field(min_length=1)]
     seeds: Annotated[tuple[int, ...], _A_LIST, Field(min_length=1)] = (0, 1, 2)
+    job: Annotated[tuple[dict[str, Any], ...], _A_LIST, AfterValidator(to_simulate)] = ()
     trace: Annotated[TraceSection, Field(validate_default=True)] = TraceSection()
     deadlines: PlugInChoice = PlugInChoice(name="keep")
     scaling: PlugInChoice = PlugInChoice(name="rigid")
@@ -148,6 +155,25 @@ class Scenario(BaseModel):
     ] = (NodeGroup(n_nodes=4, gpus=8),)
     physics: dict[str, Any] = {}
     controller: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_files(cls, given: Any) -> Any:
+        """Jobs and nodes of other files are those of the scenario."""
+        if not isinstance(given, Mapping):
+            return given
+        keys = dict(given)
+        file = _toml_file(keys.get("trace"))
+        if file is not None:
+            others = (
+                {key: value for key, value in keys["trace"].items() if key != "file"}
+                if _is_table(keys["trace"])
+                else {}
+            )
+            keys = {**keys, "trace": others, "job": tables_in(file)}
+        if str(keys.get("cluster")).endswith(_TOML):
+            keys["cluster"] = cluster_in(Path(keys["cluster"]))
+        return {"scaling": DECLARED, **keys} if keys.get("job") else keys
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -172,8 +198,17 @@ class Scenario(BaseModel):
 
     @field_validator("trace")
     @classmethod
-    def _default_trace(cls, given: TraceSection) -> TraceSection:
+    def _default_trace(cls, given: TraceSection, info: ValidationInfo) -> TraceSection:
         """What a generated trace is where nothing is said of it; then the scenario says it."""
+        if info.data.get("job"):
+            if given.file is not None or given.generator is not None:
+                raise InvalidSpec(
+                    "jobs must be declared or come from a trace",
+                    "both `job` and a trace",
+                    "`trace`",
+                    "Leave out the tables `[[job]]`, or `trace.file` and `trace.generator`.",
+                )
+            return given
         if given.file is not None:
             return given
         generator = given.generator or PlugInChoice(name="poisson")
@@ -218,6 +253,17 @@ class Scenario(BaseModel):
         if given is not None:
             parts.controller(given)
         return given
+
+    @model_validator(mode="after")
+    def _declared_alike(self) -> Self:
+        if bool(self.job) != (self.scaling.name == DECLARED):
+            raise InvalidSpec(
+                f"the rule of scaling `{DECLARED}` must go with tables `[[job]]`, and they with it",
+                f"`{self.scaling.name}`",
+                "`scaling`",
+                "Leave `scaling` out.",
+            )
+        return self
 
     @field_serializer("cluster")
     def _write_cluster(self, groups: tuple[NodeGroup, ...]) -> Any:
@@ -287,36 +333,37 @@ def keys_in(path: Path) -> dict[str, Any]:
     Raises
     ------
     InvalidSpec
-        The file cannot be read or is no TOML.
+        The file cannot be read, is no TOML, or has keys of something else.
     """
-    try:
-        keys = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidSpec(
-            "a scenario must be a file that can be read", error.strerror or str(error), f"'{path}'",
-            "Check the name; `punctual simulate --save FILE` writes one.",
-        ) from None  # fmt: skip
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number without end; lists in lists without end
-        raise InvalidSpec(
-            "a scenario must be TOML", str(error), f"'{path}'", "See the reference of scenarios for an example."
-        ) from None
-    return with_paths(keys, lambda text: str(path.parent / text))
+    return with_paths(input_file.keys_in(path), lambda text: str(path.parent / text))
 
 
 def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str, Any]:
-    """`keys` with each path in them `moved`: the trace, and the tables of the rule of scaling."""
-    trace, scaling = keys.get("trace"), keys.get("scaling")
+    """`keys` with each path in them `moved`: the trace, the cluster, and the tables of the rule of scaling."""
+    trace, scaling, cluster = keys.get("trace"), keys.get("scaling"), keys.get("cluster")
     if isinstance(trace, str) and not trace.startswith(_GENERATOR):
         trace = {"file": trace}
     if isinstance(scaling, str) and "tables=" in scaling:
         scaling = PlugInChoice.model_validate(scaling).keys()
     places = {"trace": (trace, "file"), "scaling": (scaling, "tables")}
-    chosen = {
+    chosen: dict[str, Any] = {
         name: {**section, key: moved(section[key])}
         for name, (section, key) in places.items()
         if isinstance(section, Mapping) and isinstance(section.get(key), str)
     }
+    if isinstance(cluster, str) and cluster.endswith(_TOML):
+        chosen["cluster"] = moved(cluster)
     return {**keys, **chosen}
+
+
+def _toml_file(trace: Any) -> Path | None:
+    """The file of jobs that a trace names; None: it is another one, or none."""
+    file = trace.get("file") if _is_table(trace) else trace
+    return Path(file) if isinstance(file, str) and file.endswith(_TOML) and not file.startswith(_GENERATOR) else None
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _bound_policy(choice: PolicyChoice) -> PolicyChoice:

@@ -14,6 +14,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.runtime.extras import check_extra
 from punctual.sim import fingerprint, parts
 from punctual.sim.assembly import open_trace
+from punctual.sim.declared import declared
 from punctual.sim.one_run import simulate_one
 from punctual.sim.processes import in_processes, in_this_process
 from punctual.sim.result import Failure, Result
@@ -72,6 +73,8 @@ class Study:
         self.out = out
         self._token = secrets.token_hex(4)
         self._trace = open_trace(scenario)
+        if scenario.job:
+            declared(scenario.job, scenario.cluster)
 
     @cached_property
     def assignments(self) -> tuple[Assignment, ...]:

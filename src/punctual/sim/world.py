@@ -27,8 +27,8 @@ from punctual.core.resources import total
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
-from punctual.sim.life import Life
 from punctual.sim.physics import Physics
+from punctual.sim.true_state import TrueState
 from punctual.sim.truth import PlacedServed
 from punctual.traces.draw import Draw
 
@@ -67,43 +67,43 @@ class World:
         self._queue = queue
         self._physics = physics or Physics()
         self._seed = seed
-        self._lives: dict[JobId, Life] = {}
+        self._states: dict[JobId, TrueState] = {}
         self._ended: set[JobId] = set()
         self._machines: dict[NodeId, _Machine] = {}
         self._devices: dict[NodeId, str] = {}
 
     def submit(self, job: SimJob) -> None:
         """Know a job, so that it can be launched."""
-        self._lives[job.spec.id] = Life(job, self._physics.checkpoint_s)
+        self._states[job.spec.id] = TrueState(job, self._physics.checkpoint_s)
 
     def adopt(self, job: SimJob, at: float, steps: float, used_core_s: float, grant: Allocation | None) -> None:
         """Know a job that has done so many steps until now; `grant`: what its process holds, None: it has none.
 
         The nodes must have joined.
         """
-        life = Life(job, self._physics.checkpoint_s)
-        self._lives[life.id] = life
-        life.steps = life.checkpoint_steps = steps
-        life.used_core_s, life.since_at = used_core_s, at
+        state = TrueState(job, self._physics.checkpoint_s)
+        self._states[state.id] = state
+        state.steps = state.checkpoint_steps = steps
+        state.used_core_s, state.since_at = used_core_s, at
         if grant is not None:
-            life.told_dead, life.grant = False, grant
-            self._stall(life, at, 0.0)
-            self._enter(life)
+            state.told_dead, state.grant = False, grant
+            self._stall(state, at, 0.0)
+            self._enter(state)
 
     def perform(self, command: JobCommand, sink: Sink) -> None:
         """Have an effect later; the answers come from `due`."""
-        life = self._lives.get(command.job)
-        if life is None:
+        state = self._states.get(command.job)
+        if state is None:
             self._answer_unknown(command, sink)
             return
         match command:
             case LaunchJob():
-                self._launch(life, command)
+                self._launch(state, command)
             case ResizeJob():
-                self._resize(life, command)
+                self._resize(state, command)
             case StopJob():
-                life.stop_at, life.stop_cause = command.at, command.cause
-        self._enter(life)
+                state.stop_at, state.stop_cause = command.at, command.cause
+        self._enter(state)
 
     def _answer_unknown(self, command: JobCommand, sink: Sink) -> None:
         """A job that has ended was answered by its end, which may be on its way still."""
@@ -117,7 +117,7 @@ class World:
 
     def due(self, at: float, subject: object, version: int) -> list[Event]:
         """What happens to an entry of the queue; nothing if it is out of date."""
-        if isinstance(subject, Life):
+        if isinstance(subject, TrueState):
             return self._advance(subject, at) if subject.version == version else []
         assert isinstance(subject, _Machine)
         if subject.version != version or self._is_stuck():
@@ -129,7 +129,7 @@ class World:
         return (
             self._queue.has_only(FACT)
             and all(machine.is_up for machine in self._machines.values())
-            and all(life.next_at() == inf for life in self._lives.values())
+            and all(state.next_at() == inf for state in self._states.values())
         )
 
     # Nodes.
@@ -148,17 +148,19 @@ class World:
         machine.is_up = False
         if self._physics.node_mtbf_s < inf:
             self._enter_next(machine, at, self._physics.node_repair_s)
-        hit = [life for life in self._lives.values() if node in life.grant or (life.change and node in life.change)]
-        reports = [event for life in hit for event in self._report(life.id, at)]
-        failed = [event for life in hit for event in self._killed(life, at, node)]
+        hit = [
+            state for state in self._states.values() if node in state.grant or (state.change and node in state.change)
+        ]
+        reports = [event for state in hit for event in self._report(state.id, at)]
+        failed = [event for state in hit for event in self._killed(state, at, node)]
         return [*reports, NodeLost(at=at, node=node), *failed]
 
-    def _killed(self, life: Life, at: float, node: NodeId) -> list[Event]:
+    def _killed(self, state: TrueState, at: float, node: NodeId) -> list[Event]:
         """Ends the job's processes. Only one that had a part elsewhere must say so: the others went with the node."""
-        life.told_dead = any(other != node for other in (*life.grant, *(life.change or ())))
-        life.die(at)
-        self._enter(life)
-        return [_failed(life, at, _NODE_GONE)] if life.told_dead else []
+        state.told_dead = any(other != node for other in (*state.grant, *(state.change or ())))
+        state.die(at)
+        self._enter(state)
+        return [_failed(state, at, _NODE_GONE)] if state.told_dead else []
 
     def _enter_next(self, machine: _Machine, at: float, mean_s: float) -> None:
         machine.version += 1
@@ -170,203 +172,203 @@ class World:
 
     # Commands.
 
-    def _launch(self, life: Life, command: LaunchJob) -> None:
-        if command.request < life.request:
+    def _launch(self, state: TrueState, command: LaunchJob) -> None:
+        if command.request < state.request:
             return
-        life.request, life.asked_launch = command.request, True
-        changed = life.phase == "starting" and life.change != command.grant
-        if life.phase in ("waiting", "paused") or changed:
-            life.phase, life.told_dead = "starting", False
-            life.change, life.change_at = command.grant, command.at + self._startup_s(life)
-        elif life.phase != "starting":  # it runs: say so
-            life.change, life.change_at = life.grant, command.at
+        state.request, state.asked_launch = command.request, True
+        changed = state.phase == "starting" and state.change != command.grant
+        if state.phase in ("waiting", "paused") or changed:
+            state.phase, state.told_dead = "starting", False
+            state.change, state.change_at = command.grant, command.at + self._startup_s(state)
+        elif state.phase != "starting":  # it runs: say so
+            state.change, state.change_at = state.grant, command.at
 
-    def _resize(self, life: Life, command: ResizeJob) -> None:
-        if command.request < life.request:
+    def _resize(self, state: TrueState, command: ResizeJob) -> None:
+        if command.request < state.request:
             return
-        life.request = command.request
-        if life.phase == "starting":
-            life.change = command.grant or life.change
+        state.request = command.request
+        if state.phase == "starting":
+            state.change = command.grant or state.change
             return
-        if (life.phase == "waiting" and life.told_dead) or (command.grant == life.change and not life.asked_launch):
+        if (state.phase == "waiting" and state.told_dead) or (command.grant == state.change and not state.asked_launch):
             return
-        life.asked_launch = False
-        unchanged = command.grant == life.grant
-        life.change = command.grant
-        life.change_at = command.at + (0.0 if unchanged else self._physics.resize_s)
+        state.asked_launch = False
+        unchanged = command.grant == state.grant
+        state.change = command.grant
+        state.change_at = command.at + (0.0 if unchanged else self._physics.resize_s)
 
-    def _startup_s(self, life: Life) -> float:
+    def _startup_s(self, state: TrueState) -> float:
         startup_s = self._physics.startup_s
-        return life.job.spec.startup_s if startup_s is None else startup_s
+        return state.job.spec.startup_s if startup_s is None else startup_s
 
-    def _enter(self, life: Life) -> None:
-        life.version += 1
-        next_at = life.next_at()
+    def _enter(self, state: TrueState) -> None:
+        state.version += 1
+        next_at = state.next_at()
         if next_at < inf:
-            self._queue.enter(next_at, FACT, life, life.version)
+            self._queue.enter(next_at, FACT, state, state.version)
 
     # What happens to a job, in this order at one instant: an end comes before whatever else was under way.
 
-    def _advance(self, life: Life, at: float) -> list[Event]:
-        if life.finish_at <= at:
-            if life.until_steps >= life.job.work_steps:
-                return self._finish(life, at)
-            self._begin_phase(life, at)
-        if life.stop_at <= at:
-            return self._stopped(life, at)
-        if life.fail_at <= at:
-            events = self._crash(life, at, _CRASHED)
+    def _advance(self, state: TrueState, at: float) -> list[Event]:
+        if state.finish_at <= at:
+            if state.until_steps >= state.job.work_steps:
+                return self._finish(state, at)
+            self._begin_phase(state, at)
+        if state.stop_at <= at:
+            return self._stopped(state, at)
+        if state.fail_at <= at:
+            events = self._crash(state, at, _CRASHED)
         else:
-            events = self._change(life, at) if life.change_at <= at else []
-            if life.resume_at <= at:
-                events += self._go_on(life, at)
-            if life.report_at <= at:
-                events += self._routine(life, at)
-        self._enter(life)
+            events = self._change(state, at) if state.change_at <= at else []
+            if state.resume_at <= at:
+                events += self._go_on(state, at)
+            if state.report_at <= at:
+                events += self._routine(state, at)
+        self._enter(state)
         return events
 
-    def _finish(self, life: Life, at: float) -> list[Event]:
-        life.rest(at)
-        life.steps = life.job.work_steps
-        self._forget(life)
-        return [self._progress(life, at), JobFinished(at=at, job=life.id, landed_at=at)]
+    def _finish(self, state: TrueState, at: float) -> list[Event]:
+        state.rest(at)
+        state.steps = state.job.work_steps
+        self._forget(state)
+        return [self._progress(state, at), JobFinished(at=at, job=state.id, landed_at=at)]
 
-    def _forget(self, life: Life) -> None:
-        del self._lives[life.id]
-        self._ended.add(life.id)
+    def _forget(self, state: TrueState) -> None:
+        del self._states[state.id]
+        self._ended.add(state.id)
 
-    def _begin_phase(self, life: Life, at: float) -> None:
+    def _begin_phase(self, state: TrueState, at: float) -> None:
         """The job is as fast as it was, and from here on as fast as it will be."""
-        life.rest(at)
-        life.steps = life.until_steps
-        self._train(life, at)
+        state.rest(at)
+        state.steps = state.until_steps
+        self._train(state, at)
 
-    def _stopped(self, life: Life, at: float) -> list[Event]:
-        reports = self._report(life.id, at)
-        self._forget(life)
-        return [*reports, JobFailed(at=at, job=life.id, cause=f"stopped: {life.stop_cause}")]
+    def _stopped(self, state: TrueState, at: float) -> list[Event]:
+        reports = self._report(state.id, at)
+        self._forget(state)
+        return [*reports, JobFailed(at=at, job=state.id, cause=f"stopped: {state.stop_cause}")]
 
-    def _crash(self, life: Life, at: float, cause: str) -> list[Event]:
-        reports = self._report(life.id, at)
-        life.die(at)
-        life.told_dead = True
-        return [*reports, _failed(life, at, cause)]
+    def _crash(self, state: TrueState, at: float, cause: str) -> list[Event]:
+        reports = self._report(state.id, at)
+        state.die(at)
+        state.told_dead = True
+        return [*reports, _failed(state, at, cause)]
 
-    def _change(self, life: Life, at: float) -> list[Event]:
-        change, life.change, life.change_at = life.change, None, inf
+    def _change(self, state: TrueState, at: float) -> list[Event]:
+        change, state.change, state.change_at = state.change, None, inf
         if change is None:
             return []
-        if life.phase == "waiting":  # told to change what a lost node took with it
-            return self._crash(life, at, _NODE_GONE)
-        if life.phase == "starting":
-            return self._start(life, at, change)
-        if change == life.grant:
-            return self._answer(life, at)
-        return self._apply(life, at, change)
+        if state.phase == "waiting":  # told to change what a lost node took with it
+            return self._crash(state, at, _NODE_GONE)
+        if state.phase == "starting":
+            return self._start(state, at, change)
+        if change == state.grant:
+            return self._answer(state, at)
+        return self._apply(state, at, change)
 
-    def _start(self, life: Life, at: float, grant: Allocation) -> list[Event]:
-        if self._happens(life, "launch", self._physics.failed_launch_frac):
-            life.die(at)
-            return self._answer(life, at, _NEVER_STARTED)
-        life.grant, life.since_at = grant, at
+    def _start(self, state: TrueState, at: float, grant: Allocation) -> list[Event]:
+        if self._happens(state, "launch", self._physics.failed_launch_frac):
+            state.die(at)
+            return self._answer(state, at, _NEVER_STARTED)
+        state.grant, state.since_at = grant, at
         if self._physics.failures_per_device_h:
-            life.hazard_left = self._stream(life, "failure").exponential(1.0)
-        self._train(life, at)
+            state.hazard_left = self._stream(state, "failure").exponential(1.0)
+        self._train(state, at)
         # Where it begins: a speed is the difference of two reports.
-        begins = [self._progress(life, at)] if life.steps or life.job.spec.model is not None else []
-        return [*self._answer(life, at), *begins]
+        begins = [self._progress(state, at)] if state.steps or state.job.spec.model is not None else []
+        return [*self._answer(state, at), *begins]
 
-    def _apply(self, life: Life, at: float, grant: Allocation) -> list[Event]:
-        progress = self._progress(life, at)
-        if self._happens(life, "resize", self._physics.failed_resize_frac):
-            return [progress, *self._answer(life, at, _NOT_RESIZED)]
-        restarts = life.job.restarts or life.grant.keys().isdisjoint(grant)
-        life.rest(at)
+    def _apply(self, state: TrueState, at: float, grant: Allocation) -> list[Event]:
+        progress = self._progress(state, at)
+        if self._happens(state, "resize", self._physics.failed_resize_frac):
+            return [progress, *self._answer(state, at, _NOT_RESIZED)]
+        restarts = state.job.restarts or state.grant.keys().isdisjoint(grant)
+        state.rest(at)
         if restarts:
-            life.save()
-        life.grant = grant
-        self._stall(life, at, self._startup_s(life) if restarts else life.job.spec.resize_cost_s)
-        return [progress, *self._answer(life, at)]
+            state.save()
+        state.grant = grant
+        self._stall(state, at, self._startup_s(state) if restarts else state.job.spec.resize_cost_s)
+        return [progress, *self._answer(state, at)]
 
-    def _stall(self, life: Life, at: float, stall_s: float) -> None:
+    def _stall(self, state: TrueState, at: float, stall_s: float) -> None:
         """Lose training time to a change; one that is still being lost is not lost twice."""
-        if not life.grant:
-            life.phase, life.resume_at, life.report_at = "paused", inf, inf
+        if not state.grant:
+            state.phase, state.resume_at, state.report_at = "paused", inf, inf
             return
-        under_way_at = life.resume_at if life.resume_at < inf else at
-        life.phase, life.resume_at = "stalled", max(under_way_at, at + stall_s)
-        if life.resume_at <= at:
-            life.resume_at = inf
-            self._train(life, at)
+        under_way_at = state.resume_at if state.resume_at < inf else at
+        state.phase, state.resume_at = "stalled", max(under_way_at, at + stall_s)
+        if state.resume_at <= at:
+            state.resume_at = inf
+            self._train(state, at)
 
-    def _go_on(self, life: Life, at: float) -> list[Event]:
+    def _go_on(self, state: TrueState, at: float) -> list[Event]:
         """The stall is over. That is reported, because the time without progress says nothing about the speed."""
-        life.resume_at = inf
-        self._train(life, at)
-        return [self._progress(life, at)]
+        state.resume_at = inf
+        self._train(state, at)
+        return [self._progress(state, at)]
 
-    def _routine(self, life: Life, at: float) -> list[Event]:
-        life.report_at = at + (self._physics.report_s or inf)
-        return self._report(life.id, at)
+    def _routine(self, state: TrueState, at: float) -> list[Event]:
+        state.report_at = at + (self._physics.report_s or inf)
+        return self._report(state.id, at)
 
-    def _train(self, life: Life, at: float) -> None:
-        shape = shape_of(life.job.spec, life.grant, self._devices)
-        amount = total(life.grant.values())
-        truth, until_steps = life.job.speed_at(life.steps)
-        true_sps = truth.placed_sps(life.grant) if isinstance(truth, PlacedServed) else truth.rate_sps(shape)
-        rate_sps = true_sps * self._noise(life)
-        if self._physics.report_s is not None and life.report_at == inf:
-            life.report_at = at + self._physics.report_s
+    def _train(self, state: TrueState, at: float) -> None:
+        shape = shape_of(state.job.spec, state.grant, self._devices)
+        amount = total(state.grant.values())
+        truth, until_steps = state.job.speed_at(state.steps)
+        true_sps = truth.placed_sps(state.grant) if isinstance(truth, PlacedServed) else truth.rate_sps(shape)
+        rate_sps = true_sps * self._noise(state)
+        if self._physics.report_s is not None and state.report_at == inf:
+            state.report_at = at + self._physics.report_s
         failures_per_s = self._physics.failures_per_device_h / _HOUR_S
-        life.train(at, rate_sps, until_steps, amount, failures_per_s * (amount.gpus or amount.cores))
+        state.train(at, rate_sps, until_steps, amount, failures_per_s * (amount.gpus or amount.cores))
 
     # Answers.
 
-    def _answer(self, life: Life, at: float, failure: str = "") -> list[Event]:
+    def _answer(self, state: TrueState, at: float, failure: str = "") -> list[Event]:
         """Says what the job holds now; empty if the answer gets lost."""
-        if self._happens(life, "answer", self._physics.lost_answer_frac):
+        if self._happens(state, "answer", self._physics.lost_answer_frac):
             return []
         if failure:
-            return [GrantFailed(at=at, job=life.id, request=life.request, granted=life.grant, cause=failure)]
-        if life.asked_launch:
-            return [JobStarted(at=at, job=life.id, request=life.request, granted=life.grant)]
-        return [GrantApplied(at=at, job=life.id, request=life.request, granted=life.grant)]
+            return [GrantFailed(at=at, job=state.id, request=state.request, granted=state.grant, cause=failure)]
+        if state.asked_launch:
+            return [JobStarted(at=at, job=state.id, request=state.request, granted=state.grant)]
+        return [GrantApplied(at=at, job=state.id, request=state.request, granted=state.grant)]
 
-    def _progress(self, life: Life, at: float) -> ProgressReported:
-        steps, declared = life.steps_at(at), life.job.spec.work_steps or life.job.told_steps
+    def _progress(self, state: TrueState, at: float) -> ProgressReported:
+        steps, declared = state.steps_at(at), state.job.spec.work_steps or state.job.told_steps
         return ProgressReported(
             at=at,
-            job=life.id,
+            job=state.id,
             steps_done=steps,
             # A loop that does more steps than it declared goes on declaring.
             steps_total=declared if declared is None or declared >= steps else steps,
-            unit_at=at if life.phase == "training" else life.since_at,
-            used_core_s=life.used_core_s_at(at),
-            landed=steps >= life.job.work_steps,
+            unit_at=at if state.phase == "training" else state.since_at,
+            used_core_s=state.used_core_s_at(at),
+            landed=steps >= state.job.work_steps,
         )
 
     def _report(self, job: JobId, at: float) -> list[Event]:
-        life = self._lives.get(job)
-        if life is None or life.phase in ("waiting", "starting"):
+        state = self._states.get(job)
+        if state is None or state.phase in ("waiting", "starting"):
             return []
-        return [self._progress(life, at)]
+        return [self._progress(state, at)]
 
     # Chance.
 
-    def _happens(self, life: Life, kind: str, frac: float) -> bool:
-        return frac > 0 and self._stream(life, kind).chance(frac)
+    def _happens(self, state: TrueState, kind: str, frac: float) -> bool:
+        return frac > 0 and self._stream(state, kind).chance(frac)
 
-    def _noise(self, life: Life) -> float:
+    def _noise(self, state: TrueState) -> float:
         sigma = self._physics.rate_sigma
-        return log_normal(self._stream(life, "rate"), sigma, -0.5 * sigma * sigma) if sigma else 1.0
+        return log_normal(self._stream(state, "rate"), sigma, -0.5 * sigma * sigma) if sigma else 1.0
 
-    def _stream(self, life: Life, kind: str) -> Draw:
-        if life.draws is None:
-            life.draws = {}
-        if kind not in life.draws:
-            life.draws[kind] = stream(self._seed, kind, life.id)
-        return life.draws[kind]
+    def _stream(self, state: TrueState, kind: str) -> Draw:
+        if state.draws is None:
+            state.draws = {}
+        if kind not in state.draws:
+            state.draws[kind] = stream(self._seed, kind, state.id)
+        return state.draws[kind]
 
 
-def _failed(life: Life, at: float, cause: str) -> JobFailed:
-    return JobFailed(at=at, job=life.id, cause=cause, retryable=True)  # no exit code: the hardware failed
+def _failed(state: TrueState, at: float, cause: str) -> JobFailed:
+    return JobFailed(at=at, job=state.id, cause=cause, retryable=True)  # no exit code: the hardware failed

@@ -10,8 +10,7 @@ from punctual.core.protocols import Message
 from punctual.store.boot import ClockRecord
 from punctual.store.place import StorePlace
 from punctual.store.postgresql import PostgresJournal
-from punctual.store.stored import JournalTaken, StoreUnreachable, is_acknowledged
-from punctual.store.thinning import Row
+from punctual.store.stored import JournalTaken, NewRow, StoreUnreachable, is_acknowledged
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,9 +45,9 @@ class BufferedJournal(PostgresJournal):
 
     def __init__(self, place: StorePlace, *, take: bool = False, now: ClockRecord | None = None) -> None:
         self._guard = Lock()
-        self._waiting: list[Row] = []
+        self._waiting: list[NewRow] = []
         #: What was written and may not be on the server's disk: it is written again if the connection breaks.
-        self._late: list[Row] = []
+        self._late: list[NewRow] = []
         self._on_disk_at = 0.0
         self._loss: JournalTaken | None = None
         self._is_closed = False

@@ -2,10 +2,16 @@
 
 import os
 import secrets
+import select
+import signal
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from punctual.store.boot import boot_id
+
+#: How long a process that was killed may take to be gone, in seconds.
+_KILL_S_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +37,19 @@ class Owner:
         if self.boot_id == boot_id():
             return start_ticks(self.pid) == self.start_ticks
         return self.machine != os.uname().nodename
+
+    def kill(self) -> None:
+        """Kill the process if it is there, on this machine, and another one than this; returns once it is gone."""
+        if self.boot_id != boot_id() or self.pid == os.getpid():
+            return
+        with suppress(ProcessLookupError):
+            process = os.pidfd_open(self.pid)
+            try:
+                if self.may_live():  # asked once nobody else can get its number
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                    select.select([process], [], [], _KILL_S_MAX)
+            finally:
+                os.close(process)
 
 
 def this_process() -> Owner:

@@ -2,9 +2,11 @@
 
 Each write is a transaction that first looks whether this process still has the claim, and keeps others from taking it
 until the write is done. Beside the fact that names the owner stands a lock of the owner's connection: from another
-machine it is the only sign that the owner lives.
+machine it is the only sign that the owner lives. Whoever takes the journal has the server end that connection if it is
+within a write, wherever its process is stopped.
 """
 
+import json
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -15,7 +17,19 @@ from typing import Any, NoReturn
 
 import psycopg
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, NullPool, create_engine, delete, func, make_url, or_, select, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Executable,
+    NullPool,
+    Select,
+    create_engine,
+    delete,
+    func,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
@@ -23,7 +37,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.store.boot import ClockRecord, boot_id
 from punctual.store.owner import Owner
 from punctual.store.place import StorePlace, passwords_of, shown_url
-from punctual.store.stored import About, JournalUnusable, StoredJournal, StoreUnreachable
+from punctual.store.stored import About, JournalUnusable, NewRow, StoredJournal, StoreUnreachable, rows_of_sql
 from punctual.store.tables import FACT, MESSAGE, SNAPSHOT, VERSION, VERSION_TABLE
 from punctual.store.thinning import Row
 
@@ -31,10 +45,12 @@ from punctual.store.thinning import Row
 _CONNECT_S, _ANSWER_S = 5, 10
 #: How long a process that is stopped within a transaction may keep others from taking its place.
 _IDLE_S = 4
+#: Those of TCP make a connection fail, too, whose other end has gone without a word; here on the server's side.
 _OPTIONS = (
-    f"-c statement_timeout={_ANSWER_S}s -c lock_timeout={_ANSWER_S}s -c idle_in_transaction_session_timeout={_IDLE_S}s"
+    f"-c statement_timeout={_ANSWER_S}s -c lock_timeout={_ANSWER_S}s -c idle_in_transaction_session_timeout={_IDLE_S}s "
+    f"-c tcp_keepalives_idle={_ANSWER_S} -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
 )
-#: What makes a connection fail, too, whose other end has gone without a word.
+#: And on this side.
 _CONNECTING: dict[str, Any] = {
     "connect_timeout": _CONNECT_S,
     "keepalives_idle": _ANSWER_S,
@@ -46,6 +62,14 @@ _CONNECTING: dict[str, Any] = {
 #: Errors as PostgreSQL numbers them.
 _NO_RIGHT, _NO_DATABASE = "42501", "3D000"
 _BAD_LOGIN = ("28000", "28P01")
+#: Ends the connections that have one of the locks and are within a transaction. A server waits without any limit for the rest
+#: of a message, and its locks stay, if the process was stopped while it sent it.
+_END_WRITES = text("""
+    SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datid = database AND datname = current_database()
+        AND (classid::bigint << 32 | objid::bigint) = ANY(:numbers) AND state <> 'idle' AND pid <> pg_backend_pid()
+""")
+_READ_OF = text(rows_of_sql(MESSAGE.name, "journal = :journal", "subject = ANY(:subjects)"))
 #: So that two processes do not make the tables at once.
 _TABLES_LOCK = 0x506E6374
 
@@ -60,7 +84,8 @@ class PostgresJournal(StoredJournal):
     read_only
         Never write; the tables must be there.
     take
-        Claim the journal also from a process that is still there: one that is stopped or hangs.
+        Claim the journal also from a process that is still there: one that is stopped or hangs. The server ends its
+        connection if it was stopped within a write.
     now
         As for `StoredJournal`.
 
@@ -87,6 +112,8 @@ class PostgresJournal(StoredJournal):
         self._connection: Connection | None = None
         try:
             self._prepare()
+            if take:
+                self._end_writes()
             if not read_only:
                 self._claim(take=take)
             self.last_written = self.last_sequence
@@ -98,18 +125,24 @@ class PostgresJournal(StoredJournal):
     def place(self) -> str:
         return self._place.shown
 
-    def rows_from(self, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:
+    def rows_from(self, sequence: int, n_rows: int, wanted: About | None = None) -> list[Row]:
         query = (
             select(MESSAGE.c.sequence, MESSAGE.c.kind, MESSAGE.c.body)
             .where(MESSAGE.c.journal == self._key, MESSAGE.c.sequence >= sequence)
             .order_by(MESSAGE.c.sequence)
             .limit(n_rows)
         )
-        if about is not None:
-            query = query.where(MESSAGE.c.sequence <= about.until, MESSAGE.c.kind.not_in(about.but_kinds))
-            has_text = [func.strpos(MESSAGE.c.body, text) > 0 for text in about.texts]
-            if about.kinds or has_text:
-                query = query.where(or_(MESSAGE.c.kind.in_(about.kinds), *has_text))
+        if wanted is not None:
+            query = query.where(MESSAGE.c.sequence <= wanted.until, MESSAGE.c.kind.not_in(wanted.but_kinds))
+            if wanted.kinds:
+                query = query.where(MESSAGE.c.kind.in_(wanted.kinds))
+        return self._rows(query)
+
+    def _rows_of(self, subjects: Sequence[str], sequence: int, n_rows: int) -> list[Row]:
+        asked = {"journal": self._key, "subjects": list(subjects), "first": sequence, "n": n_rows}
+        return self._rows(_READ_OF.bindparams(**asked))
+
+    def _rows(self, query: Executable) -> list[Row]:
         with self._connected() as connection:
             return [(number, kind, body) for number, kind, body in connection.execute(query)]
 
@@ -139,15 +172,19 @@ class PostgresJournal(StoredJournal):
                 self._execute(delete(table).where(table.c.journal == self._key))
 
     def _fact(self, name: str) -> str | None:
-        query = select(FACT.c.value).where(FACT.c.journal == self._key, FACT.c.name == name)
+        query = self._fact_of(name)
         with self._connected() as connection:
             if name == "owner" and not self._read_only:
                 query = query.with_for_update()
             value: str | None = connection.execute(query).scalar()
         return value
 
-    def _insert(self, rows: Sequence[Row]) -> None:
-        values = [{"journal": self._key, "sequence": number, "kind": kind, "body": body} for number, kind, body in rows]
+    def _fact_of(self, name: str) -> Select[Any]:
+        return select(FACT.c.value).where(FACT.c.journal == self._key, FACT.c.name == name)
+
+    def _insert(self, rows: Sequence[NewRow]) -> None:
+        names = ("sequence", "kind", "body", "subject")
+        values = [{"journal": self._key, **dict(zip(names, row, strict=True))} for row in rows]
         if values:  # some may be there: whether they were written was not heard when the connection broke
             self._execute(insert(MESSAGE).on_conflict_do_nothing(), values)
 
@@ -177,6 +214,13 @@ class PostgresJournal(StoredJournal):
             connection.execute(statement, values)
 
     # Claims.
+
+    def _end_writes(self) -> None:
+        # Without the right to it the claim is tried all the same: time ends most of them.
+        with suppress(StoreUnreachable), self._connected() as connection:
+            told = connection.execute(self._fact_of("owner")).scalar()  # without waiting for who writes it
+            owners = [] if told is None else [Owner(**json.loads(told)).token]
+            connection.execute(_END_WRITES, {"numbers": [_number(name) for name in (self._key, *owners)]})
 
     @contextmanager
     def _claiming(self) -> Iterator[None]:

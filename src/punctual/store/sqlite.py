@@ -14,7 +14,15 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.store.boot import ClockRecord
-from punctual.store.stored import About, JournalBusy, JournalTaken, JournalUnusable, StoredJournal
+from punctual.store.stored import (
+    About,
+    JournalBusy,
+    JournalTaken,
+    JournalUnusable,
+    NewRow,
+    StoredJournal,
+    rows_of_sql,
+)
 from punctual.store.thinning import Row
 
 __all__ = ["JournalTaken", "SqliteJournal"]
@@ -25,22 +33,26 @@ SCHEMA_VERSION = 2
 _APPLICATION_ID = 0x506E6374
 
 _CREATE = (
-    "CREATE TABLE message (sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL)",
+    "CREATE TABLE message (sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, subject TEXT DEFAULT '')",
+    (_INDEX := "CREATE INDEX message_subject ON message (subject) WHERE subject IS NOT NULL"),
     "CREATE TABLE snapshot (sequence INTEGER PRIMARY KEY, checksum BLOB NOT NULL, state BLOB NOT NULL)",
     "CREATE TABLE fact (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
-_APPEND = "INSERT INTO message (sequence, kind, body) VALUES (?, ?, ?)"
+#: Files that an earlier version made have no subjects. It can still read and write those that have them.
+_HAS_SUBJECTS = "SELECT 1 FROM pragma_table_info('message') WHERE name = 'subject'"
+_ADD_SUBJECTS = ("ALTER TABLE message ADD COLUMN subject TEXT DEFAULT ''", _INDEX)
+_AS_IF_SUBJECTS = "CREATE TEMP VIEW message AS SELECT sequence, kind, body, '' AS subject FROM main.message"
+_APPEND = "INSERT INTO message (sequence, kind, body, subject) VALUES (?, ?, ?, ?)"
 _READ = "SELECT sequence, kind, body FROM message WHERE sequence >= ? ORDER BY sequence LIMIT ?"
-#: Kinds and texts come as lists, because a query may have only so many conditions, and a run any number of jobs.
-_READ_ABOUT = """
+#: Kinds and subjects come as lists, because a query may have only so many conditions, and a run any number of jobs.
+_READ_WANTED = """
     SELECT sequence, kind, body FROM message WHERE sequence BETWEEN ? AND ?
-        AND kind NOT IN (SELECT value FROM json_each(?)) AND (
-            ? OR kind IN (SELECT value FROM json_each(?))
-            OR EXISTS (SELECT 1 FROM json_each(?) AS text WHERE instr(message.body, text.value))
-        ) ORDER BY sequence LIMIT ?
+        AND kind NOT IN (SELECT value FROM json_each(?)) AND (? OR kind IN (SELECT value FROM json_each(?)))
+        ORDER BY sequence LIMIT ?
 """
+_READ_OF = rows_of_sql("message", "TRUE", "subject IN (SELECT value FROM json_each(:subjects))")
 _LAST = "SELECT coalesce(max(sequence), 0) FROM message"
 _SAVE = "INSERT OR REPLACE INTO snapshot (sequence, checksum, state) VALUES (?, ?, ?)"
 _KEEP_NEWEST = (
@@ -72,7 +84,8 @@ class SqliteJournal(StoredJournal):
     read_only
         Open what is there and never write; the file must exist.
     take
-        Claim the journal also from a process that is still there: one that is stopped or hangs.
+        Claim the journal also from a process that is still there: one that is stopped or hangs. It is killed if it was
+        stopped within a write.
     now
         As for `StoredJournal`.
 
@@ -90,17 +103,33 @@ class SqliteJournal(StoredJournal):
         super().__init__(read_only=read_only, now=now)
         self.file = self._path = path
         self._lock = RLock()
-        self._connection = self._open(read_only)
-        if not read_only:
-            try:
-                self._claim(take=take)
-            except sqlite3.OperationalError as error:
-                self._connection.close()
-                raise self._unwritable(error) from error
-            except BaseException:
-                self._connection.close()
+        try:
+            self._begin(read_only, take)
+        except JournalBusy:
+            if not take:
                 raise
+            self._end_writes()
+            self._begin(read_only, take)
         self.last_written = self.last_sequence
+
+    def _begin(self, read_only: bool, take: bool) -> None:
+        self._connection = self._open(read_only)
+        if read_only:
+            return
+        try:
+            self._claim(take=take)
+        except sqlite3.OperationalError as error:
+            self._connection.close()
+            raise self._unwritable(error) from error
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _end_writes(self) -> None:
+        """Kill the owner: it keeps the file's lock as long as it is stopped within a write."""
+        with suppress(InvalidSpec), SqliteJournal(self._path, read_only=True) as reader:
+            if reader.owner is not None:
+                reader.owner.kill()
 
     @property
     def path(self) -> Path:
@@ -110,14 +139,18 @@ class SqliteJournal(StoredJournal):
     def place(self) -> str:
         return f"file '{self._path}'"
 
-    def rows_from(self, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:
-        query, wanted = _READ, list[str | int]()
-        if about is not None:
-            is_any = not about.kinds and not about.texts
-            kinds, texts, but_kinds = (json.dumps(words) for words in (about.kinds, about.texts, about.but_kinds))
-            query, wanted = _READ_ABOUT, [about.until, but_kinds, is_any, kinds, texts]
+    def rows_from(self, sequence: int, n_rows: int, wanted: About | None = None) -> list[Row]:
+        query, conditions = _READ, list[str | int]()
+        if wanted is not None:
+            kinds, but_kinds = json.dumps(wanted.kinds), json.dumps(wanted.but_kinds)
+            query, conditions = _READ_WANTED, [wanted.until, but_kinds, not wanted.kinds, kinds]
         with self._lock:
-            return self._connection.execute(query, (sequence, *wanted, n_rows)).fetchall()
+            return self._connection.execute(query, (sequence, *conditions, n_rows)).fetchall()
+
+    def _rows_of(self, subjects: Sequence[str], sequence: int, n_rows: int) -> list[Row]:
+        asked = {"subjects": json.dumps(subjects), "first": sequence, "n": n_rows}
+        with self._lock:
+            return self._connection.execute(_READ_OF, asked).fetchall()
 
     @property
     def last_sequence(self) -> int:
@@ -161,7 +194,7 @@ class SqliteJournal(StoredJournal):
             row = cursor.fetchone()
         return None if row is None else row[0]
 
-    def _insert(self, rows: Sequence[Row]) -> None:
+    def _insert(self, rows: Sequence[NewRow]) -> None:
         for row in rows:
             self._connection.execute(_APPEND, row)
 
@@ -229,6 +262,8 @@ class SqliteJournal(StoredJournal):
     def _prepare(self, connection: sqlite3.Connection, read_only: bool) -> None:
         if read_only:
             self._check(connection)
+            if not connection.execute(_HAS_SUBJECTS).fetchall():
+                connection.execute(_AS_IF_SUBJECTS)
             return
         if _is_empty(connection):
             # Before anything is in the file: what is deleted can be given back to the file system bit by bit.
@@ -238,8 +273,11 @@ class SqliteJournal(StoredJournal):
         if _is_empty(connection):
             for statement in _CREATE:
                 connection.execute(statement)
-        connection.execute("COMMIT")
         self._check(connection)
+        if not connection.execute(_HAS_SUBJECTS).fetchall():
+            for statement in _ADD_SUBJECTS:
+                connection.execute(statement)
+        connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_N_PAGES_AHEAD}")

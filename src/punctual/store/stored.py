@@ -11,7 +11,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from punctual.core.codec import decode, encode, kind_of
+from punctual.core.commands import RequestPlan, SetTimer
 from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.store.boot import ClockRecord, clock_now, shift_between
 from punctual.store.owner import Owner, this_process
@@ -23,6 +26,10 @@ _ACKNOWLEDGED = frozenset(
 )
 #: The one before stays, in case the newest is damaged.
 _N_SNAPSHOTS = 2
+#: A message as it is written: number, kind, text, and what it is about.
+NewRow = tuple[int, str, str, str | None]
+#: Subjects of messages that may concern every job; and of those that an earlier version wrote, which may be about any.
+_ABOUT_ALL, _NOT_KNOWN = ("NodeJoined", "NodeLost", "SteeringResumed", "WarnUser"), ""
 #: Rows fetched at once, so that a slow reader holds no transaction open and the store can be tidied behind it.
 _N_ROWS = 500
 
@@ -45,20 +52,19 @@ class StoreUnreachable(InvalidSpec):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Which messages are wanted: those of `kinds`, and those whose text has one of `texts` in it.
+    """Which messages are wanted.
 
     Attributes
     ----------
-    kinds, texts
-        Both empty: all messages.
+    kinds
+        Those of these kinds; empty: of all.
     but_kinds
-        None of these kinds, whatever their text.
+        None of these kinds.
     until
         None with a higher number.
     """
 
     kinds: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()
     but_kinds: tuple[str, ...] = ()
     until: int = 2**63 - 1
 
@@ -67,7 +73,8 @@ class StoredJournal(ABC):
     """A journal that survives its process, whenever that is killed, and can be read by others while it is written.
 
     One process writes a journal at a time. Opening it for writing claims it until `close`; a claim whose process has
-    ended is void. A process that has lost its claim cannot write any more.
+    ended is void. A process that has lost its claim cannot write any more: each write looks for the claim in the same
+    transaction. Who takes the claim of a process that was stopped within one ends that, so that it need not wait.
 
     Parameters
     ----------
@@ -96,8 +103,12 @@ class StoredJournal(ABC):
     # What a database does.
 
     @abstractmethod
-    def rows_from(self, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:
-        """Up to `n_rows` messages from `sequence` on: number, kind and text. With `about`, of those only."""
+    def _rows_of(self, subjects: Sequence[str], sequence: int, n_rows: int) -> list[Row]:
+        """What `rows_of_sql` asks for."""
+
+    @abstractmethod
+    def rows_from(self, sequence: int, n_rows: int, wanted: About | None = None) -> list[Row]:
+        """Up to `n_rows` messages from `sequence` on: number, kind and text. With `wanted`, of those only."""
 
     @property
     @abstractmethod
@@ -127,7 +138,7 @@ class StoredJournal(ABC):
     # These are called within `_transaction`.
 
     @abstractmethod
-    def _insert(self, rows: Sequence[Row]) -> None: ...
+    def _insert(self, rows: Sequence[NewRow]) -> None: ...
 
     @abstractmethod
     def _delete(self, sequences: Sequence[int]) -> None: ...
@@ -163,19 +174,32 @@ class StoredJournal(ABC):
         self.last_written = rows[-1][0] if rows else self.last_written
         return self.last_written
 
-    def _numbered(self, messages: Iterable[Message]) -> list[Row]:
+    def _numbered(self, messages: Iterable[Message]) -> list[NewRow]:
         """`messages` as they are stored."""
         numbered = enumerate(messages, start=self.last_written + 1)
-        return [(number, kind_of(message), encode(message)) for number, message in numbered]
+        return [(number, kind_of(message), encode(message), subject_of(message)) for number, message in numbered]
 
-    def read_from(self, sequence: int, about: About | None = None) -> Iterator[tuple[int, Message]]:
+    def read_from(self, sequence: int, wanted: About | None = None) -> Iterator[tuple[int, Message]]:
         """Messages numbered `sequence` and above, in order; numbers are missing where the journal was thinned out.
 
-        With `about`, only those; the others are not even fetched: a shared journal has the messages of many jobs.
+        With `wanted`, only those; the others are not even fetched.
         """
-        while rows := self.rows_from(sequence, _N_ROWS, about):
+        while rows := self.rows_from(sequence, _N_ROWS, wanted):
             for number, kind, body in rows:
                 yield number, decode(kind, body)
+            sequence = rows[-1][0] + 1
+
+    def read_of(self, jobs: Sequence[JobId], sequence: int = 1) -> Iterator[tuple[int, Message]]:
+        """Messages numbered `sequence` and above that may concern one of `jobs`, in order; others are not looked at.
+
+        Of plans only those that led to a command about one of the jobs, and now and then another one.
+        """
+        subjects = (*jobs, *_ABOUT_ALL, _NOT_KNOWN)
+        wanted = {*jobs, None}
+        while rows := self._rows_of(subjects, sequence, _N_ROWS):
+            for number, kind, body in rows:
+                if about(message := decode(kind, body)) in wanted:
+                    yield number, message
             sequence = rows[-1][0] + 1
 
     # Snapshots.
@@ -322,9 +346,44 @@ class StoredJournal(ABC):
         self.close()
 
 
-def is_acknowledged(rows: Iterable[Row]) -> bool:
+def is_acknowledged(rows: Iterable[NewRow]) -> bool:
     """Whether one of the messages is what somebody is told was accepted."""
-    return any(kind in _ACKNOWLEDGED for _, kind, _ in rows)
+    return any(kind in _ACKNOWLEDGED for _, kind, _, _ in rows)
+
+
+def subject_of(message: Message) -> str | None:
+    """The job that `message` is about, or whose timer it is of; else its kind. None: nothing is told of it."""
+    if isinstance(message, SetTimer | RequestPlan):  # there are many
+        return None
+    job = about(message) or getattr(getattr(message, "timer", None), "job", None)
+    return job or kind_of(message)
+
+
+def rows_of_sql(table: str, of_journal: str, is_asked: str) -> str:
+    """The statement for up to `:n` messages of some subjects numbered `:first` and above, and the plans among them.
+
+    Of plans there are the last before each command about a job, and the last of all: the next command may rest on it.
+
+    Parameters
+    ----------
+    table, of_journal
+        Where messages are, and the condition that one is of this journal.
+    is_asked
+        The condition that `subject` is one of those that are asked for.
+    """
+    plans = f"SELECT max(sequence) FROM {table} AS plan WHERE {of_journal} AND subject = 'PlanProposed'"  # noqa: S608
+    return f"""
+        WITH told AS (
+            SELECT sequence, kind FROM {table} WHERE {of_journal} AND {is_asked} AND sequence >= :first
+            ORDER BY sequence LIMIT :n
+        ), read AS (SELECT CASE count(*) WHEN :n THEN max(sequence) ELSE {2**63 - 1} END AS until FROM told)
+        SELECT sequence, kind, body FROM {table} WHERE {of_journal} AND sequence IN (
+            SELECT sequence FROM told
+            UNION SELECT ({plans} AND plan.sequence BETWEEN :first AND told.sequence)
+                FROM told WHERE kind IN ('LaunchJob', 'ResizeJob')
+            UNION SELECT ({plans} AND plan.sequence BETWEEN :first AND read.until) FROM read
+        ) ORDER BY sequence
+    """  # noqa: S608
 
 
 def _checksum(sequence: int, state: bytes) -> bytes:

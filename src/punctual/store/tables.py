@@ -1,6 +1,6 @@
 """The tables of journals in PostgreSQL, of any number of journals in one database."""
 
-from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Index, LargeBinary, MetaData, Table, Text
 
 METADATA = MetaData()
 
@@ -11,6 +11,8 @@ MESSAGE = Table(
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", Text, nullable=False),
     Column("body", Text, nullable=False),
+    Column("subject", Text, server_default=""),
+    Index("punctual_message_subject", "journal", "subject", "sequence"),
 )
 SNAPSHOT = Table(
     "punctual_snapshot",
@@ -30,4 +32,4 @@ FACT = Table(
 
 #: Where Alembic keeps which version the tables have, and the version that this Punctual reads and writes.
 VERSION_TABLE = "punctual_version"
-VERSION = "0001"
+VERSION = "0002"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.job import JobSpec
 from punctual.core.slots import set_by_slots
 
 
@@ -41,6 +42,8 @@ class TraceJob:
         Whether the trace calls it a job without claim to be served in time.
     parameters
         Numbers with names for a speed model, units in the names.
+    spec
+        What was declared of the job, where that is more than a trace says.
     """
 
     id: str
@@ -59,6 +62,7 @@ class TraceJob:
     weight: float = 1.0
     best_effort: bool = False
     parameters: Mapping[str, float] = field(default_factory=dict)
+    spec: JobSpec | None = None
 
     def __post_init__(self) -> None:
         if not self.id:

@@ -21,6 +21,7 @@ class Stage:
         self._output = folder / "output"
         self.page = Page.create(str(self._path))
         self.n_devices_each = 0
+        self.spans_nodes = False
         self._n_requests = 0
         self._process: Any = None
 
@@ -33,7 +34,7 @@ class Stage:
 
     def send_target(self, n_workers: int, n_servers: int = 0, devices: tuple[int, ...] = ()) -> int:
         self._n_requests += 1
-        target = WorkerTarget(self._n_requests, n_workers, self.n_devices_each, n_servers, devices)
+        target = WorkerTarget(self._n_requests, n_workers, self.n_devices_each, n_servers, devices, self.spans_nodes)
         self.page.send_worker_target(target)
         return self._n_requests
 
@@ -65,6 +66,9 @@ class Stage:
         code: int | None = self._process.exitcode
         assert code is not None, self.output()
         return code
+
+    def is_running(self) -> bool:
+        return self._process.exitcode is None
 
     def output(self) -> str:
         return self._output.read_text()

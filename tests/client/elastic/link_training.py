@@ -10,6 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from punctual.client.elastic import other_node
 from punctual.client.elastic.agent import Agent
 from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.wire import PAGE_VARIABLE, Page
@@ -78,6 +79,18 @@ def for_ever(link: SocketAgentClient) -> None:
     train(link, 10**9)
 
 
+def for_a_while(link: SocketAgentClient) -> None:
+    """Until there are two workers, and then some steps."""
+    n_steps, progress = 0, None
+    while (membership := link.join(n_steps=n_steps, progress=progress)) is not None:
+        progress = (0,)
+        if membership.n_workers > 1:
+            link.finish()
+            return
+        while link.generation_wanted == membership.generation:
+            time.sleep(STEP_S)
+
+
 def briefly(link: SocketAgentClient) -> None:
     """Also says how many threads it has, and the page."""
     import torch
@@ -139,6 +152,9 @@ def crash(link: SocketAgentClient) -> None:
 if __name__ == "__main__":
     train_or_not, *preloaded = sys.argv[1:]
     page = Page.open(os.environ[PAGE_VARIABLE])
+    first = other_node.first_node()
+    if first is not None:
+        sys.exit(other_node.serve(first, globals()[train_or_not], page, preloaded))
     with Agent(globals()[train_or_not], page, hang_s=HANG_S, preloaded=preloaded) as agent:
         code = agent.run()
     sys.exit(code)

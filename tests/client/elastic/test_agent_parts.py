@@ -9,15 +9,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from punctual.client.elastic import agent
+from punctual.client.elastic import agent, node_workers
 from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.elastic_stats import ElasticStats
 from punctual.client.elastic.heartbeat_board import Heartbeat, HeartbeatBoard
 from punctual.client.elastic.membership import Membership
+from punctual.client.elastic.node_workers import is_stopped
 from punctual.client.elastic.worker_pool import Worker, WorkerPool, WorkerState, hung, late
 from punctual.client.elastic.worker_spawner import WorkerSpawner
 from punctual.wire import N_DEVICES_MAX, Page, WorkerTarget
@@ -52,14 +54,17 @@ def member(
     board: HeartbeatBoard, i_slot: int, state: WorkerState, *, age_ns: int, waiting: bool, pid: int = 0
 ) -> Worker:
     board.show(i_slot, 7, waiting, NOW_NS - age_ns)
-    return Worker(i_slot + 1, i_slot, socket.socket(), since_ns=0, pid=pid, state=state)
+    return Worker(i_slot + 1, i_slot, node_of(board), since_ns=0, pid=pid, state=state)
+
+
+def node_of(board: HeartbeatBoard | None = None) -> Any:
+    """A node, as far as it is only looked at."""
+    return SimpleNamespace(board=board, is_stopped=is_stopped)
 
 
 def found(board: HeartbeatBoard, *members: Worker) -> list[int]:
     """Slots of those that are taken to hang."""
-    for one in members:
-        one.connection.close()
-    return [one.i_slot for one in hung(members, board, NOW_NS, HANG_NS)]
+    return [one.i_slot for one in hung(members, NOW_NS, HANG_NS)]
 
 
 LONG, SHORT = 2 * HANG_NS, HANG_NS // 2
@@ -147,7 +152,6 @@ def test_who_was_stopped_from_outside_hangs_also_alone(
 
 def test_a_newcomer_that_was_stopped_is_late_sooner(board: HeartbeatBoard, asleep: "subprocess.Popen[bytes]") -> None:
     newcomer = member(board, 0, "starting", age_ns=LONG, waiting=False, pid=asleep.pid)
-    newcomer.connection.close()
     start_s_max = 2 * NOW_NS / 1e9
     assert late([newcomer], NOW_NS, start_s_max, HANG_NS) == []
     assert late([newcomer], 3 * NOW_NS, start_s_max, HANG_NS) == [newcomer]
@@ -327,26 +331,31 @@ class IdleSpawner:
             end.close()
 
 
+def hear(made: agent.Agent, worker: Worker) -> None:
+    for words in made._here._hear_worker(worker.i_slot):
+        made._hear(made._here, words)
+
+
 def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "WorkerSpawner", IdleSpawner)
+    monkeypatch.setattr(node_workers, "WorkerSpawner", IdleSpawner)
     page.send_worker_target(WorkerTarget(1, 2, 0, 1))
     join = {"said": "join", "n_steps": 0, "progress": None, "after_fault": False, "has_state": True, "stepped_ns": 0}
     with agent.Agent(print, page) as made:
         made._reconcile(time.monotonic_ns())
         workers: list[Worker] = list(made._pool.workers)
-        spawner: Any = made._spawner
+        spawner: Any = made._here._spawner
         for worker, end in zip(workers, spawner.workers, strict=True):
             worker.pid = 100 + worker.number
             end.send(json.dumps(join).encode())
-            made._on_worker_message(worker)
+            hear(made, worker)
         made._reconcile(time.monotonic_ns())
         assert made._pool.members == workers
         made._on_worker_exit(workers[0], -signal.SIGKILL)  # told before the other has noticed
         assert spawner.killed == [102, 103]
         spawner.workers[1].send(json.dumps({**join, "after_fault": True, "has_state": False}).encode())
-        made._on_worker_message(workers[1])
+        hear(made, workers[1])
         made._reconcile(time.monotonic_ns())
         assert made._pool.members == []
         for worker in workers[1:]:
@@ -358,15 +367,13 @@ def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(
 
 
 def test_devices_are_shared_only_where_there_are_too_few() -> None:
-    pool = WorkerPool()
+    pool, here = WorkerPool(), node_of()
     for devices in ((0,), (2,)):
-        connection = socket.socket()
-        pool.admit(connection, len(pool.workers), 0, devices=devices)
-        connection.close()
-    assert pool.unused_devices(range(4), 1) == (1,)
-    assert pool.unused_devices(range(4), 2) == (1, 3)
-    assert pool.unused_devices((0, 2), 1) == (0,)
-    assert pool.unused_devices(range(4), 0) == ()
+        pool.admit(here, len(pool.workers), 0, devices=devices)
+    assert pool.unused_devices(here, range(4), 1) == (1,)
+    assert pool.unused_devices(here, range(4), 2) == (1, 3)
+    assert pool.unused_devices(here, (0, 2), 1) == (0,)
+    assert pool.unused_devices(here, range(4), 0) == ()
 
 
 @pytest.mark.parametrize(
@@ -375,7 +382,7 @@ def test_devices_are_shared_only_where_there_are_too_few() -> None:
 def test_what_the_job_is_shown_is_counted(
     monkeypatch: pytest.MonkeyPatch, variable: str | None, n_devices: int
 ) -> None:
-    monkeypatch.delenv(agent.DEVICES_VARIABLE, raising=False)
+    monkeypatch.delenv(node_workers.DEVICES_VARIABLE, raising=False)
     if variable is not None:
-        monkeypatch.setenv(agent.DEVICES_VARIABLE, variable)
-    assert list(agent._visible_devices()) == list(range(n_devices))
+        monkeypatch.setenv(node_workers.DEVICES_VARIABLE, variable)
+    assert list(node_workers._visible_devices()) == list(range(n_devices))

@@ -1,4 +1,7 @@
-"""Looks after the workers of one training on one machine, in the process that the script was started as.
+"""Looks after the workers of one training, in the process that the script was started as.
+
+Workers on other nodes are looked after through the processes of the job there (`other_node`), which do for it what it does
+itself for those beside it (`node_workers`).
 
 The agent never trains. It has workers forked, brings them together in *generations*, lets go of those that are not
 wanted any more, and replaces those that die. Punctual and the agent talk through the page: the target of how many
@@ -9,44 +12,39 @@ step, or it has failed under them. A planned change is announced, by raising the
 newcomers that it needs are ready to train. What is announced is carried out, and the newest target comes after it.
 """
 
-import json
 import os
 import select
-import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from tempfile import TemporaryDirectory
 from time import monotonic_ns
 from typing import Any, Self
 
 from punctual.client import session
 from punctual.client.complaint import invalid, warn
-from punctual.client.elastic import forkserver, links
+from punctual.client.elastic import forkserver, other_node
 from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.elastic_stats import ElasticStats
-from punctual.client.elastic.heartbeat_board import N_SLOTS, HeartbeatBoard
-from punctual.client.elastic.membership import Membership, source_of
+from punctual.client.elastic.heartbeat_board import N_SLOTS
+from punctual.client.elastic.membership import Membership, NodePlace, source_of
+from punctual.client.elastic.node_workers import LocalWorkers, NodeWorkers, Words
+from punctual.client.elastic.other_nodes import OtherNodes, RemoteWorkers
 from punctual.client.elastic.worker_pool import Worker, WorkerPool, end_of, hung, is_excused, late, shell_code
-from punctual.client.elastic.worker_spawner import WorkerSpawner
 from punctual.wire import (
-    N_DEVICES_MAX,
     PAGE_VARIABLE,
     SERVERS_VARIABLE,
     Declaration,
     Page,
     PageError,
-    WorkerTarget,
     process_number,
 )
 
 #: Environment variable with the seconds after which a worker is ended that others wait for, or that a signal has stopped.
 HANG_VARIABLE = "PUNCTUAL_HANG_S"
-#: Which devices the job has, as CUDA reads it and Punctual sets it.
-DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 #: Longer than anything that one worker does alone while the others wait.
 HANG_S = 60.0
 #: Between two looks for workers that hang, which read the state of their processes.
@@ -66,8 +64,6 @@ _LOOK_S = 0.05
 #: The end of a process is told by the forkserver a moment after those that it was connected with have told that; more
 #: than a moment where the machine is busy.
 _EXIT_S_MAX = 10.0
-
-_MESSAGE_BYTES_MAX = 65_536
 
 
 def managed_page() -> Page | None:
@@ -97,19 +93,26 @@ def serve(train: Callable[..., object]) -> None:
     """
     if forkserver.is_forkserver:
         raise invalid(
-            "the script must start the training only when it is the main program", "a call while it was being loaded",
-            "`punctual.elastic`", 'Write `if __name__ == "__main__":` above the call.',
-        )  # fmt: skip
+            "the script must start the training only when it is the main program",
+            "a call while it was being loaded",
+            "`punctual.elastic`",
+            'Write `if __name__ == "__main__":` above the call.',
+        )
     page = managed_page()
     if page is None:
         raise invalid(
-            "the training must be made of workers", "no target for any", "`punctual.elastic`",
+            "the training must be made of workers",
+            "no target for any",
+            "`punctual.elastic`",
             "Start it with `punctual run --workers 1..4`.",
-        )  # fmt: skip
+        )
     hang_s = _hang_s(os.environ.get(HANG_VARIABLE))
     with ExitStack() as opened:
         opened.callback(page.close)
         _leave_page_to_workers(page)
+        place = other_node.first_node()
+        if place is not None:
+            raise SystemExit(other_node.serve(place, partial(_run_worker, train), page))
         agent = opened.enter_context(Agent(partial(_run_worker, train), page, hang_s=hang_s))
         code = agent.run()
     if code:
@@ -130,9 +133,11 @@ def _hang_s(text: str | None) -> float:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise invalid(
-            f"`{HANG_VARIABLE}` must be a number of seconds above zero", repr(text), "the environment",
+            f"`{HANG_VARIABLE}` must be a number of seconds above zero",
+            repr(text),
+            "the environment",
             "Set it to more than anything takes that one worker does alone, as 60.",
-        )  # fmt: skip
+        )
     return seconds
 
 
@@ -166,25 +171,19 @@ class Agent:
         preloaded: Sequence[str] = forkserver.PRELOADED,
     ) -> None:
         self._hang_ns = int(hang_s * 1e9)
-        self._visible_devices = _visible_devices()
         self._servers = _servers_allowed()
         self._page = page
         self._stats = ElasticStats(page, os.getpid())
-        self._board = HeartbeatBoard.create()
-        self._spawner = WorkerSpawner(train, self._board.fd, preloaded)
         self._poll = select.poll()
-        self._poll.register(self._spawner.control, select.POLLIN)
+        self._here = LocalWorkers(train, preloaded, self._poll)
+        self._others = OtherNodes(page, self._here, self._poll)
         self._pool = WorkerPool()
-        self._folder: TemporaryDirectory[str] | None = None
         self._generation = 0
         self._after_fault = False
         #: When a worker told that the state went with the servers, and none is known to have ended; 0: none has.
         self._state_lost_ns = 0
-        self._target = WorkerTarget()
-        #: Deaths of workers that had done nothing, since the last first step of one; and the target that is not worth
-        #: another attempt, with the reason.
+        #: Deaths of workers that had done nothing, since the last first step of one.
         self._n_deaths = 0
-        self._given_up: tuple[int, str] = (-1, "")
         self._exit_code: int | None = None
         self._ends_ns = 0
         #: When it was last looked for workers that hang.
@@ -194,54 +193,37 @@ class Agent:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._pool.workers:
-            worker.connection.close()
-        self._spawner.close()
-        self._board.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._others.close()
+        self._here.close()
+
+    @property
+    def _nodes(self) -> list[NodeWorkers]:
+        """The node that this is, and the others in the order in which they have come."""
+        return [self._here, *self._others.nodes]
 
     def run(self) -> int:
         """Stay until the training has ended; its exit code."""
         while self._exit_code is None or self._pool.workers:
             for fd, _ in self._poll.poll(_LOOK_S * 1e3):
-                self._receive(fd)
+                for node in self._nodes:
+                    for words in node.receive(fd):
+                        self._hear(node, words)
             self._reconcile(monotonic_ns())
         self._stats.leave()
         return self._exit_code
 
-    # What workers and the forkserver say.
+    # What workers and their nodes say.
 
-    def _receive(self, fd: int) -> None:
-        worker = self._pool.by_fd(fd)
-        if worker is not None:
-            self._on_worker_message(worker)
-        elif fd == self._spawner.control.fileno():
-            self._on_spawner_message()
-
-    def _on_spawner_message(self) -> None:
-        words = self._spawner.receive()
-        if words is None:
-            self._poll.unregister(self._spawner.control)
-            for worker in list(self._pool.workers):  # the kernel ends them with their parent
-                self._remove(worker)
-            self._end(1, "punctual: the process that workers are forked from has ended\n")
+    def _hear(self, node: NodeWorkers, words: Words) -> None:
+        if "slot" not in words:
+            self._on_node_failed(node, words["trace"])
             return
+        worker = self._pool.by_slot(node, words["slot"])
         match words["said"]:
-            case "failed":
-                self._end(1, words["trace"])
             case "forked":
-                self._pool.by_slot(words["slot"]).pid = words["pid"]
+                worker.pid = words["pid"]
             case "ended":
-                self._on_worker_exit(self._pool.by_pid(words["pid"]), words["code"])
-
-    def _on_worker_message(self, worker: Worker) -> None:
-        text = worker.receive(_MESSAGE_BYTES_MAX)
-        if not text:  # it has ended, which the forkserver will say too, and how
-            self._poll.unregister(worker.connection)
-            return
-        words = json.loads(text)
-        match words["said"]:
+                self._on_worker_exit(worker, words["code"])
             case "join":
                 self._join(worker, words)
             case "stepped":
@@ -253,6 +235,32 @@ class Agent:
                 self._on_train_returned(worker, words["code"])
             case "failed":
                 self._fail(worker, words["trace"])
+
+    def _on_node_failed(self, node: NodeWorkers, trace: str) -> None:
+        """No worker can be had there; here the kernel ends them with their parent."""
+        if node is self._here:
+            for worker in list(self._pool.of(node)):
+                self._remove(worker)
+            self._end(1, trace)
+        else:
+            self._give_up_target(node, _last_line(trace))
+
+    def _lose_node(self, node: RemoteWorkers, why: str) -> None:
+        """A node has left, or is not heard any more: the training goes on with the others."""
+        members = [worker for worker in self._pool.of(node) if worker in self._pool.members]
+        for worker in members:
+            self._stats.stop(worker.heartbeat.n_steps, worker.heartbeat.stamp_ns)
+        for worker in list(self._pool.of(node)):
+            self._pool.drop(worker)
+        self._others.drop(node)
+        if members and self._exit_code is None:
+            self._break_generation()
+            warn(
+                "a node must stay until it is told to leave",
+                why,
+                f"node {node.name}",
+                f"Training goes on with {len(self._pool.members)} workers.",
+            )
 
     def _join(self, worker: Worker, words: dict[str, Any]) -> None:
         if worker.state == "leaving":  # it has said so before it was killed, and must not be taken for a newcomer
@@ -269,11 +277,11 @@ class Agent:
     def _on_train_returned(self, worker: Worker, code: int) -> None:
         """Its training function has ended, and so will the others': they leave together."""
         if worker.state == "leaving":  # it was told to, and that is how it ended
-            worker.send()
+            worker.answer()
             return
         worker.become("done", monotonic_ns())
         if self._pool.trainers and worker not in self._pool.members:
-            self._give_up_target("a new worker has ended without training")
+            self._give_up_target(worker.node, "a new worker has ended without training")
             self._dismiss(worker)
             return
         self._exit_code = self._exit_code or code
@@ -281,16 +289,16 @@ class Agent:
 
     def _fail(self, worker: Worker, trace: str) -> None:
         """An exception in the script would come again: the training ends, unless it can go on without a newcomer."""
-        worker.send()
+        worker.answer()
         worker.become("leaving", monotonic_ns())
         if worker in self._pool.members or not self._pool.members:
             self._end(1, trace)
         else:
-            self._give_up_target(f"a new worker has failed: {trace.rstrip().rpartition(chr(10))[2]}")
+            self._give_up_target(worker.node, f"a new worker has failed: {_last_line(trace)}")
 
     def _on_worker_exit(self, worker: Worker, code: int) -> None:
         """A worker has ended."""
-        stamp, had_servers = self._board.heartbeat(worker.i_slot), bool(self._pool.servers)
+        stamp, had_servers = worker.heartbeat, bool(self._pool.servers)
         was_member = self._remove(worker)
         if worker.state in ("leaving", "done") or self._exit_code is not None:
             return
@@ -300,36 +308,35 @@ class Agent:
             if worker.serves:
                 self._stats.lose_server()
             else:
-                self._stats.lose(stamp.n_steps, stamp.stamp_ns)
-            self._given_up = (-1, "")
+                self._stats.stop(stamp.n_steps, stamp.stamp_ns)
+                self._stats_of(worker.node).lose(stamp.n_steps, stamp.stamp_ns)
+            worker.node.given_up = (-1, "")
             self._break_generation()
             if had_servers:
                 self._restart()
         self._warn_worker_lost(worker, how)
         if self._n_deaths >= _N_DEATHS_MAX:
-            self._abort_after_repeated_exits(how, shell_code(code))
+            self._abort_after_repeated_exits(worker.node, how, shell_code(code))
 
     def _break_generation(self) -> None:
         """The generation has lost a member, or one of them its group: have the others leave it."""
         self._after_fault = True
-        self._board.generation_broken = self._generation
+        for node in self._nodes:
+            node.tell_broken(self._generation)
         self._announce()
 
     def _restart(self) -> None:
         """The training's state has gone with a server or in the middle of a step: all end, and others begin at the checkpoint."""
         self._state_lost_ns = 0
         for worker in list(self._pool.members):
-            stamp = self._board.heartbeat(worker.i_slot)
+            stamp = worker.heartbeat
             self._stats.stop(stamp.n_steps, stamp.stamp_ns)
             self._pool.members.remove(worker)
             self._dismiss(worker)
 
     def _remove(self, worker: Worker) -> bool:
         """Keep nothing of a worker that has ended; whether it was a member."""
-        with suppress(KeyError):
-            self._poll.unregister(worker.connection)
-        worker.connection.close()
-        self._board.wipe(worker.i_slot)
+        worker.node.forget(worker.i_slot)
         return self._pool.drop(worker)
 
     def _warn_worker_lost(self, worker: Worker, how: str) -> None:
@@ -345,22 +352,26 @@ class Agent:
             f"{goes_on}; another one is started.",
         )
 
-    def _abort_after_repeated_exits(self, how: str, code: int) -> None:
+    def _abort_after_repeated_exits(self, node: NodeWorkers, how: str, code: int) -> None:
         """One worker after the other has died before it did anything."""
-        if self._pool.members:
-            self._give_up_target(f"new workers end before their first step, the last {how}")
+        if any(member.node is self._here for member in self._pool.members) or node is not self._here:
+            self._give_up_target(node, f"new workers end before their first step, the last {how}")
         else:
             self._end(code, f"punctual: {self._n_deaths} workers in a row ended before their first step\n")
 
-    def _give_up_target(self, cause: str) -> None:
-        """Make no more attempts to fulfil the target in force."""
-        self._given_up = (self._target.request, cause)
-        n_servers = self._target.n_servers
-        wanted = f"{self._target.n_workers} workers" + f" and {n_servers} parameter servers" * bool(n_servers)
+    def _give_up_target(self, node: NodeWorkers, cause: str) -> None:
+        """Make no more attempts to fulfil the target that is in force for a node."""
+        node.given_up = (node.target.request, cause)
+        n_servers = node.target.n_servers
+        wanted = f"{node.target.n_workers} workers" + f" and {n_servers} parameter servers" * bool(n_servers)
+        where = "this training" if node is self._here else f"node {self._others.named(node)}"
+        n_there = sum(member.node is node for member in self._pool.members)
         warn(
-            f"there must be {wanted}", f"{len(self._pool.members)} ({cause})", "this training",
+            f"there must be {wanted}",
+            f"{n_there} ({cause})",
+            where,
             "It goes on with those there are, until another number is wanted.",
-        )  # fmt: skip
+        )
 
     # What is to be done.
 
@@ -375,50 +386,51 @@ class Agent:
         if target.n_servers:
             n_least, n_most = self._servers
             target = replace(target, n_servers=min(max(target.n_servers, n_least), n_most))
-        if target != self._target:
-            self._target, self._n_deaths = target, 0
+        if target != self._here.target:
+            self._here.target, self._n_deaths = target, 0
+        self._others.look(now_ns)
+        for lost, why in self._others.lost(now_ns):
+            self._lose_node(lost, why)
         if self._state_lost_ns and now_ns - self._state_lost_ns > _EXIT_S_MAX * 1e9:
             self._restart()
-        if self._spawner.is_ready:
-            self._adjust_workers()
+        for node in self._nodes:
+            if node.is_ready:
+                self._adjust_workers(node)
         if self._should_announce():
             self._announce()
         if self._is_announced() and all(member.state == "ready" for member in self._pool.members):
             self._form()
         self._answer()
 
-    def _adjust_workers(self) -> None:
-        """Start the workers that are missing; let go of newcomers that are too many."""
-        has_given_up = self._given_up[0] == self._target.request
+    def _adjust_workers(self, node: NodeWorkers) -> None:
+        """Start the workers of a node that are missing; let go of newcomers that are too many."""
+        has_given_up = node.given_up[0] == node.target.request
         # Who leaves still uses its device.
-        may_start = not has_given_up and all(worker.state != "leaving" for worker in self._pool.workers)
-        wanted = (
-            (False, self._target.n_workers, self._pool.trainers),
-            (True, self._target.n_servers, self._pool.servers),
-        )
-        for serves, n_wanted, members in wanted:
-            newcomers = [one for one in self._pool.newcomers() if one.serves is serves]
-            n_missing = n_wanted - len(members) - len(newcomers)
+        may_start = not has_given_up and all(worker.state != "leaving" for worker in self._pool.of(node))
+        for serves, n_wanted in ((False, node.target.n_workers), (True, node.target.n_servers)):
+            there = [worker for worker in self._pool.of(node) if worker.serves is serves]
+            n_members = sum(worker in self._pool.members for worker in there)
+            newcomers = [worker for worker in self._pool.newcomers() if worker in there]
+            n_missing = n_wanted - n_members - len(newcomers)
             for _ in range(n_missing if may_start else 0):
-                self._start(serves=serves)
+                self._start(node, serves=serves)
             for worker in newcomers[n_missing:] if n_missing < 0 else ():
                 self._dismiss(worker)
 
-    def _start(self, *, serves: bool) -> None:
-        i_slot, target = self._pool.free_slot(), self._target
+    def _start(self, node: NodeWorkers, *, serves: bool) -> None:
+        i_slot, target = self._pool.free_slot(node), node.target
         devices = self._pool.unused_devices(
-            target.devices or self._visible_devices, 0 if serves else target.n_devices_each
+            node, target.devices or node.visible_devices, 0 if serves else target.n_devices_each
         )
-        connection = self._spawner.fork(i_slot, serves=serves)
-        self._pool.admit(connection, i_slot, monotonic_ns(), serves=serves, devices=devices)
-        self._poll.register(connection, select.POLLIN)
+        self._pool.admit(node, i_slot, monotonic_ns(), serves=serves, devices=devices)
+        node.fork(i_slot, serves=serves)
 
     def _dismiss(self, worker: Worker) -> None:
         """Let a worker go: by an answer if it waits for one, else by force."""
         if worker.state in ("ready", "done"):
-            worker.send(membership=None)
+            worker.answer(membership=None)
         elif worker.pid:
-            self._spawner.kill(worker.pid)
+            worker.node.kill(worker.pid)
         else:
             return  # it is just being forked; the next look finds it
         worker.become("leaving", monotonic_ns())
@@ -440,14 +452,14 @@ class Agent:
         stuck = [one for one in self._pool.workers if one.state == "leaving" and one.has_been(_LEAVE_S_MAX, now_ns)]
         # A server waits for workers, and they for it: it only hangs if a signal has stopped it.
         groups = (self._pool.trainers, *([server] for server in self._pool.servers))
-        still = [one for members in groups for one in hung(members, self._board, now_ns, self._hang_ns)]
+        still = [one for members in groups for one in hung(members, now_ns, self._hang_ns)]
         for worker in (*still, *slow, *stuck):
             if worker.pid and not worker.has_hung:
                 worker.has_hung = True
-                self._spawner.kill(worker.pid)
+                worker.node.kill(worker.pid)
 
     def _is_announced(self) -> bool:
-        return self._board.generation_wanted > self._generation
+        return self._here.board.generation_wanted > self._generation
 
     def _should_announce(self) -> bool:
         """Whether there is another set of members to be had, and nothing more to wait for."""
@@ -455,12 +467,14 @@ class Agent:
 
     def _chosen(self) -> list[Worker]:
         """The members that there should be; after a fault nobody goes who may be the only one with the last step."""
-        n_least = len(self._pool.trainers) if self._after_fault else 0
-        return self._pool.chosen(max(self._target.n_workers, n_least), self._target.n_servers)
+        n_least = Counter(id(worker.node) for worker in self._pool.trainers if self._after_fault)
+        counts = [(node, max(node.target.n_workers, n_least[id(node)])) for node in self._nodes]
+        return self._pool.chosen(counts, self._here.target.n_servers)
 
     def _announce(self) -> None:
         if not self._is_announced():
-            self._board.generation_wanted = self._generation + 1
+            for node in self._nodes:
+                node.announce(self._generation + 1)
 
     def _form(self) -> None:
         """All members have joined: say who is in the next generation."""
@@ -468,50 +482,66 @@ class Agent:
         trainers = [worker for worker in chosen if not worker.serves]
         if not trainers or (not before and self._pool.is_starting):
             return  # the first generation, or all were lost: it begins with all that are being started
+        if trainers[0].node is not self._here:
+            return  # the first worker speaks for all, through this node's page: another one is being started
         source, lacking = source_of([worker.progress for worker in trainers])
-        self._generation = self._board.generation_wanted
-        devices = [device for worker in trainers for device in worker.devices]
-        with ExitStack() as opened:
-            fds = _connected(trainers, chosen[len(trainers) :], opened)
-            for rank, worker in enumerate(chosen):
-                membership = Membership(
-                    generation=self._generation, rank=rank, n_workers=len(trainers),
-                    source=source, lacking=lacking, store_path=self._store_path() if devices else "",
-                    i_device=worker.devices[0] if worker.devices else None,
-                    shares_device=len(set(devices)) < len(devices),
-                )  # fmt: skip
-                words = {name: value for name, value in asdict(membership).items() if name not in ("links", "peers")}
-                worker.become("training", monotonic_ns())
-                worker.send(fds[rank], membership=words, n_steps=trainers[source].n_steps if source >= 0 else 0)
+        self._generation = self._here.board.generation_wanted
+        devices = [(id(worker.node), device) for worker in trainers for device in worker.devices]
+        n_there = Counter(id(worker.node) for worker in trainers)
+        nodes = [node for node in self._nodes if n_there[id(node)]]
+        places = [NodePlace(*self._others.address_of(node), n_there[id(node)]) for node in nodes if len(nodes) > 1]
+        memberships = [
+            Membership(
+                generation=self._generation,
+                rank=rank,
+                n_workers=len(trainers),
+                source=source,
+                lacking=lacking,
+                i_device=worker.devices[0] if worker.devices else None,
+                shares_device=len(set(devices)) < len(devices),
+                nodes=tuple(places),
+                i_node=nodes.index(worker.node),
+            )
+            for rank, worker in enumerate(chosen)
+        ]
+        for worker in chosen:
+            worker.become("training", monotonic_ns())
+        n_steps = trainers[source].n_steps if source >= 0 else 0
+        for node in nodes:
+            there = [rank for rank, worker in enumerate(chosen) if worker.node is node]
+            node.form([chosen[rank].i_slot for rank in there], [memberships[rank] for rank in there], n_steps)
         for worker in before:
             if worker not in chosen:
                 self._dismiss(worker)
         is_resize = bool(before) and not self._after_fault and _parts(chosen) != _parts(before)
-        self._stats.form(
-            self._generation,
-            len(trainers),
-            len(chosen) - len(trainers),
-            tuple(sorted(set(devices))),
-            resizes=is_resize,
-            after_fault=self._after_fault,
-        )
+        for node in self._nodes:
+            self._stats_of(node).form(
+                self._generation,
+                n_there[id(node)],
+                len(chosen) - len(trainers) if node is self._here else 0,
+                tuple(sorted({device for worker in trainers if worker.node is node for device in worker.devices})),
+                resizes=is_resize,
+                after_fault=self._after_fault,
+            )
         self._pool.members, self._after_fault = chosen, False
 
-    def _store_path(self) -> str:
-        """Of this generation's; its folder is one that nobody else may enter."""
-        if self._folder is None:
-            self._folder = TemporaryDirectory(prefix="punctual-")
-        return f"{self._folder.name}/{self._generation}"
+    def _stats_of(self, node: NodeWorkers) -> ElasticStats:
+        """What keeps the status on the page of a node."""
+        return node.stats if isinstance(node, RemoteWorkers) else self._stats
 
     def _answer(self) -> None:
-        """Tell Punctual what became of its target, once nothing more is under way."""
-        request, cause = self._given_up
-        if self._target.request == self._stats.request or self._is_announced() or not self._pool.members:
+        """Tell Punctual what became of its targets, once nothing more is under way."""
+        if self._is_announced() or not self._pool.members:
             return
-        if _parts(self._pool.members) == (self._target.n_workers, self._target.n_servers):
-            self._stats.answer(self._target.request)
-        elif request == self._target.request and not self._pool.newcomers():
-            self._stats.answer(request, cause)
+        for node in self._nodes:
+            target, stats, (request, cause) = node.target, self._stats_of(node), node.given_up
+            if target.request == stats.request:
+                continue
+            there = [worker for worker in self._pool.members if worker.node is node]
+            if _parts(there) == (target.n_workers, target.n_servers):
+                stats.answer(target.request, self._others.failure if target.spans_nodes else "")
+            elif request == target.request and not any(newcomer.node is node for newcomer in self._pool.newcomers()):
+                stats.answer(request, cause)
 
     # The end.
 
@@ -529,7 +559,7 @@ class Agent:
         done = all(member.state != "training" for member in self._pool.trainers)
         for worker in self._pool.workers:
             waits = worker.state == "ready" or (worker.state == "done" and done)
-            must = at_once and (bool(self._exit_code) or not is_excused(worker, self._board))
+            must = at_once and (bool(self._exit_code) or not is_excused(worker))
             if worker.state != "leaving" and (waits or must or worker not in self._pool.members):
                 self._dismiss(worker)
 
@@ -540,23 +570,11 @@ def _parts(members: Sequence[Worker]) -> tuple[int, int]:
     return len(members) - n_servers, n_servers
 
 
-def _connected(trainers: Sequence[Worker], servers: Sequence[Worker], opened: ExitStack) -> list[list[int]]:
-    """What each of all is to be handed, and what is closed here with `opened`: links between workers, then sockets to servers."""
-    ends = [*links.make(len(trainers), opened), *([] for _ in servers)]
-    for i, _ in enumerate(trainers):
-        for j, _ in enumerate(servers, start=len(trainers)):
-            for owner, end in zip((i, j), socket.socketpair(), strict=True):
-                ends[owner].append(opened.enter_context(end).fileno())
-    return ends
+def _last_line(trace: str) -> str:
+    return trace.rstrip().rpartition("\n")[2]
 
 
 def _servers_allowed() -> tuple[int, int]:
     """The least and the most parameter servers."""
     least, _, most = os.environ.get(SERVERS_VARIABLE, "").partition("..")
     return (int(least), int(most)) if least.isdecimal() and most.isdecimal() else (1, N_SLOTS)
-
-
-def _visible_devices() -> Sequence[int]:
-    """The devices that this process is shown, counted from 0; as many as may be, if the environment does not say."""
-    text = os.environ.get(DEVICES_VARIABLE)
-    return range(N_DEVICES_MAX if text is None else len([name for name in text.split(",") if name.strip()]))

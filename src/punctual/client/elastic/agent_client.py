@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from time import monotonic_ns
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 from punctual.client.elastic import links
 from punctual.client.elastic.heartbeat_board import N_SLOTS, HeartbeatBoard
 from punctual.client.elastic.links import Links
-from punctual.client.elastic.membership import Membership, Progress
+from punctual.client.elastic.membership import Membership, NodePlace, Progress
 
 _MESSAGE_BYTES_MAX = 65_536
 #: A socket to each server, and what connects workers.
@@ -214,9 +215,13 @@ class SocketAgentClient:
 
 def _membership(words: dict[str, Any], fds: Sequence[int]) -> Membership:
     """What the agent has said and handed over: a worker's links, if there are others, and then its peers."""
-    n_links = links.n_files(words["rank"], words["n_workers"])
-    return Membership(
-        **{**words, "lacking": tuple(words["lacking"])},
-        links=Links.of(words["rank"], fds[:n_links]) if n_links else None,
+    nodes = tuple(NodePlace(**place) for place in words.get("nodes", ()))
+    membership = Membership(**{**words, "lacking": tuple(words["lacking"]), "nodes": nodes})
+    here, is_open = membership.places[membership.i_node], bool(nodes)
+    i_worker = membership.rank - here.start
+    n_links = links.n_files(i_worker, len(here), is_open=is_open)
+    return replace(
+        membership,
+        links=Links.of(i_worker, fds[:n_links], is_open=is_open) if n_links else None,
         peers=tuple(map(Connection, fds[n_links:])),
     )

@@ -4,23 +4,31 @@ Each puts what it has into its slot, waits until all have, and takes from the ot
 made in the order of ranks. Tensors longer than a slot go in chunks, and each worker has two slots that take turns: what
 is written for one chunk cannot be what another worker still reads of the chunk before. Once all have come to the next wait,
 all have read that one. Where only one worker has something to tell, it has the slots of all.
+
+Workers on several nodes have such memory on each. While the others wait, the first worker of each node sends what they have
+written to the nodes that need it, into the same places there; so all that follows is the same, to the last bit.
 """
 
 import mmap
 import os
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from punctual.client.elastic.links import N_TURNS, SLOT_BYTES, Links, n_memory_bytes
+from punctual.client.elastic.node_connections import NodeConnections
 from punctual.client.elastic.virtual_ranks import cut
 
 #: If all workers together have no more than this, each adds up everything: cheaper than to wait twice for the others.
 _ONE_WAIT_BYTES = 1 << 18
 #: How long a worker waits between two looks whether the generation has lost a member.
 _LOOK_S = 0.1
+
+#: What those of the first ranks have written that those of the second need, as contiguous parts of the memory.
+Moves = Callable[[range, range], Sequence[Tensor]]
 
 
 class Collectives:
@@ -32,10 +40,25 @@ class Collectives:
     ----------
     is_broken
         Whether a member is known to be gone. Its sockets tell it too, unless a process that it has forked has copies.
+    places, i_node
+        The ranks of the workers of each node, and which node this is.
+    nodes
+        Of the first worker of a node, where there are several: its connections to the others.
     """
 
-    def __init__(self, rank: int, n_workers: int, links: Links, is_broken: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        n_workers: int,
+        links: Links,
+        is_broken: Callable[[], bool],
+        *,
+        places: Sequence[range] = (),
+        i_node: int = 0,
+        nodes: NodeConnections | None = None,
+    ) -> None:
         self._rank, self._n_workers = rank, n_workers
+        self._places, self._i_node, self._nodes = places, i_node, nodes
         self._links, self._is_broken = links, is_broken
         self._i_turn = 0
         memory = mmap.mmap(links.memory_fd, n_memory_bytes(n_workers))
@@ -48,19 +71,23 @@ class Collectives:
     def close(self) -> None:
         self._slots = torch.empty(0)
         self._links.close()
+        if self._nodes is not None:
+            self._nodes.close()
 
     def add_up(self, tensor: Tensor) -> None:
         """Replace `tensor` by its sum over all workers: each adds up a part of it, and takes the others' parts."""
         for chunk in _chunks(tensor):
             slots = self._next_slots(chunk)
             slots[self._rank].copy_(chunk)
-            self.wait()
             if slots.numel() * slots.element_size() <= _ONE_WAIT_BYTES:
+                self.wait(partial(_all_of, slots))
                 chunk.copy_(_add_to_first(slots.clone()))
                 continue
-            part = cut(len(chunk), self._n_workers)[self._rank]
+            parts = cut(len(chunk), self._n_workers)
+            self.wait(partial(_parts_of, slots, parts))
+            part = parts[self._rank]
             _add_to_first(slots[:, part.start : part.stop])  # nobody else reads or writes this part of any slot
-            self.wait()
+            self.wait(partial(_sums_of, slots[0], parts))
             chunk.copy_(slots[0])
 
     def send_from(self, source: int, tensor: Tensor) -> None:
@@ -69,7 +96,7 @@ class Collectives:
             place = self._next_turn().view(-1).view(chunk.dtype)[: len(chunk)]
             if self._rank == source:
                 place.copy_(chunk)
-            self.wait()
+            self.wait(partial(_from_source, source, place))
             if self._rank != source:
                 chunk.copy_(place)
 
@@ -84,7 +111,7 @@ class Collectives:
             slots = self._next_slots(rows, n_workers * n_each).unflatten(1, (n_workers, n_each))
             columns = rows[:, start : start + n_each]
             slots[self._rank, :, : columns.shape[1]].copy_(columns)
-            self.wait()
+            self.wait(partial(_rows_of, slots, [min(n_each, max(0, size - start)) for size in sizes_in]))
             for sender, tensor in zip(slots, received, strict=True):
                 part = tensor[start : start + n_each]
                 part.copy_(sender[self._rank, : len(part)])
@@ -97,21 +124,32 @@ class Collectives:
         for chunk in _chunks(tensor):
             slots = self._next_slots(chunk)
             slots[self._rank].copy_(chunk)
-            self.wait()
+            self.wait(partial(_all_of, slots))
             collected[:, start : start + len(chunk)].copy_(slots)
             start += len(chunk)
         return collected
 
-    def wait(self) -> None:
-        """Until all workers have come here."""
+    def wait(self, moves: Moves | None = None) -> None:
+        """Until all workers of the node have come here, and what `moves` says has come from the other nodes."""
         links = self._links
         for child in links.children:
             self._hear(child)
+        if self._nodes is not None and moves is not None:
+            self._move(self._nodes, moves)
         if links.parent is not None:
             links.parent.send(b".")
             self._hear(links.parent)
         for child in links.children:
             child.send(b".")
+
+    def _move(self, nodes: NodeConnections, moves: Moves) -> None:
+        """Send what has been written here to the nodes that need it, and write here what they have."""
+        here = self._places[self._i_node]
+        others = {i_node: ranks for i_node, ranks in enumerate(self._places) if i_node != self._i_node}
+        nodes.exchange(
+            {i_node: [_bytes_of(part) for part in moves(here, ranks)] for i_node, ranks in others.items()},
+            {i_node: [_bytes_of(part) for part in moves(ranks, here)] for i_node, ranks in others.items()},
+        )
 
     def _hear(self, other: socket.socket) -> None:
         while True:
@@ -146,3 +184,36 @@ def _add_to_first(slots: Tensor) -> Tensor:
     for slot in slots[1:]:
         total.add_(slot)
     return total
+
+
+# What workers of other nodes need of what the `senders` have written.
+
+
+def _all_of(slots: Tensor, senders: range, _: range) -> list[Tensor]:
+    """All of it."""
+    return [slots[rank] for rank in senders]
+
+
+def _parts_of(slots: Tensor, parts: Sequence[range], senders: range, receivers: range) -> list[Tensor]:
+    """The parts that the receivers add up."""
+    start, stop = parts[receivers[0]].start, parts[receivers[-1]].stop
+    return [slots[rank, start:stop] for rank in senders]
+
+
+def _sums_of(total: Tensor, parts: Sequence[range], senders: range, _: range) -> list[Tensor]:
+    """The parts that they have added up."""
+    return [total[parts[senders[0]].start : parts[senders[-1]].stop]]
+
+
+def _from_source(source: int, place: Tensor, senders: range, _: range) -> list[Tensor]:
+    """What the source has to tell."""
+    return [place] if source in senders else []
+
+
+def _rows_of(slots: Tensor, n_used: Sequence[int], senders: range, receivers: range) -> list[Tensor]:
+    """What each has for each receiver: so many elements of the sender's row; `slots` are by sender, receiver and element."""
+    return [slots[sender, receiver, : n_used[sender]] for sender in senders for receiver in receivers]
+
+
+def _bytes_of(part: Tensor) -> memoryview:
+    return memoryview(part.view(torch.uint8).numpy())  # type: ignore[arg-type]

@@ -1,8 +1,15 @@
 """What the agent tells Punctual of its status, and what changes of it have cost."""
 
 from dataclasses import replace
+from typing import Protocol
 
-from punctual.wire import Page, WorkerStatus
+from punctual.wire import WorkerStatus
+
+
+class StatusPage(Protocol):
+    """Where the status is shown."""
+
+    def publish_workers(self, status: WorkerStatus) -> None: ...
 
 
 class ElasticStats:
@@ -14,7 +21,7 @@ class ElasticStats:
         The process that looks after the status.
     """
 
-    def __init__(self, page: Page, agent_pid: int) -> None:
+    def __init__(self, page: StatusPage, agent_pid: int) -> None:
         self._page = page
         self._status = WorkerStatus()
         #: Steps done when training last stopped, and when the last of them was; 1 if another one had been begun.

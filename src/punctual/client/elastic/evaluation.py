@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from punctual.client.elastic.fetching import Fetch, moved
-from punctual.client.elastic.virtual_ranks import Node, TreeSum, cut
+from punctual.client.elastic.virtual_ranks import TreeNode, TreeSum, cut
 
 #: Totals of the values that the user's function returns; None: of no sample.
 Totals = list[Tensor] | None
@@ -39,7 +39,7 @@ def plain_roots(tree: TreeSum[Totals]) -> list[Any]:
 
 def put_roots(tree: TreeSum[Totals], roots: Sequence[Any]) -> None:
     for level, index, total in roots:
-        tree.put(Node(level, index, unplain(total)))
+        tree.put(TreeNode(level, index, unplain(total)))
 
 
 def plain(totals: Totals) -> Any:

@@ -2,7 +2,8 @@
 
 They are connected by what the agent has handed to them (`links`), which nobody else can reach: sums on CPUs, and where
 workers share a GPU, are made in memory that they share; when a member dies its sockets close, and the others see it.
-Workers with a GPU each sum up by NCCL, where the device waits and nothing breaks by itself: they look at the board while
+Workers of several nodes are connected over the network beside (`node_connections`).
+Workers of one node with a GPU each sum up by NCCL, where the device waits and nothing breaks by itself: they look at the board while
 they wait, and end the waiting when the agent has missed a member.
 """
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from punctual.client.elastic.agent_client import AgentClient
 from punctual.client.elastic.collectives import Collectives
 from punctual.client.elastic.membership import Membership
+from punctual.client.elastic.node_connections import NodeConnections
 
 #: What NCCL does together may take as long as the slowest worker's step, phase or pause; who is hung is found out by the
 #: agent, which ends it.
@@ -89,16 +91,30 @@ class Group:
     def _connect(self) -> None:
         membership, links = self.membership, self.membership.links
         assert links is not None, "a worker that is alone does not connect"
-        self._collectives = Collectives(membership.rank, membership.n_workers, links, self._is_broken)
+        nodes = None
+        if links.listening is not None:
+            nodes = NodeConnections.formed(membership, links.listening, self._is_broken)
+        self._collectives = Collectives(
+            membership.rank,
+            membership.n_workers,
+            links,
+            self._is_broken,
+            places=membership.places,
+            i_node=membership.i_node,
+            nodes=nodes,
+        )
         if not self._is_nccl:
             return
         self._collectives.wait()  # NCCL would wait for one that has died
         os.environ[_WATCHDOG_VARIABLE] = "0"
         os.environ.setdefault(_INTERFACE_VARIABLE, _INTERFACE)
         dist.init_process_group(
-            "nccl", store=dist.FileStore(membership.store_path, membership.n_workers), rank=membership.rank,
-            world_size=membership.n_workers, timeout=timedelta(seconds=_CONNECTING_TIMEOUT_S),
-        )  # fmt: skip
+            "nccl",
+            store=dist.FileStore(membership.store_path, membership.n_workers),
+            rank=membership.rank,
+            world_size=membership.n_workers,
+            timeout=timedelta(seconds=_CONNECTING_TIMEOUT_S),
+        )
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_TIMEOUT_S))  # noqa: SLF001 -- has no public name
 
     def _is_broken(self) -> bool:
@@ -111,9 +127,10 @@ class Group:
 
     @property
     def _is_nccl(self) -> bool:
-        """NCCL wants a device for each member; only the agent knows whether there is."""
+        """NCCL wants a device for each member; only the agent knows whether there is. It connects those of one node."""
         membership = self.membership
-        return self.device.type == "cuda" and membership.i_device is not None and not membership.shares_device
+        has_own = membership.i_device is not None and not membership.shares_device
+        return self.device.type == "cuda" and has_own and not membership.nodes
 
     def drop(self, *, after_fault: bool = False) -> None:
         """Disconnect. After a fault the others find out by it, those too that had no connection with the dead one."""

@@ -1,4 +1,4 @@
-"""What connects the workers of one generation: made by the agent, handed over as open files, without a name.
+"""What connects the workers of one generation on one node: made by the agent, handed over as open files, without a name.
 
 Nobody else can reach it: no socket listens, and neither memory nor sockets are in the file system. Who may open them
 through /proc may as well read the workers' memory: the job's own user, and root.
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 #: Workers form a tree in which each has at most so many below it: up to nine workers all wait for the first.
 FAN_OUT = 8
-#: Most files that a worker is handed: memory, and sockets to the one above it and to those below.
-N_FILES_MAX = 2 + FAN_OUT
+#: Most files that a worker is handed: memory, a socket that listens, and sockets to the one above it and to those below.
+N_FILES_MAX = 3 + FAN_OUT
 #: What a worker puts into memory at once. Longer, and fewer waits make sums of large models faster; but each page of it is
 #: new in each generation, and a change of a small training slower.
 SLOT_BYTES = 2 << 20
@@ -34,19 +34,23 @@ class Links:
     parent, children
         Sockets to the workers that this one waits for: the one above it in the tree, None for the first worker, and
         those below it.
+    listening
+        Of the first worker of a node, where there are several: the socket at which others connect.
     """
 
     memory_fd: int
     parent: socket.socket | None
     children: tuple[socket.socket, ...]
+    listening: socket.socket | None = None
 
     @classmethod
-    def of(cls, rank: int, fds: Sequence[int]) -> "Links":
-        """Those of the worker `rank`, of what `make` has made for it."""
+    def of(cls, i_worker: int, fds: Sequence[int], *, is_open: bool = False) -> "Links":
+        """Those of the worker `i_worker` of its node, of what `make` has made for it; `is_open`: for one of several nodes."""
         memory_fd, *others = fds
         sockets = [socket.socket(fileno=fd) for fd in others]
-        parent = sockets.pop(0) if rank else None
-        return cls(memory_fd, parent, tuple(sockets))
+        listening = sockets.pop() if is_open and i_worker == 0 else None
+        parent = sockets.pop(0) if i_worker else None
+        return cls(memory_fd, parent, tuple(sockets), listening)
 
     @property
     def connections(self) -> list[socket.socket]:
@@ -64,24 +68,36 @@ def n_memory_bytes(n_workers: int) -> int:
     return N_TURNS * n_workers * SLOT_BYTES
 
 
-def n_files(rank: int, n_workers: int) -> int:
-    """How many files `make` makes for the worker `rank`; one that is a server (`rank` from `n_workers` on) has none."""
-    if n_workers == 1 or rank >= n_workers:
+def n_files(i_worker: int, n_workers: int, *, is_open: bool = False) -> int:
+    """How many files `make` makes for the worker `i_worker`; one that is a server (from `n_workers` on) has none."""
+    if (n_workers == 1 and not is_open) or i_worker >= n_workers:
         return 0
-    first = rank * FAN_OUT + 1
-    return 1 + (rank > 0) + max(0, min(FAN_OUT, n_workers - first))
+    first = i_worker * FAN_OUT + 1
+    return 1 + (i_worker > 0) + max(0, min(FAN_OUT, n_workers - first)) + (is_open and i_worker == 0)
 
 
-def make(n_workers: int, opened: ExitStack) -> list[list[int]]:
-    """What each worker is to be handed, by rank; open until `opened` ends. A worker that is alone needs nothing."""
-    if n_workers == 1:
+def make(
+    n_workers: int, opened: ExitStack, *, n_everywhere: int = 0, listening: socket.socket | None = None
+) -> list[list[int]]:
+    """What each worker is to be handed, by rank; open until `opened` ends. A worker that is alone needs nothing.
+
+    Parameters
+    ----------
+    n_workers
+        Those of this node.
+    n_everywhere, listening
+        Where there are other nodes: the workers of all together, and where those of others connect.
+    """
+    if n_workers == 1 and listening is None:
         return [[]]
     memory_fd = os.memfd_create("punctual-links")
     opened.callback(os.close, memory_fd)
     os.fchmod(memory_fd, _MODE)
-    os.truncate(memory_fd, n_memory_bytes(n_workers))
+    os.truncate(memory_fd, n_memory_bytes(n_everywhere or n_workers))
     fds = [[memory_fd] for _ in range(n_workers)]
     for rank in range(1, n_workers):
         for owner, end in zip((rank, (rank - 1) // FAN_OUT), socket.socketpair(), strict=True):
             fds[owner].append(opened.enter_context(end).fileno())
+    if listening is not None:
+        fds[0].append(listening.fileno())
     return fds

@@ -1,7 +1,8 @@
 """Who trains together, as a worker sees it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from multiprocessing.connection import Connection
 
 from punctual.client.elastic.links import Links
@@ -9,6 +10,15 @@ from punctual.client.elastic.links import Links
 #: How far a worker's copy of the training is: steps, then evaluations since the last step. Empty where copies differ on
 #: purpose: none is further than another. None: it has no copy.
 Progress = Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """A node of a generation that lies on several: where its first worker listens, and how many workers it has."""
+
+    address: str
+    port: int
+    n_workers: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +47,11 @@ class Membership:
         What connects the worker with the others; None for one that is alone, and for servers.
     peers
         Connections of a worker to each parameter server; those of a server to each worker, by rank.
+    nodes, i_node
+        The nodes on which the workers are, and which of them is this worker's; empty: all are on one. The ranks of a
+        node follow each other.
+    certificate
+        What the first worker of a node shows to those of the others, and expects of them; empty for all others.
     """
 
     generation: int
@@ -49,6 +64,16 @@ class Membership:
     store_path: str = ""
     links: Links | None = None
     peers: tuple[Connection, ...] = ()
+    nodes: tuple[NodePlace, ...] = ()
+    i_node: int = 0
+    certificate: str = field(default="", repr=False)
+
+    @property
+    def places(self) -> list[range]:
+        """The ranks of the workers of each node."""
+        counts = [place.n_workers for place in self.nodes] or [self.n_workers]
+        ends = list(accumulate(counts))
+        return [range(end - n, end) for end, n in zip(ends, counts, strict=True)]
 
 
 def source_of(progresses: Sequence[Progress]) -> tuple[int, tuple[int, ...]]:

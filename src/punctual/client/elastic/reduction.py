@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from punctual.client.complaint import invalid
 from punctual.client.elastic.group import Group, GroupFault, PendingSum
-from punctual.client.elastic.virtual_ranks import Node, TreeSum, cut, roots_of
+from punctual.client.elastic.virtual_ranks import TreeNode, TreeSum, cut, roots_of
 
 #: A bucket is sent as soon as all its gradients are there. The first one is small, so that sending begins early.
 _FIRST_BUCKET_BYTES = 1 << 20
@@ -316,7 +316,7 @@ class TreeTotal:
 
     def _total(self, flat_of: Callable[[_Leaf], Tensor]) -> Tensor:
         """The sum over all virtual ranks of what `flat_of` makes of each."""
-        roots = [Node(root.level, root.index, flat_of(root.total)) for root in self._tree.roots]
+        roots = [TreeNode(root.level, root.index, flat_of(root.total)) for root in self._tree.roots]
         return total_of(roots, self._group, self._n_virtual_ranks)
 
     def forget(self) -> None:
@@ -332,7 +332,7 @@ def total_over_workers(group: Group, tree: TreeSum[Tensor], n_virtual_ranks: int
     return tree.total if group.n_workers == 1 else total_of(tree.roots, group, n_virtual_ranks)
 
 
-def total_of(roots: Sequence[Node[Tensor]], group: Group, n_virtual_ranks: int) -> Tensor:
+def total_of(roots: Sequence[TreeNode[Tensor]], group: Group, n_virtual_ranks: int) -> Tensor:
     """The total of the tree of which each worker has these roots: each adds up one part of it, and gives it to all."""
     n_workers, length = group.n_workers, len(roots[0].total)
     rows = torch.stack([_in_rows(root.total, n_workers) for root in roots], dim=1)
@@ -342,7 +342,7 @@ def total_of(roots: Sequence[Node[Tensor]], group: Group, n_virtual_ranks: int) 
     tree: TreeSum[Tensor] = TreeSum(n_virtual_ranks, Tensor.add_)
     for theirs, tensors in zip(places, received, strict=True):
         for (level, index), part in zip(theirs, tensors.split(n_each), strict=True):
-            tree.put(Node(level, index, part))
+            tree.put(TreeNode(level, index, part))
     return group.collect(tree.total)[:length]
 
 

@@ -171,7 +171,7 @@ def _fused(pieces: Sequence[Piece], n_samples_max: int | None) -> list[tuple[Pie
 
 
 @dataclass(frozen=True, slots=True)
-class Node(Generic[T]):
+class TreeNode(Generic[T]):
     """The sum over an aligned subtree: leaves `index << level` to ``(index + 1) << level``."""
 
     level: int
@@ -197,19 +197,19 @@ class TreeSum(Generic[T]):
     def __init__(self, n_leaves: int, add: Callable[[T, T], T]) -> None:
         self._n_leaves = n_leaves
         self._add = add
-        self.roots: list[Node[T]] = []
+        self.roots: list[TreeNode[T]] = []
 
     def put_leaf(self, i_leaf: int, value: T) -> None:
-        self.put(Node(0, i_leaf, value))
+        self.put(TreeNode(0, i_leaf, value))
 
-    def put(self, node: Node[T]) -> None:
+    def put(self, node: TreeNode[T]) -> None:
         """Add the root of a subtree, the next to the right of those put in before."""
         while node.level < self._depth:
             if node.index % 2 and self.roots and self._is_left_of(node):
                 left = self.roots.pop()
-                node = Node(node.level + 1, node.index // 2, self._add(left.total, node.total))
+                node = TreeNode(node.level + 1, node.index // 2, self._add(left.total, node.total))
             elif node.index % 2 == 0 and (node.index + 1) << node.level >= self._n_leaves:
-                node = Node(node.level + 1, node.index // 2, node.total)  # there is nothing on its right
+                node = TreeNode(node.level + 1, node.index // 2, node.total)  # there is nothing on its right
             else:
                 break
         self.roots.append(node)
@@ -224,7 +224,7 @@ class TreeSum(Generic[T]):
     def _depth(self) -> int:
         return (self._n_leaves - 1).bit_length()
 
-    def _is_left_of(self, node: Node[T]) -> bool:
+    def _is_left_of(self, node: TreeNode[T]) -> bool:
         return (self.roots[-1].level, self.roots[-1].index) == (node.level, node.index - 1)
 
 

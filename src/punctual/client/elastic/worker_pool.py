@@ -1,16 +1,15 @@
 """The workers that an agent looks after, and which of them hang."""
 
-import json
 import signal
-import socket
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
-from punctual.client.elastic.heartbeat_board import N_SLOTS, HeartbeatBoard
+from punctual.client.elastic.heartbeat_board import N_SLOTS, Heartbeat
 from punctual.client.elastic.membership import Progress
+from punctual.client.elastic.node_workers import NodeWorkers
 
 #: A worker is *starting* until it first joins, *ready* while it waits for the next generation, *training* in one,
 #: *leaving* once it was told to, and *through* when its training function has ended and it waits for the others.
@@ -26,9 +25,9 @@ class Worker:
     number
         Counts the workers that were ever started.
     i_slot
-        Its place on the board, and the device it uses.
-    connection
-        The agent's end of its connection.
+        Its place on the board of its node.
+    node
+        Where it is.
     since_ns
         When its state last changed.
     pid
@@ -49,7 +48,7 @@ class Worker:
 
     number: int
     i_slot: int
-    connection: socket.socket
+    node: NodeWorkers
     since_ns: int
     pid: int = 0
     state: WorkerState = "starting"
@@ -67,17 +66,19 @@ class Worker:
         """Whether it has been in its state for longer than that."""
         return now_ns - self.since_ns > seconds * 1e9
 
-    def receive(self, n_bytes_max: int) -> bytes:
-        """Its next message; empty: it has ended."""
-        try:
-            return self.connection.recv(n_bytes_max)
-        except OSError:
-            return b""
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """What it last said of itself."""
+        return self.node.board.heartbeat(self.i_slot)
 
-    def send(self, fds: Sequence[int] = (), **words: Any) -> None:
-        """Answer it, and hand it open files."""
-        with suppress(OSError):  # it has died meanwhile, which shows otherwise
-            socket.send_fds(self.connection, [json.dumps(words).encode()], fds)
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped it."""
+        return self.node.is_stopped(self.pid)
+
+    def answer(self, **words: Any) -> None:
+        """Answer what it has said."""
+        self.node.answer(self.i_slot, **words)
 
 
 class WorkerPool:
@@ -96,7 +97,7 @@ class WorkerPool:
 
     def admit(
         self,
-        connection: socket.socket,
+        node: NodeWorkers,
         i_slot: int,
         now_ns: int,
         *,
@@ -105,7 +106,7 @@ class WorkerPool:
     ) -> Worker:
         """A worker or a server has been asked for."""
         self._n_started += 1
-        worker = Worker(self._n_started, i_slot, connection, now_ns, serves=serves, devices=devices)
+        worker = Worker(self._n_started, i_slot, node, now_ns, serves=serves, devices=devices)
         self.workers.append(worker)
         return worker
 
@@ -119,10 +120,14 @@ class WorkerPool:
         """The members that are parameter servers."""
         return [member for member in self.members if member.serves]
 
-    def unused_devices(self, allowed: Sequence[int], n_devices: int) -> tuple[int, ...]:
+    def unused_devices(self, node: NodeWorkers, allowed: Sequence[int], n_devices: int) -> tuple[int, ...]:
         """`n_devices` of those that are `allowed`, the least used first; devices are shared where there are too few."""
-        n_users = Counter(device for worker in self.workers for device in worker.devices)
+        n_users = Counter(device for worker in self.of(node) for device in worker.devices)
         return tuple(sorted(allowed, key=lambda device: (n_users[device], device))[:n_devices])
+
+    def of(self, node: NodeWorkers) -> list[Worker]:
+        """Those of a node."""
+        return [worker for worker in self.workers if worker.node is node]
 
     def drop(self, worker: Worker) -> bool:
         """A worker has ended; whether it was a member."""
@@ -132,18 +137,11 @@ class WorkerPool:
             self.members.remove(worker)
         return was_member
 
-    def by_fd(self, fd: int) -> Worker | None:
-        """The worker whose connection has that descriptor."""
-        return next((worker for worker in self.workers if worker.connection.fileno() == fd), None)
+    def by_slot(self, node: NodeWorkers, i_slot: int) -> Worker:
+        return next(worker for worker in self.of(node) if worker.i_slot == i_slot)
 
-    def by_slot(self, i_slot: int) -> Worker:
-        return next(worker for worker in self.workers if worker.i_slot == i_slot)
-
-    def by_pid(self, pid: int) -> Worker:
-        return next(worker for worker in self.workers if worker.pid == pid)
-
-    def free_slot(self) -> int:
-        taken = {worker.i_slot for worker in self.workers}
+    def free_slot(self, node: NodeWorkers) -> int:
+        taken = {worker.i_slot for worker in self.of(node)}
         return next(i for i in range(N_SLOTS) if i not in taken)
 
     def newcomers(self) -> list[Worker]:
@@ -155,11 +153,14 @@ class WorkerPool:
         """Whether there are newcomers that have yet to build their model."""
         return any(worker.state == "starting" for worker in self.newcomers())
 
-    def chosen(self, n_workers: int, n_servers: int = 0) -> list[Worker]:
-        """Who should form a generation of so many, as `members` has them: members first, so that the oldest stay."""
+    def chosen(self, counts: Sequence[tuple[NodeWorkers, int]], n_servers: int = 0) -> list[Worker]:
+        """Who should form a generation, as `members` has them: members first, so that the oldest stay.
+
+        `counts`: how many workers of each node, whose ranks follow each other.
+        """
         ready = [*self.members, *(worker for worker in self.newcomers() if worker.state == "ready")]
-        trainers = [one for one in ready if not one.serves][:n_workers]
-        return [*trainers, *[one for one in ready if one.serves][:n_servers]]
+        trainers = [[one for one in ready if one.node is node and not one.serves][:n] for node, n in counts]
+        return [*chain.from_iterable(trainers), *[one for one in ready if one.serves][:n_servers]]
 
 
 def end_of(code: int) -> str:
@@ -197,7 +198,7 @@ class Silence:
     is_stopped: bool
 
 
-def hung(members: Sequence[Worker], board: HeartbeatBoard, now_ns: int, hang_ns: int) -> list[Worker]:
+def hung(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Worker]:
     """The members to be killed because the training stands still. Only those count that were silent for `hang_ns`.
 
     ======================================================= ==========================================
@@ -211,7 +212,7 @@ def hung(members: Sequence[Worker], board: HeartbeatBoard, now_ns: int, hang_ns:
     anything else                                           nobody
     ======================================================= ==========================================
     """
-    silent = _silent(members, board, now_ns, hang_ns)
+    silent = _silent(members, now_ns, hang_ns)
     others_wait = any(silence.is_waiting for silence in silent)
     in_step = [silence for silence in silent if silence.worker.state == "training"]
     stopped = [silence for silence in in_step if silence.is_stopped]
@@ -231,31 +232,21 @@ def late(newcomers: Sequence[Worker], now_ns: int, start_s_max: float, hang_ns: 
         for newcomer in newcomers
         if newcomer.state == "starting"
         and (
-            newcomer.has_been(start_s_max, now_ns)
-            or (newcomer.has_been(hang_ns / 1e9, now_ns) and _is_stopped(newcomer.pid))
+            newcomer.has_been(start_s_max, now_ns) or (newcomer.has_been(hang_ns / 1e9, now_ns) and newcomer.is_stopped)
         )
     ]
 
 
-def _silent(members: Sequence[Worker], board: HeartbeatBoard, now_ns: int, hang_ns: int) -> list[Silence]:
+def _silent(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Silence]:
     """Those of the members that have not said anything for `hang_ns`; only their processes are looked at."""
-    seen = [(worker, board.heartbeat(worker.i_slot)) for worker in members]
+    seen = [(worker, worker.heartbeat) for worker in members]
     return [
-        Silence(worker, worker.state == "ready" or heartbeat.waiting, heartbeat.excused, _is_stopped(worker.pid))
+        Silence(worker, worker.state == "ready" or heartbeat.waiting, heartbeat.excused, worker.is_stopped)
         for worker, heartbeat in seen
         if now_ns - max(heartbeat.stamp_ns, worker.since_ns) > hang_ns
     ]
 
 
-def is_excused(worker: Worker, board: HeartbeatBoard) -> bool:
+def is_excused(worker: Worker) -> bool:
     """Whether it keeps the others waiting on purpose; one that was stopped from outside has no purpose."""
-    return board.heartbeat(worker.i_slot).excused and not _is_stopped(worker.pid)
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            return file.read().rpartition(")")[2].split()[0] in ("T", "t")
-    except OSError:
-        return False
+    return worker.heartbeat.excused and not worker.is_stopped

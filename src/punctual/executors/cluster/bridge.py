@@ -5,7 +5,7 @@ Ray, for one, ends a process that has asked it something when its head was start
 objects, a line each:
 
 host
-    ``{"id", "node", "request", "limit_s"}``; ``{"close": for_good}``, after which the bridge ends, as it does with its input.
+    ``{"id", "node", "request", "limit_s"}``; ``{"want": bundles}``; ``{"close": for_good}``, after which the bridge ends, as it does with its input.
 bridge
     ``{"id", "answer"}`` or ``{"id", "lost": why}``; ``{"nodes": names}`` about once a second; ``{"away": why}`` where it cannot tell;
     ``{"refused": fields}`` of an `InvalidSpec`, before it ends.
@@ -23,7 +23,7 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, Request
+from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, NodeChannel, Request
 from punctual.executors.cluster.link_loop import LinkLoop
 
 _LOG = logging.getLogger(__name__)
@@ -57,6 +57,8 @@ class BridgedMembers:
         self._away = _STARTS
         self._refusal: InvalidSpec | None = None
         self._has_told = Event()
+        #: What the cluster is to have room for, which each bridge is told; None: nobody said.
+        self._wanted: list[Bundle] | None = None
         self._is_over = False
 
     def open(self, loop: LinkLoop) -> None:
@@ -75,6 +77,11 @@ class BridgedMembers:
         for node in self._nodes - self._channels.keys():
             self._channels[node] = _BridgeChannel(self, node)
         return {node: self._channels[node] for node in self._nodes}
+
+    def request(self, bundles: Sequence[Bundle]) -> None:
+        """Have the cluster asked for room for all of these; returns at once."""
+        assert self._loop is not None
+        self._loop.call(self._want, list(bundles))
 
     def close(self, *, for_good: bool) -> None:
         """Let go of the nodes; `for_good`: nobody comes back to the agents."""
@@ -104,6 +111,11 @@ class BridgedMembers:
         finally:
             del self._asked[number]
 
+    def _want(self, bundles: list[Bundle]) -> None:
+        self._wanted = bundles
+        if self._process is not None:
+            self._say(self._process, {"want": bundles})
+
     def _say(self, process: Process, words: Mapping[str, Any]) -> None:
         assert process.stdin is not None
         process.stdin.write(json.dumps(words).encode() + b"\n")
@@ -127,6 +139,8 @@ class BridgedMembers:
             *self._command, stdin=PIPE, stdout=PIPE, limit=LINE_BYTES_MAX, start_new_session=True
         )
         self._process = process
+        if self._wanted is not None:
+            self._want(self._wanted)
         try:
             await self._listen(process)
         finally:

@@ -2,22 +2,36 @@
 
 import asyncio
 import json
+import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.bridge import LINE_BYTES_MAX
-from punctual.executors.cluster.channel import NodeChannel
+from punctual.executors.cluster.channel import Bundle, NodeChannel
 from punctual.executors.cluster.link_loop import in_thread
+
+_LOG = logging.getLogger(__name__)
 
 #: Between two looks which nodes there are, and how long one may take until that is told.
 _LOOK_S, _NODES_S_MAX = 1.0, 10.0
+#: How long the end waits for what was asked for last.
+_WANT_S_MAX = 2.0
 
-#: Which nodes there are, with their channels; may block.
-Channels = Callable[[], Mapping[NodeId, NodeChannel]]
+
+class BridgedCluster(Protocol):
+    """What the process talks to; all of it may block. As `punctual.executors.cluster.channel.Members`, but open."""
+
+    def channels(self) -> Mapping[NodeId, NodeChannel]: ...
+
+    def request(self, bundles: Sequence[Bundle]) -> None: ...
+
+    def close(self, *, for_good: bool) -> None: ...
 
 
 class BridgeEnd:
@@ -26,48 +40,66 @@ class BridgeEnd:
     Parameters
     ----------
     open_cluster
-        Connects to the cluster: which nodes there are, and what lets go of them, given whether that is for good. Raises `InvalidSpec`.
+        Connects to the cluster. Raises `InvalidSpec`.
     away
         What a user is to know when the cluster does not say which nodes there are.
     """
 
-    def __init__(self, open_cluster: Callable[[], tuple[Channels, Callable[[bool], None]]], away: str) -> None:
+    def __init__(self, open_cluster: Callable[[], BridgedCluster], away: str) -> None:
         # What libraries print must not come between the answers.
         self._output = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         self._open_cluster, self._away = open_cluster, away
         self._nodes: Mapping[NodeId, NodeChannel] = {}
+        self._wanted: asyncio.Queue[list[Bundle]] = asyncio.Queue()
 
     def run(self) -> int:
         """The exit status."""
         try:
-            channels, close = self._open_cluster()
+            cluster = self._open_cluster()
         except InvalidSpec as error:
             self._say({"refused": error.as_fields()})
             return 2
-        close(asyncio.run(self._serve(channels)))
+        cluster.close(for_good=asyncio.run(self._serve(cluster)))
         return 0
 
-    async def _serve(self, channels: Channels) -> bool:
+    async def _serve(self, cluster: BridgedCluster) -> bool:
         """Whether nobody comes back to the agents."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        looking = asyncio.create_task(self._look(channels))
+        looking = asyncio.create_task(self._look(cluster))
+        wanting = asyncio.create_task(self._want(cluster))
         answers: set[asyncio.Task[None]] = set()
         while line := await reader.readline():
             asked = json.loads(line)
             if "close" in asked:
                 looking.cancel()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wanted.join(), _WANT_S_MAX)
+                wanting.cancel()
                 return bool(asked["close"])
+            if "want" in asked:
+                self._wanted.put_nowait(asked["want"])
+                continue
             task = asyncio.create_task(self._answer(asked))
             answers.add(task)
             task.add_done_callback(answers.discard)
         return False
 
-    async def _look(self, channels: Channels) -> None:
+    async def _want(self, cluster: BridgedCluster) -> None:
         while True:
-            looked = asyncio.ensure_future(in_thread(channels))
+            bundles = await self._wanted.get()
+            try:
+                await in_thread(partial(cluster.request, bundles))
+            except Exception:  # noqa: BLE001 -- whatever the cluster's library raises; it is asked again when that changes
+                _LOG.exception("the cluster cannot be asked for more nodes")
+            finally:
+                self._wanted.task_done()
+
+    async def _look(self, cluster: BridgedCluster) -> None:
+        while True:
+            looked = asyncio.ensure_future(in_thread(cluster.channels))
             done, _ = await asyncio.wait([looked], timeout=_NODES_S_MAX)
             if not done:
                 self._say({"away": self._away})

@@ -8,8 +8,12 @@ has heard of, and answers others with ``{"superseded": newest}``. Every other an
 the agent's clock, and `incarnation`, which is another one when the agent was started again. The verbs:
 
 greet
-    `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, what is `held` by job, what all
-    of it `holds` together, and `is_empty`: whether no job is left.
+    `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, `held` by job: what, and how it
+    was launched, null for a part of a job that lies on several nodes; what all of it `holds` together, and `is_empty`: whether
+    no job is left; `version`, of Punctual.
+leave
+    The agent ends and leaves its jobs to another one, of the version that is installed now. What an earlier version has put
+    between here and the agent ends as well.
 do
     `command`; `incarnation` and `seen`, the number of the last event that was known when the command was made; for a launch
     `environment` and `argv`. What becomes of it is an event. Answer: `fenced`, if the agent has not heard for so long that it
@@ -23,7 +27,7 @@ end
     Ends all jobs. Answer: `is_empty`; `last`, the number of the last event that is not known to be received.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from punctual.core.codec import decode, encode, kind_of
@@ -32,6 +36,8 @@ from punctual.core.protocols import Message
 from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 
 Request = dict[str, Any]
+#: So many CPUs and GPUs on one node.
+Bundle = dict[str, int]
 Answer = dict[str, Any]
 
 #: Shares of the time after which a silent node counts as lost. Its agent first has its jobs end, after a checkpoint; then ends
@@ -77,6 +83,10 @@ class Members(Protocol):
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         """The channel of each node that is there now, always the same one; raises `ChannelLost` if that cannot be told now."""
+        ...
+
+    def request(self, bundles: Sequence[Bundle]) -> None:
+        """Have the cluster have room for all of these at once, beside what else asks for some; empty: for nothing."""
         ...
 
     def close(self, *, for_good: bool) -> None:

@@ -12,6 +12,7 @@ from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     Event,
+    GrantApplied,
     GrantFailed,
     JobFailed,
     JobFinished,
@@ -26,10 +27,11 @@ from punctual.core.job import Allocation
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.executors.cluster.channel import ChannelLost, Members, NodeChannel
+from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
 from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.look_times import LookTimes
-from punctual.executors.cluster.node_link import LinkOptions, NodeLink
+from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink
+from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 from punctual.wire import WorkerStatus
 
 _LOG = logging.getLogger(__name__)
@@ -54,8 +56,9 @@ _N_ENDED_MAX = 1000
 class ClusterExecutor:
     """Performs commands on the nodes of a cluster; tells by `NodeJoined` and `NodeLost` which there are.
 
-    A job lies on one node. Of a grant on several it gets the largest part, and says so. One that is to hold something on another
-    node than its own is ended there, after a checkpoint if it can make one, and its process counts as lost.
+    A job lies on its first node, which is where it is granted most when it is launched. An elastic one without parameter servers
+    has parts on the others (`spread_job`); any other gets what it is granted on the first one, and says so. One that is to hold
+    nothing on its first node any more is ended, after a checkpoint if it can make one, and its process counts as lost.
 
     Parameters
     ----------
@@ -72,6 +75,8 @@ class ClusterExecutor:
     report_s
         How often each agent reports progress while a job of it is looked at often. Otherwise it does so less often, but always
         at once when something happens.
+    version
+        Of Punctual; agents of another one are replaced. Empty: they are not.
 
     Raises
     ------
@@ -94,10 +99,11 @@ class ClusterExecutor:
         on_output: Callable[[JobId, bytes], None] = lambda *_: None,
         lost_after_s: float = LOST_AFTER_S,
         report_s: float = REPORT_S,
+        version: str = "",
     ) -> None:
         self._members, self._clock, self._known = members, clock, frozenset(known)
         self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
-        self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s)
+        self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, version=version)
         self._loop = LinkLoop()
         try:
             members.open(self._loop)
@@ -115,6 +121,8 @@ class ClusterExecutor:
         #: What the jobs of an earlier host were found to hold.
         self._held_before: dict[JobId, Allocation] = {}
         self._early: list[Event] = []
+        #: Whether what an earlier host has left is known.
+        self._has_resumed = False
         self._sink: Sink = self._early.append
         #: Those whose launch was not answered yet.
         self._starting: set[JobId] = set()
@@ -127,8 +135,15 @@ class ClusterExecutor:
         self._told_end_at: dict[JobId, float] = {}
         #: Jobs that leave their nodes for others: the request that asked for it.
         self._moving: dict[JobId, ResizeJob] = {}
+        #: Those that may have parts on other nodes than their first.
+        self._spread: dict[JobId, SpreadJob] = {}
+        #: What of jobs that run was found on nodes beside their first.
+        self._found_parts: dict[JobId, dict[NodeId, Resources]] = {}
         #: Where a job was last, and how far, that is started again on another node.
         self._was_at: dict[JobId, tuple[NodeId, float]] = {}
+        #: What the cluster is to have room for, and what it was asked for; None: nobody says, and it was not.
+        self._wanted: list[Bundle] | None = None
+        self._requested: list[Bundle] | None = None
         self._ends = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="punctual-nodes", daemon=True)
         self._watcher.start()
@@ -146,11 +161,14 @@ class ClusterExecutor:
         with self._lock:
             lost = [NodeLost(at=self._clock.now(), node=node) for node in self._silent()]
             events, self._early[:] = [*self._early, *lost], []
+            self._adopt_parts()
             held = {job: self._held_before[job] for job in self._node_of}
         return held, [event for event in events if not hasattr(event, "request") or isinstance(event, JobFailed)]
 
     def start(self, sink: Sink) -> None:
         """Tell what happens from now on, and what has happened already; returns once there is a node, or after a while."""
+        with self._lock:
+            self._adopt_parts()
         give_up_at = self._clock.now() + _FIRST_S_MAX
         while not self._node_is_there() and self._clock.now() < give_up_at:
             self._ends.wait(_LOOK_S / 20)
@@ -195,9 +213,12 @@ class ClusterExecutor:
         if job not in self._node_of:
             self._starting.add(job)
         self._node_of[job], self._sinks[job] = node, sink
-        grant = {node: command.grant[node]} if node in command.grant else {}
-        more = {"environment": dict(self._environment_of(job)), "argv": _list_of(self._argv_of(job))}
-        link.send(replace(command, grant=grant), more)
+        if can_spread(command.spec):
+            spread = self._spread.get(job) or SpreadJob(command, node, self._clock, self._send_to, self._tell_of)
+            self._spread[job] = spread
+            spread.ask(command)
+            return
+        self._send_to(node, command, {})
 
     def _resize(self, command: ResizeJob, sink: Sink) -> None:
         node = self._node_of.get(command.job)
@@ -210,8 +231,25 @@ class ClusterExecutor:
             to = next(iter(command.grant))
             self._links[node].send(StopJob(at=command.at, job=command.job, cause=f"it is moved to node '{to}'"))
             return
-        grant = {node: command.grant[node]} if command.grant else {}
-        self._links[node].send(replace(command, grant=grant))
+        spread = self._spread.get(command.job)
+        if spread is not None and spread.concerns(command):
+            spread.ask(command)
+            return
+        self._send_to(node, command, {})
+
+    def _send_to(self, node: NodeId, command: JobCommand, variables: Mapping[str, str]) -> bool:
+        """Have a node's agent perform a command, with more variables for a process that it starts; whether the node is there."""
+        link = self._links.get(node)
+        if link is None or not link.is_joined:
+            return False
+        job, more = command.job, {}
+        if isinstance(command, LaunchJob):
+            environment = {**self._environment_of(job), **variables}
+            more = {"environment": environment, "argv": _list_of(self._argv_of(job))}
+        if not (isinstance(command, StopJob) or job in self._spread):
+            command = replace(command, grant={node: command.grant[node]} if node in command.grant else {})
+        link.send(command, more)
+        return True
 
     def _stop(self, command: StopJob, sink: Sink) -> None:
         node = self._node_of.get(command.job)
@@ -236,11 +274,18 @@ class ClusterExecutor:
     def worker_status(self, job: JobId) -> WorkerStatus | None:
         """The workers of the job as last counted, and what their changes have cost; None: it has none."""
         workers = self._facts.get(job, {}).get("workers")
-        return None if workers is None else WorkerStatus(**workers)
+        if workers is None:
+            return None
+        spread = self._spread.get(job)
+        return WorkerStatus(**workers) if spread is None else spread.with_parts(WorkerStatus(**workers))
 
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do."""
         return [InvalidSpec.from_fields(fault) for fault in self._facts.get(job, {}).get("faults", ())]
+
+    def want(self, bundles: Sequence[Bundle]) -> None:
+        """Have the cluster asked for room for all of these; returns at once. Empty: it is asked for nothing any more."""
+        self._wanted = list(bundles)
 
     def release(self) -> None:
         """Leave what runs to the host that comes next; nothing is answered any more."""
@@ -253,6 +298,9 @@ class ClusterExecutor:
         for link in links:
             link.close()
         self._watcher.join(_LEAVE_S_MAX)
+        if self._wanted is not None:
+            self.want([])
+            self._request()
         self._members.close(for_good=for_good)
         self._loop.close(_LEAVE_S_MAX)
 
@@ -279,6 +327,7 @@ class ClusterExecutor:
                 is_told = True
             except Exception:  # noqa: BLE001 -- whatever it is, the nodes that are known go on
                 _LOG.exception("it cannot be found out which nodes there are")
+            self._request()
             self._ends.wait(_LOOK_S)
 
     def _link_to(self, channels: Mapping[NodeId, NodeChannel]) -> None:
@@ -296,6 +345,19 @@ class ClusterExecutor:
                 if not link.is_joined:
                     self._n_losses[node] = link.n_losses
                     self._links.pop(node).close()
+            for spread in list(self._spread.values()):
+                spread.look()
+
+    def _request(self) -> None:
+        """Ask for what is wanted, if that is not what was asked for."""
+        wanted = self._wanted
+        if wanted is None or wanted == self._requested:
+            return
+        try:
+            self._members.request(wanted)
+            self._requested = wanted
+        except Exception:  # noqa: BLE001 -- whatever it is, it may work the next time
+            _LOG.exception("the cluster cannot be asked for more nodes")
 
     def _node_is_there(self) -> bool:
         with self._lock:
@@ -309,40 +371,94 @@ class ClusterExecutor:
 
     # What the links tell.
 
-    def joined(self, link: NodeLink, capacity: Resources, device: str, held: Mapping[JobId, Resources]) -> None:
+    def joined(self, link: NodeLink, capacity: Resources, device: str, jobs: Sequence[FoundJob]) -> None:
         with self._lock:
-            for job, amount in held.items():
-                self._node_of.setdefault(job, link.node)
+            for job, amount, launch in jobs:
+                if launch is None:
+                    self._find_part(link, job, amount)
+                    continue
+                if self._node_of.setdefault(job, link.node) == link.node and can_spread(launch.spec):
+                    spread = SpreadJob(launch, link.node, self._clock, self._send_to, self._tell_of)
+                    self._spread.setdefault(job, spread)
                 self._held_before[job] = {link.node: amount} if amount else {}
             self._tell(NodeJoined(at=self._clock.now(), node=link.node, capacity=capacity, device=device))
+            if self._has_resumed:
+                self._adopt_parts()
+
+    def _find_part(self, link: NodeLink, job: JobId, amount: Resources) -> None:
+        """A job is there on a node that need not be its first: the first may not have answered yet."""
+        spread = self._spread.get(job)
+        if spread is None or link.node not in spread.parts:
+            self._found_parts.setdefault(job, {})[link.node] = amount
+
+    def _adopt_parts(self) -> None:
+        """Go on with the parts that were found of jobs that run; others are of no use."""
+        self._has_resumed = True
+        for job, parts in self._found_parts.items():
+            spread = self._spread.get(job)
+            if spread is not None and job in self._node_of:
+                spread.adopt(self._held_before[job], parts)
+                self._held_before[job] = {**self._held_before[job], **parts}
+                continue
+            for node in parts:
+                stop = StopJob(at=self._clock.now(), job=job, cause="its job does not run on its first node any more")
+                self._send_to(node, stop, {})
+        self._found_parts.clear()
 
     def lost(self, link: NodeLink) -> None:
         with self._lock:
             for job in [job for job, node in self._node_of.items() if node == link.node]:
-                self._forget(job)
+                at, cause = self._clock.now(), f"node '{link.node}', the first of its nodes, is lost"
+                end = JobFailed(at=at, job=job, cause=cause, retryable=True, is_lost=True)
+                if job not in self._spread or not self._spread[job].end(end):
+                    self._forget(job)
             self._tell(NodeLost(at=self._clock.now(), node=link.node))
+            for spread in list(self._spread.values()):
+                if link.node in spread.parts:
+                    spread.lose(link.node)
 
     def received(self, link: NodeLink, event: Event) -> None:
         with self._lock:
             job: JobId | None = getattr(event, "job", None)
+            spread = None if job is None else self._spread.get(job)
+            if spread is not None and link.node in spread.parts:
+                spread.hear(link.node, event)
+                return
             if job is not None and self._node_of.get(job) != link.node:
                 return  # it lies elsewhere now
-            if isinstance(event, JobFinished | JobFailed):
-                event = self._ended(event)
-            elif isinstance(event, JobStarted):
+            is_start_failed = isinstance(event, GrantFailed) and event.job in self._starting and not event.granted
+            if isinstance(event, JobStarted):
                 self._starting.discard(event.job)
-            elif isinstance(event, GrantFailed) and event.job in self._starting and not event.granted:
+            elif isinstance(event, GrantFailed) and is_start_failed:
                 self._forget(event.job)  # there is no process; the next launch may be elsewhere
-            self._tell(event)
-            if job is not None and job not in self._node_of:
-                self._told_end_at[job] = self._clock.now()
-                self._sinks.pop(job, None)
+            if spread is not None and not is_start_failed:
+                if isinstance(event, JobFinished | JobFailed) and spread.end(event):
+                    return  # its parts are to end first
+                if isinstance(event, JobStarted | GrantApplied | GrantFailed) and spread.is_asked(event):
+                    spread.hear_first(event)
+                    return
+            self._tell_of(event)
+
+    def _tell_of(self, event: Event) -> None:
+        """Tell what is so of a job, or of none, on all nodes."""
+        job: JobId | None = getattr(event, "job", None)
+        if isinstance(event, JobFinished | JobFailed):
+            event = self._ended(event)
+        self._tell(event)
+        if job is not None and job not in self._node_of:
+            self._told_end_at[job] = self._clock.now()
+            self._sinks.pop(job, None)
 
     def reported(self, link: NodeLink, report: ProgressReported) -> None:
         job = report.job
         with self._lock:
+            spread = self._spread.get(job)
+            if spread is not None and link.node in spread.parts:
+                spread.hear(link.node, report)
             if self._node_of.get(job) != link.node:
                 return
+            if spread is not None:
+                report = spread.with_usage(report)
             self._latest[job] = report
             was_at = self._was_at.get(job)
             if was_at is None or was_at[0] == link.node or report.steps_done <= 0:
@@ -355,12 +471,20 @@ class ClusterExecutor:
                 )
                 self._tell(JobWarned(at=report.at, job=job, reason=Reason("other-node", text)))
 
-    def told_facts(self, job: JobId, facts: Mapping[str, Any]) -> None:
-        self._facts[job] = facts
+    def told_facts(self, link: NodeLink, job: JobId, facts: Mapping[str, Any]) -> None:
+        with self._lock:
+            spread = self._spread.get(job)
+            if spread is not None and link.node in spread.parts:
+                spread.told_workers(link.node, facts)
+                return
+            self._facts[job] = facts
+            if spread is not None and self._node_of.get(job) == link.node:
+                spread.hear_facts(facts, self._latest[job].steps_done if job in self._latest else 0.0)
 
     def wrote(self, link: NodeLink, job: JobId, end: int, output: bytes) -> None:
         with self._lock:
-            if self._node_of.get(job) != link.node:
+            spread = self._spread.get(job)
+            if self._node_of.get(job) != link.node and (spread is None or link.node not in spread.parts):
                 return
             self._logged.setdefault(link.node, {})[job] = end
         self._on_output(job, output)
@@ -398,8 +522,10 @@ class ClusterExecutor:
         """The job lies nowhere any more."""
         node, latest = self._node_of.pop(job), self._latest.pop(job, None)
         self._moving.pop(job, None)
+        self._spread.pop(job, None)
+        for logged in self._logged.values():
+            logged.pop(job, None)
         self._starting.discard(job)
-        self._logged.get(node, {}).pop(job, None)
         self._looks.forget(node, job)
         if latest is not None:
             self._was_at[job] = node, latest.steps_done

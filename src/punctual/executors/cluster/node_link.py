@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from punctual.core.commands import JobCommand
+from punctual.core.commands import JobCommand, LaunchJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, ProgressReported
 from punctual.core.ids import JobId, NodeId
@@ -23,6 +23,8 @@ M = TypeVar("M")
 
 #: How long an answer may take beyond what the agent was told to wait, in seconds; and between two tries at one that is silent.
 _ANSWER_S_MAX, _AGAIN_S = 5.0, 0.2
+#: How long an agent may take to leave that was asked to.
+_LEAVE_S_MAX = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +34,21 @@ class LinkOptions:
     generation: int
     clock: Clock
     lost_after_s: float
+    version: str = ""
+
+
+class FoundJob(NamedTuple):
+    """A job that a node has when it is greeted: what it holds there, and how it was launched; None: it is a part of one."""
+
+    job: JobId
+    amount: Resources
+    launch: LaunchJob | None
 
 
 class LinkListener(Protocol):
     """Who is told what a node says, from the thread of the loop, and asked what the node is to know."""
 
-    def joined(self, link: "NodeLink", capacity: Resources, device: str, held: Mapping[JobId, Resources]) -> None: ...
+    def joined(self, link: "NodeLink", capacity: Resources, device: str, jobs: Sequence[FoundJob]) -> None: ...
 
     def lost(self, link: "NodeLink") -> None: ...
 
@@ -45,7 +56,7 @@ class LinkListener(Protocol):
 
     def reported(self, link: "NodeLink", report: ProgressReported) -> None: ...
 
-    def told_facts(self, job: JobId, facts: Mapping[str, Any]) -> None: ...
+    def told_facts(self, link: "NodeLink", job: JobId, facts: Mapping[str, Any]) -> None: ...
 
     def wrote(self, link: "NodeLink", job: JobId, end: int, output: bytes) -> None: ...
 
@@ -90,12 +101,14 @@ class NodeLink:
         self.node, self._loop = node, loop
         self._channel, self._options, self._listener = channel, options, listener
         self._resets = resets
-        self.is_joined = self.has_answered = self._is_told = False
+        self.is_joined = self.has_answered = self._is_told = self._is_warned = False
         self._offset = ClockOffset()
         self._capacity: Resources | None = None
         #: Of the host, and how often it has lost the node since: what was said before that must not be obeyed any more.
         self._generation = [options.generation, n_losses]
         self._incarnation = ""
+        #: The incarnation that was asked to leave, because it is of another version, and when.
+        self._leaving: tuple[str, float] | None = None
         self._last_number = 0
         self._stamp: float | None = None
         self._answered_at = options.clock.now()
@@ -184,12 +197,33 @@ class NodeLink:
         answer = await self._ask({"verb": "greet", "reset": self._resets})
         if self._resets and not answer["is_empty"]:
             return False
+        await self._have_replaced(answer)
         if answer["incarnation"] != self._incarnation:
             self._incarnation, self._last_number, self._stamp = answer["incarnation"], 0, answer["sent"]
         self._resets = False
-        held = {JobId(job): Resources(**amount) for job, amount in answer["held"].items()}
-        self._take_capacity(answer, held)
+        self._take_capacity(answer, [_job_of(JobId(job), *facts) for job, facts in answer["held"].items()])
         return True
+
+    async def _have_replaced(self, answer: Answer) -> None:
+        """Have an agent of another version leave, once; raises `ChannelLost` as long as it is there."""
+        version = answer.get("version", "")
+        if not version or self._options.version in ("", version):
+            return
+        if self._leaving is None:
+            self._leaving = answer["incarnation"], self._now()
+            await self._ask({"verb": "leave"})
+            raise ChannelLost(f"its agent is of version {version} and makes way for one of {self._options.version}")
+        incarnation, asked_at = self._leaving
+        if answer["incarnation"] == incarnation and self._now() < asked_at + _LEAVE_S_MAX:
+            raise ChannelLost(f"its agent is of version {version} and makes way")
+        if not self._is_warned:
+            self._is_warned = True
+            _LOG.warning(
+                "node '%s' has Punctual %s, and the service is %s: update it there",
+                self.node,
+                version,
+                self._options.version,
+            )
 
     async def _poll(self) -> None:
         wait_s = self._listener.wait_s_of(self.node)
@@ -206,7 +240,7 @@ class NodeLink:
         )
         if answer["incarnation"] != self._incarnation:
             raise ChannelLost
-        self._take_capacity(answer, None)
+        self._take_capacity(answer, ())
         for sent in answer["reports"]:
             report = self._here(heard(sent))
             assert isinstance(report, ProgressReported)
@@ -215,7 +249,7 @@ class NodeLink:
             output = b64decode(text)
             self._listener.wrote(self, JobId(job), begin + len(output), output)
         for job, facts in answer["facts"].items():
-            self._listener.told_facts(JobId(job), facts)
+            self._listener.told_facts(self, JobId(job), facts)
         for number, sent in answer["events"]:
             if number > self._last_number:
                 event = self._here(heard(sent))
@@ -224,11 +258,11 @@ class NodeLink:
                 self._last_number = number
         self.has_answered = True
 
-    def _take_capacity(self, answer: Answer, held: Mapping[JobId, Resources] | None) -> None:
+    def _take_capacity(self, answer: Answer, jobs: Sequence[FoundJob]) -> None:
         capacity = Resources(**answer["capacity"])
         if capacity != self._capacity or not self.is_joined:
             self._capacity, self.is_joined = capacity, True
-            self._listener.joined(self, capacity, answer["device"], held or {})
+            self._listener.joined(self, capacity, answer["device"], jobs)
 
     def _lose(self) -> None:
         self.is_joined = False
@@ -253,3 +287,10 @@ class NodeLink:
         here, now = moved(message, -self._offset.offset_s), self._now()
         late = [name for name in ("at", "unit_at", "landed_at") if getattr(here, name, now) > now]
         return replace(here, **dict.fromkeys(late, now)) if late else here  # type: ignore[type-var]
+
+
+def _job_of(job: JobId, amount: Mapping[str, Any], launch: list[str] | None) -> FoundJob:
+    """What an agent says of a job."""
+    heard_launch = None if launch is None else heard(launch)
+    assert heard_launch is None or isinstance(heard_launch, LaunchJob)
+    return FoundJob(job, Resources(**amount), heard_launch)

@@ -217,6 +217,11 @@ class LocalExecutor:
         run = self._runs.get(job)
         return None if run is None else run.worker_status
 
+    def group(self, job: JobId) -> tuple[int, bytes] | None:
+        """At which port processes of the job on other nodes find it, and the key that they need; None: it has none."""
+        run = self._runs.get(job)
+        return None if run is None else run.group
+
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do; empty for a job that was never launched."""
         run = self._runs.get(job)

@@ -62,8 +62,10 @@ class JobGrant:
         """Whether the process stands still, or is to."""
         return self._freezes
 
-    def put(self, amount: Resources, line: PacingLine | None) -> bool:
+    def put(self, amount: Resources, line: PacingLine | None, *, spans_nodes: bool = False) -> bool:
         """Put `amount` and the pacing line in force, or pause the process if the amount is empty.
+
+        `spans_nodes`: the job holds something on other nodes too.
 
         Returns
         -------
@@ -81,7 +83,7 @@ class JobGrant:
             return self._pause()
         self._check_devices(amount)
         self._amount = amount
-        is_settled = self._set_worker_target(anew=self._freezes)
+        is_settled = self._set_worker_target(anew=self._freezes, spans_nodes=spans_nodes)
         # Newcomers need theirs before they come, and those that leave theirs until they have.
         self._cores = self._group.grant(amount.cores if is_settled else max(amount.cores, self._cores))
         self._progress.pace(line)
@@ -148,7 +150,7 @@ class JobGrant:
             self._group.freezer.thaw()
             self._freezes = self._stands_still = False
 
-    def _set_worker_target(self, *, anew: bool) -> bool:
+    def _set_worker_target(self, *, anew: bool, spans_nodes: bool) -> bool:
         """Have the agent bring about the workers granted; whether they are there already.
 
         `anew`: a target that has no answer yet gets as much time as a new one.
@@ -157,9 +159,10 @@ class JobGrant:
             return True
         n_workers, n_servers = parts_in(self._spec, self._amount)
         answer = self._workers.answer()
-        if n_workers == self._workers.n_target and not (anew if answer is None else answer.cause):
+        is_same = (n_workers, spans_nodes) == (self._workers.n_target, self._workers.spans_nodes)
+        if is_same and not (anew if answer is None else answer.cause):
             return answer is not None
-        self._workers.set_target(n_workers, n_servers, self._devices.indices)
+        self._workers.set_target(n_workers, n_servers, self._devices.indices, spans_nodes=spans_nodes)
         return False
 
     def _check_devices(self, amount: Resources) -> None:

@@ -69,6 +69,8 @@ class JobRun:
         #: What the process was or is to be started with.
         self._amount = launch.grant.get(context.node, NOTHING)
         self._line: PacingLine | None = None
+        #: Whether the job holds something on other nodes too.
+        self._spans_nodes = len(launch.grant) > 1
         #: None while no process runs: before it is started, or because the job has left.
         self._grant: JobGrant | None = None
         #: Whether there is no process because the job has made room and is to be started again.
@@ -111,6 +113,12 @@ class JobRun:
         return None if workers is None else workers.status
 
     @property
+    def group(self) -> tuple[int, bytes] | None:
+        """At which port processes of the job on other nodes find it, and the key that they need; None: it has none."""
+        workers = self._process.workers
+        return None if workers is None or self.ended else workers.group
+
+    @property
     def held(self) -> Resources:
         """What the job holds, as last read back."""
         return NOTHING if self._grant is None else self._grant.held
@@ -136,6 +144,7 @@ class JobRun:
                 return
             self._request, self._answer_to, self._answers_launch = command.request, sink, False
             self._amount, self._line = command.grant.get(self._context.node, NOTHING), command.pacing
+            self._spans_nodes = len(command.grant) > 1
             if self._grant is not None:
                 self._put(self._grant)
             elif self._amount:
@@ -214,7 +223,7 @@ class JobRun:
                 self._context.poller.watch(self._look, _PAUSED_LOOK_S)
         else:
             try:
-                answer = process.start(self._amount)
+                answer = process.start(self._amount, spans_nodes=self._spans_nodes)
             except SteeringLostError:
                 process.clear_away()
                 self._lose()
@@ -312,7 +321,7 @@ class JobRun:
             return
         self._leave_by = inf
         try:
-            is_settled = grant.put(self._amount, self._line)
+            is_settled = grant.put(self._amount, self._line, spans_nodes=self._spans_nodes)
         except (OSError, NoDeviceError) as error:
             self._fail(error)
             return

@@ -160,8 +160,8 @@ class JobProcess:
 
     # Starting.
 
-    def start(self, amount: Resources) -> dict[str, Any]:
-        """Start keeper, group and process with `amount`.
+    def start(self, amount: Resources, *, spans_nodes: bool = False) -> dict[str, Any]:
+        """Start keeper, group and process with `amount`, of a job that holds something on other nodes too or does not.
 
         Returns
         -------
@@ -181,7 +181,7 @@ class JobProcess:
             raise NotStartedError("its command line held secrets, and what was kept of it apart is gone")
         self.devices = JobDevices.assigned(self._context.devices, job, amount.gpus, can_grow=workers is not None)
         if workers is not None:
-            workers.set_target(*parts_in(self._launch.spec, amount), self.devices.indices)
+            workers.set_target(*parts_in(self._launch.spec, amount), self.devices.indices, spans_nodes=spans_nodes)
         link = self._start_keeper()
         if link.read() is None:
             raise NotStartedError("the keeper has ended before it began")

@@ -36,7 +36,7 @@ class Workers:
         self._page = page
         self._worker = worker
         target = page.worker_target()
-        self.n_target = target.n_workers
+        self.n_target, self.spans_nodes = target.n_workers, target.spans_nodes
         self._request = max(target.request, page.worker_status().request)
         self._give_up_at = time.monotonic() + _CHANGE_S_MAX
 
@@ -50,15 +50,27 @@ class Workers:
         """What the agent last told of them."""
         return self._page.worker_status()
 
-    def set_target(self, n_workers: int, n_servers: int = 0, devices: tuple[int, ...] = ()) -> None:
-        """Have the agent bring about so many workers and parameter servers; returns at once.
+    @property
+    def group(self) -> tuple[int, bytes] | None:
+        """At which port processes of the job on other nodes find it, and the key that they need; None: it has none."""
+        return self._page.group()
 
-        `devices`: which of those that the job is shown they may use; empty: all.
+    def set_target(
+        self, n_workers: int, n_servers: int = 0, devices: tuple[int, ...] = (), *, spans_nodes: bool = False
+    ) -> None:
+        """Have the agent bring about so many workers and parameter servers on this node; returns at once.
+
+        Parameters
+        ----------
+        devices
+            Which of those that the job is shown they may use; empty: all.
+        spans_nodes
+            Whether the job has others on other nodes.
         """
         self._request += 1
-        self.n_target = n_workers
+        self.n_target, self.spans_nodes = n_workers, spans_nodes
         self._give_up_at = time.monotonic() + _CHANGE_S_MAX
-        target = WorkerTarget(self._request, n_workers, ceil(self._worker.gpus), n_servers, devices)
+        target = WorkerTarget(self._request, n_workers, ceil(self._worker.gpus), n_servers, devices, spans_nodes)
         self._page.send_worker_target(target)
 
     def answer(self) -> Answer | None:

@@ -1,15 +1,18 @@
-"""The cluster of a scenario: ``16x8:V100+4x4:T4``, or groups of equal nodes in a list."""
+"""A cluster as a user describes it, for a simulation and for a live service: ``16x8:V100+4x4:T4``, or groups of equal nodes."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from punctual.core.cluster import Node
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
+from punctual.runtime.input_file import keys_in
+from punctual.runtime.invalid import first_complaint
 
 _GROUP = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?::([A-Za-z0-9_.-]+))?")
 _GIB_BYTES = 2**30
@@ -28,6 +31,8 @@ class NodeGroup(BaseModel):
 
     Attributes
     ----------
+    nodes
+        Their names; empty: any will do, and in a simulation they are numbered.
     gpus
         Devices of each node.
     cores, memory_gib
@@ -41,12 +46,28 @@ class NodeGroup(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    nodes: Annotated[tuple[str, ...], Field(strict=False)] = ()
     n_nodes: Annotated[int, Field(ge=1, le=N_NODES_MAX)] = 1
     gpus: Annotated[int, Field(ge=0, le=_N_GPUS_MAX)] = 0
     cores: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     device: str = ""
     others: dict[str, float] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_named(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or not isinstance(given.get("nodes"), Sequence) or not given["nodes"]:
+            return given
+        n_named = len(set(given["nodes"]))
+        if n_named != given.get("n_nodes", n_named) or n_named != len(given["nodes"]):
+            raise InvalidSpec(
+                "`nodes` must name each node of the group once",
+                f"{given['nodes']}",
+                "`cluster`",
+                "Leave `n_nodes` out.",
+            )
+        return {**given, "n_nodes": n_named}
 
     @field_validator("others")
     @classmethod
@@ -60,6 +81,36 @@ class NodeGroup(BaseModel):
         memory_bytes = n * PLENTY_BYTES if self.memory_gib is None else int(self.memory_gib * _GIB_BYTES)
         cores = n * PLENTY_CORES if self.cores is None else self.cores
         return Resources(cores, self.gpus, memory_bytes, self.others)
+
+
+def cluster_in(path: Path) -> Any:
+    """The groups of nodes of a file, as they stand there; raises `InvalidSpec` if it cannot be read, or has none."""
+    cluster = keys_in(path).get("cluster")
+    if cluster is None:
+        raise InvalidSpec(
+            "the file must describe a cluster",
+            "no `cluster`",
+            f"'{path}'",
+            "Write a table `[[cluster]]` for each group of equal nodes: `n_nodes`, `cores`, `gpus`.",
+        )
+    return cluster
+
+
+def read_cluster(path: Path) -> tuple[NodeGroup, ...]:
+    """The groups of nodes of a file; raises `InvalidSpec` if they cannot be read."""
+    return groups_of(cluster_in(path), f"'{path}'")
+
+
+def groups_of(cluster: Any, where: str) -> tuple[NodeGroup, ...]:
+    """The groups of nodes that these values describe; raises `InvalidSpec` about what is wrong with them."""
+    try:
+        return checked_size(_GROUPS.validate_python(parsed_cluster(cluster)))
+    except ValidationError as error:
+        complaint = first_complaint(error, "cluster", NodeGroup.model_fields)
+        raise InvalidSpec(complaint.must, complaint.got, f"{complaint.where} in {where}", complaint.remedy) from None
+
+
+_GROUPS = TypeAdapter(Annotated[tuple[NodeGroup, ...], Field(strict=False, min_length=1)])
 
 
 def parsed_cluster(given: Any) -> Any:
@@ -94,8 +145,11 @@ def nodes_of(groups: Iterable[NodeGroup]) -> list[Node]:
     """The machines, numbered through so that their names sort in order."""
     groups = tuple(groups)
     width = len(str(sum(group.n_nodes for group in groups) - 1))
-    capacities = [(group.capacity(), group.device) for group in groups for _ in range(group.n_nodes)]
-    return [Node(NodeId(f"node-{i:0{width}}"), *part) for i, part in enumerate(capacities)]
+    each = [(group, i) for group in groups for i in range(group.n_nodes)]
+    return [
+        Node(NodeId(group.nodes[i] if group.nodes else f"node-{number:0{width}}"), group.capacity(), group.device)
+        for number, (group, i) in enumerate(each)
+    ]
 
 
 def n_devices(groups: Iterable[NodeGroup]) -> int:

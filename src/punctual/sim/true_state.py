@@ -13,7 +13,7 @@ from punctual.traces.draw import Draw
 Phase = Literal["waiting", "starting", "training", "stalled", "paused"]
 
 
-class Life:
+class TrueState:
     """A job's true state. Progress is a straight line from `since_at` on, so that nothing is computed in between.
 
     Instants of what is to happen are infinite while nothing is. There is one entry in the event queue for the earliest of

@@ -1,0 +1,150 @@
+"""What it costs that the workers of an elastic job are on two nodes: a step, and a change from one node to two and back.
+
+Three trainings of the same program, one after the other in each round: two workers on one node, which share memory; one on
+each of two nodes, which are connected over the loopback interface by TLS, as always; and the same by plain TCP. Both nodes
+are this machine, so there is no network between them, and they share its cores, on which encryption is done too.
+
+A change lasts from the last step before it to the end of the first step after it, that step included. When a worker joins,
+the state of the training, weights and AdamW's moments, is sent to it.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from _common import RESULTS, commit, parser, print_table, write_results
+
+from punctual.wire import (
+    GROUP_KEY_VARIABLE,
+    GROUP_VARIABLE,
+    NODE_ADDRESS_VARIABLE,
+    PAGE_VARIABLE,
+    Page,
+    WorkerStatus,
+    WorkerTarget,
+)
+
+WAYS = {"one node": "tls", "two nodes, TLS": "tls", "two nodes, plain TCP": "open"}
+ADDRESS = "127.0.0.1"
+#: Most that a change may take.
+STOP_S_MAX = 1.0
+N_STEPS = 30
+PATIENCE_S = 120.0
+
+
+class Node:
+    """A job's process on a node, and Punctual's side of its page."""
+
+    def __init__(self, path: Path, way: str, **variables: str) -> None:
+        self.page = Page.create(str(path))
+        self._request = 0
+        self.send_target(1)
+        variables |= {PAGE_VARIABLE: str(path), "OMP_NUM_THREADS": "1", NODE_ADDRESS_VARIABLE: ADDRESS}
+        script = Path(__file__).with_name("_two_nodes_training.py")
+        self._process = subprocess.Popen([sys.executable, str(script), way], env={**os.environ, **variables})
+        self.await_answer()
+
+    def send_target(self, n_workers: int) -> None:
+        self._request += 1
+        self.page.send_worker_target(WorkerTarget(self._request, n_workers, spans_nodes=True))
+
+    def await_answer(self) -> WorkerStatus:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while (status := self.page.worker_status()).request != self._request:
+            if self._process.poll() is not None or time.monotonic() > give_up_at:
+                raise RuntimeError(f"the target was not answered: {status}")
+            time.sleep(0.01)
+        return status
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.page.close()
+
+
+class Training:
+    """One of the ways, with one worker."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        way = WAYS[name]
+        self.first = Node(folder / "first", way)
+        self.other = self.first
+        self.n_alone = 1
+        if name != "one node":
+            group = self.first.page.group()
+            assert group is not None
+            port, key = group
+            variables = {GROUP_VARIABLE: f"{ADDRESS}:{port}", GROUP_KEY_VARIABLE: key.hex()}
+            self.other, self.n_alone = Node(folder / "other", way, **variables), 0
+            self.resize(self.n_alone)
+
+    def resize(self, n_workers: int) -> float:
+        """How long training stood still, seconds."""
+        before = self.first.page.worker_status().last_stop_ns
+        self.other.send_target(n_workers)
+        self.other.await_answer()
+        while self.first.page.worker_status().last_stop_ns == before:
+            time.sleep(0.01)
+        return self.first.page.worker_status().last_stop_ns / 1e9
+
+    def step_s(self, n_steps: int) -> float:
+        """How long a step takes."""
+        self._train(3)
+        begun_at = time.monotonic()
+        return (self._train(n_steps) - begun_at) / n_steps
+
+    def _train(self, n_steps: int) -> float:
+        goal = self.first.page.progress().n_steps + n_steps
+        while self.first.page.progress().n_steps < goal:
+            time.sleep(0.002)
+        return time.monotonic()
+
+    def close(self) -> None:
+        for node in {self.other, self.first}:
+            node.close()
+
+
+def measure(n_rounds: int, n_changes: int) -> dict[str, dict[str, list[float]]]:
+    seen: dict[str, dict[str, list[float]]] = {name: {"grow": [], "shrink": [], "step": []} for name in WAYS}
+    for _ in range(n_rounds):
+        for name in WAYS:
+            with tempfile.TemporaryDirectory() as folder:
+                training = Training(Path(folder), name)
+                for _ in range(n_changes):
+                    seen[name]["grow"].append(training.resize(training.n_alone + 1))
+                    seen[name]["step"].append(training.step_s(N_STEPS))
+                    seen[name]["shrink"].append(training.resize(training.n_alone))
+                training.close()
+    return seen
+
+
+def main() -> int:
+    quick = parser(__doc__ or "").parse_args().quick
+    load = os.getloadavg()[0]
+    seen = measure(1 if quick else 2, 2 if quick else 4)
+    heads = ["40 MB, 2 workers", "grow, s (most)", "shrink, s (most)", "step, ms"]
+    rows = [
+        [
+            name,
+            f"{statistics.median(times['grow']):.3f} ({max(times['grow']):.3f})",
+            f"{statistics.median(times['shrink']):.3f} ({max(times['shrink']):.3f})",
+            f"{1e3 * statistics.median(times['step']):.0f}",
+        ]
+        for name, times in seen.items()
+    ]
+    print_table(heads, rows)
+    if not quick:
+        text = "\n".join(["| " + " | ".join(row) + " |" for row in [heads, ["---"] * 4, *rows]])
+        note = f"Commit {commit()}, {os.cpu_count()} cores, load {load:.1f} at the start, medians (and largest)."
+        (RESULTS / "nodes.md").write_text(f"{text}\n\n{note}\n")
+        write_results("nodes", {"commit": commit(), "load": load, "seconds": seen})
+    longest = max(max(seen["two nodes, TLS"][kind]) for kind in ("grow", "shrink"))
+    return int(longest > STOP_S_MAX)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

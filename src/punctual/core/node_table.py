@@ -1,0 +1,176 @@
+"""The nodes there are: their kinds, how many of each size, and which of them are slow for their kind."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import exp, log
+from statistics import median
+from typing import Any
+
+from punctual.core.cluster import Node
+from punctual.core.events import ProgressReported
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.scheduled_job import CostMark, ScheduledJob
+from punctual.core.story import Reason
+
+#: A cost is measured over so much CPU time, and half of what is believed of it is the last measurement.
+SAMPLE_CORE_S, _NEW_FRAC = 30.0, 0.5
+#: A node is looked at by its last jobs, and judged by no fewer than these.
+_N_JOBS, N_JOBS_LEAST = 8, 3
+#: Jobs on a slow node cost so many times what they cost on others of its kind; on one that is slow no more, less than the second.
+SLOW, _RECOVERED = 1.3, 1.15
+#: For so long the measurements must say so.
+LASTS_S = 120.0
+
+
+@dataclass(slots=True)
+class _Costs:
+    """What jobs cost on one node, as logarithms.
+
+    Attributes
+    ----------
+    of_elsewhere
+        Over what the same job cost on other nodes of the kind.
+    of_declared
+        Over what was declared of the job, which may be wrong in the same way for all jobs.
+    since_at
+        Since when the measurements say that the node is slow, or slow no more; None: they say what is told already.
+    """
+
+    of_elsewhere: dict[JobId, float] = field(default_factory=dict)
+    of_declared: dict[JobId, float] = field(default_factory=dict)
+    since_at: float | None = None
+
+
+class NodeTable:
+    """Kinds, sizes and slowness of the nodes.
+
+    Attributes
+    ----------
+    devices
+        Kind of each node.
+    slowness
+        Of nodes that are slow, how many times as much jobs cost there as on others of their kind.
+    sizes
+        How many nodes there are of each capacity.
+    capacity
+        Of all of them together.
+    """
+
+    def __init__(self) -> None:
+        self.devices: dict[NodeId, str] = {}
+        self.slowness: dict[NodeId, float] = {}
+        self.sizes: Mapping[Resources, int] = {}
+        self.capacity = NOTHING
+        self._costs: dict[NodeId, _Costs] = {}
+
+    def dump(self) -> tuple[Any, ...]:
+        """Everything as plain values."""
+        costs = {
+            node: (dict(costs.of_elsewhere), dict(costs.of_declared), costs.since_at)
+            for node, costs in self._costs.items()
+        }
+        return dict(self.devices), dict(self.slowness), costs
+
+    def load(self, state: tuple[Any, ...]) -> None:
+        """Continue from what `dump` gave."""
+        self.devices, self.slowness, costs = state
+        self._costs = {node: _Costs(*plain) for node, plain in costs.items()}
+
+    def changed(self, capacities: Mapping[NodeId, Resources]) -> Iterator[Node]:
+        """The nodes, of which these are the capacities now; what is known of others goes."""
+        for known in (self._costs, self.slowness):
+            for node in known.keys() - capacities.keys():
+                del known[node]
+        self.sizes = Counter(capacities.values())
+        self.capacity = total(capacities.values())
+        return (
+            Node(node, capacity, self.devices[node], self.slowness.get(node, 1.0))
+            for node, capacity in capacities.items()
+        )
+
+    def learn(self, job: ScheduledJob, event: ProgressReported, granted: Allocation) -> NodeId | None:
+        """Learn what a step of the job costs on its node; the node, if there may be news of its slowness for jobs there.
+
+        Only of jobs on CPUs of one node: what a step costs is CPU time, on whatever share of them.
+        """
+        if len(granted) != 1 or job.held.gpus or len(self.devices) < 2:
+            return None
+        (node,) = granted
+        mark, used_core_s = job.cost_mark, event.used_core_s - event.in_flight_core_s
+        if mark is None or mark.node != node or used_core_s < mark.used_core_s or event.steps_done < mark.steps_done:
+            if event.steps_done > 0:  # what comes before the first step is the start
+                job.cost_mark = CostMark(node, used_core_s, event.steps_done)
+            return node if node in self.slowness else None
+        core_s, steps = used_core_s - mark.used_core_s, event.steps_done - mark.steps_done
+        if core_s < SAMPLE_CORE_S or steps <= 0:
+            return None
+        job.cost_mark = CostMark(node, used_core_s, event.steps_done)
+        before = job.costs.get(node, core_s / steps)
+        job.costs = {**job.costs, node: before + _NEW_FRAC * (core_s / steps - before)}
+        self._note(job, node, event.steps_total)
+        return self._judged(node, event.at)
+
+    def _note(self, job: ScheduledJob, node: NodeId, steps_total: float | None) -> None:
+        costs, cost, name = self._costs.setdefault(node, _Costs()), job.costs[node], job.spec.id
+        elsewhere = [each for other, each in job.costs.items() if other in self._alike(node)]
+        declared_core_s, n_steps = job.spec.work_core_s, steps_total or job.spec.work_steps
+        if elsewhere:
+            _put(costs.of_elsewhere, name, log(cost / median(elsewhere)))
+        if declared_core_s is not None and n_steps:
+            _put(costs.of_declared, name, log(cost * n_steps / declared_core_s))
+
+    def _alike(self, node: NodeId) -> set[NodeId]:
+        """The other nodes of its kind."""
+        return {other for other, kind in self.devices.items() if kind == self.devices[node] and other != node}
+
+    def _slowness_of(self, node: NodeId) -> tuple[float, int]:
+        """How many times as much jobs cost on the node, and how many jobs say so."""
+        others = [costs for other in self._alike(node) if (costs := self._costs.get(other)) is not None]
+        usual = [each for costs in others for each in costs.of_declared.values()]
+        costs = self._costs[node]
+        logs = dict(costs.of_elsewhere)
+        if len(usual) >= N_JOBS_LEAST:
+            logs = {**{job: each - median(usual) for job, each in costs.of_declared.items()}, **logs}
+        return (exp(median(logs.values())) if logs else 1.0), len(logs)
+
+    def _judged(self, node: NodeId, at: float) -> NodeId | None:
+        costs, believed = self._costs[node], self.slowness.get(node, 1.0)
+        slowness, n_jobs = self._slowness_of(node)
+        is_news = n_jobs >= N_JOBS_LEAST and (slowness >= SLOW if believed == 1.0 else slowness < _RECOVERED)
+        if not is_news:
+            costs.since_at = None
+            return None
+        costs.since_at = at if costs.since_at is None else costs.since_at
+        if at < costs.since_at + LASTS_S:
+            return None
+        costs.since_at = None
+        if believed == 1.0:
+            self.slowness[node] = slowness
+        else:
+            del self.slowness[node]
+        return node
+
+    def news(self, node: NodeId, job: ScheduledJob) -> Reason | None:
+        """What a job on the node is to be told of its slowness; None: it knows."""
+        slowness, key = self.slowness.get(node, 1.0), f"slow-node {node}"
+        if (slowness > 1.0) == (key in job.told):
+            return None
+        job.told ^= {key}
+        if slowness == 1.0:
+            return Reason("node-recovered", f"its node '{node}' is no longer slow for its kind", {"slowness": slowness})
+        text = (
+            f"its node '{node}' is slow: steps of {N_JOBS_LEAST} jobs or more cost {slowness:.2g} times the CPU time there "
+            "that they cost on other nodes of its kind"
+        )
+        return Reason("slow-node", text, {"slowness": slowness})
+
+
+def _put(ratios: dict[JobId, float], job: JobId, ratio: float) -> None:
+    """Note the ratio of a job as the last one."""
+    ratios.pop(job, None)
+    ratios[job] = ratio
+    while len(ratios) > _N_JOBS:
+        del ratios[next(iter(ratios))]

@@ -1,0 +1,70 @@
+"""A library's own calls in the body of an elastic training's loop: each worker is one process to the library."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from punctual.client.complaint import invalid
+from punctual.client.elastic.run import Run
+
+#: An object, a method of it, and what takes its place.
+Replacement = tuple[object, str, Callable[..., Any]]
+
+_ALL_WORKERS = "Sum it up with run.evaluate, which asks all workers."
+_CLIPPED = "Give elastic(..., clip_norm=1.0)."
+
+
+def stepping(run: Run, optimizer: object, clip_norm: float | None) -> list[Replacement]:
+    """`optimizer.step` ends a batch and says whether a step was taken; gradients are the run's to clear."""
+    return [
+        (optimizer, "step", lambda *_, **__: run.step(clip_norm=clip_norm)),
+        (optimizer, "zero_grad", lambda *_, **__: None),
+    ]
+
+
+def refusing(library: object, *, clips: Sequence[str], gathers: Sequence[str]) -> list[Replacement]:
+    """What a library would do with this worker's gradients or tensors alone, as if there were no others."""
+    remedies = {**dict.fromkeys(clips, _CLIPPED), **dict.fromkeys(gathers, _ALL_WORKERS)}
+    return [(library, name, _refused(name, remedy)) for name, remedy in remedies.items()]
+
+
+@contextmanager
+def replaced(*replacements: Replacement) -> Iterator[None]:
+    """Have objects do other things as long as this is entered."""
+    for owner, name, function in replacements:
+        setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for owner, name, _ in replacements:
+            delattr(owner, name)
+
+
+def check_alone(library: str, n_processes: int, scaler: object) -> None:
+    """Raise `ValueError` where the library itself would train in several processes, or would scale gradients."""
+    if n_processes != 1:
+        raise invalid(
+            "in an elastic training each worker must be one process to the library",
+            f"{n_processes} processes",
+            library,
+            "Start the script without a launcher, with one device, and let `punctual run --workers` say how many there are.",
+        )
+    if scaler is not None:
+        raise invalid(
+            "an elastic training must not scale its gradients",
+            "a gradient scaler (float16)",
+            library,
+            "Train in bfloat16 or float32.",
+        )
+
+
+def _refused(name: str, remedy: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise invalid(
+            "what concerns all workers of an elastic training must be done by the run",
+            f"`{name}`, which knows this worker alone",
+            "an elastic training",
+            remedy,
+        )
+
+    return refuse

@@ -1,0 +1,47 @@
+"""Lightning Fabric: ``with elastic(context, fabric, model, optimizer) as run:``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from punctual.client.elastic.context import Context
+from punctual.client.elastic.run import Run
+from punctual.integrations._elastic import check_alone, refusing, replaced, stepping
+
+
+@contextmanager
+def elastic(
+    context: Context, fabric: Any, model: Any, optimizer: Any, *, clip_norm: float | None = None, **options: Any
+) -> Iterator[Run]:
+    """An elastic training of what ``fabric.setup`` has given, whose loop may call `fabric.backward` and `optimizer.step`.
+
+    Parameters
+    ----------
+    context
+        What `punctual.elastic` gives the training function.
+    fabric
+        A `Fabric` with one device: to it, each worker is a training of its own.
+    clip_norm
+        The gradients' norm is cut to this at each step.
+    options
+        As for `context.elastic`.
+
+    Raises
+    ------
+    ValueError
+        Fabric has several processes or scales gradients, or an option cannot be used; in the block: it was asked for
+        what would concern this worker alone.
+    """
+    strategy = fabric.strategy
+    check_alone("Fabric", fabric.world_size, getattr(strategy.precision, "scaler", None))
+    with (
+        context.elastic(model=model, optimizer=optimizer.optimizer, **options) as run,
+        replaced(
+            # Beneath `fabric.backward`, which tells its modules that it is under way.
+            (strategy, "backward", lambda loss, *_, **__: run.backward(loss)),
+            (fabric, "print", run.print),
+            *stepping(run, optimizer, clip_norm),
+            *refusing(fabric, clips=("clip_gradients",), gathers=("all_gather", "all_reduce")),
+        ),
+    ):
+        yield run

@@ -1,0 +1,112 @@
+"""Elastic trainings in the words of Fabric and Accelerate, beside the same one without them."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from tests.client.elastic.stage import Script, play
+from tests.integrations import elastic_trainings
+from tests.integrations.elastic_trainings import Seen, made
+
+from punctual.client.elastic.agent_client import NoAgent
+from punctual.client.elastic.context import Context
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
+
+LIBRARIES = {"lightning": elastic_trainings.by_fabric, "accelerate": elastic_trainings.by_accelerate}
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    pytest.importorskip(name, reason=f"{name} is not installed (extra `adapters`)")
+    return name
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As the workers have; with more, torch adds up in another order."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)
+
+
+@cache
+def expected() -> Seen:
+    return elastic_trainings.direct(Context(NoAgent()))
+
+
+def assert_same(seen: Seen) -> None:
+    tensors, sums, _ = seen
+    expected_tensors, expected_sums, _ = expected()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in expected_tensors.items())
+    assert len(tensors) == len(expected_tensors)
+    assert sums == expected_sums[-len(sums) :]
+
+
+def test_alone_it_is_the_same_to_the_last_bit(library: str) -> None:
+    assert_same(LIBRARIES[library](Context(NoAgent())))
+
+
+def test_with_workers_that_come_and_go_it_is_the_same_to_the_last_bit(library: str) -> None:
+    outcomes = play(Script(1, [(2, 2), (6, 1)]), LIBRARIES[library])
+    assert outcomes[0][2] == {1, 2}
+    for outcome in outcomes:
+        assert_same(outcome)
+
+
+def prepared(library: str) -> tuple[Any, Any, Any, Any]:
+    """What begins an elastic training with the library, the library itself, and what it has made."""
+    model, optimizer, _ = made()
+    if library == "lightning":
+        from lightning.fabric import Fabric
+
+        from punctual.integrations.fabric import elastic
+
+        fabric = Fabric(accelerator="cpu", devices=1)
+        return elastic, fabric, *fabric.setup(model, optimizer)
+    from accelerate import Accelerator
+
+    from punctual.integrations.accelerate import elastic as accelerate_elastic
+
+    accelerator = Accelerator(cpu=True)
+    return accelerate_elastic, accelerator, *accelerator.prepare(model, optimizer)
+
+
+def test_what_would_concern_one_worker_alone_is_refused(library: str) -> None:
+    elastic, asked, model, optimizer = prepared(library)
+    with elastic(Context(NoAgent()), asked, model, optimizer):
+        clip = asked.clip_gradients if library == "lightning" else asked.clip_grad_norm_
+        with pytest.raises(ValueError, match=r"clip_norm=1\.0"):
+            clip(model, optimizer, max_norm=1.0)
+        gather = asked.all_gather if library == "lightning" else asked.gather
+        with pytest.raises(ValueError, match=r"run\.evaluate"):
+            gather(torch.ones(1))
+    gather = asked.all_gather if library == "lightning" else asked.gather
+    assert gather(torch.ones(1)).item() == 1.0  # as before
+
+
+def test_several_processes_or_a_scaler_are_refused(library: str) -> None:
+    from punctual.integrations._elastic import check_alone
+
+    with pytest.raises(ValueError, match=r"one process to the library: got 2 processes"):
+        check_alone("Fabric", 2, None)
+    with pytest.raises(ValueError, match="bfloat16"):
+        check_alone("Fabric", 1, object())
+
+
+def test_gradients_are_not_accumulated_by_accelerate() -> None:
+    pytest.importorskip("accelerate")
+    elastic, accelerator, model, optimizer = prepared("accelerate")
+    accelerator.gradient_accumulation_steps = 2
+    try:
+        with (
+            pytest.raises(ValueError, match="global_batch_size"),
+            elastic(Context(NoAgent()), accelerator, model, optimizer),
+        ):
+            pass
+    finally:
+        accelerator.gradient_accumulation_steps = 1

@@ -1,0 +1,159 @@
+"""One file of jobs and of a cluster is run live, and simulated."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from punctual.core.errors import InvalidSpec
+from punctual.runtime import input_file
+from punctual.runtime.cluster_file import nodes_of, read_cluster
+from punctual.runtime.jobs_file import read_jobs
+from punctual.sim.assembly import jobs_of
+from punctual.sim.job import SimJob
+from punctual.sim.one_run import simulate_one
+from punctual.sim.scenario import Scenario, keys_in
+
+JOBS = f"""
+[[job]]
+name = "share"
+program = "{sys.executable} train.py"
+deadline = "30m"
+cores = "0.5..2"
+work = "20m"
+env = {{ KEY = "secret" }}
+
+[[job]]
+name = "workers"
+program = "{sys.executable} train.py"
+deadline = 2400
+submit-at = "5m"
+workers = "1..4"
+cores-per-worker = 1
+steps = 3000
+work = "30m"
+
+[[job]]
+name = "next"
+program = "{sys.executable} train.py"
+cores = 2
+work = "1m"
+after = "share"
+"""
+CLUSTER = """
+[[cluster]]
+nodes = ["a", "b"]
+cores = 4.0
+device = "fast"
+"""
+
+
+def written(folder: Path, text: str, name: str = "both.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def scenario(path: Path, **keys: Any) -> Scenario:
+    return Scenario.of({**keys_in(path), "policies": ["promises-first"], "seeds": 1, **keys})
+
+
+def simulated(text: str, folder: Path) -> list[SimJob]:
+    return jobs_of(scenario(written(folder, text + CLUSTER)), 0)
+
+
+def test_a_job_declares_the_same_live_and_simulated(tmp_path: Path) -> None:
+    path = written(tmp_path, JOBS + CLUSTER)
+    told: list[str] = []
+    (capacity,) = {node.capacity for node in nodes_of(read_cluster(path))}
+    live = {job.spec.id: job.spec for job in read_jobs(path, time.monotonic(), capacity, told.append)}
+    for job in jobs_of(scenario(path), 0):
+        spec, other = job.spec, live[job.spec.id]
+        assert (spec.floor, spec.ceiling, spec.counts, spec.worker) == (
+            other.floor, other.ceiling, other.counts, other.worker,
+        )  # fmt: skip
+        assert (spec.profile, spec.controller, spec.model, spec.after) == (
+            other.profile, other.controller, other.model, other.after,
+        )  # fmt: skip
+        assert (spec.deadline_s or 0.0) == pytest.approx(other.deadline_s or 0.0)
+        assert spec.work_core_s == other.work_core_s
+    assert told == [f"`submit_at` in '{path}' is for simulations: all its jobs are submitted now"]
+
+
+def test_the_jobs_of_a_file_end_in_time_and_cost_what_they_declare(tmp_path: Path) -> None:
+    study = scenario(written(tmp_path, JOBS + CLUSTER))
+    _, record, _ = simulate_one(study, study.policies[0], 0, lambda _: None)
+    share, following, workers = (
+        next(job for job in record.jobs() if job.id == name) for name in ("share", "next", "workers")
+    )
+    assert share.landed_at is not None
+    assert 0.8 * 1800 < share.landed_at <= 1800
+    assert share.core_s == pytest.approx(1200, rel=0.01)
+    assert following.started_at == pytest.approx(share.landed_at, abs=1.0)
+    assert workers.submitted_at == 300
+    assert workers.on_time
+
+
+def test_jobs_and_cluster_may_lie_in_files_of_their_own(tmp_path: Path) -> None:
+    written(tmp_path, JOBS, "jobs.toml")
+    written(tmp_path, CLUSTER, "cluster.toml")
+    apart = scenario(written(tmp_path, 'trace = "jobs.toml"\ncluster = "cluster.toml"'))
+    together = scenario(written(tmp_path, JOBS + CLUSTER, "other.toml"))
+    assert apart == together
+    first = scenario(written(tmp_path, 'cluster = "cluster.toml"\ntrace = {file = "jobs.toml", jobs = 2}'))
+    assert [job.spec.id for job in jobs_of(first, 0)] == ["share", "next"]
+
+
+def test_a_scenario_is_written_without_what_runs_its_jobs_and_read_again(tmp_path: Path) -> None:
+    study = scenario(written(tmp_path, JOBS + CLUSTER))
+    text = study.toml()
+    assert "secret" not in text
+    assert "train.py" not in text
+    assert scenario(written(tmp_path, text, "again.toml")) == study
+
+
+def test_nodes_have_the_names_that_the_file_gives_them(tmp_path: Path) -> None:
+    assert [node.id for node in nodes_of(scenario(written(tmp_path, JOBS + CLUSTER)).cluster)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "must", "where"),
+    [
+        ("cores = 2", "must say what it costs", "job 1, `work`"),
+        ("work = '1m'\ndeadline = '18:00'", "must be a duration", "job 1, `deadline`"),
+        ("work = '1m'\ncores = 8", "must not ask for more", "job 1, `cores`"),
+        ("work = '1m'\nsubmit_at = 'x'", "a duration must be", "job 1, `submit_at`"),
+        ("work = '1m'\nworkers = 2", "needs the number of its steps", "job 1, `steps`"),
+    ],
+)
+def test_what_cannot_be_simulated_is_told_with_its_place(tmp_path: Path, text: str, must: str, where: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        simulated(f"[[job]]\n{text}\n", tmp_path)
+    assert must in caught.value.must
+    assert where in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("keys", "must"),
+    [
+        ({"cluster": "4x8"}, "must say its cores"),
+        ({"scaling": "rigid"}, "must go with tables `[[job]]`"),
+        ({"trace": {"generator": "poisson"}}, "jobs must be declared or come from a trace"),
+    ],
+)
+def test_what_does_not_go_with_jobs_is_refused(tmp_path: Path, keys: dict[str, Any], must: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        jobs_of(scenario(written(tmp_path, JOBS + CLUSTER), **keys), 0)
+    assert must in caught.value.must
+
+
+def test_both_readers_know_the_same_keys() -> None:
+    assert set(input_file.KEYS) == set(Scenario.model_fields)
+
+
+def test_jobs_with_servers_are_simulated_too(tmp_path: Path) -> None:
+    text = "[[job]]\nworkers = '1..2'\nservers = '1..2'\ncores_per_worker = 1\nsteps = 100\nwork = '100s'\n"
+    (job,) = simulated(text, tmp_path)
+    assert job.truth.rate_sps(job.spec.profile[0].shape) == pytest.approx(job.spec.profile[0].rate_sps)
