@@ -52,7 +52,7 @@ class Sharded:
 
 
 def jobs_of(n_jobs: int, load: float, seed: int) -> list[TraceJob]:
-    slack = UniformSlack(low=0.5, high=1.5)
+    slack = UniformSlack(low=1.2, high=3.0)
     traced = Poisson(n_jobs=n_jobs, n_devices=N_DEVICES, load=load).jobs(seed)
     return [slack.apply(job, seed) for job in traced]
 
