@@ -52,7 +52,7 @@ class Sharded:
 
 
 def jobs_of(n_jobs: int, load: float, seed: int) -> list[TraceJob]:
-    slack = UniformSlack(low=0.5, high=1.5)
+    slack = UniformSlack(low=1.2, high=3.0)
     traced = Poisson(n_jobs=n_jobs, n_devices=N_DEVICES, load=load).jobs(seed)
     return [slack.apply(job, seed) for job in traced]
 
@@ -68,13 +68,13 @@ def routed(jobs: Sequence[TraceJob], n_shards: int) -> list[list[TraceJob]]:
             loads.append(sum(work for _, work in open_until[i]))
         chosen = loads.index(min(loads))
         shards[chosen].append(job)
-        duration_s = job.duration_s or 0.0
-        open_until[chosen].append((job.submitted_at + (job.deadline_s or duration_s), duration_s * (job.n_gpus or 0)))
+        lasts_s = job.duration_s or 0.0
+        until = job.submitted_at + (job.deadline_s or lasts_s)
+        open_until[chosen].append((until, lasts_s * (job.n_gpus or 1)))
     return shards
 
 
 def played(n_shards: int, jobs: Sequence[TraceJob], seed: int) -> Sharded:
-
     groups = TypeAdapter(tuple[NodeGroup, ...]).validate_python(parsed_cluster(CLUSTER), strict=False)
     nodes, together = list(nodes_of(groups)), Sharded(n_shards=n_shards)
     for i, shard in enumerate(routed(jobs, n_shards)):

@@ -103,7 +103,7 @@ def _coming_row(run: ScaleRun) -> list[str]:
 def shards(report: Report, options: Namespace, _: Path) -> None:
     from _shards import added, jobs_of, played
 
-    n_jobs, n_seeds, loads = (60, 1, (1.0,)) if options.quick else (250, 3, (1.0, 2.0))
+    n_jobs, n_seeds, loads = (60, 1, (1.3,)) if options.quick else (200, 2, (1.3, 2.5))
     rows, results, targets = [], [], []
     for load in loads:
         drawn = [jobs_of(n_jobs, load, seed) for seed in range(n_seeds)]
