@@ -23,6 +23,8 @@ PRELOADED = (
     "punctual.controllers.remaining_cost",
     "punctual.policies.promises_first",
     "punctual.policies.proportional",
+    "punctual.service.app",
+    "punctual.store.postgresql",
     "pydantic.dataclasses",
     "pydantic.type_adapter",
 )

@@ -64,6 +64,16 @@ class SpanReader:
             self._look()
         self._look()
 
+    def _tell_ends(self) -> None:
+        for job, end in list(self._ends.items()):
+            try:
+                messages = _life(messages_of(self._host.run_folder, [job]), job, end)
+            except InvalidSpec:  # a database that is away: to ask for each job would take as long each time
+                return
+            if messages:  # otherwise the journal has not the end yet
+                self._tell_job(job, messages)
+                del self._ends[job]
+
     def _look(self) -> None:
         while self._messages:
             message = self._messages.popleft()
@@ -73,9 +83,11 @@ class SpanReader:
                 self._tell_plan(message)
             else:
                 self._note_end(message)
-        for job, end in list(self._ends.items()):
-            if self._is_told(job, end):
-                del self._ends[job]
+        try:
+            self._tell_ends()
+        except Exception:  # noqa: BLE001 -- nothing is told of these jobs; of those after them it is
+            self._ends.clear()
+            _LOG.exception("no spans could be made of jobs that have ended")
 
     def _note_end(self, message: Message) -> None:
         job = ended_by(message)
@@ -96,20 +108,6 @@ class SpanReader:
             "punctual.plan.bound": None if plan is None else plan.bound,
         }
         self._tell("plan", (self._ns(from_at), self._ns(event.at)), said, error=event.cause)
-
-    def _is_told(self, job: JobId, end: Message) -> bool:
-        """Whether all that there is to tell of a job was told; not as long as the journal has not its end."""
-        try:
-            messages = _life(messages_of(self._host.run_folder, [job]), job, end)
-        except InvalidSpec:  # a database that is away
-            return False
-        if not messages:
-            return False
-        try:
-            self._tell_job(job, messages)
-        except Exception:  # noqa: BLE001 -- of one job nothing is told; those after it are
-            _LOG.exception("no span could be made of job '%s'", job)
-        return True
 
     def _tell_job(self, job: JobId, messages: Sequence[Message]) -> None:
         summary = summarize(messages, job)
