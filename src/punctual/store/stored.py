@@ -29,7 +29,7 @@ _N_SNAPSHOTS = 2
 #: A message as it is written: number, kind, text, and what it is about.
 NewRow = tuple[int, str, str, str | None]
 #: Subjects of messages that may concern every job; and of those that an earlier version wrote, which may be about any.
-_ABOUT_ALL, _NOT_KNOWN = ("NodeJoined", "NodeLost", "SteeringResumed", "WarnUser"), ""
+_ABOUT_ALL, _NOT_KNOWN = ("NodeJoined", "NodeLost", "PolicyChanged", "SteeringResumed", "WarnUser"), ""
 #: Rows fetched at once, so that a slow reader holds no transaction open and the store can be tidied behind it.
 _N_ROWS = 500
 

@@ -62,7 +62,7 @@ class TraceJob:
     weight: float = 1.0
     best_effort: bool = False
     parameters: Mapping[str, float] = field(default_factory=dict)
-    spec: JobSpec | None = None
+    spec: JobSpec | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.id:
