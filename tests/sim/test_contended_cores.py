@@ -70,6 +70,23 @@ def test_jobs_that_come_shortly_after_each_other_are_chosen_among_as_if_they_cam
     assert outcome.weight_on_time(contention) >= at_once.bound().bound - 1.0
 
 
+@pytest.mark.parametrize("seed", [0, 6])
+def test_no_promise_is_lost_where_trainings_cost_more_beside_others_than_in_their_first_steps(seed: int) -> None:
+    """By a tenth. Without room for that one of the promises of these overloads is lost."""
+    drawn = overload(seed=seed, n_jobs=8, cores=2.0)
+    loads = [
+        replace(
+            load,
+            ceiling_cores=1.0,
+            core_s=min(load.core_s, 0.85 * (load.deadline_s or 0.0)) / 1.1,
+            dearer_after_frac=0.06,
+            dearer_factor=1.1,
+        )
+        for load in drawn.loads
+    ]
+    assert not simulate(replace(drawn, loads=loads)).lost
+
+
 def test_a_job_that_costs_more_than_it_said_loses_its_promise_and_no_other_job_is_late() -> None:
     """A neighbour takes half of what it gets from a third of its steps on."""
     grows = CoreLoad(core_s=60.0, deadline_s=100.0, dearer_after_frac=1 / 3, dearer_factor=4.0)
