@@ -34,6 +34,7 @@ from punctual.core.resources import Resources
 from punctual.executors.local import executor, job_run, progress_text
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import read_end
+from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.own_pattern import OwnPattern
 from punctual.executors.local.pacing_only import PacingOnlyGroup
 from punctual.executors.local.page_files import MEMORY_NAME, new_page, page_path
@@ -412,6 +413,23 @@ def test_a_failing_receiver_does_not_stop_the_job(stage: Stage, caplog: pytest.L
     stage.run("print('x' * 1_000_000)", on_output=fail)
     assert isinstance(stage.ended(), JobFinished)
     assert "could not be passed on" in caplog.text
+
+
+def test_a_landing_is_not_reported_without_what_the_job_used(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that takes a job over may find its landing, and nothing any more that tells of its CPU time."""
+    code = (
+        "import os, time, punctual\nfor _ in punctual.track(range(3), total_steps=3): pass\n"
+        "while not os.path.exists('go'): time.sleep(0.01)"
+    )
+    stage.run(code, cwd=str(tmp_path))
+    assert stage.look_until(lambda report: report.landed).used_core_s > 0.0
+    with monkeypatch.context() as patched:
+        patched.setattr(JobProcess, "read_usage", lambda _: 0.0)
+        assert stage._reported() is None
+    (tmp_path / "go").touch()
+    stage.wait(JobFinished)
 
 
 def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -162,7 +162,8 @@ class JobRun:
         with self._lock:
             if self.ended or (self._grant is None and not self._has_left):
                 return
-            self._process.read_usage()
+            if not self._process.read_usage() and self._process.sample().landed:
+                return  # its processes had ended before this host read what they used, which their keeper tells soon
             self._report(at, sink)
             self._process.progress.heartbeat()
 
