@@ -88,7 +88,9 @@ class CorePromises:
     told: dict[JobId, Reason] = field(init=False, default_factory=dict)
     declines: dict[JobId, Reason] = field(init=False, default_factory=dict)
     solution: Solution | None = field(init=False, default=None)
-    #: Whether others that came lately are still to be compared with a job that did.
+    #: In how many seconds jobs that have just started are compared, infinite: there are none; and whether a promise to a job
+    #: that came lately waits for these, or for others that have still to say how much work they have.
+    _decides_in_s: float = field(init=False, default=inf)
     _waits: bool = field(init=False, default=False)
     #: What is to be held over time, where constant demands do not fit.
     _planned: CorePlan | None = field(init=False, default=None)
@@ -96,10 +98,11 @@ class CorePromises:
     def __post_init__(self) -> None:
         dated = [member for member in self.members if member.due_s < inf and not member.unmeasured]
         for member in dated:
-            member.shares = len(self.members) > 1
-        self._waits = any(
-            self._is_new(member) and (member.unmeasured or self._starts_with_others(member)) for member in self.members
-        )
+            member.has_neighbors = len(self.members) > 1
+        new = [member for member in self.members if self._is_new(member)]
+        starting = [member for member in new if self._starts_with_others(member)]
+        self._decides_in_s = min((_TOGETHER_S - self._running_s(member) for member in starting), default=inf)
+        self._waits = bool(starting) or any(member.unmeasured for member in new)
         self.pending = [member for member in self.members if member not in dated and self._has_promise(member)]
         for member in self.pending:
             member.unmeasured = True
@@ -233,7 +236,7 @@ class CorePromises:
     def changes_in_s(self) -> float:
         """Seconds until the plan gives some job something else, or promises are decided; infinite: never."""
         changes_s = [changes_in_s(member.share) for member in self.members if member.share is not None]
-        return min([*changes_s, *self._decides_in_s()], default=inf)
+        return min([*changes_s, self._decides_in_s])
 
     # Promises.
 
@@ -261,7 +264,7 @@ class CorePromises:
 
         def due_in(left_s: float) -> SharingJob:
             member = SharingJob.of(self._due_in(view, left_s), base, view.demand, self.at)
-            member.shares = any(other.id != view.id for other in self.members)
+            member.has_neighbors = any(other.id != view.id for other in self.members)
             return member
 
         def fits(left_s: float) -> bool:
@@ -388,13 +391,11 @@ class CorePromises:
         view = member.view
         if member.due_s == inf or view.landed or waits_for_promise(view) or self._has_promise(member):
             return False
-        return view.started_at is None or self.at - view.started_at < _TOGETHER_S
+        return self._running_s(member) < _TOGETHER_S
 
-    def _decides_in_s(self) -> Iterable[float]:
-        """In how many seconds those that started just now have waited for others."""
-        for member in self.members:
-            if self._is_new(member) and self._starts_with_others(member):
-                yield _TOGETHER_S - (self.at - (self.at if member.view.started_at is None else member.view.started_at))
+    def _running_s(self, member: SharingJob) -> float:
+        """How long ago it was started; 0: it was not."""
+        return 0.0 if member.view.started_at is None else self.at - member.view.started_at
 
     def _refuse(self, member: SharingJob, *, is_lost: bool) -> None:
         if not self.promises or (member.id in self.refused and not is_lost):

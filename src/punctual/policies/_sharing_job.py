@@ -14,7 +14,7 @@ _LATE_FRAC = 0.01
 #: A promise is also kept as long as it could be if the work that is left turned out less by this share, and by less of that
 #: the more of it is done: what a training costs is overestimated while others start beside it.
 _HOPE_FRAC = 0.1
-#: What is left may cost this share more, and less of that the more of the job is done, where it shares the node: trainings
+#: What is left may cost this share more beside other jobs, and less of that the more of the job is done: trainings
 #: cost more beside others than they did in their first steps, and less of a crowded machine reaches them than they hold.
 _DOUBT_FRAC = 0.2
 #: Work that is due is taken to be due in so many seconds.
@@ -46,8 +46,8 @@ class SharingJob:
         it is `unmeasured`. `due_s` is infinite where nothing is known of it for long, and for a job without a deadline.
     unmeasured
         Whether it has a deadline and has held too little to know how much work it has.
-    shares
-        Whether others with deadlines are on its node.
+    has_neighbors
+        Whether other jobs are on its node.
     cores
         What it gets over its base, as far as is decided.
     share
@@ -63,7 +63,7 @@ class SharingJob:
     due_s: float = inf
     slack_s: float = 0.0
     unmeasured: bool = False
-    shares: bool = False
+    has_neighbors: bool = False
     cores: float = 0.0
     share: Share | None = None
 
@@ -131,8 +131,8 @@ class SharingJob:
         return replace(job, work_core_s=max(0.0, job.work_core_s - hope_core_s))
 
     def margin_core_s(self, sigmas: float) -> float:
-        """So many standard deviations of what is left; where it shares its node at least what that may cost more."""
-        is_cautious = self.shares and sigmas > 0
+        """So many standard deviations of what is left; above 0 and beside other jobs, at least what that may cost more there."""
+        is_cautious = self.has_neighbors and sigmas > 0
         doubt_core_s = _DOUBT_FRAC * self._left_frac() * self.left_core_s if is_cautious else 0.0
         return sigmas * max(self.std_core_s, doubt_core_s)
 
