@@ -81,7 +81,8 @@ class Site:
     capacity
         What one job can have at most; None: what the largest node has that has joined.
     scale
-        Is shown from time to time how things stand, and has nodes added where jobs wait for room; None: nobody does.
+        Gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for room; None: the cluster
+        is not asked.
     """
 
     executor: HostExecutor

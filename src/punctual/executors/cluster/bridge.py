@@ -1,4 +1,4 @@
-"""The nodes of a cluster by way of another process, so that what the cluster's library does to its process is not done to a host.
+"""The nodes of a cluster by way of another process, so that the cluster's library cannot end the host.
 
 Ray, for one, ends a process that has asked it something when its head was started again meanwhile. The other process, the
 *bridge*, is started again when it has ended; what was asked then counts as not answered. Host and bridge send each other JSON

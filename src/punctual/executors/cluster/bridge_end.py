@@ -25,7 +25,7 @@ _WANT_S_MAX = 2.0
 
 
 class BridgedCluster(Protocol):
-    """What the process talks to; all of it may block. As `punctual.executors.cluster.channel.Members`, but open."""
+    """The cluster once it is connected; each call may block. Otherwise as `punctual.executors.cluster.channel.Members`."""
 
     def channels(self) -> Mapping[NodeId, NodeChannel]: ...
 
