@@ -48,6 +48,8 @@ class CorePromises:
         In order of submission.
     cores
         What there is over time beside the bases of the members.
+    returning_cores
+        What others hold now and will soon give back by themselves: no reason to give up a promise.
     at
         The present, on the scheduler's clock.
     planned, refused, lost
@@ -75,6 +77,7 @@ class CorePromises:
 
     members: Sequence[SharingJob]
     cores: Timeline
+    returning_cores: float
     at: float
     planned: set[JobId]
     refused: set[JobId]
@@ -323,9 +326,9 @@ class CorePromises:
     def _still_kept(self, members: Sequence[SharingJob]) -> list[SharingJob]:
         """Those whose promises can be kept in the best case, or as many as can."""
         jobs = [member.best(self.risk_sigmas) for member in members]
-        if all_fit(jobs, self._room(members)):
+        if all_fit(jobs, self._room(members).plus(self.returning_cores)):
             return list(members)
-        return _chosen(members, fewest_misses(jobs, self.cores))
+        return _chosen(members, fewest_misses(jobs, self.cores.plus(self.returning_cores)))
 
     def _promise(self, hopeful: Sequence[SharingJob]) -> None:
         """Promise as many more as there is room for; new ones wait for what is not measured yet.

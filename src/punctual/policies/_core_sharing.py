@@ -248,12 +248,12 @@ class CoreSharing:
         self._awaited_cores[kind] = self._awaited_cores.get(kind, 0.0) - awaited_cores
         dated = self._dated_on(kind, awaited_cores)
         room = self._over_time(node, free.cores)
-        promises = self._promises(members, room)
+        promises = self._promises(node, members, room)
         lent_cores = 0.0
         if dated:
             dated_cores = min(sum(each.cores for each in dated), awaited_cores)
             less_room = _without(room, dated)
-            beside = self._promises(members, less_room)
+            beside = self._promises(node, members, less_room)
             if all(each.can_wait for each in dated) and beside.is_crowded():
                 lent_cores, awaited_cores = dated_cores, awaited_cores - dated_cores
             elif _n_planned(beside, dated) >= _n_planned(promises, dated):
@@ -293,22 +293,39 @@ class CoreSharing:
         for each in sorted(self._deferrable(node), key=lambda each: (-each.for_s, each.view.id)):
             deferred.append(each)
             room = room.added(each.lent)
-            more = self._promises(promises.members, room)
+            more = self._promises(node, promises.members, room)
             if (len(more.kept), len(more.likely)) > (len(promises.kept), len(promises.likely)):
                 return more, deferred
         return (more, deferred) if deferred and promises.is_crowded() else (promises, [])
 
     def _deferrable(self, node: NodeId) -> Iterable[_Deferrable]:
         """Promised jobs of workers on this node alone whose promises need nothing for some time."""
+        for view, reserved in self._promised_workers(node):
+            for_s, rests_s = _idle_s(reserved), self._at - view.granted_at
+            if may_pause(view) and for_s is not None and for_s >= _REST_S <= rests_s:
+                needed_cores = np.array(reserved.amounts) / PARTS_PER_CORE
+                lent_cores = np.maximum(self._builder.held(view)[node].cores - needed_cores, 0.0)
+                yield _Deferrable(view, for_s, Timeline(np.array(reserved.starts_s), lent_cores))
+
+    def _promised_workers(self, node: NodeId) -> Iterable[tuple[JobView, PlannedShare]]:
+        """Promised jobs of workers on this node alone, and what is reserved for each."""
         for view in self._builder.snapshot.holding:
             held, reserved = self._builder.held(view), self._reserved.get(view.id)
-            if reserved is None or held.keys() != {node} or held[node].gpus or not may_pause(view):
-                continue
-            for_s, rests_s = _idle_s(reserved), self._at - view.granted_at
-            if for_s is not None and for_s >= _REST_S <= rests_s and view.promised_until_at == view.deadline_at:
-                needed_cores = np.array(reserved.amounts) / PARTS_PER_CORE
-                lent_cores = np.maximum(held[node].cores - needed_cores, 0.0)
-                yield _Deferrable(view, for_s, Timeline(np.array(reserved.starts_s), lent_cores))
+            is_here = held.keys() == {node} and not held[node].gpus
+            if is_here and reserved is not None and view.promised_until_at == view.deadline_at:
+                yield view, reserved
+
+    def _returning_cores(self, node: NodeId) -> float:
+        """What is held by jobs that are being stopped, and by jobs of workers beyond the most that their promises need.
+
+        The former hold it until their processes have ended, the latter to be measured, for example.
+        """
+        stopping = [view for view in self._builder.snapshot.holding if view.status == "stopping"]
+        cores = sum(self._builder.held(view).get(node, NOTHING).cores for view in stopping)
+        for view, reserved in self._promised_workers(node):
+            if view.status != "stopping":
+                cores += max(0.0, self._builder.held(view)[node].cores - max(reserved.amounts) / PARTS_PER_CORE)
+        return cores
 
     def _pause(self, deferred: Iterable[_Deferrable]) -> None:
         for each in deferred:
@@ -316,11 +333,12 @@ class CoreSharing:
             self._builder.put(each.view, {}, Reason("paused", text, {"for_s": each.for_s}))
             self.paused.append(each.view)
 
-    def _promises(self, members: Sequence[SharingJob], room: Timeline) -> CorePromises:
-        """What can be promised to jobs on a node that has `room` for them."""
+    def _promises(self, node: NodeId, members: Sequence[SharingJob], room: Timeline) -> CorePromises:
+        """What can be promised to the jobs on a node, which has `room` for them."""
         return CorePromises(
             [copy(member) for member in members],
             room,
+            self._returning_cores(node),
             self._at,
             planned=self._carried("planned"),
             refused=self._carried("refused") & {member.id for member in members},
