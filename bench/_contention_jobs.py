@@ -178,7 +178,7 @@ def least_peak(loads: Sequence[Load], works: Mapping[str, float] | None = None) 
     jobs = [load for load in loads if load.due_at is not None]
     instants = sorted({load.at for load in jobs} | {_ends_at(load) for load in jobs})
     spans = list(pairwise(instants))
-    costs = [_needed(load, works or {}) for load in jobs]
+    costs = [needed(load, works or {}) for load in jobs]
     n_unknowns = len(jobs) * len(spans) + 1
     amounts = np.zeros((len(jobs), n_unknowns))
     room = np.zeros((len(spans), n_unknowns))
@@ -200,7 +200,8 @@ def least_peak(loads: Sequence[Load], works: Mapping[str, float] | None = None) 
     return float(found.fun) if found.success else float("inf")
 
 
-def _needed(load: Load, works: Mapping[str, float]) -> float:
+def needed(load: Load, works: Mapping[str, float]) -> float:
+    """Core-seconds of a job in the clairvoyant plan; of one that is stopped, the part that a constant demand would have done."""
     work_core_s = works.get(load.name, load.work_core_s)
     if load.stopped_at is None or load.name in works:
         return work_core_s

@@ -138,6 +138,11 @@ class Seen:
         return None if None in granted else sum(filter(None, granted)) / self.used_core_s
 
     @property
+    def used_frac(self) -> float:
+        """Core-seconds used over those of the clairvoyant plan, which knows what each job was made to cost."""
+        return self.used_core_s / sum(jobs.needed(load, {}) for load in self.loads)
+
+    @property
     def works(self) -> dict[str, float]:
         """What each job turned out to cost; for one that has not landed, what it was made for."""
         return {
@@ -203,6 +208,7 @@ def rule_rows(seen: Sequence[Seen]) -> list[list[str]]:
                 label, f"{sum(run.n_late for run in runs)} of {n_counted}",
                 _spread([float(run.n_late) for run in runs], "{:.1f}"),
                 _shown(max(missed, default=None), "{:+.1%}"), _shown(min(late, default=None), "{:+.2%}"),
+                _spread([run.used_frac for run in runs], "{:.3f}"),
                 _spread([run.granted_frac for run in runs if run.granted_frac], "{:.3f}"),
                 _spread([run.used_core_s / kernel[run.seed] for run in runs if run.seed in kernel], "{:.3f}"),
             ]
@@ -210,7 +216,10 @@ def rule_rows(seen: Sequence[Seen]) -> list[list[str]]:
     return rows
 
 
-RULE_HEADS = ["rule", "late", "late in a play", "latest", "earliest", "granted over used", "used over the kernel's"]
+RULE_HEADS = [
+    "rule", "late", "late in a play", "latest", "earliest", "used over the plan's", "granted over used",
+    "used over the kernel's",
+]  # fmt: skip
 
 
 def overload_rows(seen: Sequence[Seen]) -> list[list[str]]:
@@ -250,6 +259,10 @@ def targets(fits: Sequence[Seen], overloads: Sequence[Seen]) -> list[Target]:
             at_least=True,
         ),
         Target("their deviation from the deadline, largest", DEVIATION_LIMIT, max(deviations, default=None), "{:.2%}".format),
+        Target(
+            "core-seconds used over the clairvoyant plan's, mean", CORE_SECONDS_LIMIT,
+            statistics.fmean(run.used_frac for run in ours) if ours else None, "{:.3f}".format,
+        ),
         Target(
             "core-seconds granted over those used, mean", CORE_SECONDS_LIMIT, statistics.fmean(granted) if granted else None,
             "{:.3f}".format,
