@@ -139,6 +139,14 @@ class Round:
         return {name: job for name, job in SCENARIOS[self.scenario].jobs.items() if self.has_rare or not job.is_rare}
 
 
+#: What only users of a service say; `bench/service_faults.py` kills its processes.
+_SAID_TO_SERVICES = {
+    "PauseRequested": "nobody pauses a job",
+    "ResumeRequested": "nobody resumes a job",
+    "PolicyChanged": "nobody changes the policy",
+    "UsePolicy": "nobody changes the policy",
+}
+
 #: One that needs the whole machine comes when the others run, and they are paused for it.
 _PAUSES = Scenario(
     policy="earliest-deadline",
@@ -158,6 +166,7 @@ _PAUSES = Scenario(
         ("JobSubmitted", "JobStarted", "ProgressReported", "GrantApplied", "PlanProposed", "TimerFired", "PhaseReported",
          "LossReported", "LaunchJob", "ResizeJob", "RequestPlan", "SetTimer"), 3,
     ),
+    without=_SAID_TO_SERVICES,
     n_quick=4,
 )  # fmt: skip
 
@@ -181,7 +190,8 @@ _CONTENTION = Scenario(
         "JobFailed": 2, "GrantApplied": 25, "PlanProposed": 25, "TimerFired": 60, "LaunchJob": 8, "ResizeJob": 25,
         "RequestPlan": 25, "SetTimer": 100, "WarnUser": 4,
     },
-    without={
+    without=_SAID_TO_SERVICES
+    | {
         "JobWarned": "its programs give no cause for a warning",
         "GrantFailed": "nothing keeps a grant from being applied, but now and then the end of a job that is just then given another one",
         "NodeLost": "its one node is this machine",
