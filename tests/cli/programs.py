@@ -65,6 +65,11 @@ print("trained", flush=True)
 """
 )
 
+#: The same, with a minute of work, most of which it leaves out once there is a file `soon`.
+PAUSING_LONG = PAUSING.replace("200", "3000").replace(
+    "step(0.002)", "step(0.02 if i <= 20 or not pathlib.Path('soon').exists() else 0)"
+)
+
 STOPPABLE = (
     SPIN
     + """
