@@ -81,8 +81,8 @@ _FINAL = "final "
 class Place:
     """A home of its own, with the jobs of a round."""
 
-    def __init__(self, folder: Path, round_: Round) -> None:
-        self._round, self.folder = round_, folder
+    def __init__(self, folder: Path, round_: Round, popen: "type[subprocess.Popen[bytes]]") -> None:
+        self._round, self.folder, self._popen = round_, folder, popen
         self.environment = {**os.environ, HOME_VARIABLE: str(folder / "home")}
         self.run: Run = run_named(RUN)
         self.host_pids: list[int] = []
@@ -114,7 +114,7 @@ class Place:
         }  # fmt: skip
         command = [sys.executable, _host_kills_process.__file__, json.dumps(told)]
         with self.output.open("ab") as output:
-            process = subprocess.Popen(
+            process = self._popen(
                 command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output
             )
         assert process.stdin is not None
@@ -244,14 +244,14 @@ class Place:
         return [*faults, *faults_of_files(self.run, self._round.jobs())]
 
 
-def played(round_: Round) -> Round:
-    """Play the round and write down what does not hold."""
+def played(round_: Round, popen: "type[subprocess.Popen[bytes]]" = subprocess.Popen) -> Round:
+    """Play the round, with hosts that `popen` starts, and write down what does not hold."""
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="host-kills-"))
     before = os.environ.get(HOME_VARIABLE)
     os.environ[HOME_VARIABLE] = str(folder / "home")
     try:
-        place = Place(folder, round_)
+        place = Place(folder, round_, popen)
         place.play()
         place.check()
     finally:

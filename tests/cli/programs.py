@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.forked_command import ForkedCommand
+from tests.forked_python import ForkedPython
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.cli import main
@@ -63,6 +63,11 @@ for i in punctual.track(range(200), total_steps=200):
         time.sleep(0.01)
 print("trained", flush=True)
 """
+)
+
+#: The same, with a minute of work, most of which it leaves out once there is a file `soon`.
+PAUSING_LONG = PAUSING.replace("200", "3000").replace(
+    "step(0.002)", "step(0.02 if i <= 20 or not pathlib.Path('soon').exists() else 0)"
 )
 
 STOPPABLE = (
@@ -147,12 +152,14 @@ class Terminal:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command, with its modules loaded beforehand; `close` ends it if the test does not."""
-        self._started.append(ForkedCommand(arguments, self.folder, self._environment))
-        return self._started[-1]
+        return self._begun(ForkedPython, "-m", "punctual", *arguments)
 
     def start_python(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a Python program in the same home; `close` ends it if the test does not."""
-        process = subprocess.Popen(
+        return self._begun(subprocess.Popen, *arguments)
+
+    def _begun(self, popen: "type[subprocess.Popen[str]]", *arguments: str) -> subprocess.Popen[str]:
+        process = popen(
             [sys.executable, *arguments], env=self._environment, cwd=self.folder, text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )  # fmt: skip

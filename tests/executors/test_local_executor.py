@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.executors.conftest import JOB, NODE, SPIN, WHY, Stage, groups_of, is_alive, quotas_of, until
+from tests.forked_python import ForkedPython
 from tests.waiting import PATIENCE_S
 
 from punctual.core.commands import ResizeJob, StopJob
@@ -530,7 +531,7 @@ def test_when_punctual_is_killed_the_job_goes_on_and_is_cleared_up_after(
     if actuator == "quota":
         actuator = request.getfixturevalue("quota")
     (tmp_path / "job.py").write_text(JOB_CODE)
-    controller = subprocess.Popen(
+    controller = ForkedPython[bytes](
         [sys.executable, "-c", CONTROLLER.format(reads=reads), str(tmp_path), actuator], cwd=Path(__file__).parents[2],
         stdout=subprocess.DEVNULL,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.executors.conftest import SPIN, groups_of, is_alive, until
+from tests.forked_python import ForkedPython
 
 from punctual.executors.local import keeper
 from punctual.executors.local.orphans import KEEPER_VARIABLE, end_orphans, end_processes_of, processes_of
@@ -106,7 +107,7 @@ STUBBORN = SPIN + (
 @pytest.mark.cgroup
 def test_nothing_stays_behind_when_all_are_killed(tmp_path: Path, quota: str) -> None:
     (tmp_path / "job.py").write_text(STUBBORN)
-    controller = subprocess.Popen(
+    controller = ForkedPython[bytes](
         [sys.executable, "-c", CONTROLLER, str(tmp_path), quota], cwd=Path(__file__).parents[2]
     )  # fmt: skip
     pids: list[int] = []

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.executors.conftest import JOB, NODE, SPIN, WHY, Stage, is_alive, until
+from tests.forked_python import ForkedPython
 
 from punctual.core.commands import ResizeJob
 from punctual.core.control import PacingLine
@@ -231,7 +231,7 @@ def test_a_paused_job_goes_on_when_punctual_is_killed(
 ) -> None:
     name = request.getfixturevalue("quota") if actuator == "quota" else actuator
     command = [sys.executable, "-c", CONTROLLER, str(tmp_path), name]
-    controller = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    controller = ForkedPython[bytes](command, cwd=Path(__file__).parents[2])
     try:
         until((tmp_path / "paused").exists)
         pid = int((tmp_path / "pid").read_text())
@@ -251,7 +251,7 @@ def test_a_job_that_its_user_has_paused_stays_so_when_punctual_is_killed(
 ) -> None:
     name = request.getfixturevalue("quota") if actuator == "quota" else actuator
     command = [sys.executable, "-c", CONTROLLER, str(tmp_path), name, JOB]
-    controller = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    controller = ForkedPython[bytes](command, cwd=Path(__file__).parents[2])
     try:
         until((tmp_path / "paused").exists)
         pid = int((tmp_path / "pid").read_text())
@@ -488,7 +488,7 @@ time.sleep(1000)
 
 
 def test_a_job_that_is_taken_over_while_it_leaves_goes_on(stage: Stage, tmp_path: Path) -> None:
-    controller = subprocess.Popen(
+    controller = ForkedPython[bytes](
         [sys.executable, "-c", LEAVING_CONTROLLER, str(tmp_path)], cwd=Path(__file__).parents[2]
     )
     try:

@@ -1,6 +1,5 @@
 """Jobs made of workers: what the executor asks of an agent, and what it makes of the answers."""
 
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.executors.conftest import JOB, NODE, WHY, Stage, until
+from tests.forked_python import ForkedPython
 
 from punctual.core.commands import ResizeJob
 from punctual.core.events import GrantApplied, GrantFailed, JobStarted
@@ -157,7 +157,7 @@ def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_t
 ) -> None:
     code = hesitant(tmp_path)
     (tmp_path / "agent.py").write_text(code)
-    controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(tmp_path)], cwd=Path(__file__).parents[2])
+    controller = ForkedPython[bytes]([sys.executable, "-c", CONTROLLER, str(tmp_path)], cwd=Path(__file__).parents[2])
     try:
         until((tmp_path / "asked").exists)
     finally:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
+from itertools import product
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
@@ -20,6 +21,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 #: What WCAG 2.2 AA asks for.
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 WIDE, PHONE = (1280, 800), (360, 740)
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 expect.set_options(timeout=1000 * PATIENCE_S)
 
@@ -111,6 +113,20 @@ class Reader:
 def fact(page: Page, term: str) -> Locator:
     """What the view of a job says of `term`."""
     return page.locator("#one-facts div").filter(has=page.get_by_text(term, exact=True)).locator("dd")
+
+
+def in_all_looks(page: Page) -> Iterator[str]:
+    """Load the page anew in each size and scheme; yields what it has then. One tab does: to open it costs the most."""
+    for (width, height), scheme in product((WIDE, PHONE), SCHEMES):
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=scheme)
+        page.reload()
+        yield f"{scheme}, {width} pixels wide"
+
+
+def overflows(page: Page) -> bool:
+    """Whether all of the page, and not a table in it alone, must be scrolled to the side."""
+    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
 def barriers(page: Page) -> list[str]:

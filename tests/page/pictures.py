@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.architecture.source import ROOT
 from tests.page.live_page import browser_of, chromium_here
 from tests.service.live_service import LiveService, live_service
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.runtime.local_host import HostOptions
 from punctual.runtime.paths import HOME_VARIABLE
@@ -84,15 +84,17 @@ PICTURES: list[tuple[str, str, Callable[[Page], None], tuple[int, int], Literal[
 
 def take(service: LiveService, browser: Browser, folder: Path) -> None:
     """Write the pictures to `folder`."""
+    page = browser.new_page()  # one for all: to open it costs the most
+    page.set_default_timeout(1000 * PATIENCE_S)
+    page.goto(f"{service.served.url}/#token={service.caller.token}")
     for name, place, wait, (width, height), scheme in PICTURES:
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        page = context.new_page()
-        page.goto(f"{service.served.url}/#token={service.caller.token}")
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=scheme)
         page.goto(f"{service.served.url}/{place}")
         wait(page)
         page.locator("h2:visible").first.blur()
         page.screenshot(path=folder / f"{name}.png")
-        context.close()
+    page.context.close()
 
 
 def main() -> None:

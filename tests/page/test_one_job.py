@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from tests.page.live_page import PHONE, WIDE, Reader, barriers, fact
+from tests.page.live_page import Reader, barriers, fact, in_all_looks, overflows
 from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
@@ -58,18 +58,14 @@ def test_the_log_is_followed_and_searched(service: LiveService, reader: Reader, 
     expect(log).to_have_text("last line")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, PHONE])
-def test_nothing_of_a_job_s_view_keeps_anybody_out(
-    service: LiveService, reader: Reader, tmp_path: Path, size: tuple[int, int], scheme: str
-) -> None:
+def test_nothing_of_a_job_s_view_keeps_anybody_out(service: LiveService, reader: Reader, tmp_path: Path) -> None:
     submitted(service, "open", talker(tmp_path / "go"), deadline="1h")
-    page = reader.open(service, place="#/jobs/open", size=size, color_scheme=scheme)
-    expect(page.locator("#one-log")).to_contain_text("blue line")
-    expect(page.locator("#one-reasons li").first).to_be_visible()
-    assert barriers(page) == []
-    width = page.evaluate("document.documentElement.scrollWidth")
-    assert width <= size[0]
+    page = reader.open(service, place="#/jobs/open")
+    for look in in_all_looks(page):
+        expect(page.locator("#one-log")).to_contain_text("blue line")
+        expect(page.locator("#one-reasons li").first).to_be_visible()
+        assert barriers(page) == [], look
+        assert not overflows(page), look
 
 
 STEPS = """
@@ -119,9 +115,8 @@ for i in run:
 """
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE])
 def test_phases_and_what_changes_took_are_drawn_and_another_run_of_the_program_is_compared(
-    service: LiveService, reader: Reader, tmp_path: Path, size: tuple[int, int]
+    service: LiveService, reader: Reader, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(EPOCHS)
     for name, n_steps in (("short", 60), ("long", 100)):
@@ -129,7 +124,13 @@ def test_phases_and_what_changes_took_are_drawn_and_another_run_of_the_program_i
     submitted(service, "unlike", program(tmp_path / "go"))
     for name in ("short", "long"):
         wait_until(lambda name=name: service.caller.get(f"/jobs/{name}").json()["ended"])  # type: ignore[misc]
-    page = reader.open(service, place="#/jobs/long", size=size)
+    page = reader.open(service, place="#/jobs/long")
+    for look in in_all_looks(page):
+        phases_are_drawn_and_a_run_is_compared(page, look)
+    (tmp_path / "go").touch()
+
+
+def phases_are_drawn_and_a_run_is_compared(page: Page, look: str) -> None:
     expect(page.locator("#progress-caption")).to_contain_text("Bands are phases: evaluate")
     assert page.locator("#progress-chart .phase").count() >= 1
     assert page.locator("#cores-chart .resize").count() >= 1
@@ -143,11 +144,10 @@ def test_phases_and_what_changes_took_are_drawn_and_another_run_of_the_program_i
     ):
         expect(curve(page, chart, name)).to_have_attribute("d", re.compile("^M.+"))
     expect(page.locator("#compared-rows tr").filter(has_text="Steps")).to_have_text("Steps10060")
-    assert barriers(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert barriers(page) == [], look
+    assert not overflows(page), look
     page.get_by_label("Compare with").select_option("")
     expect(page.locator("#compared")).to_be_hidden()
-    (tmp_path / "go").touch()
 
 
 def test_a_job_that_has_ended_is_not_asked_for_again(service: LiveService, reader: Reader) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 from host_kills import KINDS, SCENARIOS, Round, drawn, played
+from tests.forked_python import ForkedPython
 
 HOST, KEEPERS = ("host",), ("host", "keeper", "guard")
 ALL = ("host", "keeper", "guard", "planner", "job")
@@ -33,7 +34,7 @@ def test_no_job_is_lost_or_run_twice_and_nothing_is_left(
 ) -> None:
     nth = 4 if kind == "PlanProposed" else 1
     round_ = Round(kind=kind, nth=nth, moment=moment, victims=victims, actuator=actuator, seed=0)
-    assert played(round_).faults == []
+    assert played(round_, ForkedPython[bytes]).faults == []
     assert round_.n_killed > 0
 
 

@@ -1,12 +1,12 @@
 """A job that runs is paused, for one that is more urgent or by its user; it keeps its memory, and goes on afterwards."""
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests.forked_python import ForkedPython
 from tests.runtime.live_jobs import TRAINING, pid_of_waiting
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -111,7 +111,7 @@ with local_host("host", PACED, output_of=lambda job: lambda output: None) as hos
 
 def test_a_job_that_its_user_has_paused_stays_so_under_the_next_host_until_it_is_resumed(tmp_path: Path) -> None:
     go, job = tmp_path / "go", JobId("a")
-    with subprocess.Popen([sys.executable, "-c", HOST, str(go)]) as first:
+    with ForkedPython[bytes]([sys.executable, "-c", HOST, str(go)]) as first:
         wait_until(lambda: pid_of_waiting(go))
         told = wait_until(
             lambda: standings(run_named("host")), lambda jobs: [told["state"] for told in jobs] == ["paused"]

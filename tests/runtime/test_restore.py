@@ -3,7 +3,6 @@
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from tests.forked_python import ForkedPython
 from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -144,13 +144,14 @@ with local_host("host", options, output_of=lambda job: lambda output: None) as h
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., ForkedPython[bytes]]]:
     """Starts a host whose first job does all its steps but two and waits."""
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[ForkedPython[bytes]] = []
 
-    def start_host(program: str = HOST) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-c", program, str(tmp_path / "go"), str(tmp_path / "marker")]
-        started.append(subprocess.Popen(command))
+    def start_host(program: str = HOST) -> ForkedPython[bytes]:
+        started.append(
+            ForkedPython[bytes]([sys.executable, "-c", program, str(tmp_path / "go"), str(tmp_path / "marker")])
+        )
         wait_until(lambda: pid_of_waiting(tmp_path / "go"))
         wait_until(lambda: run_named("host").open_jobs(), lambda jobs: len(jobs) == 2)
         return started[-1]
@@ -163,7 +164,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
     wait_until(lambda: run_named("host").kept_jobs() == [])
 
 
-def killed(process: "subprocess.Popen[bytes]") -> Run:
+def killed(process: ForkedPython[bytes]) -> Run:
     process.kill()
     process.wait()
     return run_named("host")
@@ -182,7 +183,7 @@ def steering(run: Run) -> dict[str, str]:
 
 
 def test_jobs_that_run_are_steered_again_and_those_that_wait_are_not_forgotten(
-    start: Callable[[], "subprocess.Popen[bytes]"], tmp_path: Path
+    start: Callable[[], ForkedPython[bytes]], tmp_path: Path
 ) -> None:
     run = killed(start())
     assert steering(run) == {"a": "unsteered", "b": "interrupted"}
@@ -202,7 +203,7 @@ def test_jobs_that_run_are_steered_again_and_those_that_wait_are_not_forgotten(
 
 
 def test_a_job_whose_start_was_not_written_down_and_that_is_paused_is_told_so_and_goes_on_once_it_is_resumed(
-    start: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
+    start: Callable[..., ForkedPython[bytes]], tmp_path: Path
 ) -> None:
     """The disk was full when it came: the host failed before it could write that the job had started."""
     run = killed(start(HOST_WITHOUT_SNAPSHOTS))
@@ -223,7 +224,7 @@ def test_a_job_whose_start_was_not_written_down_and_that_is_paused_is_told_so_an
 
 
 def test_what_has_started_and_ended_before_the_first_was_known_is_not_started_again(
-    start: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
+    start: Callable[..., ForkedPython[bytes]], tmp_path: Path
 ) -> None:
     """Its launch is asked for again when it has not been answered for long, and its last report comes before its end."""
     run = killed(start(HOST_WITHOUT_SNAPSHOTS))
@@ -240,7 +241,7 @@ def test_what_has_started_and_ended_before_the_first_was_known_is_not_started_ag
 
 
 def test_what_ended_while_nobody_steered_it_is_not_started_again(
-    start: Callable[[], "subprocess.Popen[bytes]"], tmp_path: Path
+    start: Callable[[], ForkedPython[bytes]], tmp_path: Path
 ) -> None:
     run = killed(start())
     (tmp_path / "go").touch()
@@ -252,7 +253,7 @@ def test_what_ended_while_nobody_steered_it_is_not_started_again(
     assert starts == ["a", "b"]
 
 
-def test_jobs_that_nobody_steers_can_be_ended(start: Callable[[], "subprocess.Popen[bytes]"]) -> None:
+def test_jobs_that_nobody_steers_can_be_ended(start: Callable[[], ForkedPython[bytes]]) -> None:
     run = killed(start())
     assert [job["state"] for job in standings(run)] == ["unsteered", "interrupted"]
     assert "without a checkpoint" in stop(find_job("a", open_jobs()))
@@ -265,7 +266,7 @@ def test_jobs_that_nobody_steers_can_be_ended(start: Callable[[], "subprocess.Po
 
 
 def test_the_jobs_of_a_host_that_is_stopped_are_told_as_such_and_can_be_taken_from_it(
-    start: Callable[[], "subprocess.Popen[bytes]"], tmp_path: Path
+    start: Callable[[], ForkedPython[bytes]], tmp_path: Path
 ) -> None:
     process = start()
     run = run_named("host")
@@ -282,7 +283,7 @@ def test_the_jobs_of_a_host_that_is_stopped_are_told_as_such_and_can_be_taken_fr
 
 
 def test_a_host_that_was_stopped_while_it_wrote_the_journal_is_replaced_too(
-    start: Callable[..., "subprocess.Popen[bytes]"], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    start: Callable[..., ForkedPython[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It holds a lock as long as it is stopped, so that nobody else could write."""
     process = start(HOST_THAT_WRITES_FOR_LONG)
@@ -352,7 +353,7 @@ def test_after_a_restart_of_the_machine_a_job_goes_on_in_the_time_of_its_journal
 
 def test_a_job_that_had_made_room_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     go, checkpoint = tmp_path / "go", tmp_path / "checkpoint"
-    process = subprocess.Popen([sys.executable, "-c", HOST_WITH_PAUSED_JOB, str(go), str(checkpoint)])
+    process = ForkedPython[bytes]([sys.executable, "-c", HOST_WITH_PAUSED_JOB, str(go), str(checkpoint)])
     try:
         wait_until(lambda: pid_of_waiting(go) or process.poll() is not None)
     finally:
@@ -422,7 +423,7 @@ def with_snapshot_of_other_version(run: Run) -> SqliteJournal:
 
 def test_after_an_update_a_host_goes_on_by_the_messages_of_its_journal(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    with subprocess.Popen([sys.executable, "-c", HOST_WITH_CHANGED_POLICY, str(go)]) as first:
+    with ForkedPython[bytes]([sys.executable, "-c", HOST_WITH_CHANGED_POLICY, str(go)]) as first:
         wait_until(lambda: len(run_named("host").open_jobs()) == 3 and pid_of_waiting(go.with_name("other")))
         first.kill()
     run = run_named("host")
@@ -441,7 +442,7 @@ def test_after_an_update_a_host_goes_on_by_the_messages_of_its_journal(tmp_path:
 
 
 def test_where_messages_are_missing_a_host_of_another_version_is_refused_at_once_and_its_jobs_can_be_ended(
-    start: Callable[[], "subprocess.Popen[bytes]"],
+    start: Callable[[], ForkedPython[bytes]],
 ) -> None:
     run = killed(start())
     with with_snapshot_of_other_version(run) as journal:
@@ -474,7 +475,7 @@ def test_after_a_restart_a_job_still_waits_for_another_and_the_policy_is_the_one
     tmp_path: Path,
 ) -> None:
     go = tmp_path / "go"
-    with subprocess.Popen([sys.executable, "-c", HOST_WITH_CHANGED_POLICY, str(go)]) as first:
+    with ForkedPython[bytes]([sys.executable, "-c", HOST_WITH_CHANGED_POLICY, str(go)]) as first:
         wait_until(lambda: len(run_named("host").open_jobs()) == 3 and pid_of_waiting(go))
         first.kill()
     messages: list[Message] = []

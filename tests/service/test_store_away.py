@@ -7,6 +7,7 @@ import pytest
 from tests.service.live_service import LiveService, program
 
 from punctual.runtime.runs import messages_of
+from punctual.service import event_routes
 from punctual.service.client import Client
 from punctual.store.sqlite import SqliteJournal
 from punctual.store.stored import About, StoreUnreachable
@@ -36,6 +37,7 @@ def test_what_was_accepted_is_in_the_journal(service: LiveService, tmp_path: Pat
 def test_a_stream_of_events_goes_on_once_the_store_is_back(
     service: LiveService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(event_routes, "_SILENCE_S", 1e6)  # it does not wait for the next sign of life
     rows_from, n_asked = SqliteJournal.rows_from, count(1)
 
     def away_at_first(journal: SqliteJournal, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:

@@ -14,6 +14,7 @@ from random import Random
 from textwrap import dedent
 
 import pytest
+from tests.forked_python import ForkedPython
 from tests.memory_journal import MemoryJournal
 from tests.store.journal_kit import JournalConformance, ticks
 from tests.store.opening import opened
@@ -243,7 +244,7 @@ WRITER = """
 
 @pytest.mark.parametrize("n_appends", [1, 40])
 def test_survives_a_kill_in_the_middle_of_writing(where: str, n_appends: int) -> None:
-    writer = subprocess.Popen(
+    writer = ForkedPython[str](
         [sys.executable, "-c", dedent(WRITER), where], stdout=subprocess.PIPE, text=True
     )  # fmt: skip
     with writer:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from textwrap import dedent
 
 import pytest
+from tests.forked_python import ForkedPython
 from tests.store.journal_kit import ticks
 from tests.store.opening import opened
 
@@ -52,7 +53,7 @@ WRITER = """
 def writer(where: str) -> Iterator[subprocess.Popen[str]]:
     """Another process that has claimed the journal."""
     command = [sys.executable, "-c", dedent(WRITER), where]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with ForkedPython[str](command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert answer(process) == "claimed"
             yield process

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Collection
-from contextlib import suppress
 from time import monotonic
 from typing import Annotated, Any, get_args
 
@@ -33,6 +32,8 @@ _N_ROWS = 200
 _GATHERED_S = 0.2
 #: A sign of life after so many seconds without an event; and how long a client waits until it connects again.
 _SILENCE_S, _RETRY_MS = 15.0, 2000
+#: A store that is away is asked again after so many seconds.
+_AWAY_S = 1.0
 _SEQUENCE_MAX = 2**63 - 2
 
 _STREAM: dict[int | str, dict[str, Any]] = {
@@ -90,14 +91,18 @@ async def _told(
             while not context.is_closing.is_set():
                 waiter.look()
                 rows: list[Row] = []
-                with suppress(StoreUnreachable):  # what comes meanwhile is told once it is back
+                wait_s = _SILENCE_S
+                try:
                     rows, sequence = await run_in_threadpool(read, sequence + 1)
+                except StoreUnreachable:  # what comes meanwhile is told once it is back
+                    wait_s = _AWAY_S
                 now = context.host.clocks()
                 for number, kind, body in rows:
                     if told := _event(number, kind, json.loads(body), job, now):
                         yield told
                         told_at = monotonic()
-                if not rows and await waiter.wait(max(0.0, told_at + _SILENCE_S - monotonic())):
+                wait_s = min(wait_s, max(0.0, told_at + _SILENCE_S - monotonic()))
+                if not rows and await waiter.wait(wait_s):
                     await asyncio.sleep(_GATHERED_S)
                 if monotonic() >= told_at + _SILENCE_S:  # also where much happens that was not asked for
                     yield b": nothing new\n\n"

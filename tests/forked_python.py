@@ -1,25 +1,26 @@
-"""Commands of Punctual that start with their modules loaded: processes of their own, forked from `command_server`.
+"""Python processes that start with the modules of Punctual loaded: they are forked from `python_server`.
 
-To load them takes about a second of CPU time, most of what a test of a command costs otherwise. In everything else such
-a process is like one of `python -m punctual`.
+To load them takes about a second of CPU time, most of what a test of a command or of a host costs otherwise. In everything
+else such a process is like any other of Python.
 """
 
 import atexit
 import functools
 import json
+import os
 import select
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, AnyStr
 
-SERVER = Path(__file__).with_name("command_server.py")
+SERVER = Path(__file__).with_name("python_server.py")
 
 
 class _Server:
-    """Where commands are asked for, for all tests of this process; it ends with it."""
+    """Where processes are asked for, for all tests of this process; it ends with it."""
 
     def __init__(self) -> None:
         self.control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -37,24 +38,27 @@ class _Server:
 _server = functools.cache(_Server)
 
 
-class ForkedCommand(subprocess.Popen[str]):
-    """A command in `folder`, with pipes for what it writes."""
+class ForkedPython(subprocess.Popen[AnyStr]):
+    """In place of `subprocess.Popen`, for the interpreter that runs now with ``-m``, ``-c`` or a script.
 
-    def __init__(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+    Without a pipe or file, its standard input is empty, and its output goes where that of this process does.
+    """
+
+    def __init__(self, args: Sequence[str], **options: Any) -> None:
+        assert args[0] == sys.executable
         self._status, self._status_there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        super().__init__(
-            ["punctual", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
-            env=dict(environment),
-        )  # fmt: skip
+        super().__init__(args, **{"stdin": subprocess.DEVNULL, **options})
 
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
         """Have it forked in place of executing a program; called by the constructor, with the pipes' ends."""
         _executable, _preexec, _close, _pass, cwd, env, _info, _flags, _shell, *pipes = rest
-        _p2cread, _p2cwrite, _c2pread, c2pwrite, _errread, errwrite, *_ = pipes
-        request = {"arguments": args[1:], "folder": str(cwd), "environment": dict(env)}
+        p2cread, _p2cwrite, _c2pread, c2pwrite, _errread, errwrite, *_ = pipes
+        request = {
+            "arguments": args[1:], "folder": str(cwd or Path.cwd()), "environment": dict(os.environ if env is None else env)
+        }  # fmt: skip
         with self._status_there:
-            fds = [c2pwrite, errwrite, self._status_there.fileno()]
-            socket.send_fds(_server().control, [json.dumps(request).encode()], fds)
+            fds: list[int] = [p2cread, 1 if c2pwrite == -1 else c2pwrite, 2 if errwrite == -1 else errwrite]
+            socket.send_fds(_server().control, [json.dumps(request).encode()], [*fds, self._status_there.fileno()])
         self._close_pipe_fds(*pipes[:6])  # type: ignore[attr-defined]
         self.pid = int(self._status.recv(100))
         self._child_created = True

@@ -1,8 +1,8 @@
-"""Forks commands of Punctual, so that a test does not wait for their modules to be loaded. Python runs it as a script.
+"""Forks processes with the modules of Punctual, so that a test does not wait for these. Python runs it as a script.
 
-Through the socket that is its standard input it is asked for commands: what a request holds, and the descriptors that
-go with it, says `tests.cli.forked_command`. A command is a copy of this process that has nothing but modules, and goes
-on as `python -m punctual`. This process ends when the socket is closed.
+Through the socket that is its standard input it is asked for processes: what a request holds, and the descriptors that
+go with it, says `tests.forked_python`. Each is a copy of this process that has nothing but modules, and goes on as
+Python with the arguments of the request. This process ends when the socket is closed.
 """
 
 import gc
@@ -14,8 +14,9 @@ import selectors
 import signal
 import socket
 import sys
+from pathlib import Path
 
-#: What a command loads before it does anything, and what `run` loads later.
+#: What a command loads before it does anything, and what `run` and other hosts load later.
 PRELOADED = (
     "punctual.cli._app",
     "punctual.cli.run",
@@ -32,7 +33,7 @@ REQUEST_BYTES_MAX = 200_000
 
 
 def serve(control: socket.socket) -> list[str] | None:
-    """Fork what is asked for; returns in each command, with its arguments, and at the end, with none."""
+    """Fork what is asked for; returns in each process, with its arguments, and at the end, with none."""
     statuses: dict[int, socket.socket] = {}
     wakes, wake = socket.socketpair()
     for end in (wakes, wake):
@@ -49,7 +50,7 @@ def serve(control: socket.socket) -> list[str] | None:
             reap(statuses)
         if control not in ready:
             continue
-        text, (*outputs, status), _, _ = receive(control)
+        text, (*streams, status), _, _ = receive(control)
         if not text:
             return None
         pid = os.fork()
@@ -58,21 +59,21 @@ def serve(control: socket.socket) -> list[str] | None:
             for end in (control, wakes, wake, *statuses.values()):
                 end.close()
             os.close(status)
-            return become(json.loads(text), outputs)
-        for output in outputs:
-            os.close(output)
+            return become(json.loads(text), streams)
+        for stream in streams:
+            os.close(stream)
         statuses[pid] = socket.socket(fileno=status)
         statuses[pid].send(str(pid).encode())
 
 
 def receive(control: socket.socket) -> tuple[bytes, list[int], int, object]:
-    """A request and its three descriptors; at the end no text."""
-    text, fds, flags, address = socket.recv_fds(control, REQUEST_BYTES_MAX, 3)
-    return text, fds or [-1, -1, -1], flags, address
+    """A request and its four descriptors; at the end no text."""
+    text, fds, flags, address = socket.recv_fds(control, REQUEST_BYTES_MAX, 4)
+    return text, fds or [-1, -1, -1, -1], flags, address
 
 
 def reap(statuses: dict[int, socket.socket]) -> None:
-    """Tell those who have asked for them how commands have ended."""
+    """Tell those who have asked for them how processes have ended."""
     for pid in list(statuses):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
@@ -80,12 +81,11 @@ def reap(statuses: dict[int, socket.socket]) -> None:
                 asker.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
-def become(request: dict[str, object], outputs: list[int]) -> list[str]:
-    """Be as a process that was just started; the arguments."""
+def become(request: dict[str, object], streams: list[int]) -> list[str]:
+    """Be as a process that was just started, with these standard streams; the arguments."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for fd, own in ((null, 0), (outputs[0], 1), (outputs[1], 2)):
+    for own, fd in enumerate(streams):
         os.dup2(fd, own)
         os.close(fd)
     os.chdir(str(request["folder"]))
@@ -95,6 +95,21 @@ def become(request: dict[str, object], outputs: list[int]) -> list[str]:
     return list(request["arguments"])  # type: ignore[call-overload]
 
 
+def run(arguments: list[str]) -> None:
+    """Run what Python does with these arguments."""
+    option, *rest = arguments
+    if option == "-m":
+        sys.argv[1:] = rest[1:]
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif option == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv = arguments
+        sys.path[0] = str(Path(option).parent)
+        runpy.run_path(option, run_name="__main__")
+
+
 if __name__ == "__main__":
     for name in PRELOADED:
         importlib.import_module(name)
@@ -102,5 +117,4 @@ if __name__ == "__main__":
     gc.freeze()
     arguments = serve(socket.socket(fileno=os.dup(0)))
     if arguments is not None:
-        sys.argv[1:] = arguments
-        runpy.run_module("punctual", run_name="__main__", alter_sys=True)
+        run(arguments)
