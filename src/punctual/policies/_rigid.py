@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from math import inf
 
 from punctual.core.job import Allocation, JobView
@@ -67,14 +68,13 @@ class WaitingQueue:
         self, views: Sequence[JobView], request_of: Callable[[JobView], RigidRequest | None], order: Order
     ) -> None:
         """These are the jobs that wait."""
-        known = self._known
-        new = [view for view in views if id(view) not in known]
-        if len(known) + len(new) > len(views):
-            there = set(map(id, views))
-            for left in [key for key in known if key not in there]:
+        known, there = self._known, dict(zip(map(id, views), views, strict=True))
+        new = list(filterfalse(known.__contains__, there))
+        if len(known) + len(new) > len(there):
+            for left in list(filterfalse(there.__contains__, known)):
                 self._remove(left)
-        for view in new:
-            self._add(view, request_of, order)
+        for key in new:
+            self._add(there[key], request_of, order)
 
     def _add(self, view: JobView, request_of: Callable[[JobView], RigidRequest | None], order: Order) -> None:
         key, ranked = id(view), None
