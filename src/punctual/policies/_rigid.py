@@ -123,7 +123,7 @@ class _Round:
         self._last = float(last) if isinstance(last, int | float) else _LAST_OF_ALL
         self._last_started = -_LAST_OF_ALL
         #: Running jobs that may be paused, with their ranks; found when the first of them may have to go.
-        self._running: list[tuple[float, float, str, JobView]] | None = None
+        self._running: list[Ranked] | None = None
         self._waiting = builder.hardware.kept(WaitingQueue)
         #: Jobs that hold something, or did until this plan, and are looked at in their turn among those that wait.
         self._others: list[Ranked] = []
@@ -222,37 +222,45 @@ class _Round:
 
     def _behind(self, rank: float) -> Iterator[Ranked]:
         """Running jobs that may be paused and rank behind `rank`, the last one first; mostly the first few will do."""
+        held = self._builder.held
         for ranked in self._ranked_running():
             if ranked[0] <= rank:
                 return
-            request = self._request(ranked[3]) if self._builder.held(ranked[3]) else None
-            if request is not None:
-                yield (*ranked, request)
+            if held(ranked[3]):
+                yield ranked
 
-    def _ranked_running(self) -> list[tuple[float, float, str, JobView]]:
+    def _ranked_running(self) -> list[Ranked]:
         """All running jobs that may be paused, the last one first; looked at no more than once in a round."""
         if self._running is None:
             rank_of, holding = self._order.running, self._builder.snapshot.holding
             ranks = [(rank_of(view), view) for view in holding if view.spec.preemptible and view.planned]
             # Those that are starting up count here: in the next round they may run.
             self._last = max([rank for rank, _ in ranks], default=-_LAST_OF_ALL)
-            running = ((rank, view.submitted_at, view.spec.id, view) for rank, view in ranks if may_pause(view))
-            self._running = sorted(running, reverse=True)
+            self._running = sorted(
+                [
+                    (rank, view.submitted_at, view.spec.id, view, request)
+                    for rank, view in ranks
+                    if may_pause(view) and (request := self._request(view)) is not None
+                ],
+                reverse=True,
+            )
         return self._running
 
     def _fewest(
         self, victims: Iterable[Ranked], view: JobView, request: RigidRequest
     ) -> tuple[list[Ranked], Allocation] | None:
         """Which of the last jobs have to go, and where the request then fits."""
-        builder, free = self._builder, dict(self._builder.free)
+        builder, free = self._builder, self._builder.free
         space = self._space.copy() if self._space else Space(free.values())
-        chosen = []
+        chosen: list[Ranked] = []
+        n_freed = 0
         for victim in victims:
             chosen.append(victim)
-            for node, amount in builder.held(victim[3]).items():
-                free[node] = free[node] + amount
+            for amount in builder.held(victim[3]).values():
                 space.add(amount)
-            if space.may_hold(request.amount):
+            if space.may_hold(request.amount):  # mostly all of them together are not enough: then no node is looked at
+                free = builder.freed((other[3] for other in chosen[n_freed:]), free)
+                n_freed = len(chosen)
                 allocation = builder.find(view, request.n, request.worker, free)
                 if allocation is not None:
                     return chosen, allocation
