@@ -96,8 +96,10 @@ class WaitingQueue:
         self.unfit.pop(key, None)
         if ranked is not None:
             del self.ranked[bisect_left(self.ranked, ranked)]
-            self._gpus[ranked[4].amount.gpus] -= 1
-            self._gpus += Counter()  # without those of which there is none
+            gpus = ranked[4].amount.gpus
+            self._gpus[gpus] -= 1
+            if not self._gpus[gpus]:
+                del self._gpus[gpus]
 
 
 def serve(builder: PlanBuilder, order: Order, *, size: Size, margin: float = 0.0) -> Plan:
