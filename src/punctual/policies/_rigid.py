@@ -151,6 +151,7 @@ class _Round:
     def _serve(self) -> None:
         """Take the jobs in their order; those that are paused on the way come in their turn."""
         waiting, shift, others = self._waiting, self._order.shift, self._others
+        least_gpus = waiting.least_gpus
         for view in waiting.unfit.values():
             self._builder.explain(view, never_fits(view))
         for view, request in waiting.going.values():
@@ -161,7 +162,7 @@ class _Round:
                 self._look_at(others.pop(0))
             space = self._space
             if space is not None and request.amount.gpus > space.gpus and rank + self._margin >= self._last:
-                if space.gpus < waiting.least_gpus and not others:
+                if space.gpus < least_gpus and not others:
                     break  # the same holds for all that follow
                 continue  # `_try` would find the same; most waiting jobs end here
             self._try((rank, submitted_at, name, view, request))
