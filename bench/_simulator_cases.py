@@ -1,13 +1,15 @@
 """One simulation in a process of its own: `python _simulator_cases.py NAME` prints what it cost and what came out.
 
-The reference is measured just before and just after it, in the same process.
+The reference is measured just before and just after it, in the same process. With `--digest` it prints, in place of the cost,
+a hash of all messages as a journal has them and of the results: the same for two revisions that simulate the same.
 
 Names: ``rigid/POLICY/JOBS/SEED``, ``steered/POLICY/JOBS/SEED``, ``philly/POLICY``, ``elastic/POLICY/JOBS/SEED``, ``published/INDEX``.
 """
 
+import argparse
+import hashlib
 import json
 import resource
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -81,8 +83,11 @@ def _traced(n_jobs: int, seed: int) -> Iterable[Any]:
     return Poisson(n_jobs=n_jobs, n_devices=512, load=0.9).jobs(seed)
 
 
-def run(case: Case) -> dict[str, float | None]:
-    """Simulate, and what came out; also finds everything that has to be imported when it is done for the first time."""
+def run(case: Case, *listeners: Callable[[Any], None]) -> dict[str, float | None]:
+    """Simulate, and what came out; also finds everything that has to be imported when it is done for the first time.
+
+    `listeners` get each message.
+    """
     from pydantic import TypeAdapter
 
     from punctual import registry
@@ -97,32 +102,56 @@ def run(case: Case) -> dict[str, float | None]:
     models = {"tabulated": registry.load("models", "tabulated")()}
     policy = registry.load("policies", case.policy)()
     with rare_collections():  # as in a study
-        jobs, nodes, listeners = case.jobs(), nodes_of(groups), (record.add,)
-        Simulation(jobs, nodes, policy, controllers=controllers, models=models, listeners=listeners).run()
+        told = (record.add, *listeners)
+        Simulation(case.jobs(), nodes_of(groups), policy, controllers=controllers, models=models, listeners=told).run()
         row = record.summary().row()
     shown = ("n_jobs", "n_finished", "n_deadlines_met", "jct_mean_s", "makespan_s", "granted_device_frac", "n_rounds")
     return {name: row[name] for name in shown}
 
 
-def main(name: str) -> None:
-    family, *arguments = name.split("/")
-    # A job or two on the same parts: after it everything is imported.
-    run(FAMILIES["elastic" if family == "elastic" else "rigid"]("fifo", "2", "0"))
-    case, import_s = FAMILIES[family](*arguments), time.process_time()
-    before_s = turn_s()
+def digest(case: Case) -> dict[str, Any]:
+    """SHA-256 of all messages of the simulation, as a journal has them, and of what came out."""
+    from punctual.core.codec import encode, kind_of
+
+    found, n_messages = hashlib.sha256(), 0
+
+    def add(message: Any) -> None:
+        nonlocal n_messages
+        n_messages += 1
+        found.update(f"{kind_of(message)} {encode(message)}\n".encode())
+
+    found.update(json.dumps(run(case, add)).encode())
+    return {"n_messages": n_messages, "sha256": found.hexdigest()}
+
+
+def cost(case: Case) -> dict[str, Any]:
+    """What the simulation costs in this process, and what came out."""
+    import_s, before_s = time.process_time(), turn_s()
     begun_s = time.process_time()
     found = run(case)
     run_s = time.process_time() - begun_s
     each_s = (before_s + turn_s()) / 2
-    cost = {
+    return {
         "import_s": import_s,
         "run_s": run_s,
         "turn_us": each_s * 1e6,
         "turns": run_s / each_s,
         "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        **found,
     }
-    print(json.dumps({"name": name, **cost, **found}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name")
+    parser.add_argument("--digest", action="store_true", help="a hash of the messages and results in place of the cost")
+    asked = parser.parse_args()
+    family, *arguments = asked.name.split("/")
+    # A job or two on the same parts: after it everything is imported.
+    run(FAMILIES["elastic" if family == "elastic" else "rigid"]("fifo", "2", "0"))
+    case = FAMILIES[family](*arguments)
+    print(json.dumps({"name": asked.name, **(digest(case) if asked.digest else cost(case))}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

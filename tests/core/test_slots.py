@@ -3,12 +3,15 @@
 import inspect
 import pickle
 from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 import pytest
 
 from punctual.core import commands, events
 from punctual.core.job import JobSpec, JobView
-from punctual.core.slots import set_by_slots
+from punctual.core.resources import Resources
+from punctual.core.slots import maker, set_by_slots
+from punctual.core.speed import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +59,37 @@ def test_a_value_is_checked_compared_copied_and_frozen_as_before() -> None:
 )
 def test_messages_and_views_take_their_fields(cls: type) -> None:
     assert list(inspect.signature(cls).parameters) == [field.name for field in fields(cls)]
+
+
+def test_a_value_is_of_the_class_itself_when_it_is_checked_and_afterwards() -> None:
+    seen: list[type] = []
+
+    @set_by_slots
+    @dataclass(frozen=True, slots=True)
+    class Watched:
+        amount: float
+
+        def __post_init__(self) -> None:
+            seen.append(type(self))
+            with pytest.raises(FrozenInstanceError):
+                self.amount = 1.0  # type: ignore[misc]
+
+    assert [type(Watched(2.0)), *seen] == [Watched, Watched]
+
+
+@pytest.mark.parametrize("cls", [Resources, Shape, Quick])
+def test_a_maker_makes_what_the_class_makes(cls: type) -> None:
+    made_of = {Resources: (1.5, 2, 3, ()), Shape: (2, 1.0, 1, "V100", 0), Quick: ("a", 1.0, None, {"b": 2.0}, 4)}[cls]
+    made: Any = maker(cls)(*made_of)
+    value = cls(**{field.name: it for field, it in zip(fields(cls), made_of, strict=True)})
+    assert made == value == pickle.loads(pickle.dumps(made)) == replace(made)
+    assert (type(made), repr(made)) == (cls, repr(value))
+    if cls is not Quick:  # it holds a dictionary
+        assert hash(made) == hash(value)
+    with pytest.raises(FrozenInstanceError):
+        setattr(made, fields(cls)[0].name, None)
+
+
+def test_a_maker_takes_all_fields() -> None:
+    with pytest.raises(TypeError):
+        maker(Shape)(1, 1.0)

@@ -146,6 +146,22 @@ def test_the_nearest_batch_and_the_trace_s_own_steps_are_taken(tables: str) -> N
     assert run_s(job, 8) == pytest.approx(100.0)
 
 
+@pytest.mark.parametrize("knows", ["all", "recorded", "nothing"])
+def test_what_jobs_of_one_table_declare_is_made_once_and_is_what_each_would_declare_alone(
+    tables: str, knows: Any
+) -> None:
+    traces = [
+        replace(TRACE, id=f"{model}-{batch}-{n}-{i}", model_name=model, batch_size=batch, n_gpus=n)
+        for i in range(2)
+        for model, batch in (("bert", 64), ("bert", 120), ("cifar", 32))
+        for n in (1, 2, 8)
+    ]
+    rule = MeasuredTables(tables=tables, knows=knows)
+    jobs = [rule.job(trace) for trace in traces]
+    assert jobs == [MeasuredTables(tables=tables, knows=knows).job(trace) for trace in traces]
+    assert all(one.spec.profile is other.spec.profile for one, other in zip(jobs[:9], jobs[9:], strict=True))
+
+
 def test_placements_tell_nodes_and_kinds(tables: str) -> None:
     found = SpeedTables.read(tables).of("cifar", 32)
     assert found["T4"].rates == {(1, 1): 2.0, (2, 1): 2.5, (2, 2): 2.0}

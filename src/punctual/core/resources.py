@@ -8,6 +8,7 @@ from math import inf
 from operator import add
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.slots import maker
 
 #: Amounts closer than this are equal: sums of core fractions are sums of floats.
 TOLERANCE = 1e-9
@@ -66,7 +67,7 @@ class Resources:
         Resources.__init__(self, self.cores, self.gpus, self.memory_bytes, self.others)
 
     def __add__(self, other: "Resources") -> "Resources":
-        return Resources(
+        return _made(
             self.cores + other.cores,
             self.gpus + other.gpus,
             self.memory_bytes + other.memory_bytes,
@@ -79,8 +80,8 @@ class Resources:
         memory_bytes = self.memory_bytes - other.memory_bytes
         others = _each(_left, self.others, other.others) if self.others else ()
         if cores < 0 or gpus < 0 or memory_bytes < 0:
-            return Resources(max(0.0, cores), max(0, gpus), max(0, memory_bytes), others)
-        return Resources(cores, gpus, memory_bytes, others)
+            return _made(max(0.0, cores), max(0, gpus), max(0, memory_bytes), others)
+        return _made(cores, gpus, memory_bytes, others)
 
     def __mul__(self, n: int) -> "Resources":
         """`n` times the amount."""
@@ -169,7 +170,7 @@ class Resources:
 
     def at_least(self, other: "Resources") -> "Resources":
         """The larger amount, kind by kind."""
-        return Resources(
+        return _made(
             max(self.cores, other.cores),
             max(self.gpus, other.gpus),
             max(self.memory_bytes, other.memory_bytes),
@@ -178,7 +179,7 @@ class Resources:
 
     def at_most(self, other: "Resources") -> "Resources":
         """The smaller amount, kind by kind."""
-        return Resources(
+        return _made(
             min(self.cores, other.cores),
             min(self.gpus, other.gpus),
             min(self.memory_bytes, other.memory_bytes),
@@ -189,6 +190,9 @@ class Resources:
 _set_cores, _set_gpus, _set_memory_bytes, _set_others = (
     vars(Resources)[field.name].__set__ for field in fields(Resources)
 )
+
+#: Makes an amount of such as were checked: most amounts are sums and differences of others.
+_made = maker(Resources)
 
 NOTHING = Resources()
 
@@ -226,13 +230,13 @@ def total(amounts: Iterable[Resources]) -> Resources:
         memory_bytes += amount.memory_bytes
         if amount.others:
             others = _each(add, others, amount.others)
-    return Resources(cores, gpus, memory_bytes, others)
+    return _made(cores, gpus, memory_bytes, others)
 
 
 def _each(combine: Callable[[float, float], float], one: Others, other: Others) -> Others:
     """`combine` kind by kind; of a kind that is not named there is none."""
     left, right = dict(one), dict(other)
-    return tuple([(name, combine(left.get(name, 0.0), right.get(name, 0.0))) for name in {**left, **right}])
+    return _checked_others({name: combine(left.get(name, 0.0), right.get(name, 0.0)) for name in {**left, **right}})
 
 
 def _left(amount: float, taken: float) -> float:

@@ -2,10 +2,12 @@
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, replace
+from functools import partial
 from math import exp, inf, log, sqrt
 
 from punctual.core.errors import check_above_zero
 from punctual.core.job import JobSpec
+from punctual.core.remembered import Remembered
 from punctual.core.slots import set_by_slots
 from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import FitStatus, possible, usable
@@ -99,12 +101,7 @@ class Tabulated:
     def init(self, spec: JobSpec) -> TabulatedState:
         """The table of the job's profile; of several speeds in one shape their mean."""
         by_workers = spec.worker is not None
-        lines: dict[Line, list[tuple[float, float]]] = {}
-        for one in spec.profile:
-            if usable(one):
-                measured = _amount(one.shape, by_workers=by_workers), one.rate_sps
-                lines.setdefault(_line(one.shape), []).append(measured)
-        table = {line: _entries(_means(found)) for line, found in lines.items()}
+        table = (_table_by_workers if by_workers else _table_by_cores)(spec.profile)
         return TabulatedState(table, by_workers, self.noise_frac**2)
 
     def update(self, state: TabulatedState, seen: SeenRate) -> TabulatedState:
@@ -145,6 +142,20 @@ class Tabulated:
             return found
         entries = entries or _nearest_line(state.table, shape)
         return (_nearest(entries, amount), inf) if entries else (-inf, inf)
+
+
+def _table(profile: tuple[SeenRate, ...], *, by_workers: bool) -> dict[Line, Entries]:
+    lines: dict[Line, list[tuple[float, float]]] = {}
+    for seen in profile:
+        if usable(seen):
+            measured = _amount(seen.shape, by_workers=by_workers), seen.rate_sps
+            lines.setdefault(_line(seen.shape), []).append(measured)
+    return {line: _entries(_means(found)) for line, found in lines.items()}
+
+
+#: Many jobs of a trace have the same profile, and a table is never changed.
+_table_by_workers = Remembered(partial(_table, by_workers=True), n_max=256)
+_table_by_cores = Remembered(partial(_table, by_workers=False), n_max=256)
 
 
 def _line(shape: Shape) -> Line:

@@ -46,7 +46,7 @@ def place(
     >>> place(4, Resources(gpus=1), free)
     {'b': Resources(cores=0.0, gpus=4, memory_bytes=0)}
     """
-    if any(node in slow for node in free):
+    if slow and any(node in slow for node in free):
         fast = place(n_workers, worker, {node: amount for node, amount in free.items() if node not in slow})
         if fast is not None:
             return fast
@@ -64,7 +64,7 @@ def _tightest(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources
     gpus = worker.gpus
     if gpus and not (worker.cores or worker.memory_bytes or worker.others):
         # Spelled out because this runs over all nodes for each job that is started.
-        fitting = [(amount.gpus // gpus, node) for node, amount in free.items() if amount.gpus // gpus >= n_workers]
+        fitting = [(n, node) for node, amount in free.items() if (n := amount.gpus // gpus) >= n_workers]
         return min(fitting)[1] if fitting else None
     rooms = [room for room in _rooms(worker, free) if room[0] >= n_workers]
     return min(rooms)[1] if rooms else None

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from math import inf
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from punctual.core.cluster import Node
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec, JobView
+from punctual.core.remembered import N_REMEMBERED_MAX, Remembered
 from punctual.core.resources import NOTHING, Resources, resource_names, total
 from punctual.core.speed import Shape
 from punctual.policies._jobs import Size, least, n_workers, seconds_for
@@ -18,37 +19,8 @@ from punctual.policies._jobs import Size, least, n_workers, seconds_for
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: More objects than any queue has; what is remembered of them is forgotten when there are more.
-_N_REMEMBERED_MAX = 1 << 15
 #: Of jobs with servers, the rates of so many numbers of workers and of servers are asked for together.
 _N_TOGETHER = 32
-
-
-class Remembered(Generic[K, V]):
-    """A function of an immutable object, computed once for each.
-
-    The scheduler shows a job by the same view until something about it changes, so what only depends on the view need
-    not be computed at every round. Objects are told apart by identity: comparing them would cost as much as computing.
-    """
-
-    def __init__(self, compute: Callable[[K], V]) -> None:
-        self._compute = compute
-        self._known: dict[int, tuple[K, V]] = {}
-
-    def __call__(self, of: K) -> V:
-        known = self._known.get(id(of))
-        if known is not None:  # the object is kept with its value, so no other can have its identity
-            return known[1]
-        if len(self._known) >= _N_REMEMBERED_MAX:
-            self._known.clear()
-        value = self._compute(of)
-        self._known[id(of)] = of, value
-        return value
-
-    def each(self, objects: Iterable[K]) -> list[V]:
-        """Its values of `objects`, in their order: most are known, and found without a call."""
-        known = self._known
-        return [known[id(of)][1] if id(of) in known else self(of) for of in objects]
 
 
 @dataclass(frozen=True)
@@ -126,7 +98,7 @@ class Hardware:
         known = self._speeds.get((id(spec), id(model), id(state)))
         if known is not None:  # the three are kept with it, so no others can have their identities
             return known[1]
-        if len(self._speeds) >= _N_REMEMBERED_MAX:
+        if len(self._speeds) >= N_REMEMBERED_MAX:
             self._speeds.clear()
         speed = JobRates(view, self)
         self._speeds[id(spec), id(model), id(state)] = (spec, model, state), speed

@@ -39,7 +39,7 @@ class Space:
         self.add(amount, -n)
 
     def copy(self) -> "Space":
-        copied = Space(())
+        copied = Space.__new__(Space)
         copied.gpus, copied.cores, copied.memory_bytes = self.gpus, self.cores, self.memory_bytes
         copied.others = dict(self.others)
         return copied
@@ -93,6 +93,14 @@ class PlanBuilder:
     def explain(self, view: JobView, reason: Reason) -> None:
         """Say why the job keeps what it has."""
         self.reasons[view.spec.id] = reason
+
+    def freed(self, views: Iterable[JobView], free: Mapping[NodeId, Resources]) -> Mapping[NodeId, Resources]:
+        """What would be free beside `free` if jobs held nothing."""
+        more = dict(free)
+        for view in views:
+            for node, amount in self.held(view).items():
+                more[node] = more[node] + amount
+        return more
 
     def without(self, view: JobView) -> Mapping[NodeId, Resources]:
         """What would be free if the job held nothing."""

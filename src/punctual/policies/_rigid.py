@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from math import inf
 
 from punctual.core.job import Allocation, JobView
@@ -67,14 +68,13 @@ class WaitingQueue:
         self, views: Sequence[JobView], request_of: Callable[[JobView], RigidRequest | None], order: Order
     ) -> None:
         """These are the jobs that wait."""
-        known = self._known
-        new = [view for view in views if id(view) not in known]
-        if len(known) + len(new) > len(views):
-            there = set(map(id, views))
-            for left in [key for key in known if key not in there]:
+        known, there = self._known, dict(zip(map(id, views), views, strict=True))
+        new = list(filterfalse(known.__contains__, there))
+        if len(known) + len(new) > len(there):
+            for left in list(filterfalse(there.__contains__, known)):
                 self._remove(left)
-        for view in new:
-            self._add(view, request_of, order)
+        for key in new:
+            self._add(there[key], request_of, order)
 
     def _add(self, view: JobView, request_of: Callable[[JobView], RigidRequest | None], order: Order) -> None:
         key, ranked = id(view), None
@@ -96,8 +96,10 @@ class WaitingQueue:
         self.unfit.pop(key, None)
         if ranked is not None:
             del self.ranked[bisect_left(self.ranked, ranked)]
-            self._gpus[ranked[4].amount.gpus] -= 1
-            self._gpus += Counter()  # without those of which there is none
+            gpus = ranked[4].amount.gpus
+            self._gpus[gpus] -= 1
+            if not self._gpus[gpus]:
+                del self._gpus[gpus]
 
 
 def serve(builder: PlanBuilder, order: Order, *, size: Size, margin: float = 0.0) -> Plan:
@@ -123,7 +125,7 @@ class _Round:
         self._last = float(last) if isinstance(last, int | float) else _LAST_OF_ALL
         self._last_started = -_LAST_OF_ALL
         #: Running jobs that may be paused, with their ranks; found when the first of them may have to go.
-        self._running: list[tuple[float, float, str, JobView]] | None = None
+        self._running: list[Ranked] | None = None
         self._waiting = builder.hardware.kept(WaitingQueue)
         #: Jobs that hold something, or did until this plan, and are looked at in their turn among those that wait.
         self._others: list[Ranked] = []
@@ -149,6 +151,7 @@ class _Round:
     def _serve(self) -> None:
         """Take the jobs in their order; those that are paused on the way come in their turn."""
         waiting, shift, others = self._waiting, self._order.shift, self._others
+        least_gpus = waiting.least_gpus
         for view in waiting.unfit.values():
             self._builder.explain(view, never_fits(view))
         for view, request in waiting.going.values():
@@ -159,7 +162,7 @@ class _Round:
                 self._look_at(others.pop(0))
             space = self._space
             if space is not None and request.amount.gpus > space.gpus and rank + self._margin >= self._last:
-                if space.gpus < waiting.least_gpus and not others:
+                if space.gpus < least_gpus and not others:
                     break  # the same holds for all that follow
                 continue  # `_try` would find the same; most waiting jobs end here
             self._try((rank, submitted_at, name, view, request))
@@ -222,37 +225,45 @@ class _Round:
 
     def _behind(self, rank: float) -> Iterator[Ranked]:
         """Running jobs that may be paused and rank behind `rank`, the last one first; mostly the first few will do."""
+        held = self._builder.held
         for ranked in self._ranked_running():
             if ranked[0] <= rank:
                 return
-            request = self._request(ranked[3]) if self._builder.held(ranked[3]) else None
-            if request is not None:
-                yield (*ranked, request)
+            if held(ranked[3]):
+                yield ranked
 
-    def _ranked_running(self) -> list[tuple[float, float, str, JobView]]:
+    def _ranked_running(self) -> list[Ranked]:
         """All running jobs that may be paused, the last one first; looked at no more than once in a round."""
         if self._running is None:
             rank_of, holding = self._order.running, self._builder.snapshot.holding
             ranks = [(rank_of(view), view) for view in holding if view.spec.preemptible and view.planned]
             # Those that are starting up count here: in the next round they may run.
             self._last = max([rank for rank, _ in ranks], default=-_LAST_OF_ALL)
-            running = ((rank, view.submitted_at, view.spec.id, view) for rank, view in ranks if may_pause(view))
-            self._running = sorted(running, reverse=True)
+            self._running = sorted(
+                [
+                    (rank, view.submitted_at, view.spec.id, view, request)
+                    for rank, view in ranks
+                    if may_pause(view) and (request := self._request(view)) is not None
+                ],
+                reverse=True,
+            )
         return self._running
 
     def _fewest(
         self, victims: Iterable[Ranked], view: JobView, request: RigidRequest
     ) -> tuple[list[Ranked], Allocation] | None:
         """Which of the last jobs have to go, and where the request then fits."""
-        builder, free = self._builder, dict(self._builder.free)
+        builder, free = self._builder, self._builder.free
         space = self._space.copy() if self._space else Space(free.values())
-        chosen = []
+        chosen: list[Ranked] = []
+        n_freed = 0
         for victim in victims:
             chosen.append(victim)
-            for node, amount in builder.held(victim[3]).items():
-                free[node] = free[node] + amount
+            for amount in builder.held(victim[3]).values():
                 space.add(amount)
-            if space.may_hold(request.amount):
+            if space.may_hold(request.amount):  # mostly all of them together are not enough: then no node is looked at
+                free = builder.freed((other[3] for other in chosen[n_freed:]), free)
+                n_freed = len(chosen)
                 allocation = builder.find(view, request.n, request.worker, free)
                 if allocation is not None:
                     return chosen, allocation

@@ -8,10 +8,10 @@ is one worker with its cores (one, if the trace does not say). The kind of devic
 Where the trace counts no steps, a step is what the job did in one second with what it had.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from punctual.core.errors import InvalidSpec, check_above_zero, check_fraction, check_not_negative
 from punctual.core.ids import JobId
@@ -23,6 +23,16 @@ from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
 from punctual.sim.measured import SpeedTables
 from punctual.sim.served_speeds import read_laws
+from punctual.sim.trace_values import (
+    deadline_s_of,
+    duration_s_of,
+    held_by,
+    kinds_of,
+    model_of,
+    n_workers_of,
+    others_of,
+    work_steps_of,
+)
 from punctual.sim.truth import (
     AllReduce,
     ByDevice,
@@ -40,6 +50,8 @@ from punctual.traces.draw import Draw
 
 #: What a job declares of its speed: everything, only the speed that was recorded, or nothing.
 Knowledge = Literal["all", "recorded", "nothing"]
+
+T = TypeVar("T")
 
 _WHERE = "a rule of scaling"
 #: A job's numbers of workers are looked at one by one; of workers and servers, each pair.
@@ -93,7 +105,7 @@ class Declared:
 
     def worker(self, trace: TraceJob, n: int) -> Resources:
         """What one of the job's `n` workers holds."""
-        others = _others(trace, "worker", self.worker_others)
+        others = others_of(trace, "worker", self.worker_others)
         if not trace.n_gpus:
             return Resources(cores=trace.cores or 1.0, others=others)
         if not self.cores_and_memory:
@@ -111,7 +123,7 @@ class Declared:
         return JobSpec(
             id=JobId(trace.id),
             work_steps=self.declared_steps(trace, work_steps, seed),
-            deadline_s=_deadline_s(trace),
+            deadline_s=deadline_s_of(trace),
             weight=trace.weight,
             startup_s=self.startup_s,
             preemptible=self.preemptible,
@@ -150,8 +162,8 @@ class Rigid(Declared):
     """
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        n = _n_workers(trace)
-        worker, work_steps = self.worker(trace, n), _work_steps(trace)
+        n = n_workers_of(trace)
+        worker, work_steps = self.worker(trace, n), work_steps_of(trace)
         truth = _by_kind(trace, work_steps, Constant)
         spec = self.spec(
             trace,
@@ -162,7 +174,7 @@ class Rigid(Declared):
             counts=(n,),
             floor=worker * n,
             ceiling=worker * n,
-            profile=self.seen(truth, self.shapes(worker, (n,), _kinds(trace))),
+            profile=self.seen(truth, self.shapes(worker, (n,), kinds_of(trace))),
         )
         return SimJob(trace.submitted_at, spec, truth, work_steps)
 
@@ -184,6 +196,7 @@ class Changing(Declared):
     knows: Knowledge = "all"
     resize_cost_s: float = 0.0
     restarts: bool = False
+    _alike: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
@@ -191,12 +204,10 @@ class Changing(Declared):
         _check(self.knows in ("all", "recorded", "nothing"), "`knows` must be all, recorded or nothing", self.knows)
 
     def elastic(
-        self, trace: TraceJob, truth: Truth, work_steps: float, counts: tuple[int, ...], n: int, shapes: Iterable[Shape],
-        seed: int, controller: str | None,
+        self, trace: TraceJob, truth: Truth, work_steps: float, counts: tuple[int, ...], worker: Resources,
+        profile: tuple[SeenRate, ...], seed: int, controller: str | None,
     ) -> SimJob:  # fmt: skip
-        """The job that had `n` workers and may have any of `counts`; `shapes` are those that could be declared."""
-        worker = self.worker(trace, n)
-        known = {"all": counts, "recorded": (n,), "nothing": ()}[self.knows]
+        """The job that may have any of `counts` workers; `profile`: what is declared of its speed."""
         spec = self.spec(
             trace,
             work_steps,
@@ -207,9 +218,20 @@ class Changing(Declared):
             floor=worker * counts[0],
             ceiling=worker * counts[-1],
             resize_cost_s=self.startup_s if self.restarts else self.resize_cost_s,
-            profile=self.seen(truth, (shape for shape in shapes if shape.n_workers in known)),
+            profile=profile,
         )
         return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
+
+    def known(self, truth: Truth, n: int, shapes: Iterable[Shape]) -> tuple[SeenRate, ...]:
+        """What a job that had `n` workers declares of its speed in `shapes`."""
+        declared = shapes if self.knows == "all" else [shape for shape in shapes if shape.n_workers == n]
+        return () if self.knows == "nothing" else self.seen(truth, declared)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` finds out about jobs that are declared alike, made once; one `key` always means the same."""
+        if key not in self._alike:
+            self._alike[key] = make()
+        return cast(T, self._alike[key])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,13 +263,14 @@ class Elastic(Changing):
         self._law(1.0)
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        n, work_steps = _n_workers(trace), _work_steps(trace)
+        n, work_steps = n_workers_of(trace), work_steps_of(trace)
         # What one worker would need so that n need what was recorded.
         slowness = 1.0 / self._law(1.0).rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))
         truth = _by_kind(trace, work_steps, lambda rate: self._law(1.0 / (rate * slowness)))
         counts = self._counts(trace, n)
-        shapes = self.shapes(self.worker(trace, n), counts, _kinds(trace))
-        return self.elastic(trace, truth, work_steps, counts, n, shapes, seed, controller)
+        worker = self.worker(trace, n)
+        profile = self.known(truth, n, self.shapes(worker, counts, kinds_of(trace)))
+        return self.elastic(trace, truth, work_steps, counts, worker, profile, seed, controller)
 
     def _law(self, step_s: float) -> AllReduce:
         return AllReduce(step_s=step_s, communication_frac=self.communication_frac, across_factor=self.across_factor)
@@ -285,16 +308,24 @@ class MeasuredTables(Changing):
         object.__setattr__(self, "read", SpeedTables.read(self.tables, self.devices_per_node))
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        kinds = self.read.of(_model_of(trace, self.read.rates), trace.batch_size)
-        counts = sorted({count for table in kinds.values() for count in table.counts()})
-        n = min(counts, key=lambda count: (abs(count - _n_workers(trace)), count))
+        model, batch = model_of(trace, self.read.rates), trace.batch_size
+        kinds, counts, truth = self.once((model, batch), lambda: self._measured(model, batch))
+        n = min(counts, key=lambda count: (abs(count - n_workers_of(trace)), count))
         work_steps = trace.work_steps or self._steps(trace, slowest(kinds), n)
-        shapes = self.shapes(self.worker(trace, n), counts, ("", *kinds))
-        return self.elastic(trace, measured_on(kinds), work_steps, tuple(counts), n, shapes, seed, controller)
+        worker = self.worker(trace, n)
+        profile = self.once(
+            (model, batch, n, worker), lambda: self.known(truth, n, self.shapes(worker, counts, ("", *kinds)))
+        )
+        return self.elastic(trace, truth, work_steps, counts, worker, profile, seed, controller)
+
+    def _measured(self, model: str, batch: int | None) -> tuple[Mapping[str, Measured], tuple[int, ...], Truth]:
+        """The tables by kind of device, the numbers of workers in them, and the speed of a job that has them."""
+        kinds = self.read.of(model, batch)
+        return kinds, tuple(sorted({count for table in kinds.values() for count in table.counts()})), measured_on(kinds)
 
     def _steps(self, trace: TraceJob, table: Measured, n: int) -> float:
         n = min(table.counts(), key=lambda count: (abs(count - n), count))
-        return _duration_s(trace) * table.rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))
+        return duration_s_of(trace) * table.rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,7 +355,7 @@ class AdaptiveBatch(Changing):
         object.__setattr__(self, "read", AdaptiveTables(self.tables))
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        model = _model_of(trace, self.read.trainings)
+        model = model_of(trace, self.read.trainings)
         speed = self.read.speed(model, trace.parameters.get("device_batch_max", inf))
         kinds = speed.average
         most = trace.parameters.get("n_gpus_max", inf)
@@ -334,14 +365,16 @@ class AdaptiveBatch(Changing):
                 "a job must run on a measured number of devices", "none", f"job '{trace.id}'",
                 "Raise its `n_gpus_max` or `device_batch_max`, or leave them out.",
             )  # fmt: skip
-        n = min(counts, key=lambda count: (abs(count - _n_workers(trace)), count))
+        n = min(counts, key=lambda count: (abs(count - n_workers_of(trace)), count))
         worker = self.worker(trace, n)
         shapes = [
             Shape(n_workers=count, cores=worker.cores * count, n_nodes=n_nodes, device=kind)
             for kind, table in kinds.items()
             for count, n_nodes in table.rates
         ]
-        job = self.elastic(trace, measured_on(kinds), speed.work_steps, tuple(counts), n, shapes, seed, controller)
+        truth = measured_on(kinds)
+        profile = self.known(truth, n, [shape for shape in shapes if shape.n_workers in counts])
+        job = self.elastic(trace, truth, speed.work_steps, tuple(counts), worker, profile, seed, controller)
         return replace(job, phases=speed.phases) if self.drifts else job
 
 
@@ -401,11 +434,11 @@ class ParameterServers(Changing):
         self._shares()
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        worker, server = _held(trace, "worker", self.worker_others), _held(trace, "server", self.server_others)
-        work_steps, n = _work_steps(trace), _n_workers(trace)
+        worker, server = held_by(trace, "worker", self.worker_others), held_by(trace, "server", self.server_others)
+        work_steps, n = work_steps_of(trace), n_workers_of(trace)
         law = self._law(trace)
         # What was recorded over what the law says.
-        slowness = _duration_s(trace) / work_steps * law.rate_sps(Shape(n_workers=n))
+        slowness = duration_s_of(trace) / work_steps * law.rate_sps(Shape(n_workers=n))
         truth: Truth = law.scaled(slowness)
         if self.placed or self.busiest_frac:
             truth = PlacedServed(
@@ -428,7 +461,7 @@ class ParameterServers(Changing):
         return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
 
     def _law(self, trace: TraceJob) -> Served:
-        return self.laws[_model_of(trace, self.laws)] if self.tables else self._shares()
+        return self.laws[model_of(trace, self.laws)] if self.tables else self._shares()
 
     def _shares(self) -> Served:
         return Served(self.compute_frac, self.fixed_frac, self.link_frac, self.worker_frac, self.server_frac)
@@ -473,10 +506,10 @@ class CoreShares(Declared):
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
         cores = trace.cores or trace.n_gpus or 1.0
-        work_steps, shape = _work_steps(trace), Shape(cores=cores)
-        rate_sps = work_steps / _duration_s(trace)
+        work_steps, shape = work_steps_of(trace), Shape(cores=cores)
+        rate_sps = work_steps / duration_s_of(trace)
         step_core_s = Cores(step_core_s=1.0, serial_frac=self.serial_frac).rate_sps(shape) / rate_sps
-        most_cores, others = cores * self.most_factor, _others(trace, "worker", self.worker_others)
+        most_cores, others = cores * self.most_factor, others_of(trace, "worker", self.worker_others)
         spec = self.spec(
             trace,
             work_steps,
@@ -512,77 +545,17 @@ def sim_jobs(
     return (rule.job(trace, seed, controller) for trace in traces)
 
 
-def _model_of(trace: TraceJob, measured: Collection[str]) -> str:
-    """The name among the `measured` models of the one that the job trains; in lower case, if not as the trace has it."""
-    if trace.model_name is None:
-        raise _silent(trace, "which model it trains")
-    for name in (trace.model_name, trace.model_name.lower()):
-        if name in measured:
-            return name
-    raise InvalidSpec(
-        "a job's model must have been measured", f"'{trace.model_name}'", f"job '{trace.id}'",
-        f"Known: {', '.join(sorted(measured))}.",
-    )  # fmt: skip
-
-
-def _n_workers(trace: TraceJob) -> int:
-    if trace.n_gpus is None:
-        raise _silent(trace, "how many devices it had")
-    return max(1, ceil(trace.n_gpus))
-
-
-def _duration_s(trace: TraceJob) -> float:
-    if trace.duration_s is not None:
-        return trace.duration_s
-    if trace.device_durations_s:
-        return max(trace.device_durations_s.values())
-    raise _silent(trace, "how long it ran")
-
-
-def _work_steps(trace: TraceJob) -> float:
-    return trace.work_steps or _duration_s(trace)
-
-
-def _held(trace: TraceJob, part: str, others: Mapping[str, float]) -> Resources:
-    """What a worker, or a server, holds."""
-    cores, gpus, memory_bytes = (
-        trace.parameters.get(f"{part}_{kind}", 0.0) for kind in ("cores", "gpus", "memory_bytes")
-    )
-    held = Resources(cores, ceil(gpus), ceil(memory_bytes), _others(trace, part, others))
-    if not held:
-        raise _silent(trace, f"what a {part} holds")
-    return held
-
-
-def _others(trace: TraceJob, part: str, others: Mapping[str, float]) -> Mapping[str, float]:
-    return {name: trace.parameters.get(f"{part}_{name}", amount) for name, amount in others.items()}
-
-
-def _deadline_s(trace: TraceJob) -> float | None:
-    return None if trace.best_effort else trace.deadline_s
-
-
-def _kinds(trace: TraceJob) -> Iterable[str]:
-    return ("", *trace.device_durations_s)
-
-
 class _Law(Protocol):
     def __call__(self, rate: float, /) -> Truth: ...
 
 
 def _by_kind(trace: TraceJob, work_steps: float, law: _Law) -> Truth:
     """`law` with the recorded speed, or with that on each kind of device."""
-    otherwise = law(work_steps / _duration_s(trace))
+    otherwise = law(work_steps / duration_s_of(trace))
     if not trace.device_durations_s:
         return otherwise
     kinds = {kind: law(work_steps / duration_s) for kind, duration_s in trace.device_durations_s.items()}
     return ByDevice(kinds, law(work_steps / max(trace.device_durations_s.values())))
-
-
-def _silent(trace: TraceJob, about: str) -> InvalidSpec:
-    return InvalidSpec(
-        f"the trace must say {about}", "nothing", f"job '{trace.id}'", "Take another trace or another rule of scaling."
-    )
 
 
 def _check(holds: bool, must: str, got: object) -> None:

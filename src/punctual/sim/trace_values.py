@@ -1,0 +1,75 @@
+"""What a trace says of a job, for the rules of scaling; `InvalidSpec` where it does not say enough."""
+
+from collections.abc import Collection, Iterable, Mapping
+from math import ceil
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.resources import Resources
+from punctual.traces import TraceJob
+
+
+def model_of(trace: TraceJob, measured: Collection[str]) -> str:
+    """The name among the `measured` models of the one that the job trains; in lower case, if not as the trace has it."""
+    if trace.model_name is None:
+        raise silent(trace, "which model it trains")
+    for name in (trace.model_name, trace.model_name.lower()):
+        if name in measured:
+            return name
+    raise InvalidSpec(
+        "a job's model must have been measured", f"'{trace.model_name}'", f"job '{trace.id}'",
+        f"Known: {', '.join(sorted(measured))}.",
+    )  # fmt: skip
+
+
+def n_workers_of(trace: TraceJob) -> int:
+    """The devices it had, or one."""
+    if trace.n_gpus is None:
+        raise silent(trace, "how many devices it had")
+    return max(1, ceil(trace.n_gpus))
+
+
+def duration_s_of(trace: TraceJob) -> float:
+    """How long it ran; of several kinds of devices, on the slowest."""
+    if trace.duration_s is not None:
+        return trace.duration_s
+    if trace.device_durations_s:
+        return max(trace.device_durations_s.values())
+    raise silent(trace, "how long it ran")
+
+
+def work_steps_of(trace: TraceJob) -> float:
+    """Its steps; where the trace counts none, one for each second."""
+    return trace.work_steps or duration_s_of(trace)
+
+
+def held_by(trace: TraceJob, part: str, others: Mapping[str, float]) -> Resources:
+    """What a worker, or a server, holds."""
+    cores, gpus, memory_bytes = (
+        trace.parameters.get(f"{part}_{kind}", 0.0) for kind in ("cores", "gpus", "memory_bytes")
+    )
+    held = Resources(cores, ceil(gpus), ceil(memory_bytes), others_of(trace, part, others))
+    if not held:
+        raise silent(trace, f"what a {part} holds")
+    return held
+
+
+def others_of(trace: TraceJob, part: str, others: Mapping[str, float]) -> Mapping[str, float]:
+    """What a `part` takes of further kinds of hardware: what the trace says stands above `others`."""
+    return {name: trace.parameters.get(f"{part}_{name}", amount) for name, amount in others.items()}
+
+
+def deadline_s_of(trace: TraceJob) -> float | None:
+    """Seconds from submission; None: it has no deadline, or none that counts."""
+    return None if trace.best_effort else trace.deadline_s
+
+
+def kinds_of(trace: TraceJob) -> Iterable[str]:
+    """The kinds of device on which its speed is known; the empty one stands for any."""
+    return ("", *trace.device_durations_s)
+
+
+def silent(trace: TraceJob, about: str) -> InvalidSpec:
+    """The error that the trace does not say something."""
+    return InvalidSpec(
+        f"the trace must say {about}", "nothing", f"job '{trace.id}'", "Take another trace or another rule of scaling."
+    )
