@@ -1,7 +1,7 @@
 """How sure forecasts are; how often they hold is measured by bench/forecasts.py."""
 
 import pytest
-from tests.plants.quota_plant import Training, World, run_closed_loop
+from tests.plants.quota_plant import STEADY, Contention, Training, World, run_closed_loop
 from tests.plants.worker_plant import run_elastic
 
 from punctual.controllers.remaining_cost import RemainingCost
@@ -36,3 +36,15 @@ def test_a_steered_job_is_told_a_narrow_interval_with_its_deadline_in_it() -> No
     low_s, high_s = told[-1].interval_s
     assert low_s <= made.landed_s <= high_s
     assert high_s - low_s == pytest.approx(0.06, abs=0.05)
+
+
+def test_the_forecast_follows_cores_that_are_taken_while_a_late_job_is_on_its_line() -> None:
+    training = Training(n_epochs=8)
+    deadline_s = 0.6 * training.core_s()
+    world = World(
+        noise=STEADY, can_pace=True, contention=(Contention(from_s=deadline_s - 1.0, until_s=1e3, delivered_frac=0.5),)
+    )
+    made = run_closed_loop(RemainingCost(), training, deadline_s=deadline_s, world=world)
+    late = told_after([(reading.elapsed_s, demand) for reading, demand in made.ticks], deadline_s + 8.0)
+    assert len(late) > 5
+    assert all(each.finish_s == pytest.approx(made.landed_s, rel=0.02) for each in late)

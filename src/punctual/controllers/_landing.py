@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from punctual.controllers._base import check_parameters
 from punctual.controllers._work import ends_with_work, work
-from punctual.core.control import PacingLine, Reading
+from punctual.core.control import INTERVAL_SIGMAS, PacingLine, Reading
 from punctual.core.job import JobSpec
 
 #: A paced job may be ahead by this share of the time left. One that has hardly any room never reaches its line then,
@@ -20,6 +20,8 @@ _SAFETY, _KEPT_FRAC = 2.0, 0.95
 #: The largest margin that is learned, as a multiple of the one before anything is. As long as fewer units were late than
 #: this it is no larger than that one: a single one may have had too few cores.
 _MOST_TIMES, _LATE_UNITS = 4.0, 2
+#: Ahead of its line by more than this the job waits for it.
+_HELD_S = 0.02
 #: Seconds for which a slightly infeasible forecast must last before it is believed.
 _DOUBT_S = 3.0
 #: Seconds of training that a forecast must rest on before a deadline is given up: the first half second alone is
@@ -203,6 +205,20 @@ def lateness_s(line: PacingLine, reading: Reading) -> float:
     """How much later the last unit ended than the line allowed, seconds; below zero: it was not held back by this line."""
     _, done = work(line.phase_cost_steps, reading)
     return reading.unit_at_s - (line.end_s - (line.end_work - done) * line.s_per_step)
+
+
+def waits(line: PacingLine | None, reading: Reading) -> bool:
+    """Whether the last unit was held back by the pacing line."""
+    return line is not None and lateness_s(line, reading) < _HELD_S
+
+
+def landing_std_s(landed_std_s: float, finish_s: float, earliest_s: float, earliest_std_s: float) -> float:
+    """Standard deviation of a landing expected at `finish_s`, to tell with it.
+
+    As long as there is room control lands the job as exactly as `landed_std_s`. The interval ends no earlier than the one
+    of the earliest landing, which nothing makes earlier.
+    """
+    return max(landed_std_s, earliest_std_s + (earliest_s - finish_s) / INTERVAL_SIGMAS)
 
 
 def is_kept(line: PacingLine | None, end_s: float, tolerance_s: float, reading: Reading) -> bool:

@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import exp, inf, log, log2, sqrt
 
-from punctual.controllers._cost import ELSEWHERE_FRAC, MEAN_S, REVERSION_S, STEP_NOISE_FRAC, reverting, surprise_of
+from punctual.controllers._cost import ELSEWHERE_FRAC, STEP_NOISE_FRAC, surprise_of
+from punctual.controllers._slow_mean import SlowMean, drifted, reverting
 
 #: Standard deviation of what all steps of a sample share, as a share of a step's time.
 SAMPLE_NOISE_FRAC = 0.01
 #: Random walk of the level per second, as a share.
 DRIFT_FRAC = 0.012
+#: Standard deviation of the level around its slow mean until it is known.
+_FIRST_SPREAD_FRAC = 0.05
 #: How far off an extrapolation is, for each doubling: from one number alone, from two or more, by a fitted model.
 ALONE_FRAC, ALONG_FRAC, MODEL_FRAC = 0.2, 0.08, 0.04
 #: Share of a step that more workers do not shorten, believed until a second number was held.
@@ -34,20 +37,14 @@ class Offset:
     variance: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """What is believed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime(SlowMean):
+    """What is believed; the slow mean is that of the level.
 
     Attributes
     ----------
     level, variance
         Logarithm of a step's seconds with the first number of workers, now.
-    mean
-        Slow mean of the level.
-    spread
-        Standard deviation of the level around it.
-    seen_s
-        Wall seconds over which samples were seen.
     surprise
         Sign of the last innovation if it was beyond `SURPRISE_SIGMAS`, otherwise 0.
     offsets
@@ -56,9 +53,6 @@ class StepTime:
 
     level: float
     variance: float
-    mean: float
-    spread: float = 0.05
-    seen_s: float = 0.0
     surprise: int = 0
     offsets: Mapping[int, Offset] = field(default_factory=dict)
 
@@ -66,15 +60,6 @@ class StepTime:
         """Seconds a step now, with a number that was held."""
         offset = self.offsets.get(n_workers)
         return _exp(self.level + (offset.log_frac if offset else 0.0))
-
-    def risk_frac(self, horizon_s: float) -> float:
-        """Standard deviation of the mean level over the next `horizon_s` seconds."""
-        return sqrt(self.spread**2 * min(1.0, 2.0 * REVERSION_S / max(horizon_s, 1e-6)) + self.variance)
-
-    def mean_risk_frac(self) -> float:
-        """Standard deviation of the slow mean, which rests on what was seen for so long."""
-        seen_s = max(min(self.seen_s, MEAN_S), 1e-6)
-        return self.spread * sqrt(min(1.0, 2.0 * REVERSION_S / seen_s))
 
     def forecast(self, horizon_s: float) -> float:
         """Mean level over that time."""
@@ -97,6 +82,8 @@ class Speed:
         No more than this, since fewer workers waste no more of their time than many do; infinite: nothing is known.
     is_seen
         Whether it was measured.
+    error_frac
+        Relative standard deviation of the time that steps take, of which the slow mean is not taken for known.
     """
 
     step_s: float
@@ -104,6 +91,7 @@ class Speed:
     std_frac: float
     bound_s: float
     is_seen: bool
+    error_frac: float = 0.0
 
     def safe_s(self, sigmas: float) -> float:
         """Seconds a step that are exceeded only by more than `sigmas` standard deviations."""
@@ -114,7 +102,10 @@ def first(n_workers: int, sample_s: float, n_steps: float, over_s: float) -> Ste
     """The belief after the first sample: `sample_s` seconds a step over `n_steps` steps, `over_s` seconds."""
     level = log(sample_s)
     variance = 0.03**2 + STEP_NOISE_FRAC**2 / max(n_steps, 1.0)
-    return StepTime(level, variance, level, seen_s=over_s, offsets={n_workers: Offset(0.0, 0.0)})
+    offsets = {n_workers: Offset(0.0, 0.0)}
+    return StepTime(
+        level=level, variance=variance, mean=level, spread=_FIRST_SPREAD_FRAC, seen_s=over_s, offsets=offsets
+    )
 
 
 def updated(belief: StepTime, n_workers: int, sample_s: float, n_steps: float, over_s: float, model: Model) -> StepTime:
@@ -133,7 +124,7 @@ def updated(belief: StepTime, n_workers: int, sample_s: float, n_steps: float, o
         offset.log_frac + offset.variance / total * innovation, offset.variance * (1.0 - offset.variance / total)
     )
     return replace(
-        _drifted(belief, level, over_s),
+        drifted(belief, level - belief.mean, level - belief.mean, over_s),
         level=level,
         variance=level_variance * (1.0 - level_variance / total),
         surprise=0 if changed else surprise,
@@ -148,7 +139,7 @@ def elsewhere(belief: StepTime) -> StepTime:
 
 def speeds(belief: StepTime, counts: tuple[int, ...], horizon_s: float, model: Model) -> dict[int, Speed]:
     """What to expect of each number in `counts` over the next `horizon_s` seconds."""
-    level, risk_frac = belief.forecast(horizon_s), belief.risk_frac(horizon_s)
+    level, risk_frac = belief.forecast(horizon_s), sqrt(belief.risk_frac(horizon_s) ** 2 + belief.variance)
     offsets = {n: _offset(belief, n, model) for n in {*counts, *belief.offsets}}
     made = {}
     for n in counts:
@@ -162,21 +153,9 @@ def speeds(belief: StepTime, counts: tuple[int, ...], horizon_s: float, model: M
             std_frac=sqrt(risk_frac**2 + offsets[n].variance),
             bound_s=bound_s,
             is_seen=n in belief.offsets,
+            error_frac=sqrt(belief.error_frac(horizon_s) ** 2 + belief.variance + offsets[n].variance),
         )
     return made
-
-
-def _drifted(belief: StepTime, level: float, over_s: float) -> StepTime:
-    """The slow mean and the spread around it, averaged over what was seen and at most `MEAN_S`."""
-    seen_s = belief.seen_s + over_s
-    deviation = level - belief.mean
-    spread_share = min(1.0, over_s / MEAN_S)
-    return replace(
-        belief,
-        mean=belief.mean + min(1.0, over_s / min(MEAN_S, seen_s)) * deviation,
-        spread=sqrt((1.0 - spread_share) * belief.spread**2 + spread_share * deviation**2),
-        seen_s=seen_s,
-    )
 
 
 def _offset(belief: StepTime, n: int, model: Model) -> Offset:

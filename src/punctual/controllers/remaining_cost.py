@@ -1,6 +1,7 @@
 """Receding-horizon control on what the remaining work costs."""
 
 from dataclasses import dataclass, field, replace
+from math import hypot
 
 from punctual.controllers import _cost
 from punctual.controllers._base import (
@@ -10,7 +11,17 @@ from punctual.controllers._base import (
     wanted,
 )
 from punctual.controllers._cost import Cost
-from punctual.controllers._landing import LEAD_FRAC, LandingController, LandingState, is_kept, judged, line_to
+from punctual.controllers._landing import (
+    LEAD_FRAC,
+    LandingController,
+    LandingState,
+    is_kept,
+    judged,
+    landing_std_s,
+    line_to,
+    waits,
+)
+from punctual.controllers._slow_mean import SlowMean, drifted
 from punctual.controllers._work import blend, largest_unit_steps, units_done, work
 from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
@@ -63,6 +74,8 @@ class State(LandingState):
     most_cores
         The highest `usable_cores` so far. Below its ceiling a job does not show what it could use: both others go back to this
         then, so that what neighbours took is forgotten.
+    cores
+        Slow mean of `usable_cores` and how it varies, for the interval of the forecast.
     delivery, lasting_delivery
         Used over granted while the grant held the job back: lately, and over a longer time.
     """
@@ -72,6 +85,7 @@ class State(LandingState):
     usable_cores: float | None = None
     lasting_cores: float | None = None
     most_cores: float = 0.0
+    cores: SlowMean | None = None
     delivery: float = 1.0
     lasting_delivery: float = 1.0
     demanded_cores: float | None = None
@@ -199,7 +213,7 @@ class RemainingCost(LandingController):
         work_left = max(0.0, work_total - work_done)
         usable_cores = max(min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores), LEAST_CORES)
         # A job that is late works longer than until its deadline.
-        horizon_s = max(time_s, work_left * cost.mean_s / usable_cores)
+        horizon_s = max(time_s, work_left * cost.mean / usable_cores)
         step_s = cost.forecast_s(horizon_s)
         # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say).
         unit_core_s = step_s * largest_unit_steps(state.phase_steps)
@@ -303,20 +317,19 @@ class RemainingCost(LandingController):
 
     def _forecast(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook, cores: float) -> Forecast:
         earliest_s = _earliest_s(reading, outlook)
+        left_s = max(earliest_s - reading.elapsed_s, 0.0)
+        earliest_std_s = left_s * _error_frac(state, left_s)
         at_ceiling = cores >= _NEARLY_ALL_FRAC * outlook.usable_cores
         if at_ceiling and not state.front_loading and state.line is None:
-            finish_s, std_s = earliest_s, outlook.risk_frac * (earliest_s - reading.elapsed_s)
+            finish_s, std_s = earliest_s, earliest_std_s
         else:
             # While there is room the loop corrects what the cost does; where a line lands it, with the margin it will learn.
             margin_s = outlook.margin_s
             if reading.can_pace and spec.margin_frac is None and state.margin.margin_s is None:
                 margin_s = min(margin_s, self.margin_least_s)
             finish_s = max(reading.deadline_s - margin_s, earliest_s)
-            std_s = _LANDED_UNIT_FRAC * outlook.unit_wall_s
-            if reading.can_pace:
-                std_s = self.landed_std_s
-            if at_ceiling:
-                std_s = max(std_s, outlook.risk_frac * (earliest_s - reading.elapsed_s) * (earliest_s >= finish_s))
+            landed_std_s = self.landed_std_s if reading.can_pace else _LANDED_UNIT_FRAC * outlook.unit_wall_s
+            std_s = landing_std_s(landed_std_s, finish_s, earliest_s, earliest_std_s)
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
     @property
@@ -372,6 +385,12 @@ def _earliest_s(reading: Reading, outlook: _Outlook) -> float:
     return reading.elapsed_s + outlook.wait_s + outlook.need_core_s / outlook.usable_cores
 
 
+def _error_frac(state: State, left_s: float) -> float:
+    """How far off the cost of what is left and the cores that the job can use for it may be, as a share."""
+    cost_frac = state.cost.error_frac(left_s) if state.cost else 0.0
+    return hypot(cost_frac, state.cores.error_frac(left_s, _DELIVERY_S)) if state.cores else cost_frac
+
+
 def _doubt_s(outlook: _Outlook) -> float:
     """How wrong the earliest landing may be: the unit in flight may be cheaper, or be done and waiting for its line."""
     return outlook.risk_frac * max(outlook.time_s, 0.0) + 0.5 * outlook.unit_core_s / outlook.usable_cores
@@ -412,6 +431,9 @@ def _learn(state: State, reading: Reading) -> State:
 def _learn_first(state: State, reading: Reading, steps: float, core_s: float) -> State:
     """The first steps set up kernels and caches and do not count, unless they are so long that this is little."""
     if core_s / steps >= _LONG_STEP_CORE_S:
+        if state.mark is None or state.mark.unit_at_s <= state.mark.held_since_s:
+            # Before its first report a process has started up, which no step has cost: what follows is looked at.
+            return replace(state, mark=reading)
         state = _learn_cost(state, reading, core_s / steps, steps, core_s)
     elif steps < _SKIPPED_STEPS:
         return state
@@ -468,13 +490,15 @@ def _learn_delivery(state: State, reading: Reading, mark: Reading) -> State:
     """What the job uses of its grant: where the grant does not hold it back, that is what it can use at all."""
     wall_s = reading.reported_s - mark.reported_s
     granted_core_s = reading.reported_granted_core_s - mark.reported_granted_core_s
-    if wall_s <= 0.0 or granted_core_s <= 0.0 or state.line is not None:
+    if wall_s <= 0.0 or granted_core_s <= 0.0:
         return state
     used_cores, granted_cores = (reading.used_core_s - mark.used_core_s) / wall_s, granted_core_s / wall_s
     share, lasting_share = min(1.0, wall_s / _DELIVERY_S), min(1.0, wall_s / _LASTING_DELIVERY_S)
     usable = state.usable_cores
     # Of less than its ceiling a job may use less because others take it, which says nothing of what it can use.
     is_free = not reading.can_cap or granted_cores >= 0.98 * reading.ceiling.cores
+    if state.line is not None and (not is_free or waits(state.line, mark) or waits(state.line, reading)):
+        return state
     if is_free or (usable is not None and used_cores > usable):
         seen = min(used_cores, reading.ceiling.cores)
         # One look is not enough to plan with less than the ceiling for good: others may just have taken the cores.
@@ -483,6 +507,7 @@ def _learn_delivery(state: State, reading: Reading, mark: Reading) -> State:
         return replace(
             state,
             usable_cores=usable,
+            cores=_varied(state.cores, usable, wall_s),
             lasting_cores=lasting + lasting_share * (seen - lasting),
             most_cores=max(state.most_cores, usable),
         )
@@ -496,3 +521,9 @@ def _learn_delivery(state: State, reading: Reading, mark: Reading) -> State:
         delivery=state.delivery + share * (seen - state.delivery),
         lasting_delivery=state.lasting_delivery + lasting_share * (seen - state.lasting_delivery),
     )
+
+
+def _varied(cores: SlowMean | None, usable_cores: float, wall_s: float) -> SlowMean:
+    cores = cores or SlowMean(mean=usable_cores, spread=0.0)
+    difference = usable_cores - cores.mean
+    return drifted(cores, difference, difference / max(cores.mean, LEAST_CORES), wall_s)

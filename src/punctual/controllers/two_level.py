@@ -1,7 +1,7 @@
 """Whole workers: at most two numbers of them, one after the other, and pacing for the landing."""
 
 from dataclasses import dataclass, replace
-from math import hypot, isfinite
+from math import isfinite
 
 from punctual.controllers import _step_time, _two_levels
 from punctual.controllers._base import (
@@ -17,8 +17,9 @@ from punctual.controllers._landing import (
     LandingState,
     is_kept,
     judged,
-    lateness_s,
+    landing_std_s,
     line_to,
+    waits,
 )
 from punctual.controllers._step_time import Model, StepTime
 from punctual.controllers._two_levels import CountPlan, Outlook
@@ -33,8 +34,6 @@ _FIRST_SAMPLE_STEPS = 8
 #: First steps that are no sample, after the start and after each change; where one takes so long, one is enough.
 _SKIPPED_STEPS = 2
 _LONG_STEP_S = 0.5
-#: Ahead of its line by more than this the job waits for it.
-_HELD_S = 0.02
 #: Seconds for which a number is held at least to see what it does, or this share of the time left.
 _TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
 #: More workers are kept for this share of the time left, or as long as a trial.
@@ -303,9 +302,8 @@ class TwoLevel(LandingController):
         finish_s = earliest_s if not state.feasible else max(reading.elapsed_s + outlook.time_s, earliest_s)
         # While there is room the plan corrects what the times do, and a unit is the finest it can land on.
         std_s = _LANDED_UNIT_FRAC * speed.step_s
-        if earliest_s >= finish_s:  # nothing corrects what the times do
-            mean_frac = 0.0 if state.times is None else state.times.mean_risk_frac()
-            std_s = max(std_s, hypot(speed.std_frac, mean_frac) * (earliest_s - reading.elapsed_s))
+        earliest_std_s = speed.error_frac * max(earliest_s - reading.elapsed_s, 0.0)
+        std_s = landing_std_s(std_s, finish_s, earliest_s, earliest_std_s)
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
     def _period_s(self, state: State, outlook: Outlook, plan: CountPlan | None) -> float:
@@ -393,7 +391,7 @@ def _learn(state: State, reading: Reading, held: int, model: Model, *, awaits: b
     if units_done(reading) != units_done(mark):
         return replace(_learn_phases(state, reading, mark, held), mark=reading)
     # A paced job shows how fast it may be, not how fast it is; and one that is being resized, when it last stood still.
-    if awaits or _waits(state.line, mark) or _waits(state.line, reading):
+    if awaits or waits(state.line, mark) or waits(state.line, reading):
         return replace(state, mark=reading)
     if steps <= 0 or over_s <= 0.0 or over_s < _least_sample_s(state, over_s / steps):
         return state
@@ -408,11 +406,6 @@ def _is_another_run(before: Reading, reading: Reading) -> bool:
 def _least_sample_s(state: State, step_s: float) -> float:
     """The first sample with each number spans half a second, but no more than eight steps where these are long."""
     return _SAMPLE_S if state.is_tried else min(2.0 * _SAMPLE_S, max(_FIRST_SAMPLE_STEPS * step_s, _SAMPLE_S))
-
-
-def _waits(line: PacingLine | None, reading: Reading) -> bool:
-    """Whether the last unit was held back by the pacing line."""
-    return line is not None and lateness_s(line, reading) < _HELD_S
 
 
 def _is_on(line: PacingLine | None, phase: str) -> bool:
