@@ -88,8 +88,8 @@ class RayNodes:
 
 
 @contextmanager
-def ray_nodes(n_nodes: int, cores: float, folder: Path) -> Iterator[RayNodes]:
-    """Everything that was started in it is gone when this is left."""
+def ray_cluster(n_head_cpus: int, folder: Path) -> Iterator[Any]:
+    """A `Cluster` of Ray's, of which there is the head, and which this process is connected to; all of it is gone afterwards."""
     token = folder / "token"
     token.write_text(secrets.token_hex(32))
     os.environ |= {
@@ -100,15 +100,24 @@ def ray_nodes(n_nodes: int, cores: float, folder: Path) -> Iterator[RayNodes]:
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    nodes = RayNodes(cluster)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": n_head_cpus, "include_dashboard": False})
     try:
-        for _ in range(n_nodes):
-            nodes.add(cores)
-        ray.init(address=nodes.address, log_to_driver=False, configure_logging=False)
-        yield nodes
+        ray.init(address=str(cluster.address), log_to_driver=False, configure_logging=False)
+        yield cluster
     finally:
         ray.shutdown()
-        for group in nodes.groups.values():
-            group.remove()
         cluster.shutdown()
+
+
+@contextmanager
+def ray_nodes(n_nodes: int, cores: float, folder: Path) -> Iterator[RayNodes]:
+    """Everything that was started in it is gone when this is left."""
+    with ray_cluster(0, folder) as cluster:
+        nodes = RayNodes(cluster)
+        try:
+            for _ in range(n_nodes):
+                nodes.add(cores)
+            yield nodes
+        finally:
+            for group in nodes.groups.values():
+                group.remove()

@@ -7,9 +7,10 @@ process writes a line for each step: when it was done, of how many processes, an
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,8 +20,11 @@ import punctual
 
 N_STEPS = 1_000_000
 GLOBAL_BATCH_SIZE = 24
-#: Steps between two checkpoints of the torchrun side.
+#: Steps between two checkpoints where processes are started anew.
 CHECKPOINT_STEPS = 5
+
+#: Weights, the optimiser's state and the number of steps.
+State = dict[str, Any]
 
 
 def model_of(widths: Sequence[int]) -> nn.Sequential:
@@ -62,21 +66,22 @@ def train_small(context: object) -> None:
     _train(context, small())
 
 
-def train_under_torchrun(log_path: Path, checkpoint_path: Path) -> None:
-    from torch import distributed
-    from torch.nn.parallel import DistributedDataParallel
+def train_plainly(
+    log_path: Path, saved: State | None, prepared: Callable[[nn.Module], nn.Module], rank: int, n_workers: int
+) -> Iterator[State]:
+    """Go on from what was saved, with the copies of the model kept alike by PyTorch.
 
-    distributed.init_process_group("gloo")
-    rank, n_workers = distributed.get_rank(), distributed.get_world_size()
+    Yields what to save, every `CHECKPOINT_STEPS` steps. The first process writes a line for each
+    step: when it was done, of how many processes, and its number.
+    """
     model = large()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     n_steps = 0
-    if checkpoint_path.exists():
-        saved = torch.load(checkpoint_path)
+    if saved is not None:
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         n_steps = saved["n_steps"]
-    parallel = DistributedDataParallel(model)
+    parallel = prepared(model)
     inputs, targets = dataset().tensors
     share = GLOBAL_BATCH_SIZE // n_workers
     with log_path.open("a", buffering=1) as log:
@@ -89,11 +94,22 @@ def train_under_torchrun(log_path: Path, checkpoint_path: Path) -> None:
             n_steps += 1
             if rank == 0:
                 log.write(f"{time.monotonic()} {n_workers} {n_steps}\n")
-                if n_steps % CHECKPOINT_STEPS == 0:
-                    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "n_steps": n_steps}
-                    unfinished = checkpoint_path.with_suffix(".new")
-                    torch.save(state, unfinished)
-                    unfinished.replace(checkpoint_path)
+            if n_steps % CHECKPOINT_STEPS == 0:
+                yield {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "n_steps": n_steps}
+
+
+def train_under_torchrun(log_path: Path, checkpoint_path: Path) -> None:
+    from torch import distributed
+    from torch.nn.parallel import DistributedDataParallel
+
+    distributed.init_process_group("gloo")
+    rank, n_workers = distributed.get_rank(), distributed.get_world_size()
+    saved = torch.load(checkpoint_path) if checkpoint_path.exists() else None
+    for state in train_plainly(log_path, saved, DistributedDataParallel, rank, n_workers):
+        if rank == 0:
+            unfinished = checkpoint_path.with_suffix(".new")
+            torch.save(state, unfinished)
+            unfinished.replace(checkpoint_path)
 
 
 if __name__ == "__main__":

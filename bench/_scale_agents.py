@@ -33,6 +33,8 @@ class PretendedJobs(DryRun):
 
     def worker_status(self, _: JobId) -> None: ...
 
+    def group(self, _: JobId) -> None: ...
+
     def faults(self, _: JobId) -> list[InvalidSpec]:
         return []
 

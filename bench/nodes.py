@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from _common import RESULTS, commit, parser, print_table, write_results
@@ -30,6 +31,7 @@ from punctual.wire import (
 
 WAYS = {"one node": "tls", "two nodes, TLS": "tls", "two nodes, plain TCP": "open"}
 ADDRESS = "127.0.0.1"
+SCRIPT = str(Path(__file__).with_name("_two_nodes_training.py"))
 #: Most that a change may take.
 STOP_S_MAX = 1.0
 N_STEPS = 30
@@ -37,15 +39,14 @@ PATIENCE_S = 120.0
 
 
 class Node:
-    """A job's process on a node, and Punctual's side of its page."""
+    """A job's process on a node, `words` to Python, and Punctual's side of its page."""
 
-    def __init__(self, path: Path, way: str, **variables: str) -> None:
+    def __init__(self, path: Path, words: Sequence[str], **variables: str) -> None:
         self.page = Page.create(str(path))
         self._request = 0
         self.send_target(1)
         variables |= {PAGE_VARIABLE: str(path), "OMP_NUM_THREADS": "1", NODE_ADDRESS_VARIABLE: ADDRESS}
-        script = Path(__file__).with_name("_two_nodes_training.py")
-        self._process = subprocess.Popen([sys.executable, str(script), way], env={**os.environ, **variables})
+        self._process = subprocess.Popen([sys.executable, *words], env={**os.environ, **variables})
         self.await_answer()
 
     def send_target(self, n_workers: int) -> None:
@@ -67,19 +68,18 @@ class Node:
 
 
 class Training:
-    """One of the ways, with one worker."""
+    """Of one worker, whose others are on the same node, or each on another."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        way = WAYS[name]
-        self.first = Node(folder / "first", way)
+    def __init__(self, folder: Path, words: Sequence[str], *, spans_nodes: bool) -> None:
+        self.first = Node(folder / "first", words)
         self.other = self.first
         self.n_alone = 1
-        if name != "one node":
+        if spans_nodes:
             group = self.first.page.group()
             assert group is not None
             port, key = group
             variables = {GROUP_VARIABLE: f"{ADDRESS}:{port}", GROUP_KEY_VARIABLE: key.hex()}
-            self.other, self.n_alone = Node(folder / "other", way, **variables), 0
+            self.other, self.n_alone = Node(folder / "other", words, **variables), 0
             self.resize(self.n_alone)
 
     def resize(self, n_workers: int) -> float:
@@ -93,11 +93,12 @@ class Training:
 
     def step_s(self, n_steps: int) -> float:
         """How long a step takes."""
-        self._train(3)
+        self.train_on(3)
         begun_at = time.monotonic()
-        return (self._train(n_steps) - begun_at) / n_steps
+        return (self.train_on(n_steps) - begun_at) / n_steps
 
-    def _train(self, n_steps: int) -> float:
+    def train_on(self, n_steps: int) -> float:
+        """So many steps more; when they were done, by the monotonic clock."""
         goal = self.first.page.progress().n_steps + n_steps
         while self.first.page.progress().n_steps < goal:
             time.sleep(0.002)
@@ -111,9 +112,9 @@ class Training:
 def measure(n_rounds: int, n_changes: int) -> dict[str, dict[str, list[float]]]:
     seen: dict[str, dict[str, list[float]]] = {name: {"grow": [], "shrink": [], "step": []} for name in WAYS}
     for _ in range(n_rounds):
-        for name in WAYS:
+        for name, way in WAYS.items():
             with tempfile.TemporaryDirectory() as folder:
-                training = Training(Path(folder), name)
+                training = Training(Path(folder), [SCRIPT, way], spans_nodes=name != "one node")
                 for _ in range(n_changes):
                     seen[name]["grow"].append(training.resize(training.n_alone + 1))
                     seen[name]["step"].append(training.step_s(N_STEPS))

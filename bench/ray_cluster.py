@@ -18,9 +18,18 @@ are two nodes for the rest.
 *partition.* A training on a Ray node in a network namespace of its own, which is cut off from the service for 30 s. Ray's head waits for
 two minutes until it gives up a node (`RAY_health_check_failure_threshold=40`).
 
+*resize.* A training of ten million parameters, 40 MB and twice that of AdamW's state, grows from one node to two and shrinks back.
+Punctual's is that of `nodes.py`: the processes of two nodes and what connects them, without Ray and without a service, with
+`deterministic=True`; its weights are compared every ten steps with those of one worker all the time. Ray Train v2
+(`ScalingConfig(num_workers=(1, 2))`, gloo, a checkpoint every five steps) has a cluster of one real node, to which another is added, and which loses
+it again; as it is by itself, and *quick*: it looks for another number of workers as often as it can, and gives up after a second
+to wait for workers on a node that has gone. They take turns. A stop lasts from the last step before a change to the end of the first step after it;
+while Ray Train does not know yet that there is a node more, it trains. It needs `ray[train]`.
+
 The file has not the name `ray.py`, which would hide the package of that name from everything beside it.
 """
 
+import json
 import math
 import os
 import signal
@@ -30,6 +39,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 
 from _common import RESULTS, commit, parser, write_results
 from _deadline_tables import Target
@@ -41,6 +51,8 @@ JOBS_PER_AGENT = 5
 #: Exponent of what a cost grows with; seconds.
 GROWTH_LIMIT, QUOTES_LIMIT_S = 1.2, 2.0
 CUT_S = 30.0
+RESIZE_NAME = "From one node to two and back"
+STOP_LIMIT_S, TIMES_LEAST = 1.0, 20.0
 EXPONENT, SECONDS = "{:.2f}".format, "{:.2f} s".format
 
 
@@ -181,11 +193,38 @@ def partition(report: Report, options: Namespace, folder: Path) -> None:
     ])  # fmt: skip
 
 
+def resize(report: Report, options: Namespace, folder: Path) -> None:
+    from _ray_nodes import ray_cluster
+    from _ray_resize import OURS, RAY_TRAIN, Turns, needs_ray_train, turn_of
+
+    needs_ray_train()
+    names = list(RAY_TRAIN)[-1:] if options.quick else list(RAY_TRAIN)
+    turns = json.loads((RESULTS / "ray_resize.json").read_text())[RESIZE_NAME] if options.add else []
+    with ray_cluster(1, folder) as cluster:
+        for _ in range(1 if options.quick else options.turns):
+            turns.append(turn_of(names[len(turns) % len(names)], cluster))
+    found = Turns(turns)
+    names = [name for name in names if found.of(name, 1)]
+    heads = ["training", "1 → 2 nodes, s", "steps redone", "2 → 1, s", "redone", "times ours, 1 → 2", "2 → 1"]
+    longest_s = max(change.stop_s for i in (1, 2) for change in found.of(OURS, i))
+    alike_frac = sum(turn["n_looks_alike"] for turn in turns) / sum(turn["n_looks"] for turn in turns)
+    report.add(RESIZE_NAME, heads, found.rows(names), turns, [
+        Target(f"{OURS}: longest stop", STOP_LIMIT_S, longest_s, SECONDS),
+        Target(f"{OURS}: weights as with one worker all the time", 1.0, alike_frac, PERCENT, at_least=True),
+        *(
+            Target(f"{name}: stop when {text}, times ours", TIMES_LEAST, median(found.times_less(name, i)), TIMES, at_least=True)
+            for name in names
+            for text, i in (("growing", 1), ("shrinking", 2))
+        ),
+    ])  # fmt: skip
+
+
 PARTS: dict[str, Callable[[Report, Namespace, Path], None]] = {
     "scale": scale,
     "shards": shards,
     "nodes": nodes,
     "partition": partition,
+    "resize": resize,
 }
 
 #: Those that need no Ray, which takes a minute to start on two busy cores.
@@ -195,6 +234,8 @@ QUICK_PARTS = ("scale", "shards")
 def main() -> int:
     made = parser("Punctual on many nodes.")
     made.add_argument("--part", choices=list(PARTS), action="append", help="only this one; may be given several times")
+    made.add_argument("--turns", type=int, default=6, help="of the part `resize`; each takes two or three minutes")
+    made.add_argument("--add", action="store_true", help="to the turns of `resize` that are in bench/results")
     options = made.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nodes and their groups are removed then too
     targets: list[Target] = []

@@ -167,47 +167,25 @@ def our_changes(n_rounds: int) -> list[Change]:
 # Torchrun's side.
 
 
-class Torchrun:
-    """Agents of torchrun, one a worker; the log of its steps."""
+class StepLog:
+    """The steps of a training whose first process writes them down, as `_resize_training.train_plainly` does."""
 
-    def __init__(self, folder: Path, until: float) -> None:
-        self._log = folder / "log"
-        self._log.touch()
-        self._until = until
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self._command = [
-            sys.executable, "-m", "torch.distributed.run", "--nnodes=1:3", "--nproc-per-node=1", "--max-restarts=100",
-            "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=bench",
-            "--rdzv-conf=last_call_timeout=1", "--monitor-interval=0.1",
-            PROGRAM, "torchrun", str(self._log), str(folder / "checkpoint"),
-        ]  # fmt: skip
-        self._agents: list[subprocess.Popen[bytes]] = []
-        self.grow()
+    def __init__(self, path: Path, until: float = math.inf) -> None:
+        self._path, self._until = path, until
+        path.touch()
 
-    def grow(self) -> None:
-        more = environment(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
-        self._agents.append(
-            subprocess.Popen(self._command, env=more, stderr=subprocess.DEVNULL, start_new_session=True)
-        )
-
-    def resize(self, n_workers: int) -> Change:
-        """The change from the last step with as many workers as there are to the first with `n_workers`."""
-        before = len(self._agents)
+    def change(self, system: str, before: int, after: int, act: Callable[[], object]) -> Change:
+        """What `act` brings about: from the last step of as many workers as there are to the first of `after`."""
         n_seen = len(self._steps())
-        if n_workers > before:
-            self.grow()
-        else:
-            self._agents.pop().send_signal(signal.SIGTERM)
-        arrived = self._await(lambda: any(n == n_workers for _, n, _ in self._steps()[n_seen:]))
+        act()
+        arrived = self._await(lambda: any(n == after for _, n, _ in self._steps()[n_seen:]))
         steps = self._steps()
-        i_first = next((i for i in range(n_seen, len(steps)) if steps[i][1] == n_workers), len(steps))
+        i_first = next((i for i in range(n_seen, len(steps)) if steps[i][1] == after), len(steps))
         last_at, _, last_step = steps[i_first - 1]
         if not arrived:
-            return Change("torchrun", before, n_workers, time.monotonic() - last_at, 0, at_least=True)
+            return Change(system, before, after, time.monotonic() - last_at, 0, at_least=True)
         first_at, _, first_step = steps[i_first]
-        return Change("torchrun", before, n_workers, first_at - last_at, max(0, last_step - first_step + 1))
+        return Change(system, before, after, first_at - last_at, max(0, last_step - first_step + 1))
 
     def train_on(self, n_steps: int = N_STEPS_BETWEEN) -> bool:
         goal = len(self._steps()) + n_steps
@@ -218,8 +196,41 @@ class Torchrun:
 
     def _steps(self) -> list[tuple[float, int, int]]:
         """When each step was done, by how many, and its number."""
-        lines = self._log.read_text().split("\n")[:-1]
+        lines = self._path.read_text().split("\n")[:-1]
         return [(float(at), int(n), int(step)) for at, n, step in (line.split() for line in lines)]
+
+
+class Torchrun:
+    """Agents of torchrun, one a worker; the log of its steps."""
+
+    def __init__(self, folder: Path, until: float) -> None:
+        self.log = StepLog(folder / "log", until)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self._command = [
+            sys.executable, "-m", "torch.distributed.run", "--nnodes=1:3", "--nproc-per-node=1", "--max-restarts=100",
+            "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=bench",
+            "--rdzv-conf=last_call_timeout=1", "--monitor-interval=0.1",
+            PROGRAM, "torchrun", str(folder / "log"), str(folder / "checkpoint"),
+        ]  # fmt: skip
+        self._agents: list[subprocess.Popen[bytes]] = []
+        self._grow()
+
+    def _grow(self) -> None:
+        more = environment(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+        self._agents.append(
+            subprocess.Popen(self._command, env=more, stderr=subprocess.DEVNULL, start_new_session=True)
+        )
+
+    def resize(self, n_workers: int) -> Change:
+        """One more worker, or one less."""
+        before = len(self._agents)
+        act = self._grow if n_workers > before else self._shrink
+        return self.log.change("torchrun", before, n_workers, act)
+
+    def _shrink(self) -> None:
+        self._agents.pop().send_signal(signal.SIGTERM)
 
     def close(self) -> None:
         """An agent that is killed leaves its workers, which have a session of their own."""
@@ -241,7 +252,7 @@ def torchrun_changes(course: tuple[int, ...], until: float = math.inf) -> list[C
         training = Torchrun(Path(folder), until)
         try:
             for n_workers in course:
-                if not training.train_on():
+                if not training.log.train_on():
                     break
                 found.append(training.resize(n_workers))
         finally:
