@@ -48,3 +48,15 @@ def test_the_forecast_follows_cores_that_are_taken_while_a_late_job_is_on_its_li
     late = told_after([(reading.elapsed_s, demand) for reading, demand in made.ticks], deadline_s + 8.0)
     assert len(late) > 5
     assert all(each.finish_s == pytest.approx(made.landed_s, rel=0.02) for each in late)
+
+
+def test_a_job_of_whose_cores_others_take_some_is_told_a_wider_interval() -> None:
+    training = Training(n_epochs=8)
+    widths = []
+    for delivered_frac in (1.0, 0.5):
+        others = Contention(from_s=0.0, until_s=1e3, delivered_frac=delivered_frac)
+        world = World(noise=STEADY, contention=(others,))
+        made = run_closed_loop(RemainingCost(), training, deadline_s=0.5 * training.core_s(), world=world)
+        told = told_after([(reading.elapsed_s, demand) for reading, demand in made.ticks], 0.1 * made.landed_s)
+        widths.append(told[0].std_s / made.landed_s)
+    assert widths[1] > 1.2 * widths[0]

@@ -228,7 +228,8 @@ def test_what_a_start_up_has_used_is_not_the_cost_of_the_first_step() -> None:
     starting = reading(3.8, 0, 3.8, unit_at_s=0.0, in_flight_core_s=3.8, steps_total=None)
     _, state = controller.step(SPEC, state, starting)
     _, state = controller.step(SPEC, state, reading(4.1, 2, 4.1))
-    demand, state = controller.step(SPEC, state, reading(5.1, 52, 5.1))
+    _, state = controller.step(SPEC, state, reading(5.1, 52, 5.1))
+    demand, state = controller.step(SPEC, state, reading(6.1, 102, 6.1))
     assert state.cost is not None
     assert state.cost.now_s == pytest.approx(0.02)
     assert demand.forecast is not None

@@ -14,9 +14,9 @@ MEAN_S = 25.0
 #: Correlation times of the disturbance that an error of a forecast rests on, seconds: of what was seen to come and go, and of
 #: what comes too rarely to have been seen.
 _SEEN_S, _RARE_S = 8.0, 100.0
-#: Standard deviation of the latter; and of what was not seen yet in the first so many seconds, less afterwards.
+#: Standard deviation of the latter; and the least of the former until so many seconds were seen, less afterwards.
 _RARE_FRAC = 0.05
-_UNSEEN_FRAC, _UNSEEN_S = 0.1, 10.0
+_LEAST_FRAC, _LEAST_S = 0.14, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +43,10 @@ class SlowMean:
 
     def error_frac(self, horizon_s: float, over_s: float = MEAN_S) -> float:
         """Standard deviation of the mean over the next `horizon_s` seconds around one of the last `over_s` that were seen."""
-        over_s, unseen = max(min(over_s, self.seen_s), 1e-6), min(1.0, _UNSEEN_S / max(self.seen_s, 1e-6))
-        seen = self.spread**2 + _UNSEEN_FRAC**2 * unseen
-        return sqrt(
-            seen * _difference(_SEEN_S, over_s, horizon_s) + _RARE_FRAC**2 * _difference(_RARE_S, over_s, horizon_s)
-        )
+        over_s = max(min(over_s, self.seen_s), 1e-6)
+        least_frac = _LEAST_FRAC * sqrt(min(1.0, _LEAST_S / max(self.seen_s, 1e-6)))
+        seen = max(self.spread, least_frac) ** 2 * _difference(_SEEN_S, over_s, horizon_s)
+        return sqrt(seen + _RARE_FRAC**2 * _difference(_RARE_S, over_s, horizon_s))
 
 
 _Mean = TypeVar("_Mean", bound=SlowMean)

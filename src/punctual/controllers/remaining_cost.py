@@ -33,6 +33,9 @@ _SAMPLE_CORE_S = 0.08
 _DELIVERY_S = 2.0
 #: The same for what the work left is told by, on which promises rest: jobs that start beside take cores for seconds.
 _LASTING_DELIVERY_S = 15.0
+#: What a job does not use of its ceiling others may take, who come and go: until it has shown how its cores vary, by this
+#: share of that.
+_UNUSED_FRAC = 0.5
 #: From this part of what a job can use on, it gets all of it: a quota a little below would only cost precision.
 _NEARLY_ALL_FRAC = 0.97
 #: Where only pacing slows a job, its line leads to the deadline as long as the job holds what it demands, within this
@@ -507,7 +510,7 @@ def _learn_delivery(state: State, reading: Reading, mark: Reading) -> State:
         return replace(
             state,
             usable_cores=usable,
-            cores=_varied(state.cores, usable, wall_s),
+            cores=_varied(state.cores, usable, reading.ceiling.cores, wall_s),
             lasting_cores=lasting + lasting_share * (seen - lasting),
             most_cores=max(state.most_cores, usable),
         )
@@ -523,7 +526,8 @@ def _learn_delivery(state: State, reading: Reading, mark: Reading) -> State:
     )
 
 
-def _varied(cores: SlowMean | None, usable_cores: float, wall_s: float) -> SlowMean:
-    cores = cores or SlowMean(mean=usable_cores, spread=0.0)
+def _varied(cores: SlowMean | None, usable_cores: float, ceiling_cores: float, wall_s: float) -> SlowMean:
+    if cores is None:
+        cores = SlowMean(mean=usable_cores, spread=_UNUSED_FRAC * (1.0 - usable_cores / ceiling_cores))
     difference = usable_cores - cores.mean
     return drifted(cores, difference, difference / max(cores.mean, LEAST_CORES), wall_s)

@@ -163,7 +163,7 @@ class TwoLevel(LandingController):
         plan = None if waits else self._plan(state, outlook)
         n_workers, reason = self._waiting(state, outlook) if waits else self._number(state, outlook, plan)
         state = self._demanded(replace(state, line=self._line(state, reading, outlook, plan)), reading, n_workers)
-        forecast = self._forecast(state, reading, outlook)
+        forecast = self._forecast(state, reading, outlook, plan)
         demand = Demand(
             resources=workers(spec, reading, n_workers),
             next_tick_s=self._period_s(state, outlook, plan),
@@ -297,11 +297,12 @@ class TwoLevel(LandingController):
         s_per_step = (1.0 + LEAD_FRAC) * outlook.time_s / max(end_work - done, 1e-9)
         return line_to(end_s, s_per_step, state.phase_steps, reading)
 
-    def _forecast(self, state: State, reading: Reading, outlook: Outlook) -> Forecast:
+    def _forecast(self, state: State, reading: Reading, outlook: Outlook, plan: CountPlan | None) -> Forecast:
         earliest_s, speed = _earliest_s(reading, outlook), outlook.speeds[outlook.held]
         finish_s = earliest_s if not state.feasible else max(reading.elapsed_s + outlook.time_s, earliest_s)
-        # While there is room the plan corrects what the times do, and a unit is the finest it can land on.
-        std_s = _LANDED_UNIT_FRAC * speed.step_s
+        # While there is room the plan corrects what the times do, and a unit of the number it lands with is the finest.
+        last = speed if plan is None else outlook.speeds[plan.second]
+        std_s = _LANDED_UNIT_FRAC * max(speed.step_s, last.step_s)
         earliest_std_s = speed.error_frac * max(earliest_s - reading.elapsed_s, 0.0)
         std_s = landing_std_s(std_s, finish_s, earliest_s, earliest_std_s)
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
