@@ -132,4 +132,4 @@ def test_what_was_seen_elsewhere_gives_way_to_the_first_sample() -> None:
         cost = _cost.updated(cost, 1.0, 10.0, 10.0, 5.0)
     moved = _cost.updated(_cost.elsewhere(cost), 3.0, 10.0, 30.0, 15.0)
     assert moved.now_s == pytest.approx(3.0, rel=0.05)
-    assert moved.mean_s == pytest.approx(3.0, rel=0.05)
+    assert moved.mean == pytest.approx(3.0, rel=0.05)
