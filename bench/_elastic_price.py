@@ -122,7 +122,7 @@ def steps_of(
     if not way.is_elastic:
         return plain_steps(app, example, way, rank, port)
     if way.is_open:
-        OpenGroup.port, member.Group = port, OpenGroup  # type: ignore[misc]
+        OpenGroup.port, member.WorkerGroup = port, OpenGroup  # type: ignore[misc]
     return elastic_steps(app, example, way, rank, others)
 
 

@@ -33,7 +33,7 @@ from punctual.runtime.host_executor import HERE, capacity_here
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
-from punctual.runtime.run_folder import Run, run_named
+from punctual.runtime.run_folder import RunFolder, run_named
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
 from punctual.runtime.sweeping import sweep
@@ -176,7 +176,7 @@ class NoRoom:
         return JobProcess.made(*arguments)  # type: ignore[arg-type]
 
 
-def _killing_journal(run: Run, *, take: bool = False) -> StoredJournal:
+def _killing_journal(run: RunFolder, *, take: bool = False) -> StoredJournal:
     return KillingJournal(run.journal, take=take)
 
 

@@ -14,14 +14,14 @@ from pathlib import Path  # noqa: E402
 from _reference import turn_s  # noqa: E402
 
 from punctual.runtime.restore import restored_state  # noqa: E402
-from punctual.runtime.run_folder import Run  # noqa: E402
+from punctual.runtime.run_folder import RunFolder  # noqa: E402
 from punctual.store.sqlite import SqliteJournal  # noqa: E402
 
 
 def main(path: Path) -> None:
     imported_at = time.process_time()
     with SqliteJournal(path, take=True) as journal:
-        state, _ = restored_state(Run("many", path.parent, path.parent), journal)
+        state, _ = restored_state(RunFolder("many", path.parent, path.parent), journal)
         restored_at = time.process_time()
         n_read = journal.last_sequence - (journal.snapshot_sequences() or [0])[-1]
     assert state.board.jobs()

@@ -12,7 +12,7 @@ from _host_kills_training import CHECKPOINT_STEPS
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.mounts import hierarchy
 from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 
 #: How long processes that are ending may be there after the last host.
 _ENDING_S_MAX = 60.0
@@ -93,7 +93,7 @@ def faults_of_groups(hosts: Sequence[int]) -> list[str]:
     return [f"group left: {group}" for group in groups_of(hosts)]
 
 
-def faults_of_files(run: Run, jobs: Iterable[str], *, others: Iterable[str] = ()) -> Iterator[str]:
+def faults_of_files(run: RunFolder, jobs: Iterable[str], *, others: Iterable[str] = ()) -> Iterator[str]:
     """Files of a run that should be gone when all its jobs have ended; `others`: names that are kept beside the usual ones."""
     if run.runtime_dir.exists():
         yield f"live places left: {[file.name for file in run.runtime_dir.iterdir()]}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, distributed
 
 from punctual.client.elastic.agent_client import AgentClient
-from punctual.client.elastic.group import Group, PendingSum, group_faults
+from punctual.client.elastic.group import PendingSum, WorkerGroup, group_faults
 from punctual.client.elastic.membership import Membership
 
 HOST = "127.0.0.1"
@@ -58,8 +58,8 @@ class _Gloo:
         return collected
 
 
-class OpenGroup(Group):
-    """A `Group` over them.
+class OpenGroup(WorkerGroup):
+    """A `WorkerGroup` over them.
 
     Attributes
     ----------

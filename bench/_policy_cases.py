@@ -17,7 +17,7 @@ from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
 from punctual.sim.workload import Elastic, Rigid, ScalingRule
 from punctual.traces import TraceJob
-from punctual.traces.deadlines import Chronus, UniformSlack, assign
+from punctual.traces.deadlines import ChronusDeadlines, UniformSlack, assign
 from punctual.traces.generators.modelarts_like import ModelartsLike
 from punctual.traces.load import rescaled
 from punctual.traces.order import normalized
@@ -60,7 +60,7 @@ def philly(seed: int, load: float | None) -> list[TraceJob]:
     begin = (seed + 1) * _PHILLY_BETWEEN
     jobs = normalized(trace_of("philly_2017/philly_jobs_pollux.csv")[begin : begin + N_PHILLY])
     jobs = jobs if load is None else rescaled(jobs, load, 256)
-    return list(assign(jobs, Chronus(), seed))
+    return list(assign(jobs, ChronusDeadlines(), seed))
 
 
 def with_deadlines(path: str, n: int) -> Callable[[int, float | None], list[TraceJob]]:
@@ -83,7 +83,7 @@ def saturn(seed: int, load: float | None) -> list[TraceJob]:  # noqa: ARG001 -- 
         replace(elastic_of(one, profiles), duration_s=duration)
         for one, duration in zip(traces, durations, strict=True)
     ]  # fmt: skip
-    return list(assign(jobs, Chronus(), seed))
+    return list(assign(jobs, ChronusDeadlines(), seed))
 
 
 def _slowest_s(one: TraceJob) -> float:

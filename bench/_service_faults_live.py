@@ -15,7 +15,7 @@ from _left_behind import children, groups_of, words_of
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_files import COMMAND_GROUP
 from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.run_folder import Run, run_named
+from punctual.runtime.run_folder import RunFolder, run_named
 
 #: A service that says nothing for so long hangs.
 PATIENCE_S = 60.0
@@ -49,7 +49,7 @@ class LiveService:
         self.step_clock(0)
         self.pids: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
-        self.run: Run = run_named("service")
+        self.run: RunFolder = run_named("service")
 
     # Its process.
 

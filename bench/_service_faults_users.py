@@ -17,7 +17,7 @@ from punctual.core.events import JobSubmitted, PauseRequested, ResumeRequested, 
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.runtime.control_socket import ControlFailed, ask
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.service.client import Client, ServiceFailed
 from punctual.service.schema import JobStanding
 
@@ -63,7 +63,7 @@ class Wish:
 class Users:
     """Ask a service for things by its HTTP socket and by its control socket, and write down what it has acknowledged."""
 
-    def __init__(self, folder: Path, run: Run) -> None:
+    def __init__(self, folder: Path, run: RunFolder) -> None:
         self._folder, self._run = folder, run
         self.wishes: list[Wish] = []
         self.jobs: dict[str, Job] = {}

@@ -68,7 +68,7 @@ from punctual.core.events import JobFinished
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.run_folder import Run, run_named
+from punctual.runtime.run_folder import RunFolder, run_named
 from punctual.runtime.runs import messages_of
 
 #: A host whose jobs do nothing for so long hangs.
@@ -84,7 +84,7 @@ class Place:
     def __init__(self, folder: Path, round_: Round, popen: "type[subprocess.Popen[bytes]]") -> None:
         self._round, self.folder, self._popen = round_, folder, popen
         self.environment = {**os.environ, HOME_VARIABLE: str(folder / "home")}
-        self.run: Run = run_named(RUN)
+        self.run: RunFolder = run_named(RUN)
         self.host_pids: list[int] = []
         self._rng = random.Random(round_.seed)
         self.n_taken: Counter[str] = Counter()

@@ -70,7 +70,7 @@ def train(size: str, port: int, gate_path: str, log_path: str, context: "Context
 
         from punctual.client.elastic import member
 
-        OpenGroup.port, member.Group = port, OpenGroup  # type: ignore[misc]
+        OpenGroup.port, member.WorkerGroup = port, OpenGroup  # type: ignore[misc]
     with Path(gate_path).open("r+b") as file:
         gate = mmap.mmap(file.fileno(), 1)
     torch.manual_seed(0)

@@ -47,7 +47,7 @@ from punctual.core.events import TimerFired
 from punctual.core.plan import Plan
 from punctual.core.quoting import quote
 from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.run_folder import Run, run_named
+from punctual.runtime.run_folder import RunFolder, run_named
 from punctual.runtime.run_journal import reader
 
 READS_LIMIT, QUOTE_LIMIT, SUBMIT_LIMIT = 10.0, 3.0, 3.0
@@ -130,7 +130,7 @@ class Service:
         return found
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RunFolder:
         return run_named("service")
 
 

@@ -81,7 +81,7 @@ _MAGIC = b"PNCTUAL\x03"
 _N_READS_MAX = 200
 
 
-class State(IntEnum):
+class ProgramState(IntEnum):
     """How far the training process is."""
 
     STARTING = 0
@@ -116,7 +116,7 @@ class Declaration:
     pid: int = 0
     total_steps: int = 0
     start_step: int = 0
-    state: State = State.STARTING
+    state: ProgramState = ProgramState.STARTING
     fault: Fault = Fault.NONE
     can_stop: bool = False
 
@@ -452,10 +452,10 @@ class Page:
         if fields is None:
             return Declaration()
         pid, total_steps, start_step, state, fault, can_stop = map(_count_of, fields)
-        i_state = state if state <= max(State) else State.STARTING
+        i_state = state if state <= max(ProgramState) else ProgramState.STARTING
         i_fault = fault if fault <= max(Fault) else Fault.NONE
         self._check("declaration", fields[:5], (pid, total_steps, start_step, i_state, i_fault))
-        return Declaration(pid, total_steps, start_step, State(i_state), Fault(i_fault), bool(can_stop))
+        return Declaration(pid, total_steps, start_step, ProgramState(i_state), Fault(i_fault), bool(can_stop))
 
     def phases_version(self) -> int:
         return _PHASES.version_done(self._map)

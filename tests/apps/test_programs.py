@@ -16,7 +16,7 @@ from punctual.apps._training import Application, train
 from punctual.apps.language import LANGUAGE
 from punctual.apps.speech import SPEECH
 from punctual.apps.vision import VISION
-from punctual.wire import PAGE_VARIABLE, Directives, Page, State
+from punctual.wire import PAGE_VARIABLE, Directives, Page, ProgramState
 
 APPLICATIONS = pytest.mark.parametrize("application", [VISION, LANGUAGE, SPEECH], ids=lambda found: found.name)
 SHORT = ("--epochs", "2", "--steps-per-epoch", "3", "--batch-size", "8")
@@ -64,7 +64,7 @@ def test_a_training_stopped_in_an_epoch_resumes_where_it_was(
         start_process()
     page.send(Directives())
     assert equal(trained(VISION, "--checkpoint-dir", str(tmp_path), "--resume"), whole)
-    assert (page.progress().n_steps, page.declaration().state) == (6, State.LANDED)
+    assert (page.progress().n_steps, page.declaration().state) == (6, ProgramState.LANDED)
     page.close()
 
 
@@ -75,7 +75,11 @@ def test_a_program_says_all_that_punctual_wants_to_know(tmp_path: Path) -> None:
         command, env={**os.environ, PAGE_VARIABLE: str(tmp_path / "page")}, capture_output=True, text=True, check=True
     )
     assert done.stdout.count("epoch ") == 2
-    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (State.LANDED, 6, 6)
+    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
+        ProgramState.LANDED,
+        6,
+        6,
+    )
     evaluate, checkpoint = page.phases()
     assert (evaluate.name, evaluate.n_units_done, evaluate.units_planned) == ("evaluate", 2 * 68, 2 * 68)
     assert evaluate.n_units_measured == 2 * 68 + 2
@@ -91,7 +95,11 @@ def test_an_elastic_program_says_as_much(
     page = Page.create(str(tmp_path / "page"))
     monkeypatch.setenv(PAGE_VARIABLE, str(tmp_path / "page"))
     train_elastically(application, parse(application.name, 3, 8, [*SHORT, "--batch-size", "64", "--elastic"]))
-    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (State.LANDED, 6, 6)
+    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
+        ProgramState.LANDED,
+        6,
+        6,
+    )
     (evaluate,) = page.phases()
     assert evaluate.name == "evaluate"
     assert evaluate.n_units_done == evaluate.units_planned >= 2 * 8

@@ -10,7 +10,7 @@ from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 from punctual.sim.job import SimJob
-from punctual.sim.truth import AllReduce
+from punctual.sim.truth import AllReduceTruth
 
 _GPU = Resources(gpus=1)
 
@@ -26,7 +26,7 @@ def _linear(name: str, device_s: float, at: float = 0.0) -> SimJob:
         work_steps=device_s,
         startup_s=0.0,
     )
-    return SimJob(at, spec, AllReduce(step_s=1.0, communication_frac=0.0), device_s)
+    return SimJob(at, spec, AllReduceTruth(step_s=1.0, communication_frac=0.0), device_s)
 
 
 @pytest.mark.parametrize(

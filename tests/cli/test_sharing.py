@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.events import JobStarted, JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import messages_of
 
 #: Waits, when it has begun, for a file of its own; says how often it was started.
@@ -70,8 +70,8 @@ class SharedMachine(Terminal):
     def messages(self, run: str) -> list[Any]:
         return messages_of(self.run_folder(run))
 
-    def run_folder(self, name: str) -> Run:
-        return Run(name, self.home / "runtime" / "live" / name, self.home / "state" / "runs" / name)
+    def run_folder(self, name: str) -> RunFolder:
+        return RunFolder(name, self.home / "runtime" / "live" / name, self.home / "state" / "runs" / name)
 
 
 @pytest.fixture

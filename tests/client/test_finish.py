@@ -3,13 +3,13 @@
 from itertools import count
 
 import punctual
-from punctual.wire import Directives, Fault, Page, State
+from punctual.wire import Directives, Fault, Page, ProgramState
 
 
 def landed_after(page: Page, n_steps: int) -> bool:
     declaration = page.declaration()
     return (declaration.state, declaration.fault, declaration.total_steps, page.progress().n_steps) == (
-        State.LANDED, Fault.NONE, n_steps, n_steps,
+        ProgramState.LANDED, Fault.NONE, n_steps, n_steps,
     )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def test_a_break_alone_is_none(page: Page) -> None:
     for i in punctual.track(range(10), epochs=3):
         if i == 4:
             break
-    assert (page.declaration().state, page.declaration().total_steps) == (State.TRAINING, 30)
+    assert (page.declaration().state, page.declaration().total_steps) == (ProgramState.TRAINING, 30)
 
 
 def test_said_between_two_loops_it_ends_those_that_follow(page: Page) -> None:
@@ -64,9 +64,9 @@ def test_what_comes_after_the_loop_is_waited_for(page: Page) -> None:
     for i in run:
         if i == 2:
             run.finish()
-    assert page.declaration().state == State.TRAINING
+    assert page.declaration().state == ProgramState.TRAINING
     with punctual.phase("evaluate"):
-        assert page.declaration().state == State.TRAINING
+        assert page.declaration().state == ProgramState.TRAINING
     assert landed_after(page, 3)
 
 
@@ -102,7 +102,7 @@ def test_a_training_that_is_told_to_leave_calls_its_hooks_and_says_so(page: Page
                 page.send(Directives(leave=True))
     except SystemExit as leaving:
         code = leaving.code
-    assert (code, calls, page.declaration().state) == (79, [3], State.LEFT)
+    assert (code, calls, page.declaration().state) == (79, [3], ProgramState.LEFT)
 
 
 def test_without_a_hook_nobody_leaves(page: Page) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 import punctual
-from punctual.wire import GOAL_VARIABLE, N_LOSSES_MAX, Page, State
+from punctual.wire import GOAL_VARIABLE, N_LOSSES_MAX, Page, ProgramState
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_the_loop_ends_where_the_goal_is_reached(page: Page, aim: Callable[[str]
     assert steps == list(range(7))  # the middle of 6, 5, 4
     assert run.goal_reached
     assert page.declaration().total_steps == page.progress().n_steps == 7
-    assert page.declaration().state == State.LANDED
+    assert page.declaration().state == ProgramState.LANDED
 
 
 def test_phases_after_the_goal_are_not_waited_for(page: Page, aim: Callable[[str], None]) -> None:
@@ -67,7 +67,7 @@ def test_phases_after_the_goal_are_not_waited_for(page: Page, aim: Callable[[str
             with punctual.phase("evaluate"):
                 assert not run.goal_reached or run.step == 3
     assert page.progress().n_steps == 3  # in the middle of an epoch
-    assert (page.declaration().state, page.phases()[0].units_planned) == (State.LANDED, 0)
+    assert (page.declaration().state, page.phases()[0].units_planned) == (ProgramState.LANDED, 0)
 
 
 def test_what_comes_after_the_last_loop_is_waited_for(page: Page, aim: Callable[[str], None]) -> None:
@@ -78,10 +78,10 @@ def test_what_comes_after_the_last_loop_is_waited_for(page: Page, aim: Callable[
             run.report_loss(5.0)
         if run.goal_reached:
             break
-    assert (page.declaration().state, page.phases()[0].units_planned) == (State.TRAINING, 1)
+    assert (page.declaration().state, page.phases()[0].units_planned) == (ProgramState.TRAINING, 1)
     with punctual.phase("evaluate"):
-        assert page.declaration().state == State.TRAINING
-    assert page.declaration().state == State.LANDED
+        assert page.declaration().state == ProgramState.TRAINING
+    assert page.declaration().state == ProgramState.LANDED
 
 
 def test_a_process_that_takes_over_goes_on_with_the_losses_there_are(

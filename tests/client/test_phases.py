@@ -5,7 +5,7 @@ import pytest
 
 import punctual
 from punctual.client.declaration import Phases
-from punctual.wire import Fault, Page, PhaseEntry, State
+from punctual.wire import Fault, Page, PhaseEntry, ProgramState
 
 
 def evaluate(n_units: int = 1) -> None:
@@ -70,7 +70,7 @@ def test_a_rehearsal_is_measured_but_not_done(page: Page) -> None:
     entry = only(page.phases())
     assert (entry.n_units_measured, entry.n_units_done, entry.units_planned) == (2, 0, 0)
     assert entry.wall_ns > 0
-    assert page.declaration().state == State.STARTING
+    assert page.declaration().state == ProgramState.STARTING
 
 
 def test_a_phase_inside_another_is_measured_as_its_own(page: Page) -> None:
@@ -176,10 +176,10 @@ def test_it_has_landed_when_the_last_planned_phase_ended(page: Page) -> None:
     for _ in run:
         if run.epoch_ended:
             evaluate(3)
-            assert page.declaration().state == State.TRAINING
+            assert page.declaration().state == ProgramState.TRAINING
             with punctual.phase("checkpoint"):
-                assert page.declaration().state == State.TRAINING
-    assert page.declaration().state == State.LANDED
+                assert page.declaration().state == ProgramState.TRAINING
+    assert page.declaration().state == ProgramState.LANDED
     assert only([entry for entry in page.phases() if entry.name == "checkpoint"]).n_units_done == 2
 
 
@@ -190,20 +190,20 @@ def test_it_has_landed_inside_the_body_of_the_last_step(page: Page) -> None:
             with punctual.phase("checkpoint"):
                 pass
         states.append(page.declaration().state)
-    assert states == [State.TRAINING, State.LANDED]
+    assert states == [ProgramState.TRAINING, ProgramState.LANDED]
 
 
 def test_a_phase_that_never_comes_keeps_it_from_landing(page: Page) -> None:
     list(punctual.track("ab", epochs=1, phases=("evaluate",)))
-    assert page.declaration().state == State.TRAINING
+    assert page.declaration().state == ProgramState.TRAINING
 
 
 def test_a_phase_after_landing_goes_back_to_training(page: Page) -> None:
     list(punctual.track("ab", epochs=1))
-    assert page.declaration().state == State.LANDED
+    assert page.declaration().state == ProgramState.LANDED
     with punctual.phase("test"):
-        assert page.declaration().state == State.TRAINING
-    assert page.declaration().state == State.LANDED
+        assert page.declaration().state == ProgramState.TRAINING
+    assert page.declaration().state == ProgramState.LANDED
 
 
 def test_an_outer_phase_keeps_it_from_landing(page: Page) -> None:
@@ -211,9 +211,9 @@ def test_an_outer_phase_keeps_it_from_landing(page: Page) -> None:
     with punctual.phase("test"):
         with punctual.phase("checkpoint"):
             pass
-        assert page.declaration().state == State.TRAINING
+        assert page.declaration().state == ProgramState.TRAINING
         assert page.progress().i_phase == 0
-    assert page.declaration().state == State.LANDED
+    assert page.declaration().state == ProgramState.LANDED
 
 
 def test_nested_loops_plan_their_phases_once(page: Page) -> None:
@@ -222,7 +222,7 @@ def test_nested_loops_plan_their_phases_once(page: Page) -> None:
             pass
         evaluate(2)
     entry = only(page.phases())
-    assert (entry.n_units_done, entry.units_planned, page.declaration().state) == (6, 6, State.LANDED)
+    assert (entry.n_units_done, entry.units_planned, page.declaration().state) == (6, 6, ProgramState.LANDED)
 
 
 def test_more_kinds_of_phases_than_the_page_holds(page: Page, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 import punctual
-from punctual.wire import Directives, Page, State
+from punctual.wire import Directives, Page, ProgramState
 
 
 def test_the_page_says_whether_the_training_can_be_asked(page: Page) -> None:
@@ -26,7 +26,7 @@ def test_a_training_asked_to_stop_calls_its_hooks_and_exits(page: Page) -> None:
                 page.send(Directives(stop=True))
     assert caught.value.code == 143
     assert calls == [("save", 5, 5), ("tell", 0, 0)]
-    assert page.declaration().state == State.TRAINING
+    assert page.declaration().state == ProgramState.TRAINING
 
 
 def test_a_hook_that_fails_does_not_keep_the_next_from_saving(page: Page) -> None:

@@ -4,7 +4,7 @@ from itertools import count
 import pytest
 
 import punctual
-from punctual.wire import Fault, Page, State
+from punctual.wire import Fault, Page, ProgramState
 
 
 class Unsized:
@@ -35,16 +35,16 @@ def test_the_declaration_says_what_is_declared(page: Page) -> None:
     assert (page.declaration().total_steps, page.declaration().start_step, page.declaration().state) == (
         10,
         3,
-        State.STARTING,
+        ProgramState.STARTING,
     )
     next(iter(run))
-    assert page.declaration().state == State.TRAINING
+    assert page.declaration().state == ProgramState.TRAINING
 
 
 def test_it_has_landed_after_the_last_step(page: Page) -> None:
     for _ in punctual.track("ab", epochs=2):
-        assert page.declaration().state == State.TRAINING
-    assert (page.declaration().state, page.declaration().fault) == (State.LANDED, Fault.NONE)
+        assert page.declaration().state == ProgramState.TRAINING
+    assert (page.declaration().state, page.declaration().fault) == (ProgramState.LANDED, Fault.NONE)
 
 
 def test_nested_loops_continue_one_count(page: Page) -> None:
@@ -55,14 +55,14 @@ def test_nested_loops_continue_one_count(page: Page) -> None:
     assert steps == [(0, 0, False), (1, 0, True), (2, 1, False), (3, 1, True), (4, 2, False), (5, 2, True)]
     assert (page.progress().n_steps, page.declaration().state, page.declaration().fault) == (
         6,
-        State.LANDED,
+        ProgramState.LANDED,
         Fault.NONE,
     )
 
 
 def test_total_steps_neither_cuts_nor_repeats(page: Page) -> None:
     assert len(list(punctual.track(Unsized(3), total_steps=5))) == 3
-    assert page.declaration().state == State.TRAINING
+    assert page.declaration().state == ProgramState.TRAINING
 
 
 @pytest.mark.parametrize(("start", "n_each_pass"), [(0, [3, 3]), (2, [1, 3]), (3, [3]), (5, [1]), (6, [])])
@@ -83,12 +83,12 @@ def test_resuming_does_the_remaining_steps(page: Page, start: int, n_each_pass: 
     assert len(run) == sum(n_each_pass)
     assert [run.step for _ in run] == list(range(start, 6))
     assert passes == n_each_pass
-    assert (page.progress().n_steps, page.declaration().state) == (6, State.LANDED)
+    assert (page.progress().n_steps, page.declaration().state) == (6, ProgramState.LANDED)
 
 
 def test_resuming_with_total_steps_skips_nothing(page: Page) -> None:
     assert len(list(punctual.track("abc", total_steps=10, start_step=7))) == 3
-    assert (page.progress().n_steps, page.declaration().state) == (10, State.LANDED)
+    assert (page.progress().n_steps, page.declaration().state) == (10, ProgramState.LANDED)
 
 
 def test_a_loop_left_by_break_counts_the_step_it_was_left_in(page: Page) -> None:
@@ -104,7 +104,7 @@ def test_a_loop_left_by_break_when_all_is_done_counts_no_more(page: Page) -> Non
             break
     assert (page.progress().n_steps, page.declaration().state, page.declaration().fault) == (
         4,
-        State.LANDED,
+        ProgramState.LANDED,
         Fault.NONE,
     )
 
@@ -140,7 +140,7 @@ def test_an_exception_passes_through_and_is_no_landing(page: Page) -> None:
     with pytest.raises(KeyError):  # noqa: PT012
         for batch in punctual.track("abc", epochs=1):
             fail_at(batch)
-    assert page.declaration().state == State.TRAINING
+    assert page.declaration().state == ProgramState.TRAINING
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_epochs_need_a_length(epochs: int | None) -> None:
 def test_an_iterable_alone_is_one_epoch(page: Page) -> None:
     assert list(punctual.track(range(3))) == [0, 1, 2]
     declaration = page.declaration()
-    assert (declaration.total_steps, declaration.state, declaration.fault) == (3, State.LANDED, Fault.NONE)
+    assert (declaration.total_steps, declaration.state, declaration.fault) == (3, ProgramState.LANDED, Fault.NONE)
 
 
 def test_a_loop_inside_a_loop_that_declares_no_total_is_told_how(
@@ -186,7 +186,7 @@ def test_a_loop_inside_a_loop_that_declares_no_total_is_told_how(
 
 def test_zero_steps_are_a_fault_and_no_exception(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(punctual.track([], epochs=3)) == []
-    assert (page.declaration().fault, page.declaration().state) == (Fault.ZERO_STEPS, State.TRAINING)
+    assert (page.declaration().fault, page.declaration().state) == (Fault.ZERO_STEPS, ProgramState.TRAINING)
     assert "got 0 steps" in capsys.readouterr().err
 
 
@@ -204,9 +204,13 @@ def test_another_loop_comes_on_top(page: Page) -> None:
     list(punctual.track("ab", epochs=2))
     run = punctual.track("abc", epochs=1)
     declaration = page.declaration()
-    assert (declaration.fault, declaration.total_steps, declaration.state) == (Fault.MORE_STEPS, 7, State.TRAINING)
+    assert (declaration.fault, declaration.total_steps, declaration.state) == (
+        Fault.MORE_STEPS,
+        7,
+        ProgramState.TRAINING,
+    )
     assert [(run.step, run.epoch_ended) for _ in run] == [(0, False), (1, False), (2, True)]
-    assert (page.progress().n_steps, page.declaration().state) == (7, State.LANDED)
+    assert (page.progress().n_steps, page.declaration().state) == (7, ProgramState.LANDED)
 
 
 def test_without_punctual_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,9 +223,9 @@ def test_a_restarted_training_takes_the_page_over(page: Page, restart: Callable[
     list(punctual.track(range(4), total_steps=10))
     restart()
     run = punctual.track(range(6), total_steps=10, start_step=4)
-    assert (page.declaration().state, page.declaration().start_step) == (State.STARTING, 4)
+    assert (page.declaration().state, page.declaration().start_step) == (ProgramState.STARTING, 4)
     list(run)
-    assert (page.progress().n_steps, page.declaration().state) == (10, State.LANDED)
+    assert (page.progress().n_steps, page.declaration().state) == (10, ProgramState.LANDED)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from punctual.core.control import PacingLine
 from punctual.core.events import Event, JobFinished, JobWarned
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.progress import PageProgress
-from punctual.wire import PAGE_BYTES, Declaration, Page, State
+from punctual.wire import PAGE_BYTES, Declaration, Page, ProgramState
 
 COUNTS = st.sampled_from([0, 1, 7, 40, -1, -(2**63), 2**63 - 1, 2**53, 3_000]) | st.integers(-(2**63), 2**63 - 1)
 NUMBERS = st.sampled_from([0.0, 1.0, -1.0, nan, inf, -inf, 1e308, 5e-324]) | st.floats()
@@ -69,7 +69,7 @@ def test_what_makes_sense_is_believed_and_what_does_not_is_named() -> None:
     mapped = memory()
     page = Page.made(mapped)
     progress = PageProgress(page, 0.0)
-    page.declare(Declaration(pid=1, total_steps=10, state=State.TRAINING))
+    page.declare(Declaration(pid=1, total_steps=10, state=ProgramState.TRAINING))
     page.publish_progress(3, 1, 0, -1)
     page.publish_losses(1, [(3, 0.5)])
     assert [len(progress.new_losses()), progress.latest(0.0).unreadable] == [1, ""]

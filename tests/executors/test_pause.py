@@ -354,11 +354,11 @@ LEAVES = (
     + """
 import os, time
 from pathlib import Path
-from punctual.wire import Declaration, EXIT_LEFT, PAGE_VARIABLE, Page, State, WorkerStatus
+from punctual.wire import Declaration, EXIT_LEFT, PAGE_VARIABLE, Page, ProgramState, WorkerStatus
 
 page = Page.open(os.environ[PAGE_VARIABLE])
 n = int(Path("checkpoint").read_text()) if Path("checkpoint").exists() else 0
-said = Declaration(os.getpid(), 1000, n, State.TRAINING, can_stop=True)
+said = Declaration(os.getpid(), 1000, n, ProgramState.TRAINING, can_stop=True)
 page.declare(said)
 page.publish_workers(WorkerStatus(os.getpid()))
 spin(0.05)

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.optim import AdamW, Optimizer
 
 from punctual.client.elastic.context import Context
-from punctual.client.elastic.run import Run
+from punctual.client.elastic.run import ElasticRun
 
 PLAN = Plan(has_norm=True, n_epochs=2)
 CLIP_NORM = 0.5
@@ -60,7 +60,7 @@ def made() -> tuple[nn.Module, Optimizer, Any]:
 
 
 def trained(
-    run: Run, model: nn.Module, backward: Callable[[Tensor], object], step: Callable[[], bool], scheduler: Any
+    run: ElasticRun, model: nn.Module, backward: Callable[[Tensor], object], step: Callable[[], bool], scheduler: Any
 ) -> Seen:
     sums, n_workers = [], set()
     for _ in run.epochs(PLAN.n_epochs):

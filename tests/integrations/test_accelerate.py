@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import punctual
-from punctual.wire import GOAL_VARIABLE, Directives, Page, State
+from punctual.wire import GOAL_VARIABLE, Directives, Page, ProgramState
 
 pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")
 
@@ -44,7 +44,11 @@ def train(folder: Path | None, at_batch: Callable[[int], None] = lambda i: None,
 
 def test_batches_and_phases_are_told(page: Page, tmp_path: Path) -> None:
     assert train(tmp_path) == 30.0
-    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (State.LANDED, 12, 12)
+    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
+        ProgramState.LANDED,
+        12,
+        12,
+    )
     assert (page.phases()[0].n_units_done, page.phases()[0].units_planned) == (3, 3)
     assert page.declaration().can_stop
 
@@ -59,13 +63,13 @@ def test_a_training_that_is_stopped_goes_on_with_the_next_batch(
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [f"step-{i + 1:012}"]
     restart()
     assert train(tmp_path) == 30.0
-    assert (page.declaration().state, page.progress().n_steps) == (State.LANDED, 12)
+    assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 12)
 
 
 def test_a_loss_that_is_reached_ends_the_loop(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "0.5")
     train(None, loss=0.4)
-    assert (page.declaration().state, page.progress().n_steps) == (State.LANDED, 3)
+    assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 3)
 
 
 def test_without_a_folder_it_cannot_be_asked(page: Page) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from punctual.wire import GOAL_VARIABLE, Directives, Page, State
+from punctual.wire import GOAL_VARIABLE, Directives, Page, ProgramState
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
 
@@ -16,7 +16,7 @@ X = rng.normal(size=(200, 4))
 Y = (X[:, 0] + X[:, 1] > 0).astype(float)
 
 
-def ended(page: Page) -> tuple[State, int, int]:
+def ended(page: Page) -> tuple[ProgramState, int, int]:
     return page.declaration().state, page.declaration().total_steps, page.progress().n_steps
 
 
@@ -46,7 +46,7 @@ def boosted(folder: Path | None, at_round: Callable[[int], None] = lambda n: Non
 
 def test_xgboost_rounds_are_told(page: Page) -> None:
     boosted(None)
-    assert ended(page) == (State.LANDED, 10, 10)
+    assert ended(page) == (ProgramState.LANDED, 10, 10)
     assert not page.declaration().can_stop
 
 
@@ -57,7 +57,7 @@ def test_xgboost_goes_on_after_a_stop(page: Page, restart: Callable[[], None], t
     restart()
     model = boosted(tmp_path)
     assert model.num_boosted_rounds() == 10
-    assert ended(page) == (State.LANDED, 10, 10)
+    assert ended(page) == (ProgramState.LANDED, 10, 10)
 
 
 def test_xgboost_ends_at_a_loss_and_at_early_stopping(
@@ -65,13 +65,13 @@ def test_xgboost_ends_at_a_loss_and_at_early_stopping(
 ) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "0.7")
     boosted(None, loss=("train", "logloss"))
-    assert ended(page) == (State.LANDED, 3, 3)
+    assert ended(page) == (ProgramState.LANDED, 3, 3)
     restart()
     monkeypatch.delenv(GOAL_VARIABLE)
     xgboost = pytest.importorskip("xgboost")
     monkeypatch.setattr(xgboost.callback.EarlyStopping, "after_iteration", lambda self, model, epoch, log: epoch == 4)
     boosted(None, early_stopping_rounds=1)
-    assert ended(page) == (State.LANDED, 5, 5)
+    assert ended(page) == (ProgramState.LANDED, 5, 5)
 
 
 def test_folds_of_xgboost_are_refused(page: Page) -> None:
@@ -107,7 +107,7 @@ def light(folder: Path | None, at_round: Callable[[int], None] = lambda n: None,
 
 def test_lightgbm_rounds_are_told(page: Page) -> None:
     light(None)
-    assert ended(page) == (State.LANDED, 10, 10)
+    assert ended(page) == (ProgramState.LANDED, 10, 10)
     assert not page.declaration().can_stop
 
 
@@ -118,7 +118,7 @@ def test_lightgbm_goes_on_after_a_stop(page: Page, restart: Callable[[], None], 
     restart()
     model = light(tmp_path)
     assert model.current_iteration() == 10
-    assert ended(page) == (State.LANDED, 10, 10)
+    assert ended(page) == (ProgramState.LANDED, 10, 10)
 
 
 def test_lightgbm_ends_at_a_loss_and_at_early_stopping(
@@ -126,12 +126,12 @@ def test_lightgbm_ends_at_a_loss_and_at_early_stopping(
 ) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "0.7")
     light(None, loss=("valid_0", "binary_logloss"))
-    assert ended(page) == (State.LANDED, 3, 3)
+    assert ended(page) == (ProgramState.LANDED, 3, 3)
     restart()
     monkeypatch.delenv(GOAL_VARIABLE)
     lightgbm = pytest.importorskip("lightgbm")
     light(None, callbacks=[lightgbm.early_stopping(1, min_delta=100.0, verbose=False)])
-    assert page.declaration().state == State.LANDED
+    assert page.declaration().state == ProgramState.LANDED
     assert page.progress().n_steps < 10
 
 
@@ -173,7 +173,7 @@ def partially(folder: Path | None, at_batch: Callable[[int], None] = lambda n: N
 def test_batches_of_scikit_learn_are_told(page: Page) -> None:
     scores: list[float] = []
     partially(None, evaluate=lambda estimator: scores.append(estimator.score(X, Y)))
-    assert ended(page) == (State.LANDED, 12, 12)
+    assert ended(page) == (ProgramState.LANDED, 12, 12)
     assert (page.phases()[0].name, page.phases()[0].n_units_done, len(scores)) == ("evaluate", 3, 3)
 
 
@@ -188,7 +188,7 @@ def test_scikit_learn_goes_on_with_the_next_batch(
     assert (stopped.value.code, page.progress().n_steps) == (143, n)
     restart()
     resumed = partially(tmp_path)
-    assert ended(page) == (State.LANDED, 12, 12)
+    assert ended(page) == (ProgramState.LANDED, 12, 12)
     assert np.array_equal(resumed.coef_, uninterrupted.coef_)
 
 

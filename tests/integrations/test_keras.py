@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from punctual.wire import GOAL_VARIABLE, Directives, Page, State
+from punctual.wire import GOAL_VARIABLE, Directives, Page, ProgramState
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 pytest.importorskip("keras", reason="Keras is not installed (extra `adapters`)", exc_type=ImportError)
@@ -48,7 +48,11 @@ def fit(folder: Path | None, at_batch: Callable[[int], None] = lambda n: None, *
 
 def test_batches_and_evaluations_are_told(page: Page, tmp_path: Path) -> None:
     fit(tmp_path)
-    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (State.LANDED, 12, 12)
+    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
+        ProgramState.LANDED,
+        12,
+        12,
+    )
     assert (page.phases()[0].n_units_done, page.phases()[0].units_planned) == (6, 6)
     assert page.declaration().can_stop
 
@@ -68,18 +72,18 @@ def test_a_training_that_is_stopped_goes_on_with_its_epoch(
     restart()
     at = fit(tmp_path, n_done_before=n_before)
     assert at.n_batches == 12 - n_before + n_redone
-    assert (page.declaration().state, page.progress().n_steps) == (State.LANDED, 12)
+    assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 12)
 
 
 def test_a_loss_that_is_reached_ends_the_training(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "1e9")
     assert fit(None).n_batches == 3
-    assert page.declaration().state == State.LANDED
+    assert page.declaration().state == ProgramState.LANDED
 
 
 def test_early_stopping_is_a_success(page: Page) -> None:
     fit(None, callbacks=[keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=1e9)])
-    assert (page.declaration().state, page.progress().n_steps) == (State.LANDED, 8)
+    assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 8)
 
 
 def test_without_punctual_nothing_changes(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from punctual.wire import GOAL_VARIABLE, Directives, Fault, Page, State
+from punctual.wire import GOAL_VARIABLE, Directives, Fault, Page, ProgramState
 
 pytest.importorskip("lightning", reason="Lightning is not installed (extra `adapters`)")
 
@@ -66,7 +66,7 @@ def test_batches_evaluations_and_checkpoints_are_told(page: Page, tmp_path: Path
     model = Model(lambda n: planned.append({phase.name: phase.units_planned for phase in page.phases()}))
     fit(tmp_path, model)
     declared = page.declaration()
-    assert (declared.state, declared.fault, declared.total_steps) == (State.LANDED, Fault.NONE, 12)
+    assert (declared.state, declared.fault, declared.total_steps) == (ProgramState.LANDED, Fault.NONE, 12)
     assert page.progress().n_steps == 12
     assert declared.can_stop
     assert planned[0] == {"evaluate": N_EPOCHS * N_VALIDATION}
@@ -89,30 +89,34 @@ def test_a_training_that_is_stopped_goes_on_where_it_was(
     trainer = fit(tmp_path, second, enable_checkpointing=False)
     assert first.n_batches + second.n_batches == trainer.global_step == page.progress().n_steps == 12
     assert first.n_evaluations + second.n_evaluations == N_EPOCHS
-    assert (page.declaration().state, page.declaration().fault) == (State.LANDED, Fault.NONE)
+    assert (page.declaration().state, page.declaration().fault) == (ProgramState.LANDED, Fault.NONE)
 
 
 def test_a_training_that_makes_room_says_so(page: Page, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as left:
         fit(tmp_path, Model(lambda n: page.send(Directives(leave=True))))
-    assert (left.value.code, page.declaration().state) == (79, State.LEFT)
+    assert (left.value.code, page.declaration().state) == (79, ProgramState.LEFT)
 
 
 def test_a_loss_that_is_reached_ends_the_training(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "1.5")
     model = Model()
     fit(tmp_path, model)
-    assert (page.declaration().state, page.declaration().total_steps, model.n_batches) == (State.LANDED, 3, 3)
+    assert (page.declaration().state, page.declaration().total_steps, model.n_batches) == (ProgramState.LANDED, 3, 3)
 
 
 def test_early_stopping_is_a_success(page: Page, tmp_path: Path) -> None:
     fit(tmp_path, Model(), EarlyStopping("val_loss", patience=1), max_epochs=50)
-    assert (page.declaration().state, page.progress().n_steps) == (State.LANDED, 8)
+    assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 8)
 
 
 def test_gradient_accumulation_and_a_limit_of_steps(page: Page, tmp_path: Path) -> None:
     fit(tmp_path, Model(), max_epochs=-1, max_steps=3, accumulate_grad_batches=2, val_check_interval=2)
-    assert (page.declaration().state, page.declaration().total_steps, page.declaration().fault) == (State.LANDED, 6, 0)
+    assert (page.declaration().state, page.declaration().total_steps, page.declaration().fault) == (
+        ProgramState.LANDED,
+        6,
+        0,
+    )
     assert page.phases()[0].n_units_done == 3 * N_VALIDATION
 
 
@@ -122,7 +126,7 @@ def test_evaluations_every_other_epoch_are_planned_before_their_loader_is_made(p
     fit(tmp_path, model, max_epochs=4, check_val_every_n_epoch=2, num_sanity_val_steps=0)
     assert planned[0] == 2  # occurrences: how many batches each has is not known yet
     assert page.phases()[0].n_units_done == 2 * N_VALIDATION
-    assert page.declaration().state == State.LANDED
+    assert page.declaration().state == ProgramState.LANDED
 
 
 def test_without_punctual_nothing_changes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from punctual.wire import Directives, Page, State
+from punctual.wire import Directives, Page, ProgramState
 
 pytest.importorskip("optuna", reason="Optuna is not installed (extra `adapters`)")
 
@@ -27,7 +27,11 @@ def test_trials_are_steps(page: Page) -> None:
     found = study()
     optimize(found, lambda trial: trial.suggest_float("x", 0, 1), 5)
     assert len(found.trials) == 5
-    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (State.LANDED, 5, 5)
+    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
+        ProgramState.LANDED,
+        5,
+        5,
+    )
 
 
 def test_a_study_that_is_stopped_goes_on(page: Page, restart: Callable[[], None], tmp_path: Path) -> None:
@@ -47,7 +51,7 @@ def test_a_study_that_is_stopped_goes_on(page: Page, restart: Callable[[], None]
     found = study(**storage)
     optimize(found, objective, 5)
     assert len(found.trials) == 5
-    assert (page.declaration().state, page.progress().n_steps) == (State.LANDED, 5)
+    assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 5)
 
 
 class Clock:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from punctual.wire import Page, State
+from punctual.wire import Page, ProgramState
 
 # Not by importing it: Ray reads once for each process how it is to authenticate, and the tests of clusters have tokens.
 if not all(map(find_spec, ("ray", "pandas", "pyarrow", "tensorboardX"))):
@@ -43,5 +43,9 @@ def test_a_worker_tells_its_steps_and_reports(page: Page, tmp_path: Path) -> Non
         [sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (State.LANDED, 10, 10)
+    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
+        ProgramState.LANDED,
+        10,
+        10,
+    )
     assert [(phase.name, phase.n_units_done) for phase in page.phases()] == [("report", 2)]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from punctual.wire import GOAL_VARIABLE, Directives, Fault, Page, State
+from punctual.wire import GOAL_VARIABLE, Directives, Fault, Page, ProgramState
 
 pytest.importorskip("transformers", reason="Transformers is not installed (extra `adapters`)")
 pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")
@@ -59,7 +59,7 @@ def train(folder: Path, at_step: Callable[[int], None] = lambda n: None, **optio
 def landed_after(page: Page, n_steps: int) -> bool:
     declared = page.declaration()
     return (declared.state, declared.fault, declared.total_steps, page.progress().n_steps) == (
-        State.LANDED, Fault.NONE, n_steps, n_steps,
+        ProgramState.LANDED, Fault.NONE, n_steps, n_steps,
     )  # fmt: skip
 
 
@@ -112,20 +112,20 @@ def test_a_training_that_is_stopped_goes_on_where_it_was(
 def test_a_training_that_makes_room_says_so(page: Page, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as left:
         train(tmp_path, lambda n: page.send(Directives(leave=True)))
-    assert (left.value.code, page.declaration().state) == (79, State.LEFT)
+    assert (left.value.code, page.declaration().state) == (79, ProgramState.LEFT)
 
 
 def test_a_loss_that_is_reached_ends_the_training(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "1.5")
     train(tmp_path, logging_strategy="steps", logging_steps=1)
-    assert page.declaration().state == State.LANDED
+    assert page.declaration().state == ProgramState.LANDED
     assert page.progress().n_steps == 4  # told after the third step, it ends after the next
 
 
 def test_an_evaluation_of_the_script_is_a_phase_too(page: Page, tmp_path: Path) -> None:
     train(tmp_path, eval_strategy="no").evaluate()
     assert page.phases()[0].n_units_done == N_EVALUATION
-    assert page.declaration().state == State.LANDED
+    assert page.declaration().state == ProgramState.LANDED
 
 
 def test_without_punctual_nothing_changes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.runtime import paths
 from punctual.runtime.job_names import names_in
-from punctual.runtime.run_folder import Run, create_run
+from punctual.runtime.run_folder import RunFolder, create_run
 from punctual.runtime.submission import JobRequest, Submission, checked_submission
 
 
@@ -19,7 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def host() -> Run:
+def host() -> RunFolder:
     """Has a job that has ended, its successor, and one that runs."""
     run = create_run("host")
     for job, state in (("a", "finished"), ("a-2", "failed"), ("b", "running")):
@@ -38,26 +38,26 @@ def made_up(name: str) -> Submission:
     return replace(job, has_chosen_name=False)
 
 
-def names(run: Run | None, *submissions: Submission) -> list[str]:
+def names(run: RunFolder | None, *submissions: Submission) -> list[str]:
     return [named.spec.id for named in names_in(run, submissions)]
 
 
-def test_the_name_of_a_job_of_the_same_host_that_has_ended_gets_a_number(host: Run) -> None:
+def test_the_name_of_a_job_of_the_same_host_that_has_ended_gets_a_number(host: RunFolder) -> None:
     assert names(host, submission("a"), submission("c")) == ["a-3", "c"]
     assert names(None, submission("a")) == ["a"]
 
 
-def test_the_chosen_name_of_an_open_job_stays_to_be_refused(host: Run) -> None:
+def test_the_chosen_name_of_an_open_job_stays_to_be_refused(host: RunFolder) -> None:
     assert names(host, submission("b")) == ["b"]
 
 
-def test_a_name_that_was_made_up_is_never_that_of_another_job(host: Run) -> None:
+def test_a_name_that_was_made_up_is_never_that_of_another_job(host: RunFolder) -> None:
     assert names(host, made_up("b"), made_up("c"), made_up("c")) == ["b-2", "c", "c-2"]
     assert names(None, submission("b-2"), made_up("b")) == ["b-2", "b-3"]
     assert not submission(None).has_chosen_name
 
 
-def test_a_name_with_a_number_is_no_longer_than_any(host: Run) -> None:
+def test_a_name_with_a_number_is_no_longer_than_any(host: RunFolder) -> None:
     long = "x" * 64
     host.record_job(JobId(long), "finished")
     assert names(host, submission(long)) == ["x" * 62 + "-2"]

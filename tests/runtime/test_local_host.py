@@ -27,7 +27,7 @@ from punctual.runtime import local_host as local_host_module
 from punctual.runtime.control_client import change, standings, stop
 from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.local_host import LocalHost, local_host
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import find_job, known_runs, messages_of, open_jobs
 from punctual.runtime.suspension import suspended_s
 
@@ -160,7 +160,7 @@ def test_what_a_job_inherits_is_removed_at_its_end_as_soon_as_its_folder_can_be_
 
     host.submit(submission("a", secret="s3cret"))
     with monkeypatch.context() as full:
-        full.setattr(Run, "record_end", has_no_room)
+        full.setattr(RunFolder, "record_end", has_no_room)
         host.run(host.all_ended)
         host._beat()
     assert [record.message.partition(":")[0] for record in caplog.records] == [

@@ -37,7 +37,7 @@ from punctual.runtime.control_client import standings, stop
 from punctual.runtime.host import submitted
 from punctual.runtime.host_executor import HERE, capacity_here
 from punctual.runtime.restore import resumed_host
-from punctual.runtime.run_folder import Run, create_run, run_named
+from punctual.runtime.run_folder import RunFolder, create_run, run_named
 from punctual.runtime.runs import find_job, jobs_of, messages_of, open_jobs
 from punctual.runtime.service_host import service_host
 from punctual.runtime.sweeping import sweep
@@ -99,10 +99,10 @@ with local_host("host", PACED, output_of=lambda job: lambda output: None) as hos
 #: Plays a training of 20 steps with a worker, which trains to step 10 and then waits until it is asked to make room.
 LEAVING = """
 import os, pathlib, sys, time
-from punctual.wire import EXIT_LEFT, PAGE_VARIABLE, Declaration, Page, State, WorkerStatus
+from punctual.wire import EXIT_LEFT, PAGE_VARIABLE, Declaration, Page, ProgramState, WorkerStatus
 page, checkpoint = Page.open(os.environ[PAGE_VARIABLE]), pathlib.Path(sys.argv[1])
 n_done = int(checkpoint.read_text()) if checkpoint.exists() else 0
-page.declare(Declaration(os.getpid(), 20, n_done, State.TRAINING, can_stop=True))
+page.declare(Declaration(os.getpid(), 20, n_done, ProgramState.TRAINING, can_stop=True))
 page.publish_workers(WorkerStatus(os.getpid()))
 for n_steps in range(n_done + 1, n_done + 11):
     page.publish_progress(n_steps, time.monotonic_ns(), 0, -1)
@@ -113,7 +113,7 @@ while n_steps == 10:
         checkpoint.write_text(str(n_steps))
         os._exit(EXIT_LEFT)
     time.sleep(0.01)
-page.declare(Declaration(os.getpid(), 20, n_done, State.LANDED, can_stop=True))
+page.declare(Declaration(os.getpid(), 20, n_done, ProgramState.LANDED, can_stop=True))
 """
 
 #: A host with a job of workers that makes room for another one, whose deadline comes first and which waits.
@@ -164,13 +164,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., ForkedPython[bytes]]]:
     wait_until(lambda: run_named("host").kept_jobs() == [])
 
 
-def killed(process: ForkedPython[bytes]) -> Run:
+def killed(process: ForkedPython[bytes]) -> RunFolder:
     process.kill()
     process.wait()
     return run_named("host")
 
 
-def forget_start_of_a(run: Run) -> None:
+def forget_start_of_a(run: RunFolder) -> None:
     """Have the journal be as if its host had been killed before it knew that the first job has started."""
     with closing(sqlite3.connect(run.journal)) as connection:
         started = "SELECT sequence FROM message WHERE kind = 'JobStarted' AND subject = 'a'"
@@ -178,7 +178,7 @@ def forget_start_of_a(run: Run) -> None:
         connection.commit()
 
 
-def steering(run: Run) -> dict[str, str]:
+def steering(run: RunFolder) -> dict[str, str]:
     return {job.title: job.steering for job in jobs_of(run)}
 
 
@@ -414,7 +414,7 @@ def test_a_name_that_was_recorded_and_never_submitted_has_failed() -> None:
     assert run.jobs() == {"a": "finished", "b": "failed"}
 
 
-def with_snapshot_of_other_version(run: Run) -> SqliteJournal:
+def with_snapshot_of_other_version(run: RunFolder) -> SqliteJournal:
     """The journal of a host that was killed; its last snapshot is one that cannot be read here."""
     journal = SqliteJournal(run.journal, take=True)
     journal.save_snapshot(journal.last_sequence, b"as another version of Punctual writes them")

@@ -13,7 +13,7 @@ from punctual.core.ids import JobId
 from punctual.runtime import paths
 from punctual.runtime.paths import state_root
 from punctual.runtime.retention import PastRun, RetentionLimits, expired, past_runs, prune, remove, use_of
-from punctual.runtime.run_folder import Run, create_run
+from punctual.runtime.run_folder import RunFolder, create_run
 
 A, B = JobId("a"), JobId("b")
 DAY_S = 86_400.0
@@ -53,7 +53,7 @@ def test_runs_are_listed_with_what_they_take_the_newest_first() -> None:
     assert new.written_at - old.written_at == pytest.approx(90.0, abs=30.0)
 
 
-RUN = Run("a", Path("/nonexistent/live/a"), Path("/nonexistent/runs/a"))
+RUN = RunFolder("a", Path("/nonexistent/live/a"), Path("/nonexistent/runs/a"))
 
 
 @given(

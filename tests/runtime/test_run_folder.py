@@ -13,7 +13,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.runtime import paths, run_folder
 from punctual.runtime.process_record import process_record
-from punctual.runtime.run_folder import Run, create_run
+from punctual.runtime.run_folder import RunFolder, create_run
 from punctual.store.owner import start_ticks
 
 A = JobId("train-3f2a")
@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def leave_behind(name: str, **record: object) -> Run:
+def leave_behind(name: str, **record: object) -> RunFolder:
     """A run whose process is gone."""
     run = create_run(name)
     (run.runtime_dir / "run.json").write_text(json.dumps({"name": name, **record}))

@@ -4,18 +4,18 @@ import pytest
 
 from punctual.core.errors import InvalidSpec
 from punctual.runtime import extras, run_journal
-from punctual.runtime.run_folder import Run, create_run
+from punctual.runtime.run_folder import RunFolder, create_run
 from punctual.runtime.run_journal import check_store, keep_store, reader, writer
 
 URL = "postgresql://me:s3cret@db/jobs"
 
 
 @pytest.fixture
-def run() -> Run:
+def run() -> RunFolder:
     return create_run("run")
 
 
-def test_without_a_store_it_is_a_file(run: Run) -> None:
+def test_without_a_store_it_is_a_file(run: RunFolder) -> None:
     assert not run.has_journal()
     with writer(run) as journal, reader(run) as reading:
         assert journal.file == reading.file == run.journal
@@ -23,7 +23,7 @@ def test_without_a_store_it_is_a_file(run: Run) -> None:
     assert run.journal_place == str(run.journal)
 
 
-def test_each_run_has_a_journal_of_its_own_in_a_store(run: Run) -> None:
+def test_each_run_has_a_journal_of_its_own_in_a_store(run: RunFolder) -> None:
     other = create_run("other")
     for each in (run, other):
         keep_store(each, URL)
@@ -35,7 +35,7 @@ def test_each_run_has_a_journal_of_its_own_in_a_store(run: Run) -> None:
     assert run.store.journal != other.store.journal
 
 
-def test_a_new_password_is_kept_and_another_store_refused(run: Run) -> None:
+def test_a_new_password_is_kept_and_another_store_refused(run: RunFolder) -> None:
     keep_store(run, URL)
     before = run.store
     check_store(run, None)
@@ -48,12 +48,14 @@ def test_a_new_password_is_kept_and_another_store_refused(run: Run) -> None:
     assert "s3cret" not in str(refused.value)
 
 
-def test_a_run_with_a_file_goes_on_with_that(run: Run) -> None:
+def test_a_run_with_a_file_goes_on_with_that(run: RunFolder) -> None:
     with pytest.raises(InvalidSpec, match="the file of the run"):
         check_store(run, URL)
 
 
-def test_a_driver_that_is_missing_is_named_with_what_installs_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_is_missing_is_named_with_what_installs_it(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "psycopg" else object())
     keep_store(run, URL)
     for opened in (reader, writer, run_journal.host_journal):

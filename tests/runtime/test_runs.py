@@ -16,12 +16,12 @@ from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.metrics.run import summarize
 from punctual.runtime import paths
-from punctual.runtime.run_folder import Run, create_run, run_named
+from punctual.runtime.run_folder import RunFolder, create_run, run_named
 from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of, open_job, open_jobs
 from punctual.runtime.sweeping import give_up, sweep
 from punctual.store.boot import boot_id
 from punctual.store.sqlite import SqliteJournal
-from punctual.wire import EXIT_LEFT, Declaration, Page, State
+from punctual.wire import EXIT_LEFT, Declaration, Page, ProgramState
 
 A = JobId("train-3f2a")
 
@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def submitted(run: Run, *jobs: str, n_retries: int | None = None) -> None:
+def submitted(run: RunFolder, *jobs: str, n_retries: int | None = None) -> None:
     """Have jobs in the run's record and journal."""
     specs = [JobSpec(id=JobId(job), ceiling=Resources(1), n_retries=n_retries) for job in jobs]
     with SqliteJournal(run.journal) as journal:
@@ -44,12 +44,12 @@ def submitted(run: Run, *jobs: str, n_retries: int | None = None) -> None:
         run.record_job(spec.id, "queued")
 
 
-def killed(run: Run) -> None:
+def killed(run: RunFolder) -> None:
     """The process of the run is gone."""
     (run.runtime_dir / "run.json").write_text(json.dumps({"name": run.name, "pid": 2**22 + 1, "start_ticks": 1}))
 
 
-def ended_unsteered(run: Run, job: str, code: int, page: bytes = b"") -> None:
+def ended_unsteered(run: RunFolder, job: str, code: int, page: bytes = b"") -> None:
     """What a keeper leaves of a job that nobody steers."""
     record = {
         "ended": code, "at_ns": 9_000_000_000, "usage": "", "core_s": 1.0, "boot": boot_id(), "page": page.hex()
@@ -124,7 +124,7 @@ def test_what_landed_unsteered_landed_when_its_last_unit_was_done(tmp_path: Path
     submitted(run, "a", "b")
     path = tmp_path / "page"
     page = Page.create(str(path))
-    page.declare(Declaration(total_steps=10, state=State.LANDED))
+    page.declare(Declaration(total_steps=10, state=ProgramState.LANDED))
     page.publish_progress(10, 7_500_000_000, 0, -1)
     ended_unsteered(run, "a", 0, path.read_bytes())
     ended_unsteered(run, "b", 0, b"damaged")
@@ -217,12 +217,12 @@ def test_a_job_of_an_earlier_run_has_a_number() -> None:
     assert sorted(steering()) == ["b", "b.1", A, f"{A}.1"]
 
 
-def ends_of(run: Run) -> list[Message]:
+def ends_of(run: RunFolder) -> list[Message]:
     return [message for message in messages_of(run) if not isinstance(message, JobSubmitted | LaunchJob)]
 
 
 def jobs(*names: str) -> list[KnownJob]:
-    return [KnownJob(Run(name, Path(), Path()), JobId(name), name, "steered") for name in names]
+    return [KnownJob(RunFolder(name, Path(), Path()), JobId(name), name, "steered") for name in names]
 
 
 def test_a_job_is_found_by_its_name_or_beginning() -> None:
@@ -281,13 +281,13 @@ def test_looks_once_whether_a_run_is_steered_however_many_jobs_it_has(monkeypatc
     submitted(run, *(f"job-{i}" for i in range(20)))
     other = create_run("other", {})
     submitted(other, "a")
-    n_looks, is_live = [0], Run.is_live
+    n_looks, is_live = [0], RunFolder.is_live
 
-    def counted(run: Run) -> bool:
+    def counted(run: RunFolder) -> bool:
         n_looks[0] += 1
         return is_live(run)
 
-    monkeypatch.setattr(Run, "is_live", counted)
+    monkeypatch.setattr(RunFolder, "is_live", counted)
     assert [known.job for known in open_jobs(but=run)] == ["a"]
     assert len(open_jobs()) == 21
     assert n_looks == [3]

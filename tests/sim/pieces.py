@@ -12,11 +12,11 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import AllReduce, Constant, Truth
+from punctual.sim.truth import AllReduceTruth, Constant, Truth
 
 GPU = Resources(gpus=1)
 #: Seconds for one step with one worker, twice as fast with two: no communication.
-PERFECT = AllReduce(step_s=1.0, communication_frac=0.0)
+PERFECT = AllReduceTruth(step_s=1.0, communication_frac=0.0)
 
 
 def nodes(n_nodes: int = 1, n_gpus: int = 4, device: str = "") -> list[Node]:

@@ -15,7 +15,7 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.policies.promises_first import PromisesFirst
 from punctual.policies.proportional import Proportional
 from punctual.sim.job import SimJob
-from punctual.sim.truth import AllReduce
+from punctual.sim.truth import AllReduceTruth
 
 #: A deadline that is missed by less was met: the controllers of all jobs aim a little before it.
 TOLERANCE_FRAC = 0.003
@@ -108,7 +108,7 @@ def test_jobs_on_shares_and_jobs_of_workers_are_on_time_side_by_side() -> None:
         id=JobId("workers"), worker=core, counts=(1, 2), floor=core, ceiling=core * 2, work_steps=150.0,
         deadline_s=100.0, controller=None, model="tabulated", profile=seen, preemptible=True,
     )  # fmt: skip
-    workers = SimJob(0.0, spec, AllReduce(step_s=1.0, communication_frac=0.0), 150.0)
+    workers = SimJob(0.0, spec, AllReduceTruth(step_s=1.0, communication_frac=0.0), 150.0)
     shares = Contention(
         cores=4.0,
         loads=[CoreLoad(core_s=90.0, deadline_s=50.0, at=5.0), CoreLoad(core_s=80.0, deadline_s=95.0, at=5.0)],
@@ -127,7 +127,7 @@ def test_workers_on_gpus_find_their_cores_beside_jobs_on_shares_and_nobody_has_m
         deadline_s=60.0, controller=None, model="tabulated", preemptible=True,
         profile=(SeenRate(shape=Shape(n_workers=1, cores=1.5), rate_sps=1.0),),
     )  # fmt: skip
-    workers = SimJob(12.0, spec, AllReduce(step_s=1.0, communication_frac=0.0), 30.0)
+    workers = SimJob(12.0, spec, AllReduceTruth(step_s=1.0, communication_frac=0.0), 30.0)
     shares = Contention(
         cores=4.0, loads=[CoreLoad(core_s=200.0, deadline_s=None), CoreLoad(core_s=60.0, deadline_s=40.0)]
     )

@@ -33,7 +33,7 @@ from punctual.sim.physics import Physics
 from punctual.sim.recorded import Period, ProportionalSpeed, RecordedLoad, recorded_load
 from punctual.sim.replay import AS_IT_WAS, replay
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import AllReduce
+from punctual.sim.truth import AllReduceTruth
 from punctual.store.sqlite import SqliteJournal
 from punctual.store.thinning import Thinning
 
@@ -255,7 +255,7 @@ def test_what_a_failed_process_had_done_already_is_not_counted_twice() -> None:
 
 
 def test_a_job_with_devices_takes_the_time_for_which_it_held_workers(tmp_path: Path) -> None:
-    law = AllReduce(step_s=1.0, communication_frac=0.0)
+    law = AllReduceTruth(step_s=1.0, communication_frac=0.0)
     gpu = Resources(gpus=1)
     trained = JobSpec(
         id=JobId("devices"), worker=gpu, counts=(1, 2), floor=gpu, ceiling=gpu * 2, work_steps=100.0, controller=None

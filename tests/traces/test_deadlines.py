@@ -9,7 +9,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.sim import parts
 from punctual.sim.choice import made
 from punctual.traces import TraceJob
-from punctual.traces.deadlines import RULES, Chronus, DeadlineRule, assign
+from punctual.traces.deadlines import RULES, ChronusDeadlines, DeadlineRule, assign
 from punctual.traces.generators.poisson import Poisson
 
 DURATION_S = 1_000.0
@@ -51,7 +51,7 @@ def test_chronus_adds_time() -> None:
 
 
 def test_chronus_leaves_best_effort_jobs_without() -> None:
-    assigned = list(assign(JOBS, Chronus(best_effort_frac=0.3), 1))
+    assigned = list(assign(JOBS, ChronusDeadlines(best_effort_frac=0.3), 1))
     best = [job for job in assigned if job.best_effort]
     assert len(best) / len(JOBS) == pytest.approx(0.3, abs=0.03)
     assert all((job.deadline_s is None) == job.best_effort for job in assigned)

@@ -21,8 +21,8 @@ from punctual.wire import (
     Page,
     PageError,
     PhaseEntry,
+    ProgramState,
     Progress,
-    State,
     WorkerStatus,
     WorkerTarget,
 )
@@ -92,7 +92,7 @@ def test_progress_round_trip(page: Page, training: Page) -> None:
 
 
 def test_declaration_round_trip(page: Page, training: Page) -> None:
-    declaration = Declaration(4711, 3000, 120, State.TRAINING, Fault.MORE_STEPS, can_stop=True)
+    declaration = Declaration(4711, 3000, 120, ProgramState.TRAINING, Fault.MORE_STEPS, can_stop=True)
     training.declare(declaration)
     assert page.declaration() == declaration
 

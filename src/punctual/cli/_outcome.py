@@ -13,7 +13,7 @@ from punctual.cli._words import short
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunSummary
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.wire import WorkerStatus
 
 EXIT_MISSED = 75
@@ -39,7 +39,7 @@ class Outcome:
     """
 
     job: JobId
-    run: Run
+    run: RunFolder
     summary: RunSummary
     facts: Mapping[str, Any]
     faults: tuple[InvalidSpec, ...]

@@ -14,7 +14,7 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.metrics.run import Point, RunSummary, series, summarize
 from punctual.metrics.shortfall import Shortfall
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 
 #: Usage is drawn over windows of at least this share of the run: over single ticks it shows steps, not usage.
 _WINDOW_FRAC = 0.01
@@ -91,7 +91,7 @@ def as_fields(summary: RunSummary) -> dict[str, Any]:
     }
 
 
-def draw(path: Path, run: Run, messages: Sequence[Message], *jobs: JobId) -> None:
+def draw(path: Path, run: RunFolder, messages: Sequence[Message], *jobs: JobId) -> None:
     """Write the report of `jobs`, which are of `run`, to `path`: the page of these jobs, frozen, or a picture of the first.
 
     Raises
@@ -115,7 +115,7 @@ def draw(path: Path, run: Run, messages: Sequence[Message], *jobs: JobId) -> Non
         ) from error  # fmt: skip
 
 
-def _told_about(run: Run, summary: RunSummary) -> str:
+def _told_about(run: RunFolder, summary: RunSummary) -> str:
     """What the page of a job does not say by itself."""
     rows = {name: text for name, text in about(run, summary).items() if name not in ("command", "controller")}
     return "".join(f"{name.capitalize()}: {text}. " for name, text in rows.items()).strip()
@@ -130,7 +130,7 @@ def _drawn(messages: Sequence[Message], summary: RunSummary) -> _plot.DrawnRun:
     return _plot.DrawnRun(replace(course, usage=tuple(usage)), landed_s, ended_s)
 
 
-def about(run: Run, summary: RunSummary) -> dict[str, str]:
+def about(run: RunFolder, summary: RunSummary) -> dict[str, str]:
     """What was run, when and where, and how it was steered."""
     facts, end = run.facts(), run.end_facts(summary.job)
     begun = end.get("submitted_wall") or facts.get("wall")

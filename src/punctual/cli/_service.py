@@ -12,7 +12,7 @@ from punctual.runtime.control_client import is_answering
 from punctual.runtime.detached import start_detached
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import refused_if_unwritable, state_root
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.sharing import service_run
 from punctual.store.place import STORE_VARIABLE
 
@@ -28,7 +28,7 @@ def log_file() -> Path:
     return state_root().parent / "service.log"
 
 
-def started_service(options: HostOptions, arguments: Sequence[str] = (), *, store: str | None = None) -> Run:
+def started_service(options: HostOptions, arguments: Sequence[str] = (), *, store: str | None = None) -> RunFolder:
     """Start a service that outlives this command, with further arguments of `punctual up`; its run, once it answers.
 
     `store`: URL of the database for its journal; None: as the environment says.
@@ -63,22 +63,22 @@ def started_service(options: HostOptions, arguments: Sequence[str] = (), *, stor
     )
 
 
-def record_service(run: Run, addresses: Sequence[str], taken_over: Sequence[str]) -> None:
+def record_service(run: RunFolder, addresses: Sequence[str], taken_over: Sequence[str]) -> None:
     """Write down where the service of this process can be reached, and which jobs it found."""
     run.record_facts(service={"pid": os.getpid(), "addresses": list(addresses), "taken_over": list(taken_over)})
 
 
-def addresses_of(run: Run) -> list[str]:
+def addresses_of(run: RunFolder) -> list[str]:
     """Where the service that steers `run` can be reached; empty: it has not said so yet."""
     return _told_by_service(run, "addresses")
 
 
-def taken_over_by(run: Run) -> list[str]:
+def taken_over_by(run: RunFolder) -> list[str]:
     """The jobs that the service which steers `run` found."""
     return _told_by_service(run, "taken_over")
 
 
-def _told_by_service(run: Run, name: str) -> list[str]:
+def _told_by_service(run: RunFolder, name: str) -> list[str]:
     service = run.facts().get("service", {})
     return list(service.get(name, [])) if service.get("pid") == run.record().get("pid") else []
 

@@ -15,7 +15,7 @@ from punctual.core.job import JobState
 from punctual.runtime.control_client import leave, pause, standings, stop
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.process_record import is_alive
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import KnownJob, jobs_of
 from punctual.runtime.sharing import service_run
 
@@ -67,12 +67,12 @@ def down(
     typer.echo(f"the service, process {process['pid']}, has ended", err=True)
 
 
-def _open_jobs(run: Run) -> dict[JobId, KnownJob]:
+def _open_jobs(run: RunFolder) -> dict[JobId, KnownJob]:
     return {job.job: job for job in jobs_of(run) if job.steering != "ended"}
 
 
 def _ask_all(
-    run: Run,
+    run: RunFolder,
     jobs: Mapping[JobId, KnownJob],
     process: Mapping[str, Any],
     ask_for: Callable[[KnownJob], object],

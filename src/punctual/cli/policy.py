@@ -10,7 +10,7 @@ from punctual.cli._options import AsJson
 from punctual.cli.steer import show_answer
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import policy as ask_policy
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import known_runs
 from punctual.runtime.told_requests import policy_text
 
@@ -37,7 +37,7 @@ def policy(
     show_answer({"host": run.name, **answer}, line, as_json=as_json)
 
 
-def _host(name: str | None) -> Run:
+def _host(name: str | None) -> RunFolder:
     hosts = [run for run in known_runs() if run.is_live() and name in (None, run.name)]
     if len(hosts) == 1:
         return hosts[0]

@@ -16,7 +16,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.units import format_duration
 from punctual.runtime.host_options import HostOptions
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import find_job, known_jobs, known_runs
 from punctual.runtime.when import Now, past_at
@@ -73,7 +73,7 @@ def replay(
     raise typer.Exit(EXIT_FAILED if outcome.result.failures else 0)
 
 
-def _opened(text: str) -> tuple[Run, StoredJournal]:
+def _opened(text: str) -> tuple[RunFolder, StoredJournal]:
     """The journal that `text` means, to be read: a file, or that of a run, which is named by its folder or a job too.
 
     Raises
@@ -98,12 +98,12 @@ def _opened(text: str) -> tuple[Run, StoredJournal]:
     return run, reader(run)
 
 
-def _copied(folder: Path) -> Run:
+def _copied(folder: Path) -> RunFolder:
     """The run whose folder this is, or a copy of it; as nothing of it runs there, it has no other folder."""
-    return Run(folder.absolute().name, folder, folder)
+    return RunFolder(folder.absolute().name, folder, folder)
 
 
-def _policy_of(run: Run) -> str:
+def _policy_of(run: RunFolder) -> str:
     """The policy that ran, as the run's record says; else the default of a host."""
     return str(run.facts().get("options", {}).get("policy", HostOptions().policy))
 

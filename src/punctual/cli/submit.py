@@ -14,7 +14,7 @@ from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.runtime.host_options import HostOptions
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.service_host import submit_jobs
 from punctual.runtime.sharing import service_run
 from punctual.runtime.submission import Submission
@@ -71,7 +71,7 @@ def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:
     write_error(f"punctual: no service ran: started one, process {run.record()['pid']}; `punctual down` ends it\n")
 
 
-def _tell(run: Run, submissions: Sequence[Submission], names: Sequence[JobId], *, as_json: bool) -> None:
+def _tell(run: RunFolder, submissions: Sequence[Submission], names: Sequence[JobId], *, as_json: bool) -> None:
     for submission, name in zip(submissions, names, strict=True):
         if name != submission.spec.id:
             write_error(f"punctual: the name '{submission.spec.id}' was taken: this job is {name}\n")

@@ -11,7 +11,7 @@ from punctual.cli.ps import ps
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.runtime.followed_host import FollowedHost
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import live_folders
 from punctual.runtime.when import Now
 
@@ -49,7 +49,7 @@ class Watched:
     """All hosts of this user, as a command sees them that takes no part. A context manager."""
 
     def __init__(self) -> None:
-        self._hosts: dict[Run, FollowedHost] = {}
+        self._hosts: dict[RunFolder, FollowedHost] = {}
 
     def look(self) -> None:
         """Take in what is new."""

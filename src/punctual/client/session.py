@@ -20,7 +20,7 @@ from punctual.wire import (
     Directives,
     Fault,
     Page,
-    State,
+    ProgramState,
     process_number,
 )
 
@@ -124,15 +124,15 @@ class Session:
     def leave(self) -> None:
         """The checkpoint is made, and the process is about to end as Punctual wants it to."""
         if self.end_asked == EXIT_LEFT:
-            self._declare(replace(self._declaration, state=State.LEFT))
+            self._declare(replace(self._declaration, state=ProgramState.LEFT))
 
     # Steps.
 
     def start_training(self) -> None:
         """The first step is about to begin: what came before was start-up."""
-        if self._declaration.state == State.STARTING:
+        if self._declaration.state == ProgramState.STARTING:
             self._warn_without_agent()
-            self._declare(replace(self._declaration, state=State.TRAINING))
+            self._declare(replace(self._declaration, state=ProgramState.TRAINING))
             self._publish_progress()
             self._settle()
 
@@ -291,12 +291,12 @@ class Session:
 
     def _settle(self) -> None:
         """Say whether all that was declared is done."""
-        if self._declaration.state == State.STARTING:
+        if self._declaration.state == ProgramState.STARTING:
             return
         has_overrun = self.n_steps > self.course.total_steps > 0
         if has_overrun:
             self._raise_total(self.n_steps, f"step {self.n_steps}")
-        state = State.LANDED if self._is_all_done() and not has_overrun else State.TRAINING
+        state = ProgramState.LANDED if self._is_all_done() and not has_overrun else ProgramState.TRAINING
         self._declare(replace(self._declaration, state=state))
 
     def _is_all_done(self) -> bool:

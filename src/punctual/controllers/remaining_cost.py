@@ -59,7 +59,7 @@ _LANDED_UNIT_FRAC = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State(LandingState):
+class RemainingCostState(LandingState):
     """What the controller remembers between two readings.
 
     Attributes
@@ -160,10 +160,10 @@ class RemainingCost(LandingController):
     deadband_unpaced_frac: float = 0.01
     risk_sigmas: float = 2.5
 
-    def init(self, spec: JobSpec) -> State:
-        return State()
+    def init(self, spec: JobSpec) -> RemainingCostState:
+        return RemainingCostState()
 
-    def step(self, spec: JobSpec, state: State, reading: Reading) -> tuple[Demand, State]:
+    def step(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> tuple[Demand, RemainingCostState]:
         """The demand after `reading`, and the state for the next one."""
         cost, moved = self.learned(state, reading, state.cost, _cost.elsewhere)
         state = _learn(self.seen(replace(state, cost=cost, **moved), reading), reading)
@@ -191,7 +191,7 @@ class RemainingCost(LandingController):
         )
         return demand, replace(state, demanded_cores=cores)
 
-    def _warm_up(self, spec: JobSpec, state: State, reading: Reading) -> tuple[Demand, State]:
+    def _warm_up(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> tuple[Demand, RemainingCostState]:
         if reading.steps_done <= 0:
             reason = Reason("start-up", "the job starts up at its ceiling: no step has been reported yet")
         elif reading.steps_total is None:
@@ -203,12 +203,12 @@ class RemainingCost(LandingController):
         demand = Demand(resources=resources, next_tick_s=next_tick_s, reason=reason)
         return demand, replace(state, demanded_cores=resources.cores)
 
-    def _margin_s(self, spec: JobSpec, state: State, reading: Reading) -> float:
+    def _margin_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> float:
         is_leaving = spec.margin_frac is None and not reading.can_pace
         exit_s = min(self.exit_s, self.exit_frac * reading.deadline_s) if is_leaving else 0.0
         return self.margin_s(spec, state, reading) + exit_s
 
-    def _outlook(self, spec: JobSpec, state: State, reading: Reading, cost: Cost) -> _Outlook:
+    def _outlook(self, spec: JobSpec, state: RemainingCostState, reading: Reading, cost: Cost) -> _Outlook:
         aim_s = reading.deadline_s - self._margin_s(spec, state, reading)
         work_total, work_done = work(state.phase_steps, reading)
         wait_s = _waiting_left_s(state, reading)
@@ -236,7 +236,9 @@ class RemainingCost(LandingController):
             unit_wall_s=unit_core_s / granted_cores,
         )
 
-    def _work_left(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook) -> CoreWork | None:
+    def _work_left(
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Outlook
+    ) -> CoreWork | None:
         """What is left, in core-seconds as granted; None for a job made of workers.
 
         A cost that is above its mean just now, as while others start beside the job, is a deviation of what is left and
@@ -257,17 +259,17 @@ class RemainingCost(LandingController):
             delivered_frac=state.lasting_delivery,
         )
 
-    def _reserve_s(self, state: State, reading: Reading) -> float:
+    def _reserve_s(self, state: RemainingCostState, reading: Reading) -> float:
         """How much earlier than at the end of its line the job aims while no line holds it back."""
         return self.reserve_frac * reading.deadline_s if reading.can_pace and state.line is None else 0.0
 
-    def _front_loading(self, state: State, outlook: _Outlook) -> bool:
+    def _front_loading(self, state: RemainingCostState, outlook: _Outlook) -> bool:
         """Whether so little room is left above the demand that the job should run ahead while it can."""
         padded_core_s = outlook.need_core_s * (1.0 + self.risk_sigmas * outlook.risk_frac)
         room = _NEARLY_ALL_FRAC if state.front_loading else 1.0
         return padded_core_s > room * outlook.usable_cores * outlook.time_s
 
-    def _line(self, state: State, reading: Reading, outlook: _Outlook) -> PacingLine | None:
+    def _line(self, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> PacingLine | None:
         """The line to pace on; the one in force as long as it leads to the end of the work."""
         left_s = outlook.aim_s - reading.elapsed_s
         landing = self.is_landing(left_s, reading, outlook.unit_wall_s)
@@ -288,7 +290,9 @@ class RemainingCost(LandingController):
         s_per_step = (1.0 + LEAD_FRAC) * (outlook.time_s - reserve_s) / outlook.work_left
         return _line_to(end_s, s_per_step, state, reading)
 
-    def _cores(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook) -> tuple[float, Reason]:
+    def _cores(
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Outlook
+    ) -> tuple[float, Reason]:
         least, most = core_bounds(spec, reading)
         if not state.feasible:
             return most, Reason("infeasible", "the deadline cannot be met: the job runs at its ceiling")
@@ -307,7 +311,7 @@ class RemainingCost(LandingController):
         cores = min(max(needed, least), most)
         return cores, _reason("track", f"{cores:.2f} cores bring the job to its deadline", outlook)
 
-    def _needed_cores(self, state: State, reading: Reading, outlook: _Outlook) -> float:
+    def _needed_cores(self, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> float:
         if state.line is None or not reading.can_cap:
             time_s = max(outlook.time_s - self._reserve_s(state, reading), 1e-3)
             return outlook.safe_core_s / (state.delivery * time_s)
@@ -318,7 +322,9 @@ class RemainingCost(LandingController):
             return reading.ceiling.cores
         return 1.1 * outlook.safe_core_s / (state.delivery * time_s) + 0.02
 
-    def _forecast(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook, cores: float) -> Forecast:
+    def _forecast(
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Outlook, cores: float
+    ) -> Forecast:
         earliest_s = _earliest_s(reading, outlook)
         left_s = max(earliest_s - reading.elapsed_s, 0.0)
         earliest_std_s = left_s * _error_frac(state, left_s)
@@ -344,14 +350,14 @@ class RemainingCost(LandingController):
         return min(max(0.1 * outlook.time_s, self.tick_least_s), self.longest_tick_s(outlook.time_s))
 
 
-def _is_held_otherwise(state: State, reading: Reading) -> bool:
+def _is_held_otherwise(state: RemainingCostState, reading: Reading) -> bool:
     """Whether the job is given less than it demands, or more, and nothing but pacing holds it to that."""
     if reading.can_cap or state.demanded_cores is None:
         return False
     return abs(reading.granted.cores - state.demanded_cores) > _GRANT_BAND_FRAC * state.demanded_cores
 
 
-def _line_to(end_s: float, s_per_step: float, state: State, reading: Reading) -> PacingLine:
+def _line_to(end_s: float, s_per_step: float, state: RemainingCostState, reading: Reading) -> PacingLine:
     """The line of this slope on which the work ends at `end_s`."""
     costs = {}
     for phase in reading.phases:
@@ -362,7 +368,7 @@ def _line_to(end_s: float, s_per_step: float, state: State, reading: Reading) ->
     return line_to(end_s, s_per_step, costs, reading)
 
 
-def _line_of_grant(state: State, reading: Reading, outlook: _Outlook) -> PacingLine:
+def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _Outlook) -> PacingLine:
     """The line of a job that uses what it was granted."""
     time_s = outlook.need_core_s / max(min(reading.granted.cores, outlook.usable_cores), 1e-3)
     end_s = reading.elapsed_s + outlook.wait_s + time_s
@@ -376,7 +382,7 @@ def _reason(code: str, text: str, outlook: _Outlook) -> Reason:
     return Reason(code, f"{text} ({outlook.need_core_s:.1f} core-s of work in {outlook.time_s:.1f} s)", facts)
 
 
-def _waiting_left_s(state: State, reading: Reading) -> float:
+def _waiting_left_s(state: RemainingCostState, reading: Reading) -> float:
     """Seconds that the phases left will wait without computing."""
     return sum(
         state.phase_wait_s.get(phase.name, 0.0) * max(phase.units_planned - phase.units_done, 0.0)
@@ -388,7 +394,7 @@ def _earliest_s(reading: Reading, outlook: _Outlook) -> float:
     return reading.elapsed_s + outlook.wait_s + outlook.need_core_s / outlook.usable_cores
 
 
-def _error_frac(state: State, left_s: float) -> float:
+def _error_frac(state: RemainingCostState, left_s: float) -> float:
     """How far off the cost of what is left and the cores that the job can use for it may be, as a share."""
     cost_frac = state.cost.error_frac(left_s) if state.cost else 0.0
     return hypot(cost_frac, state.cores.error_frac(left_s, _DELIVERY_S)) if state.cores else cost_frac
@@ -399,7 +405,7 @@ def _doubt_s(outlook: _Outlook) -> float:
     return outlook.risk_frac * max(outlook.time_s, 0.0) + 0.5 * outlook.unit_core_s / outlook.usable_cores
 
 
-def _learn(state: State, reading: Reading) -> State:
+def _learn(state: RemainingCostState, reading: Reading) -> RemainingCostState:
     """Cost, phases and delivery from what happened since the mark; the mark moves when a sample was taken."""
     mark, reading = state.mark, reading.to_remember()
     if (
@@ -431,7 +437,7 @@ def _learn(state: State, reading: Reading) -> State:
     return replace(state, mark=reading)
 
 
-def _learn_first(state: State, reading: Reading, steps: float, core_s: float) -> State:
+def _learn_first(state: RemainingCostState, reading: Reading, steps: float, core_s: float) -> RemainingCostState:
     """The first steps set up kernels and caches and do not count, unless they are so long that this is little."""
     if core_s / steps >= _LONG_STEP_CORE_S:
         if state.mark is None or state.mark.unit_at_s <= state.mark.held_since_s:
@@ -453,7 +459,9 @@ def _unit_core_s(reading: Reading) -> float:
     return reading.used_core_s - reading.in_flight_core_s
 
 
-def _learn_cost(state: State, reading: Reading, sample_s: float, steps: float, core_s: float) -> State:
+def _learn_cost(
+    state: RemainingCostState, reading: Reading, sample_s: float, steps: float, core_s: float
+) -> RemainingCostState:
     if state.cost is None:
         state = replace(state, cost=_cost.first(sample_s, steps))
         return _learn_phases(state, reading, None)
@@ -461,7 +469,7 @@ def _learn_cost(state: State, reading: Reading, sample_s: float, steps: float, c
     return replace(state, cost=_cost.updated(state.cost, sample_s, steps, core_s, max(wall_s, 0.0)))
 
 
-def _learn_phases(state: State, reading: Reading, mark: Reading | None) -> State:
+def _learn_phases(state: RemainingCostState, reading: Reading, mark: Reading | None) -> RemainingCostState:
     """Cost of a unit of each phase: declared, then measured over what was timed since the mark."""
     steps, waits = dict(state.phase_steps), dict(state.phase_wait_s)
     before = {phase.name: phase for phase in mark.phases} if mark else {}
@@ -482,14 +490,14 @@ def _learn_phases(state: State, reading: Reading, mark: Reading | None) -> State
     return replace(state, phase_steps=steps, phase_wait_s=waits)
 
 
-def _unit_wait_s(reading: Reading, state: State, core_s: float, wall_s: float) -> float:
+def _unit_wait_s(reading: Reading, state: RemainingCostState, core_s: float, wall_s: float) -> float:
     """The part of a unit's time that no CPU grant explains; small parts are noise of the scheduling of slices."""
     cores = max(min(reading.granted.cores, state.usable_cores or reading.granted.cores), 0.01)
     wait_s = wall_s - core_s / cores
     return wait_s if wait_s > max(0.5 * wall_s, 0.005) else 0.0
 
 
-def _learn_delivery(state: State, reading: Reading, mark: Reading) -> State:
+def _learn_delivery(state: RemainingCostState, reading: Reading, mark: Reading) -> RemainingCostState:
     """What the job uses of its grant: where the grant does not hold it back, that is what it can use at all."""
     wall_s = reading.reported_s - mark.reported_s
     granted_core_s = reading.reported_granted_core_s - mark.reported_granted_core_s

@@ -50,7 +50,7 @@ _LANDED_UNIT_FRAC = 0.38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State(LandingState):
+class TwoLevelState(LandingState):
     """What the controller remembers between two readings.
 
     Attributes
@@ -142,10 +142,10 @@ class TwoLevel(LandingController):
     stop_s: float = 0.5
     answer_s: float = 10.0
 
-    def init(self, spec: JobSpec) -> State:
-        return State()
+    def init(self, spec: JobSpec) -> TwoLevelState:
+        return TwoLevelState()
 
-    def step(self, spec: JobSpec, state: State, reading: Reading) -> tuple[Demand, State]:
+    def step(self, spec: JobSpec, state: TwoLevelState, reading: Reading) -> tuple[Demand, TwoLevelState]:
         """The demand after `reading`, and the state for the next one."""
         counts, held = counts_within(spec, reading), count_held(spec, reading)
         model = _model(reading)
@@ -174,8 +174,8 @@ class TwoLevel(LandingController):
         return demand, state
 
     def _run_free(
-        self, spec: JobSpec, state: State, reading: Reading, counts: tuple[int, ...], reason: Reason | None
-    ) -> tuple[Demand, State]:
+        self, spec: JobSpec, state: TwoLevelState, reading: Reading, counts: tuple[int, ...], reason: Reason | None
+    ) -> tuple[Demand, TwoLevelState]:
         """Until the speed is known the job has its ceiling and is not paced; once it has landed nothing is changed."""
         n_workers = state.wanted if reading.landed and state.wanted in counts else counts[-1]
         reason = reason or Reason("warm-up", "the first steps are timed at the ceiling")
@@ -183,7 +183,7 @@ class TwoLevel(LandingController):
         demand = Demand(resources=workers(spec, reading, n_workers), next_tick_s=next_tick_s, reason=reason)
         return demand, self._demanded(replace(state, line=None), reading, n_workers)
 
-    def _demanded(self, state: State, reading: Reading, n_workers: int) -> State:
+    def _demanded(self, state: TwoLevelState, reading: Reading, n_workers: int) -> TwoLevelState:
         if n_workers == state.wanted:
             return state
         before = reading.to_remember() if n_workers != state.held else None
@@ -200,7 +200,7 @@ class TwoLevel(LandingController):
             ahead_until_s=now_s + ahead_s,
         )
 
-    def _aim_s(self, spec: JobSpec, state: State, reading: Reading) -> float:
+    def _aim_s(self, spec: JobSpec, state: TwoLevelState, reading: Reading) -> float:
         """When the job is to land: early by the margin, and by what the last unit may take longer than expected."""
         margin_s = self.margin_s(spec, state, reading)
         if spec.margin_frac is None:
@@ -210,7 +210,13 @@ class TwoLevel(LandingController):
         return reading.deadline_s - margin_s
 
     def _outlook(
-        self, spec: JobSpec, state: State, reading: Reading, times: StepTime, counts: tuple[int, ...], model: Model
+        self,
+        spec: JobSpec,
+        state: TwoLevelState,
+        reading: Reading,
+        times: StepTime,
+        counts: tuple[int, ...],
+        model: Model,
     ) -> Outlook:
         time_s = self._aim_s(spec, state, reading) - reading.elapsed_s
         held = state.held if state.held in counts else min(counts, key=lambda n: abs(n - state.held))
@@ -229,11 +235,11 @@ class TwoLevel(LandingController):
             unit_s=largest_unit_steps(state.phase_steps) * speeds[held].step_s,
         )  # fmt: skip
 
-    def _awaits(self, state: State, reading: Reading) -> bool:
+    def _awaits(self, state: TwoLevelState, reading: Reading) -> bool:
         """Whether a change is under way; a demand that is not met for long is one that others stand in the way of."""
         return state.is_changing() and reading.elapsed_s - state.wanted_at_s < self.answer_s
 
-    def _must_wait(self, state: State, reading: Reading, outlook: Outlook) -> bool:
+    def _must_wait(self, state: TwoLevelState, reading: Reading, outlook: Outlook) -> bool:
         """Whether a change is under way, or what it has brought is not known yet, or it was made to get ahead."""
         since_s = reading.elapsed_s - state.wanted_at_s
         if state.is_changing():
@@ -242,7 +248,7 @@ class TwoLevel(LandingController):
             return since_s < max(self.answer_s, _TRIAL_FRAC * outlook.time_s)
         return reading.elapsed_s < state.ahead_until_s and _two_levels.level(outlook, outlook.held) is not None
 
-    def _waiting(self, state: State, outlook: Outlook) -> tuple[int, Reason]:
+    def _waiting(self, state: TwoLevelState, outlook: Outlook) -> tuple[int, Reason]:
         """What is on its way, or what is held."""
         if state.is_changing() and state.wanted in outlook.speeds:
             return state.wanted, _reason("resize", "the number of workers is being changed", outlook)
@@ -250,7 +256,7 @@ class TwoLevel(LandingController):
             return outlook.held, _reason("ahead", f"{_named(outlook.held)} to get ahead", outlook)
         return outlook.held, _reason("trial", f"what {_named(outlook.held)} can do is being measured", outlook)
 
-    def _plan(self, state: State, outlook: Outlook) -> CountPlan | None:
+    def _plan(self, state: TwoLevelState, outlook: Outlook) -> CountPlan | None:
         if not state.feasible or outlook.time_s <= 0.0 or outlook.steps <= 0.0:
             return None
         if outlook.time_s < _LAST_STOPS * outlook.stop_s:
@@ -260,7 +266,7 @@ class TwoLevel(LandingController):
         allowed = [n for n in outlook.speeds if n != outlook.held and _may_be_tried(outlook, n)]
         return _two_levels.best(outlook, allowed, self.wait_frac)
 
-    def _number(self, state: State, outlook: Outlook, plan: CountPlan | None) -> tuple[int, Reason]:
+    def _number(self, state: TwoLevelState, outlook: Outlook, plan: CountPlan | None) -> tuple[int, Reason]:
         """The number to demand now, and why."""
         if plan is None:
             return self._number_without_plan(state, outlook)
@@ -270,7 +276,7 @@ class TwoLevel(LandingController):
         text = f"{_named(plan.first)} for {plan.first_s:.1f} s, then {plan.second}"
         return now, _reason("two-level", text, outlook)
 
-    def _number_without_plan(self, state: State, outlook: Outlook) -> tuple[int, Reason]:
+    def _number_without_plan(self, state: TwoLevelState, outlook: Outlook) -> tuple[int, Reason]:
         if outlook.steps <= 0.0 or (state.feasible and outlook.time_s <= 0.0):
             return outlook.held, Reason("end", "the last unit of work is under way")
         fastest = min(outlook.speeds, key=lambda n: (outlook.end_s(n), n))
@@ -278,7 +284,9 @@ class TwoLevel(LandingController):
             return fastest, _reason("catch-up", f"no plan has room for doubt: {_named(fastest)}", outlook)
         return fastest, Reason("infeasible", f"the deadline cannot be met: {_named(fastest)}, the fastest there is")
 
-    def _line(self, state: State, reading: Reading, outlook: Outlook, plan: CountPlan | None) -> PacingLine | None:
+    def _line(
+        self, state: TwoLevelState, reading: Reading, outlook: Outlook, plan: CountPlan | None
+    ) -> PacingLine | None:
         """The line to pace on; the one in force as long as it leads to the end of the work."""
         if outlook.steps <= 0.0 or outlook.time_s <= 0.0:
             return state.line
@@ -297,7 +305,7 @@ class TwoLevel(LandingController):
         s_per_step = (1.0 + LEAD_FRAC) * outlook.time_s / max(end_work - done, 1e-9)
         return line_to(end_s, s_per_step, state.phase_steps, reading)
 
-    def _forecast(self, state: State, reading: Reading, outlook: Outlook, plan: CountPlan | None) -> Forecast:
+    def _forecast(self, state: TwoLevelState, reading: Reading, outlook: Outlook, plan: CountPlan | None) -> Forecast:
         earliest_s, speed = _earliest_s(reading, outlook), outlook.speeds[outlook.held]
         finish_s = earliest_s if not state.feasible else max(reading.elapsed_s + outlook.time_s, earliest_s)
         # While there is room the plan corrects what the times do, and a unit of the number it lands with is the finest.
@@ -307,7 +315,7 @@ class TwoLevel(LandingController):
         std_s = landing_std_s(std_s, finish_s, earliest_s, earliest_std_s)
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
-    def _period_s(self, state: State, outlook: Outlook, plan: CountPlan | None) -> float:
+    def _period_s(self, state: TwoLevelState, outlook: Outlook, plan: CountPlan | None) -> float:
         longest_s = self.longest_tick_s(outlook.time_s)
         if state.is_changing() or not state.is_tried:
             longest_s = 2.0 * self.tick_least_s
@@ -356,7 +364,7 @@ def _may_be_tried(outlook: Outlook, n: int) -> bool:
     return 2.0 * outlook.stop_s + trial_s + max(0.0, outlook.steps - done) * fastest_s <= outlook.time_s
 
 
-def _judged(state: State, reading: Reading, outlook: Outlook) -> State:
+def _judged(state: TwoLevelState, reading: Reading, outlook: Outlook) -> TwoLevelState:
     speed, seen_s = outlook.speeds[outlook.held], state.times.seen_s if state.times else 0.0
     doubt_s = speed.std_frac * max(outlook.time_s, 0.0) + 0.5 * speed.step_s
     return judged(state, reading, earliest_s=_earliest_s(reading, outlook), doubt_s=doubt_s, seen_s=seen_s)
@@ -378,7 +386,7 @@ def _reason(code: str, text: str, outlook: Outlook) -> Reason:
 # What a reading teaches.
 
 
-def _learn(state: State, reading: Reading, held: int, model: Model, *, awaits: bool) -> State:
+def _learn(state: TwoLevelState, reading: Reading, held: int, model: Model, *, awaits: bool) -> TwoLevelState:
     """Times of steps and of phases from what happened since the mark; the mark moves when a sample was taken."""
     mark, reading = state.mark, reading.to_remember()
     if mark is None or held != state.held or _is_another_run(mark, reading) or reading.steps_done <= 0:
@@ -404,7 +412,7 @@ def _is_another_run(before: Reading, reading: Reading) -> bool:
     return reading.held_since_s != before.held_since_s or reading.steps_done < before.steps_done
 
 
-def _least_sample_s(state: State, step_s: float) -> float:
+def _least_sample_s(state: TwoLevelState, step_s: float) -> float:
     """The first sample with each number spans half a second, but no more than eight steps where these are long."""
     return _SAMPLE_S if state.is_tried else min(2.0 * _SAMPLE_S, max(_FIRST_SAMPLE_STEPS * step_s, _SAMPLE_S))
 
@@ -414,7 +422,7 @@ def _is_on(line: PacingLine | None, phase: str) -> bool:
     return line is not None and line.phase_cost_steps.get(phase, 0.0) > 0.0
 
 
-def _learn_time(state: State, reading: Reading, mark: Reading, held: int, model: Model) -> State:
+def _learn_time(state: TwoLevelState, reading: Reading, mark: Reading, held: int, model: Model) -> TwoLevelState:
     steps, over_s = reading.steps_done - mark.steps_done, reading.unit_at_s - mark.unit_at_s
     if state.times is None:
         times = _step_time.first(held, over_s / steps, steps, over_s)
@@ -424,7 +432,7 @@ def _learn_time(state: State, reading: Reading, mark: Reading, held: int, model:
     return state if state.before is None else _learn_stop(state, state.before, mark, held)
 
 
-def _learn_stop(state: State, before: Reading, mark: Reading, held: int) -> State:
+def _learn_stop(state: TwoLevelState, before: Reading, mark: Reading, held: int) -> TwoLevelState:
     """Training time lost between the last unit before a change and the mark after it."""
     state = replace(state, before=None)
     if units_done(before) != units_done(mark) or _is_another_run(before, mark) or state.times is None:
@@ -435,7 +443,7 @@ def _learn_stop(state: State, before: Reading, mark: Reading, held: int) -> Stat
     return replace(state, stop_s=seen_s if state.stop_s is None else 0.5 * (state.stop_s + seen_s))
 
 
-def _learn_phases(state: State, reading: Reading, mark: Reading | None, held: int) -> State:
+def _learn_phases(state: TwoLevelState, reading: Reading, mark: Reading | None, held: int) -> TwoLevelState:
     """Cost of a unit of each phase in steps: declared, then measured over what was timed since the mark."""
     steps = dict(state.phase_steps)
     # What a step takes with this number must be known.

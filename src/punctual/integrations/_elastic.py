@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from punctual.client.complaint import invalid
-from punctual.client.elastic.run import Run
+from punctual.client.elastic.run import ElasticRun
 
 #: An object, a method of it, and what takes its place.
 Replacement = tuple[object, str, Callable[..., Any]]
@@ -14,7 +14,7 @@ _ALL_WORKERS = "Sum it up with run.evaluate, which asks all workers."
 _CLIPPED = "Give elastic(..., clip_norm=1.0)."
 
 
-def stepping(run: Run, optimizer: object, clip_norm: float | None) -> list[Replacement]:
+def stepping(run: ElasticRun, optimizer: object, clip_norm: float | None) -> list[Replacement]:
     """`optimizer.step` ends a batch and says whether a step was taken; gradients are the run's to clear."""
     return [
         (optimizer, "step", lambda *_, **__: run.step(clip_norm=clip_norm)),

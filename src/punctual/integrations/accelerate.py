@@ -16,7 +16,7 @@ from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, folder_of_c
 
 if TYPE_CHECKING:
     from punctual.client.elastic.context import Context
-    from punctual.client.elastic.run import Run
+    from punctual.client.elastic.run import ElasticRun
 
 
 class AcceleratedLoop:
@@ -153,7 +153,7 @@ def elastic(
     *,
     clip_norm: float | None = None,
     **options: Any,
-) -> "Iterator[Run]":
+) -> "Iterator[ElasticRun]":
     """An elastic training of what ``accelerator.prepare`` has given, whose loop may call `accelerator.backward` and `optimizer.step`.
 
     Parameters

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from punctual.client.elastic.context import Context
-from punctual.client.elastic.run import Run
+from punctual.client.elastic.run import ElasticRun
 from punctual.integrations._elastic import check_alone, refusing, replaced, stepping
 
 
 @contextmanager
 def elastic(
     context: Context, fabric: Any, model: Any, optimizer: Any, *, clip_norm: float | None = None, **options: Any
-) -> Iterator[Run]:
+) -> Iterator[ElasticRun]:
     """An elastic training of what ``fabric.setup`` has given, whose loop may call `fabric.backward` and `optimizer.step`.
 
     Parameters

@@ -20,7 +20,7 @@ from punctual.executors.local.keeper_link import GUARD_S_MAX, LEASE_S, Kept, tak
 from punctual.executors.local.orphans import end_processes_of
 from punctual.executors.local.progress import PageProgress, ProgressSample
 from punctual.runtime.process_record import boot_id
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.wire import Page, PageError
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ _LOOK_S = 0.1
 _CLEARING_S_MAX = 5.0
 
 
-def claimed(run: Run, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, Kept]:
+def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, Kept]:
     """The jobs that run on, which nobody else steers from now on; they are as they were when `claims` closes.
 
     Nothing is left of the others.
@@ -52,7 +52,7 @@ def claimed(run: Run, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, K
     return kept
 
 
-def _claim(run: Run, job: JobId) -> Kept | None:
+def _claim(run: RunFolder, job: JobId) -> Kept | None:
     """None: the job has no process any more, and none that a stopped host was about to start will be."""
     address = run.takeover_socket(job)
     give_up_at = time.monotonic() + LEASE_S + 1.0
@@ -74,7 +74,7 @@ def _claim(run: Run, job: JobId) -> Kept | None:
     return None
 
 
-def _is_unkept(run: Run, job: JobId) -> bool:
+def _is_unkept(run: RunFolder, job: JobId) -> bool:
     return run.keeper_pid(job) is None
 
 
@@ -92,7 +92,7 @@ def actuator_of(kept: Mapping[JobId, Kept], otherwise: str) -> str | Choice:
 
 
 def adopted(
-    run: Run,
+    run: RunFolder,
     executor: LocalExecutor,
     kept: Mapping[JobId, Kept],
     launched: Callable[[JobId], tuple[LaunchJob, ProgressReported | None]],

@@ -10,7 +10,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.executors.local.output import Streams
 from punctual.runtime.control import as_told
 from punctual.runtime.control_socket import ControlFailed, ask
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import KnownJob, jobs_of
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
@@ -28,7 +28,7 @@ _SUBMIT_S_MAX = 20.0
 _QUOTE_S_MAX = 30.0
 
 
-def standings(run: Run) -> list[dict[str, Any]]:
+def standings(run: RunFolder) -> list[dict[str, Any]]:
     """How each job of a run stands that has not ended: all that the host tells, or `job` and `state` alone.
 
     Of one that nobody steers and that a user has paused also `paused`: by whom and why.
@@ -39,7 +39,7 @@ def standings(run: Run) -> list[dict[str, Any]]:
     return [told.get(str(job.job)) or {"job": job.title, **_untold(job, listens)} for job in jobs]
 
 
-def _told_by_host(run: Run) -> dict[str, dict[str, Any]]:
+def _told_by_host(run: RunFolder) -> dict[str, dict[str, Any]]:
     try:
         jobs = ask(run.socket, {"verb": "status"})["jobs"]
     except ControlFailed:
@@ -57,12 +57,12 @@ def _untold(job: KnownJob, listens: bool) -> dict[str, str]:
     return {"state": job.steering}
 
 
-def is_silent(run: Run) -> bool:
+def is_silent(run: RunFolder) -> bool:
     """Whether the host of a run is there and does not answer, as one does that was stopped or hangs."""
     return not is_answering(run) and run.is_live() and run.socket.exists()
 
 
-def is_answering(run: Run) -> bool:
+def is_answering(run: RunFolder) -> bool:
     """Whether the host of a run answers."""
     try:
         ask(run.socket, {"verb": "status", "jobs": []})
@@ -93,7 +93,7 @@ def resume(job: KnownJob) -> dict[str, Any]:
     return _told_to_host(job, {"verb": "resume", "job": job.job})
 
 
-def policy(run: Run, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def policy(run: RunFolder, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Which policy the host of a run has or, with a name, is to have; raises `InvalidSpec` when it refuses or is silent."""
     request = {"verb": "policy", **({} if name is None else {"policy": name, "parameters": dict(parameters or {})})}
     try:
@@ -116,7 +116,7 @@ def _told_to_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _AN
     return _asked(job, request, timeout_s)
 
 
-def submit(run: Run, submissions: Sequence[Submission], streams: Streams) -> None:
+def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams) -> None:
     """Have the host of a run take jobs, all or none; may be said again where nobody has answered.
 
     Raises
@@ -135,13 +135,13 @@ def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[s
     return _told_to_host(job, {"verb": "quote", "job": job.job, "when": when, "cores": list(cores)}, _QUOTE_S_MAX)
 
 
-def quote_new(run: Run, submission: Submission, cores: Sequence[float]) -> dict[str, Any]:
+def quote_new(run: RunFolder, submission: Submission, cores: Sequence[float]) -> dict[str, Any]:
     """Ask the host of a run what a new job would take; raises `ControlFailed` where nobody answers."""
     request = {"verb": "quote", "submission": as_told(submission), "cores": list(cores)}
     return ask(run.socket, request, timeout_s=_QUOTE_S_MAX)
 
 
-def leave(run: Run) -> None:
+def leave(run: RunFolder) -> None:
     """Have the host of a run leave its jobs as they are; returns at once. Raises `InvalidSpec` if nobody answers."""
     try:
         ask(run.socket, {"verb": "leave"})

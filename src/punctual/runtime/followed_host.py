@@ -14,7 +14,7 @@ from punctual.core.status import StatusBoard
 from punctual.core.story import Reason
 from punctual.runtime.board_reader import BoardReader
 from punctual.runtime.control_socket import ControlBusy, ControlFailed, ask
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift
@@ -70,7 +70,7 @@ class FollowedHost(BoardReader):
         Whether this process takes the host's place if nobody else does; False: it only looks.
     """
 
-    def __init__(self, run: Run, jobs: Sequence[JobId] | None, *, waits: bool = True) -> None:
+    def __init__(self, run: RunFolder, jobs: Sequence[JobId] | None, *, waits: bool = True) -> None:
         self.run_folder = run
         self._jobs = None if jobs is None else tuple(jobs)
         self._forecasts = ToldForecasts()

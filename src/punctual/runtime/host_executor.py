@@ -31,7 +31,7 @@ from punctual.runtime.extras import check_extra
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.ray_process import RayOptions
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.store.stored import StoredJournal
 from punctual.wire import WorkerStatus
 
@@ -96,7 +96,9 @@ def capacity_here() -> Resources:
     return Resources(usable_cores(), usable_gpus())
 
 
-def local_executor(run: Run, journal: StoredJournal, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:
+def local_executor(
+    run: RunFolder, journal: StoredJournal, actuator: str | Choice, output_of: OutputOf
+) -> LocalExecutor:
     """Runs the jobs of `run` on this machine, as long as this process has its journal."""
     return LocalExecutor(
         node=HERE,
@@ -121,7 +123,7 @@ def local_site(executor: LocalExecutor) -> Site:
     return Site(executor, lambda sink: sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity)), capacity)
 
 
-def cluster_executor(run: Run, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
+def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
     """Runs the jobs of `run` on the nodes of a cluster, of which those that are `known` may have jobs of it."""
     facts = run.facts()
     generation = int(facts.get("generation", 0)) + 1
@@ -140,7 +142,7 @@ def cluster_executor(run: Run, options: HostOptions, known: Collection[NodeId] =
     )
 
 
-def _keep_output(run: Run, job: JobId, output: bytes) -> None:
+def _keep_output(run: RunFolder, job: JobId, output: bytes) -> None:
     """Add to a job's log what it has written on its node."""
     log = run.log(job)
     with suppress(OSError):  # the disk is full, say
@@ -160,14 +162,14 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
     return Site(executor, executor.start, scale=scale if options.autoscale else None)
 
 
-def new_site(run: Run, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:
+def new_site(run: RunFolder, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:
     """Where the jobs of a new run are to run."""
     if options.engine == "local":
         return local_site(local_executor(run, journal, options.actuator, output_of))
     return cluster_site(cluster_executor(run, options), options)
 
 
-def members_of(run: Run, options: HostOptions) -> Members:
+def members_of(run: RunFolder, options: HostOptions) -> Members:
     """The nodes of the Ray cluster, by way of a process of its own."""
     check_extra("ray", "a Ray cluster", "ray")
     told = RayOptions(

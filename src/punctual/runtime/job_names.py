@@ -4,14 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from punctual.core.ids import JobId
-from punctual.runtime.run_folder import ENDED, Run
+from punctual.runtime.run_folder import ENDED, RunFolder
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
 
 _NAME_CHARACTERS_MAX = 64
 
 
-def names_in(run: Run | None, submissions: Sequence[Submission]) -> list[Submission]:
+def names_in(run: RunFolder | None, submissions: Sequence[Submission]) -> list[Submission]:
     """The same jobs under the names that they can have in `run`; None: in a run of their own.
 
     A job whose name was that of a job of this run which has ended gets a number: ``train-2``. So does one whose name was

@@ -25,7 +25,7 @@ from punctual.runtime.host_options import INLINE_POLICY, HostOptions
 from punctual.runtime.job_names import names_in
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.sharing import host_lock, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
@@ -64,7 +64,7 @@ class JoinedHost:
         self.jobs: tuple[JobId, ...] = ()
         self.shown_jobs: tuple[JobId, ...] = ()
         #: What this command submits, under the names that are free where it was last tried; None: it was not tried yet.
-        self._named: tuple[Run | None, list[Submission]] | None = None
+        self._named: tuple[RunFolder | None, list[Submission]] | None = None
         #: Jobs of other commands that nobody steers now that this one has left the host.
         self.left_alone: tuple[JobId, ...] = ()
         self._local: LocalHost | None = None
@@ -124,7 +124,7 @@ class JoinedHost:
         self._follow_output(self._local.run_folder)
         return True
 
-    def _name(self, submissions: Sequence[Submission], run: Run | None) -> list[Submission]:
+    def _name(self, submissions: Sequence[Submission], run: RunFolder | None) -> list[Submission]:
         """Under names that are free in `run`; again the same ones if that was asked before, and may have jobs of them."""
         if self._named is None or self._named[0] != run:
             self._named = run, names_in(run, submissions)
@@ -141,14 +141,14 @@ class JoinedHost:
             self._is_at(local, hosting)
         self._follow_output(local.run_folder)
 
-    def _ask_to_run(self, run: Run, submissions: Sequence[Submission]) -> bool:
+    def _ask_to_run(self, run: RunFolder, submissions: Sequence[Submission]) -> bool:
         if not run.is_live():
             return False
         submit(run, submissions, self._streams())
         self._follow_output(run)
         return True
 
-    def _follow_output(self, run: Run, *, skip: bool = False) -> None:
+    def _follow_output(self, run: RunFolder, *, skip: bool = False) -> None:
         """Follow the logs of the jobs that are shown; `skip`: from now on."""
         for job in self.shown_jobs:
             receive = self._output_of(job)
@@ -156,7 +156,7 @@ class JoinedHost:
                 streams = run.streams(job) or self._streams()
                 self._tails.append(LogTail(logs_of(run.log(job), streams), receive, skip=skip))
 
-    def take_over(self, run: Run, shown: JobId, *, take: bool) -> None:
+    def take_over(self, run: RunFolder, shown: JobId, *, take: bool) -> None:
         """Be the host of a run whose host is gone or, with `take`, hangs; all its open jobs are this command's.
 
         Parameters
@@ -183,7 +183,7 @@ class JoinedHost:
         return self._local
 
     @property
-    def run_folder(self) -> Run:
+    def run_folder(self) -> RunFolder:
         """Where the run is kept; also after leaving."""
         return self._present.run_folder
 
@@ -275,7 +275,7 @@ class JoinedHost:
         assert self._followed is not None
         return self._followed
 
-    def _follow(self, run: Run) -> None:
+    def _follow(self, run: RunFolder) -> None:
         if self._followed is None or self._followed.run_folder != run:
             self._unfollow()
             self._followed = FollowedHost(run, self.jobs)
@@ -386,7 +386,9 @@ def ignore_output(_: bytes) -> None:
     """The command that waits for the job follows its log."""
 
 
-def check_options(options: HostOptions, run: Run, or_else: str = "run the job beside the others (`--alone`)") -> None:
+def check_options(
+    options: HostOptions, run: RunFolder, or_else: str = "run the job beside the others (`--alone`)"
+) -> None:
     """Raise `InvalidSpec` if `options` ask for another host than that of `run`; `or_else`: what else its user can do."""
     facts = run.facts()
     begun = {"engine": HostOptions().engine, **facts.get("options", {})}
@@ -403,7 +405,7 @@ def check_options(options: HostOptions, run: Run, or_else: str = "run the job be
             )
 
 
-def ended_of(run: Run, job: JobId) -> dict[str, Any]:
+def ended_of(run: RunFolder, job: JobId) -> dict[str, Any]:
     """What its host has written down of a job that has ended; empty if the host was killed before it could."""
     give_up_at = time.monotonic() + _END_S_MAX
     while job in run.open_jobs() and time.monotonic() < give_up_at:
@@ -426,7 +428,7 @@ def host_of_new_jobs(
 
 
 @contextmanager
-def host_of_old_jobs(run: Run, shown: JobId, *, output_of: OutputOf, take: bool) -> Iterator[JoinedHost]:
+def host_of_old_jobs(run: RunFolder, shown: JobId, *, output_of: OutputOf, take: bool) -> Iterator[JoinedHost]:
     """The host that goes on with the open jobs of a run; see `JoinedHost.take_over`."""
     with JoinedHost(output_of) as host:
         host.take_over(run, shown, take=take)

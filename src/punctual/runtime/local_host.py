@@ -41,7 +41,7 @@ from punctual.runtime.job_order import in_order
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.paths import refused_if_unwritable
 from punctual.runtime.planner import QuotingPlanner, SharingPlanner
-from punctual.runtime.run_folder import Run, create_run
+from punctual.runtime.run_folder import RunFolder, create_run
 from punctual.runtime.run_journal import host_journal, keep_store, remove_journal
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.spec_change import SpecChange
@@ -68,7 +68,7 @@ _SETTLE_S_MAX = 4.0
 class HostState:
     """What a host knows and writes, new or restored: `scheduler` and `board` are of the history in `journal`."""
 
-    run: Run
+    run: RunFolder
     journal: StoredJournal
     scheduler: Scheduler
     board: StatusBoard
@@ -92,7 +92,7 @@ def new_scheduler() -> Scheduler:
     )
 
 
-def new_state(run: Run, journal: StoredJournal, time: JournalTime) -> HostState:
+def new_state(run: RunFolder, journal: StoredJournal, time: JournalTime) -> HostState:
     """That of a host without jobs."""
     scheduler = new_scheduler()
     return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)
@@ -498,7 +498,7 @@ def local_host(
         yield host
 
 
-def tidying(run: Run) -> Callable[[type[BaseException] | None, object, object], None]:
+def tidying(run: RunFolder) -> Callable[[type[BaseException] | None, object, object], None]:
     """What is done about the places of `run` in the end, which another process may have taken over."""
 
     def tidy(kind: type[BaseException] | None, *_: object) -> None:
@@ -514,7 +514,7 @@ def tidying(run: Run) -> Callable[[type[BaseException] | None, object, object], 
     return tidy
 
 
-def _check_name_is_free(job: JobId, run: Run) -> None:
+def _check_name_is_free(job: JobId, run: RunFolder) -> None:
     for other in open_jobs(but=run):
         if other.title == job:
             raise InvalidSpec(

@@ -27,7 +27,7 @@ from punctual.executors.local.output import Streams
 from punctual.runtime.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
 from punctual.runtime.capacity import device_kind, usable_cores, usable_gpus
 from punctual.runtime.mailbox import MonotonicClock
-from punctual.runtime.run_folder import Run, agent_run
+from punctual.runtime.run_folder import RunFolder, agent_run
 from punctual.wire import GROUP_VARIABLE, NODE_ADDRESS_VARIABLE
 
 _LOG = logging.getLogger(__name__)
@@ -421,7 +421,7 @@ def _plain(amount: Resources) -> Mapping[str, float]:
     return {"cores": amount.cores, "gpus": amount.gpus, "memory_bytes": amount.memory_bytes}
 
 
-def _locked(run: Run) -> int:
+def _locked(run: RunFolder) -> int:
     """Make the agent's folder and hold it for this process; raises `InvalidSpec` if another one has it."""
     file = os.open(run.runtime_dir / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:

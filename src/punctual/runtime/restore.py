@@ -34,7 +34,7 @@ from punctual.runtime.restored_state import (
     record_ended,
     restored_state,
 )
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import host_journal
 
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
@@ -59,7 +59,7 @@ class Resumed:
 
 @contextmanager
 def resumed_host(
-    run: Run, *, output_of: OutputOf = lambda _: None, take: bool = False, is_service: bool = False
+    run: RunFolder, *, output_of: OutputOf = lambda _: None, take: bool = False, is_service: bool = False
 ) -> Iterator[LocalHost]:
     """A host that goes on with the jobs of `run`: steers those that run, and starts the others from their checkpoints.
 

@@ -13,7 +13,7 @@ from punctual.executors.local.ending import stopped_by
 from punctual.runtime.adoption import recorded_end
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.local_host import HostState, new_state
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift
 from punctual.store.stored import JournalUnusable, StoredJournal
@@ -22,7 +22,7 @@ from punctual.store.stored import JournalUnusable, StoredJournal
 STOPPED_UNSTEERED = "by the user, when nobody steered it"
 
 
-def restored_state(run: Run, journal: StoredJournal) -> tuple[HostState, float]:
+def restored_state(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float]:
     """The state that the journal leads to, and the instant of its last message.
 
     Where the last snapshot is of another version of Punctual, all messages are taken, if they are there.
@@ -45,7 +45,7 @@ def restored_state(run: Run, journal: StoredJournal) -> tuple[HostState, float]:
     return state_by_messages(run, journal)
 
 
-def state_by_messages(run: Run, journal: StoredJournal) -> tuple[HostState, float]:
+def state_by_messages(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float]:
     """The state that the messages lead to which there are, and the instant of the last.
 
     Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
@@ -54,7 +54,7 @@ def state_by_messages(run: Run, journal: StoredJournal) -> tuple[HostState, floa
     return state, _fold(state, journal, 0)
 
 
-def _of_other_version(run: Run, error: Exception) -> JournalUnusable:
+def _of_other_version(run: RunFolder, error: Exception) -> JournalUnusable:
     version = run.facts().get("version")
     writer = f"Punctual {version} (`pip install 'punctual=={version}'`)" if version else "the Punctual that wrote it"
     return JournalUnusable(

@@ -11,7 +11,7 @@ from typing import Literal
 
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.paths import remove_tree, state_root
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import remove_journal
 from punctual.runtime.runs import jobs_of, known_runs
 
@@ -45,7 +45,7 @@ class RetentionLimits:
 class PastRun:
     """A run and its files; `written_at` is wall time, in seconds since 1970."""
 
-    run: Run
+    run: RunFolder
     written_at: float
     n_bytes: int
 
@@ -69,7 +69,7 @@ def expired(runs: Iterable[PastRun], limits: RetentionLimits, now: float) -> lis
     return beyond
 
 
-def use_of(run: Run) -> RunUse:
+def use_of(run: RunFolder) -> RunUse:
     """What stands in the way of removing `run`."""
     steerings = {job.steering for job in jobs_of(run)}
     if run.is_live() or steerings & {"steered", "unsteered", "elsewhere"}:
@@ -110,7 +110,7 @@ def prune(limits: RetentionLimits | None = None, *, interrupted: bool = False) -
     return [past for past in beyond if use_of(past.run) in allowed and remove(past)]
 
 
-def _past_run(run: Run) -> PastRun:
+def _past_run(run: RunFolder) -> PastRun:
     n_bytes, written_at = 0, -inf
     for file in run.state_dir.iterdir() if run.state_dir.is_dir() else ():
         with suppress(OSError):  # it has gone meanwhile

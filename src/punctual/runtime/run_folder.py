@@ -36,7 +36,7 @@ ENDED: tuple[JobState, ...] = ("finished", "failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunFolder:
     """The places of one run.
 
     Attributes
@@ -352,22 +352,22 @@ class Run:
         remove_tree(self.state_dir)
 
 
-def run_named(name: str) -> Run:
+def run_named(name: str) -> RunFolder:
     """The places of a run of this name, whether they are there or not."""
-    return Run(name, runtime_root() / name, state_root() / name)
+    return RunFolder(name, runtime_root() / name, state_root() / name)
 
 
-def agent_run(name: str) -> Run:
+def agent_run(name: str) -> RunFolder:
     """The places of a node's agent and its jobs, made if they are missing; it has no journal."""
     live, state = agent_roots()
-    run = Run(name, live / name, state / name)
+    run = RunFolder(name, live / name, state / name)
     with refused_if_unwritable(live):
         for folder in (run.runtime_dir, run.state_dir):
             folder.mkdir(mode=0o700, exist_ok=True)
     return run
 
 
-def create_run(name: str, facts: Mapping[str, Any] | None = None) -> Run:
+def create_run(name: str, facts: Mapping[str, Any] | None = None) -> RunFolder:
     """Make the places of a new run of this process.
 
     The journal of an earlier run of the same name is kept under the name with a number added.
@@ -395,7 +395,7 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None) -> Run:
     return run
 
 
-def _claim(run: Run, record: Mapping[str, Any]) -> None:
+def _claim(run: RunFolder, record: Mapping[str, Any]) -> None:
     """Put the runtime folder, record included, in its place in one step: of two processes one gets the name."""
     prepared = Path(tempfile.mkdtemp(prefix=".new-", dir=run.runtime_dir.parent))
     try:
@@ -408,7 +408,7 @@ def _claim(run: Run, record: Mapping[str, Any]) -> None:
         remove_tree(prepared)
 
 
-def _check_free(run: Run) -> None:
+def _check_free(run: RunFolder) -> None:
     """Raise unless the name may be used: nothing that anybody waits for has it."""
     if run.is_live() or run.kept_jobs():
         got, remedy = f"'{run.name}'", f"Choose another name, or end that one first (`punctual stop {run.name}`)."

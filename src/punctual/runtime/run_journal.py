@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.extras import check_extra
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.store.place import StorePlace, check_url, shown_url, without_password
 from punctual.store.sqlite import SqliteJournal
 from punctual.store.stored import StoredJournal
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from punctual.store.postgresql import PostgresJournal
 
 
-def reader(run: Run) -> StoredJournal:
+def reader(run: RunFolder) -> StoredJournal:
     """The journal to be read, whoever writes it; raises `InvalidSpec` if it is not there or cannot be reached."""
     if run.store is None:
         return SqliteJournal(run.journal, read_only=True)
     return _in_database(run.store, read_only=True)
 
 
-def writer(run: Run) -> StoredJournal:
+def writer(run: RunFolder) -> StoredJournal:
     """The journal, claimed to write some messages; raises `InvalidSpec`, and `JournalTaken` if another has it."""
     return SqliteJournal(run.journal) if run.store is None else _in_database(run.store)
 
 
-def host_journal(run: Run, *, take: bool = False) -> StoredJournal:
+def host_journal(run: RunFolder, *, take: bool = False) -> StoredJournal:
     """The journal for a host, which steers on while a database is away; raises as `writer` does."""
     if run.store is None:
         return SqliteJournal(run.journal, take=take)
@@ -38,12 +38,12 @@ def host_journal(run: Run, *, take: bool = False) -> StoredJournal:
     return BufferedJournal(run.store, take=take)
 
 
-def keep_store(run: Run, url: str) -> None:
+def keep_store(run: RunFolder, url: str) -> None:
     """Have a new run's journal be in a database."""
     run.keep_store(StorePlace(url=check_url(url), journal=f"{run.name}-{secrets.token_hex(8)}"))
 
 
-def check_store(run: Run, url: str | None) -> None:
+def check_store(run: RunFolder, url: str | None) -> None:
     """Raise `InvalidSpec` if the journal of `run` is in another store than that of `url`; None: any will do.
 
     A new password is kept.
@@ -63,7 +63,7 @@ def check_store(run: Run, url: str | None) -> None:
         run.keep_store(StorePlace(url=url, journal=store.journal))
 
 
-def remove_journal(run: Run) -> None:
+def remove_journal(run: RunFolder) -> None:
     """Remove what a database has of the run's journal; raises `InvalidSpec` where that cannot be done."""
     if run.store is not None:
         with closing(_in_database(run.store)) as journal:
@@ -90,7 +90,7 @@ def check_driver() -> None:
     check_extra("postgresql", "a journal in PostgreSQL", "sqlalchemy", "alembic", "psycopg")
 
 
-def written_at(run: Run) -> float:
+def written_at(run: RunFolder) -> float:
     """When the journal was last written, as far as the folder tells, in seconds since 1970; 0: there is none."""
     file: Path = run.journal if run.store is None else run.record_file
     return file.stat().st_mtime if file.exists() else 0.0

@@ -11,7 +11,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.core.protocols import Message
 from punctual.runtime.paths import runtime_root, state_root
-from punctual.runtime.run_folder import ENDED, Run
+from punctual.runtime.run_folder import ENDED, RunFolder
 from punctual.runtime.run_journal import reader, written_at
 from punctual.store.stored import StoredJournal
 
@@ -34,13 +34,13 @@ class KnownJob:
         Its name; with a number if a later run has taken the name.
     """
 
-    run: Run
+    run: RunFolder
     job: JobId
     title: str
     steering: Steering
 
 
-def known_runs() -> list[Run]:
+def known_runs() -> list[RunFolder]:
     """All runs that have left a journal, by name."""
     return _runs_in(state_root())
 
@@ -50,13 +50,13 @@ def known_jobs() -> list[KnownJob]:
     return [job for run in known_runs() for job in jobs_of(run)]
 
 
-def open_jobs(*, but: Run | None = None) -> list[KnownJob]:
+def open_jobs(*, but: RunFolder | None = None) -> list[KnownJob]:
     """The jobs that have not ended, as far as is known, of all runs, or of all `but` one."""
     runs = [run for run in known_runs() if run != but and run.open_jobs()]
     return [job for run in runs for job in jobs_of(run) if job.steering != "ended"]
 
 
-def jobs_of(run: Run) -> list[KnownJob]:
+def jobs_of(run: RunFolder) -> list[KnownJob]:
     """The jobs of a run in order of submission."""
     numbered = re.fullmatch(rf"{re.escape(str(run.record().get('name', run.name)))}(\.\d+)", run.name)
     suffix = numbered[1] if numbered else ""
@@ -70,7 +70,7 @@ def jobs_of(run: Run) -> list[KnownJob]:
     ]
 
 
-def live_folders() -> list[Run]:
+def live_folders() -> list[RunFolder]:
     """All runs that have something in the runtime folder, whether anything of them runs or not, by name."""
     return _runs_in(runtime_root())
 
@@ -116,7 +116,7 @@ def open_job(text: str | None) -> KnownJob:
     return find_job(text, jobs)
 
 
-def _steering(run: Run, job: JobId, state: JobState, *, is_live: bool) -> Steering:
+def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> Steering:
     if state in ENDED:
         return "ended"
     if is_live:
@@ -140,13 +140,13 @@ def _ambiguous(text: str | None, matching: list[KnownJob], jobs: list[KnownJob])
     return InvalidSpec(must, got, where, f"Name one of: {', '.join(known[:_N_NAMED])}{more}.")
 
 
-def _runs_in(root: Path) -> list[Run]:
+def _runs_in(root: Path) -> list[RunFolder]:
     names = sorted(folder.name for folder in root.iterdir() if _NAME.fullmatch(folder.name) and folder.is_dir())
     runtime, state = runtime_root(), state_root()  # once for all: each look checks whose the folders are
-    return [Run(name, runtime / name, state / name) for name in names]
+    return [RunFolder(name, runtime / name, state / name) for name in names]
 
 
-def messages_of(run: Run, jobs: Sequence[JobId] | None = None) -> list[Message]:
+def messages_of(run: RunFolder, jobs: Sequence[JobId] | None = None) -> list[Message]:
     """The messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
     with reader(run) as journal:
         return [message for _, message in read_about(journal, jobs)]

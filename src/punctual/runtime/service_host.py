@@ -16,7 +16,7 @@ from punctual.runtime.job_names import names_in
 from punctual.runtime.joined_host import JoinedHost, check_options, ignore_output, receiver_of_none
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
-from punctual.runtime.run_folder import SERVICE, Run, run_named
+from punctual.runtime.run_folder import SERVICE, RunFolder, run_named
 from punctual.runtime.run_journal import check_store
 from punctual.runtime.sharing import host_lock, service_run, shared_run, unsteered_run
 from punctual.runtime.submission import Submission
@@ -129,7 +129,7 @@ class ServiceHost(JoinedHost):
         return False
 
 
-def _has_left(run: Run) -> bool:
+def _has_left(run: RunFolder) -> bool:
     """Have the host of a run leave its place; False: it has not, so far. Raises `InvalidSpec` if it is a service."""
     if run.has_service():
         raise InvalidSpec(
@@ -146,7 +146,7 @@ def _has_left(run: Run) -> bool:
     return not run.is_live()
 
 
-def submit_jobs(submissions: Sequence[Submission], options: HostOptions) -> tuple[Run, list[JobId]]:
+def submit_jobs(submissions: Sequence[Submission], options: HostOptions) -> tuple[RunFolder, list[JobId]]:
     """Have the service run jobs, all or none: where it runs, and their names there; returns once its journal has them.
 
     What they write is in their logs alone.
@@ -156,7 +156,7 @@ def submit_jobs(submissions: Sequence[Submission], options: HostOptions) -> tupl
     InvalidSpec
         A job is refused, the service has other options, or it does not answer.
     """
-    named: tuple[Run, list[Submission]] | None = None
+    named: tuple[RunFolder, list[Submission]] | None = None
     give_up_at = time.monotonic() + _SUBMIT_S_MAX
     while time.monotonic() < give_up_at:
         with host_lock(_LOCK_S_MAX) as has_lock:

@@ -9,7 +9,7 @@ from itertools import chain
 
 from punctual.runtime.capacity import usable_hardware
 from punctual.runtime.paths import refused_if_unwritable, runtime_root
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import known_runs, live_folders
 
 #: Between two attempts to get the lock: jobs may be unsteered until it is had.
@@ -43,7 +43,7 @@ def _locked(file: int, give_up_at: float) -> bool:
             return True
 
 
-def shared_run() -> Run | None:
+def shared_run() -> RunFolder | None:
     """The run that a new job joins: it has a host, or commands that will take the host's place, or a service had it.
 
     The host may use the same processors and GPUs as this process. None: the new job begins one. Jobs of other runs that
@@ -54,17 +54,17 @@ def shared_run() -> Run | None:
     return next(chain(attended, left), None)
 
 
-def service_run() -> Run | None:
+def service_run() -> RunFolder | None:
     """The run of the service that a new job joins; None: there is none."""
     return next((run for run in live_folders() if _is_shared(run) and run.has_service()), None)
 
 
-def unsteered_run() -> Run | None:
+def unsteered_run() -> RunFolder | None:
     """A run with jobs that run on though their commands were killed, and that a service may take over; None: there is none."""
     return next((run for run in live_folders() if _is_shared(run) and not run.is_live() and run.kept_jobs()), None)
 
 
-def _is_shared(run: Run) -> bool:
+def _is_shared(run: RunFolder) -> bool:
     facts = run.facts()
     # What was started on certain processors or GPUs is to stay there: its host has the same.
     is_shared = bool(facts.get("options", {}).get("shared")) and facts.get("hardware") == usable_hardware()

@@ -11,7 +11,7 @@ from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.executors.local.orphans import end_orphans, end_processes_of, processes_of
 from punctual.runtime.restored_state import missed_events, record_ended, restored_state, state_by_messages
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import writer
 from punctual.runtime.runs import live_folders
 from punctual.store.stored import JournalUnusable, StoredJournal
@@ -29,19 +29,19 @@ def sweep() -> None:
             run.remove_live_places()
 
 
-def _end_unkept(run: Run) -> None:
+def _end_unkept(run: RunFolder) -> None:
     """End what runs on of jobs whose keeper and guard were killed."""
     if processes_of(*_unkept(run)):
         with suppress(InvalidSpec), writer(run):  # nobody resumes the run meanwhile
             end_processes_of(*_unkept(run))
 
 
-def _unkept(run: Run) -> list[Path]:
+def _unkept(run: RunFolder) -> list[Path]:
     """Where the keepers of those open jobs were that nobody looks after."""
     return [run.takeover_socket(job) for job in run.open_jobs() if not run.is_looked_after(job)]
 
 
-def note_ends(run: Run) -> None:
+def note_ends(run: RunFolder) -> None:
     """Write the ends of the jobs that ended while nobody steered them into the journal and the record of a run.
 
     A job whose process has failed, and that may be started again, has not ended: it waits for who resumes the run.
@@ -65,7 +65,7 @@ def note_ends(run: Run) -> None:
                 run.record_end(ends[0], "finished" if isinstance(events[-1], JobFinished) else "failed")
 
 
-def give_up(run: Run, jobs: list[JobId], cause: str) -> None:
+def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
     """End jobs that have no process any more, and that nobody shall resume."""
     with writer(run) as journal:
         at = _last_at(journal)

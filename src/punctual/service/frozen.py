@@ -17,7 +17,7 @@ from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.metrics.run import RunCourse
 from punctual.runtime.chain import chain
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import reader
 from punctual.runtime.when import Now
 from punctual.service.kept_log import KeptLog
@@ -45,7 +45,7 @@ class _Past:
         return None
 
 
-def frozen_page(run: Run, messages: Sequence[Message], said: Mapping[JobId, str]) -> str:
+def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId, str]) -> str:
     """The page with some jobs of a run, as HTML.
 
     Parameters
@@ -63,14 +63,14 @@ def frozen_page(run: Run, messages: Sequence[Message], said: Mapping[JobId, str]
     return _document(told, title=", ".join(said))
 
 
-def _now_of(run: Run) -> Now:
+def _now_of(run: RunFolder) -> Now:
     """The present in the time of the journal."""
     with closing(reader(run)) as journal:
         now, shift_s = Now.read(), clock_shift(journal)
     return Now(now.at - shift_s, now.wall)
 
 
-def _answers(run: Run, messages: Sequence[Message], statuses: Sequence[JobStatus], now: Now) -> dict[str, str]:
+def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[JobStatus], now: Now) -> dict[str, str]:
     """What a service would answer, by path."""
     standings = [job_standing(_Past(), status, now) for status in statuses]
     told = {

@@ -11,7 +11,7 @@ from punctual.core.commands import RejectJob
 from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted
 from punctual.core.ids import JobId
 from punctual.core.resources import total
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import reader
 from punctual.store.stored import About
 
@@ -49,7 +49,7 @@ class _Held:
 class KeptBudget:
     """What the jobs of a run held over time; only what is new in the journal is read. May be used by any thread."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._lock = Lock()
         self._sequence, self._n_changes = 1, 0

@@ -4,7 +4,7 @@ from functools import partial
 
 from punctual.core.ids import JobId
 from punctual.runtime.chain import Chain, Link
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.service.kept_folds import KeptFolds
 
 #: Links of a job that can be asked for.
@@ -14,7 +14,7 @@ N_LINKS_MAX = 10_000
 class KeptChains:
     """The chains of some jobs of a run. May be used by any thread."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunFolder) -> None:
         self._chains = {every: KeptFolds(run, partial(Chain, every=every)) for every in (False, True)}
 
     def links(self, job: JobId, n_links: int, *, every: bool) -> list[Link]:

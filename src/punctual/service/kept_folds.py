@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import read_about
 
@@ -33,7 +33,7 @@ class KeptFolds(Generic[F]):
         Makes the job's fold, which has no message yet.
     """
 
-    def __init__(self, run: Run, new: Callable[[JobId], F]) -> None:
+    def __init__(self, run: RunFolder, new: Callable[[JobId], F]) -> None:
         self._run, self._new = run, new
         self._lock = Lock()
         #: Fold, and number of the first message that was not read for it; the one asked for last is the last.

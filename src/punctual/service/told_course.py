@@ -6,7 +6,7 @@ from punctual.core.status import JobStatus
 from punctual.metrics.run import Point, RunCourse
 from punctual.runtime.chain import Link
 from punctual.runtime.redaction import LEFT_OUT, is_secret_name
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.when import Now
 from punctual.service.schema import CourseCurve, JobHistory, JobProgram, PhaseTimes, WhyAnswer, WhyEntry, finite
 
@@ -36,7 +36,7 @@ def job_history(status: JobStatus, course: RunCourse, now: Now, n_points: int = 
     )
 
 
-def job_program(run: Run, status: JobStatus) -> JobProgram:
+def job_program(run: RunFolder, status: JobStatus) -> JobProgram:
     """What the job runs, without secrets."""
     program = status.program
     if program is None:

@@ -11,7 +11,7 @@ from punctual.core.resources import largest
 from punctual.runtime.cluster_file import NodeGroup
 from punctual.runtime.jobs_file import DeclaredJob, declared_jobs
 from punctual.sim.job import SimJob
-from punctual.sim.truth import AllReduce, Cores, Served, Truth
+from punctual.sim.truth import AllReduceTruth, Cores, Served, Truth
 from punctual.traces import TraceJob
 
 #: The rule of scaling of such jobs, and of no others.
@@ -69,7 +69,7 @@ class AsDeclared:
     startup_s
         From a launch to the first step.
     communication_frac, across_factor
-        See `punctual.sim.truth.AllReduce`.
+        See `punctual.sim.truth.AllReduceTruth`.
     """
 
     startup_s: float = 0.0
@@ -78,7 +78,7 @@ class AsDeclared:
 
     def __post_init__(self) -> None:
         check_not_negative("a rule of scaling", startup_s=self.startup_s)
-        AllReduce(step_s=1.0, communication_frac=self.communication_frac, across_factor=self.across_factor)
+        AllReduceTruth(step_s=1.0, communication_frac=self.communication_frac, across_factor=self.across_factor)
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
         if trace.spec is None:
@@ -106,7 +106,9 @@ class AsDeclared:
     def _law(self, spec: JobSpec, step_s: float) -> Truth:
         if spec.server is not None:
             return _SERVED.scaled(step_s)
-        return AllReduce(step_s=step_s, communication_frac=self.communication_frac, across_factor=self.across_factor)
+        return AllReduceTruth(
+            step_s=step_s, communication_frac=self.communication_frac, across_factor=self.across_factor
+        )
 
 
 def _work_core_s(spec: JobSpec) -> float:

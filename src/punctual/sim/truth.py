@@ -34,7 +34,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllReduce:
+class AllReduceTruth:
     """Workers that share one batch and sum their gradients in a ring.
 
     A step on n workers takes ``step_s * (1 / n + communication_frac * 2 (n - 1) / n)`` seconds; across several nodes

@@ -34,7 +34,7 @@ from punctual.core.verdict import Verdict, verdict
 from punctual.runtime.local_host import HostState
 from punctual.runtime.policy_worker import end_with
 from punctual.runtime.restored_state import restored_state
-from punctual.runtime.run_folder import Run, run_named
+from punctual.runtime.run_folder import RunFolder, run_named
 from punctual.runtime.run_journal import reader
 from punctual.sim.job import SimJob
 from punctual.sim.recorded import HELD_BACK_FRAC, ProportionalSpeed
@@ -103,7 +103,7 @@ class WhatIf:
     jobs: tuple[JobOutlook, ...]
 
 
-def what_if(run: Run, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
+def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
     """The jobs of the host of `run` under its policy and under another, simulated from now on; changes nothing.
 
     Parameters
@@ -132,7 +132,7 @@ def what_if(run: Run, policy: str, parameters: Mapping[str, Any], limit_s: float
     return WhatIf(at=at, policy=name, jobs=jobs)
 
 
-def asked(run: Run, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
+def asked(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
     """`what_if` in a process of its own, which ends with this one; raises `WhatIfFailed` where that has no answer."""
     words = [run.name, policy, json.dumps(dict(parameters)), str(limit_s), str(os.getpid())]
     try:

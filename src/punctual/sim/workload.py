@@ -34,7 +34,7 @@ from punctual.sim.trace_values import (
     work_steps_of,
 )
 from punctual.sim.truth import (
-    AllReduce,
+    AllReduceTruth,
     ByDevice,
     Constant,
     Cores,
@@ -238,7 +238,7 @@ class Changing(Declared):
 class Elastic(Changing):
     """The job may have fewer or more devices than it had, with the speed of ring all-reduce.
 
-    The law is `punctual.sim.truth.AllReduce`. From `least` devices, or the trace's parameter ``n_gpus_min``, to
+    The law is `punctual.sim.truth.AllReduceTruth`. From `least` devices, or the trace's parameter ``n_gpus_min``, to
     `most_factor` times as many as it had, or ``n_gpus_max``.
 
     Attributes
@@ -272,8 +272,10 @@ class Elastic(Changing):
         profile = self.known(truth, n, self.shapes(worker, counts, kinds_of(trace)))
         return self.elastic(trace, truth, work_steps, counts, worker, profile, seed, controller)
 
-    def _law(self, step_s: float) -> AllReduce:
-        return AllReduce(step_s=step_s, communication_frac=self.communication_frac, across_factor=self.across_factor)
+    def _law(self, step_s: float) -> AllReduceTruth:
+        return AllReduceTruth(
+            step_s=step_s, communication_frac=self.communication_frac, across_factor=self.across_factor
+        )
 
     def _counts(self, trace: TraceJob, n: int) -> tuple[int, ...]:
         if not trace.n_gpus:

@@ -19,7 +19,7 @@ from punctual.core.protocols import Controller, Message
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import AllReduce, Cores
+from punctual.sim.truth import AllReduceTruth, Cores
 from punctual.testing.readings import job_specs, reading_sequences
 
 # One test is run by many subclasses, which Hypothesis would take for a mistake.
@@ -54,7 +54,7 @@ _BENIGN_WORKERS = SimJob(
         _SPEC, worker=Resources(cores=1.0), counts=(1, 2, 3, 4), floor=Resources(cores=1.0), ceiling=Resources(cores=4.0),
         startup_s=3.0, resize_cost_s=0.3, work_steps=600.0,
     ),
-    AllReduce(step_s=0.12, communication_frac=0.04),
+    AllReduceTruth(step_s=0.12, communication_frac=0.04),
     600.0,
 )  # fmt: skip
 

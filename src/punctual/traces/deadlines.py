@@ -67,7 +67,7 @@ class UniformSlack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chronus:
+class ChronusDeadlines:
     """A deadline at a random multiple of the duration and some time more; some jobs are best-effort and have none.
 
     Parameters
@@ -110,7 +110,7 @@ class Chronus:
 
 
 #: The rules by the names that scenario files use.
-RULES: Mapping[str, type[DeadlineRule]] = {"keep": Keep, "uniform-slack": UniformSlack, "chronus": Chronus}
+RULES: Mapping[str, type[DeadlineRule]] = {"keep": Keep, "uniform-slack": UniformSlack, "chronus": ChronusDeadlines}
 
 
 def assign(jobs: Iterable[TraceJob], rule: DeadlineRule, seed: int) -> Iterator[TraceJob]:

@@ -16,7 +16,7 @@ from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.wire import PAGE_VARIABLE, Page
 
 if TYPE_CHECKING:
-    from punctual.client.elastic.group import Group
+    from punctual.client.elastic.group import WorkerGroup
 
 STEP_S = 0.005
 #: The last worker's; the others wait for it.
@@ -28,7 +28,7 @@ HANG_S = float(os.environ.get("HANG_S", "100"))
 def train(link: SocketAgentClient, n_steps_total: int) -> None:
     from torch import device
 
-    from punctual.client.elastic.group import Group, GroupFault
+    from punctual.client.elastic.group import GroupFault, WorkerGroup
 
     n_steps, progress, after_fault = 0, None, False
     while n_steps < n_steps_total:
@@ -36,7 +36,7 @@ def train(link: SocketAgentClient, n_steps_total: int) -> None:
         if membership is None:
             return
         after_fault = False
-        group = Group.form(membership, link, device("cpu"))
+        group = WorkerGroup.form(membership, link, device("cpu"))
         try:
             n_steps = _share(n_steps, group)
             progress = (n_steps,)
@@ -49,7 +49,7 @@ def train(link: SocketAgentClient, n_steps_total: int) -> None:
         group.drop(after_fault=after_fault)
 
 
-def _share(n_steps: int, group: "Group") -> int:
+def _share(n_steps: int, group: "WorkerGroup") -> int:
     """The steps that the source has behind it."""
     import torch
 
@@ -61,7 +61,7 @@ def _share(n_steps: int, group: "Group") -> int:
     return int(shared)
 
 
-def _step(link: SocketAgentClient, group: "Group", n_steps: int) -> bool:
+def _step(link: SocketAgentClient, group: "WorkerGroup", n_steps: int) -> bool:
     """One step; whether the members leave their group after it."""
     import torch
 

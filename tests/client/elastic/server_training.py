@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from punctual.client.elastic.context import Context
-from punctual.client.elastic.run import Run
+from punctual.client.elastic.run import ElasticRun
 
 BATCH = 23
 
@@ -53,7 +53,7 @@ def hurt(how: str, folder: Path) -> None:
     raise ZeroDivisionError("in the script")
 
 
-def wait_for_test(run: Run, folder: Path) -> None:
+def wait_for_test(run: ElasticRun, folder: Path) -> None:
     """Give the test time to do something in the midst of the training, and tell it who waits; the others wait too."""
     with run.phase("wait"):
         (folder / "waits.new").write_text(str(os.getpid()))
@@ -88,7 +88,7 @@ def train(context: Context) -> None:
         (folder / f"{made.rank}.json").write_text(json.dumps(told))
 
 
-def after_step(run: Run, options: dict[str, Any], folder: Path) -> None:
+def after_step(run: ElasticRun, options: dict[str, Any], folder: Path) -> None:
     time.sleep(options.get("step_s", 0.0))
     if run.step_number == options.get("save_at"):
         run.checkpoint()

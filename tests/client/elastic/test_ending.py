@@ -9,7 +9,7 @@ from tests.client.elastic.agent_stage import Stage
 from tests.waiting import wait_until
 
 import punctual
-from punctual.wire import EXIT_LEFT, Fault, State
+from punctual.wire import EXIT_LEFT, Fault, ProgramState
 
 SCRIPT = str(Path(__file__).parent / "ending_training.py")
 FOR_EVER = "2000000"
@@ -23,7 +23,7 @@ def test_a_training_that_says_it_is_finished_has_landed(
     assert stage.exit_code() == 0, stage.output()
     assert "ends at 7 True" in stage.output()
     declaration = stage.page.declaration()
-    assert (declaration.state, declaration.fault, declaration.total_steps) == (State.LANDED, Fault.NONE, 7)
+    assert (declaration.state, declaration.fault, declaration.total_steps) == (ProgramState.LANDED, Fault.NONE, 7)
     assert stage.page.progress().n_steps == 7
 
 
@@ -34,13 +34,13 @@ def test_a_training_that_has_left_goes_on_where_it_was_with_the_weights_that_it_
     stage.await_step(3)
     stage.leave()
     assert stage.exit_code() == EXIT_LEFT, stage.output()
-    assert stage.page.declaration().state == State.LEFT
+    assert stage.page.declaration().state == ProgramState.LEFT
     n_steps = stage.page.progress().n_steps
     stage.forget_directives()
     stage.start(SCRIPT, str(tmp_path / "kept"), FOR_EVER, str(n_steps + 5), n_workers=1)
     assert stage.exit_code() == 0, stage.output()
     assert f"begins at {n_steps}\n" in stage.output()
-    assert stage.page.declaration().state == State.LANDED
+    assert stage.page.declaration().state == ProgramState.LANDED
     monkeypatch.setattr(sys, "argv", [SCRIPT, str(tmp_path / "undisturbed"), FOR_EVER, str(n_steps + 5)])
     punctual.elastic(ending_training.train)
     assert stage.output().partition("ends at")[2] == capsys.readouterr().out.partition("ends at")[2] != ""
@@ -53,4 +53,4 @@ def test_a_training_that_cannot_write_its_checkpoint_trains_on(stage: Stage, tmp
     stage.leave()
     wait_until(stage.output, lambda output: "must have written its checkpoint" in output)
     stage.await_step(stage.page.progress().n_steps + 3)
-    assert stage.page.declaration().state == State.TRAINING
+    assert stage.page.declaration().state == ProgramState.TRAINING

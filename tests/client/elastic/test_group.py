@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from punctual.client.elastic import links
 from punctual.client.elastic.agent_client import NoAgent
-from punctual.client.elastic.group import Group, GroupFault
+from punctual.client.elastic.group import GroupFault, WorkerGroup
 from punctual.client.elastic.heartbeat_board import HeartbeatBoard
 from punctual.client.elastic.membership import Membership
 
@@ -50,7 +50,7 @@ def wait_for(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Event", lambda: device)
     monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: Work())
     link: Any = device
-    group = Group(Membership(generation=3, rank=0, n_workers=2, i_device=0), GPU, link)
+    group = WorkerGroup(Membership(generation=3, rank=0, n_workers=2, i_device=0), GPU, link)
     group.end_sum(group.begin_sum(torch.zeros(1)))
 
 
@@ -92,7 +92,7 @@ def test_nccl_is_for_workers_with_a_device_each(
         mine = links.Links.of(0, [os.dup(fd) for fd in fds[:1]])  # as if it had nobody to wait for
     path = str(tmp_path / "store")
     membership = Membership(generation=1, rank=0, n_workers=2, i_device=i_device, store_path=path, links=mine)
-    group = Group.form(membership, NoAgent(), device)
+    group = WorkerGroup.form(membership, NoAgent(), device)
     assert backends == found
     group.drop()
 

@@ -24,9 +24,9 @@ from punctual.client.elastic.context import Context
 from punctual.client.elastic.dropout import draw
 from punctual.client.elastic.evaluation import Telling
 from punctual.client.elastic.replica import Replica, TrainingState
-from punctual.client.elastic.run import Run
+from punctual.client.elastic.run import ElasticRun
 from punctual.wire import GOAL_VARIABLE, Directives, Page
-from punctual.wire import State as Stage
+from punctual.wire import ProgramState as Stage
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
@@ -69,7 +69,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def run_of(model: nn.Module, store: Kept | None = None, **options: Any) -> Run:
+def run_of(model: nn.Module, store: Kept | None = None, **options: Any) -> ElasticRun:
     optimizer = options.pop("optimizer", None) or optimizer_of(model)
     return Context(NoAgent(), store).elastic(model=model, optimizer=optimizer, **options)
 
@@ -81,7 +81,7 @@ def train(
     n_epochs: int = 2,
     loop: dict[str, Any] | None = None,
     **options: Any,
-) -> Run:
+) -> ElasticRun:
     with run_of(model, **options) as run:
         for _ in run.epochs(n_epochs):
             for inputs, targets in run.batches(tensors(), **{"global_batch_size": 32, **(loop or {})}):

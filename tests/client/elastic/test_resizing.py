@@ -13,7 +13,7 @@ from tests.client.elastic.trainings import Outcome, Plan
 
 from punctual.client.elastic.agent_client import NoAgent
 from punctual.client.elastic.context import Context
-from punctual.wire import GOAL_VARIABLE, PAGE_VARIABLE, Page, State
+from punctual.wire import GOAL_VARIABLE, PAGE_VARIABLE, Page, ProgramState
 
 #: 1 to 3 to 2 to 1 workers; the third change is at the end of an epoch.
 RESIZES = Script(1, [(2, 3), (7, 2), (12, 1)])
@@ -121,7 +121,11 @@ def test_all_end_where_the_goal_is_reached(tmp_path: Path, script: Script, death
     assert [outcome[:2] for outcome in outcomes] == [(7, True)] * len(outcomes)
     assert all(epochs[-1] == 1 for _, _, epochs in outcomes)
     assert page.losses() == (7, [(i + 1, 10.0 - i) for i in range(7)])
-    assert (page.declaration().total_steps, page.progress().n_steps, page.declaration().state) == (7, 7, State.LANDED)
+    assert (page.declaration().total_steps, page.progress().n_steps, page.declaration().state) == (
+        7,
+        7,
+        ProgramState.LANDED,
+    )
     (entry,) = page.phases()
     assert entry.n_units_done == entry.units_planned == 16
     page.close()
@@ -139,7 +143,11 @@ def test_a_loss_of_the_scripts_own_is_trained_to(tmp_path: Path, script: Script,
     assert [outcome[:2] for outcome in outcomes] == [(12, True)] * len(outcomes)  # the middle of 6, 2 and -2
     assert all(found == [6.0, 2.0, -2.0][-len(found) :] for _, _, found in outcomes)
     assert page.losses() == (3, [(4, 6.0), (8, 2.0), (12, -2.0)])
-    assert (page.declaration().total_steps, page.progress().n_steps, page.declaration().state) == (12, 12, State.LANDED)
+    assert (page.declaration().total_steps, page.progress().n_steps, page.declaration().state) == (
+        12,
+        12,
+        ProgramState.LANDED,
+    )
     page.close()
 
 

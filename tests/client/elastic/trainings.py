@@ -13,8 +13,8 @@ from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset
 
 from punctual.client.elastic.context import Context
-from punctual.client.elastic.group import Group
-from punctual.client.elastic.run import Run
+from punctual.client.elastic.group import WorkerGroup
+from punctual.client.elastic.run import ElasticRun
 
 N_SAMPLES, N_FEATURES, N_CLASSES = 103, 6, 3
 BATCH = 32
@@ -96,12 +96,12 @@ def train(context: Context, plan: Plan) -> Outcome:
     return outcome
 
 
-def _die(context: Context, run: Run, plan: Plan, scene: str) -> None:
+def _die(context: Context, run: ElasticRun, plan: Plan, scene: str) -> None:
     if plan.death == (getattr(context, "number", 0), run.step_number, scene):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _dying(context: Context, run: Run, plan: Plan) -> Any:
+def _dying(context: Context, run: ElasticRun, plan: Plan) -> Any:
     def function(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         _die(context, run, plan, "evaluate")
         return n_right_and_loss(model, batch)
@@ -109,16 +109,18 @@ def _dying(context: Context, run: Run, plan: Plan) -> Any:
     return function
 
 
-def _drift(run: Run, plan: Plan) -> None:
+def _drift(run: ElasticRun, plan: Plan) -> None:
     """A script that changes the weights by itself, and not in all workers alike."""
     if plan.drifts_at == run.step_number and run.rank:
         next(run.model.parameters()).data.add_(run.rank)
         if plan.declares is not None:
-            gather = Group.gather
-            Group.gather = _declaring(gather, plan.declares)  # type: ignore[method-assign, assignment]
+            gather = WorkerGroup.gather
+            WorkerGroup.gather = _declaring(gather, plan.declares)  # type: ignore[method-assign, assignment]
 
 
-def _declaring(gather: Callable[[Group, Any], list[Any]], n_steps: int) -> Callable[[Group, Any], list[Any]]:
+def _declaring(
+    gather: Callable[[WorkerGroup, Any], list[Any]], n_steps: int
+) -> Callable[[WorkerGroup, Any], list[Any]]:
     """A worker that tells the others of more steps than it has done."""
     return lambda group, value: gather(group, {**value, "n_steps": n_steps} if isinstance(value, dict) else value)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from punctual.client.elastic.group import Group
+from punctual.client.elastic.group import WorkerGroup
 from punctual.client.elastic.reduction import total_over_workers
 from punctual.client.elastic.virtual_ranks import TreeSum
 
@@ -58,7 +58,7 @@ class MovingBuffers:
         return [buffer for buffer in self._buffers if buffer.is_floating_point()]
 
     @torch.no_grad()
-    def end_step(self, group: Group) -> None:
+    def end_step(self, group: WorkerGroup) -> None:
         """Take the average over all virtual ranks."""
         floating = self._floating()
         if not floating:

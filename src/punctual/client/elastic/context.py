@@ -10,7 +10,7 @@ from punctual.client.elastic.agent_client import AgentClient
 from punctual.client.elastic.checkpoint_store import CheckpointStore
 from punctual.client.elastic.member import Leave, Member
 from punctual.client.elastic.replica import Replica, Stateful
-from punctual.client.elastic.run import Run
+from punctual.client.elastic.run import ElasticRun
 from punctual.client.elastic.step import Stepper
 from punctual.client.elastic.virtual_ranks import RankNumber
 
@@ -50,7 +50,7 @@ class Context:
         checkpoint_every_s: float | None = None,
         reports_loss: bool = True,
         synchronous: bool = True,
-    ) -> Run:
+    ) -> ElasticRun:
         """The training of `model`, for use in a ``with`` statement.
 
         Parameters
@@ -75,7 +75,7 @@ class Context:
             Seconds between checkpoints. None: so that they cost less than 1 % of the time.
         reports_loss
             Whether each step's loss is what may be trained to (``punctual run --until "loss<0.1"``). Otherwise it is what
-            the script says with `Run.report_loss`.
+            the script says with `ElasticRun.report_loss`.
         synchronous
             With parameter servers (``punctual run --servers``), whether a step takes the gradients of all workers. Otherwise
             servers step with each worker's gradients when they come, which were computed with parameters that others may
@@ -92,4 +92,4 @@ class Context:
         replica = Replica(model, optimizer, extra or {})
         member = Member(self._agent, replica, store, rank_number, can_fuse=can_fuse, is_synchronous=synchronous)
         stepper = Stepper(member, is_deterministic=deterministic, draws_dropout=fuse)
-        return Run(member, stepper, reports_loss=reports_loss)
+        return ElasticRun(member, stepper, reports_loss=reports_loss)

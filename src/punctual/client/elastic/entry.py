@@ -16,7 +16,7 @@ def elastic(train: "Callable[..., object]") -> None:
     ----------
     train
         A function at the top level of the script. It builds model and optimiser and then trains them inside
-        ``with context.elastic(...) as run``; see `punctual.client.elastic.run.Run`.
+        ``with context.elastic(...) as run``; see `punctual.client.elastic.run.ElasticRun`.
 
     Raises
     ------

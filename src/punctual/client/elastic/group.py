@@ -54,7 +54,7 @@ def group_faults() -> Iterator[None]:
         raise GroupFault(str(error)) from error
 
 
-class Group:
+class WorkerGroup:
     """A worker's place among the others, and what they do together. A worker that is alone needs no connection.
 
     Attributes
@@ -74,7 +74,7 @@ class Group:
         self.device = device
 
     @classmethod
-    def form(cls, membership: Membership, agent: AgentClient, device: torch.device) -> "Group":
+    def form(cls, membership: Membership, agent: AgentClient, device: torch.device) -> "WorkerGroup":
         """Connect with the other members.
 
         Raises

@@ -11,7 +11,7 @@ from punctual.client.elastic import evaluation, state_transfer
 from punctual.client.elastic.agent_client import AgentClient
 from punctual.client.elastic.checkpoint_store import CheckpointStore
 from punctual.client.elastic.evaluation import Totals
-from punctual.client.elastic.group import Group, GroupFault
+from punctual.client.elastic.group import GroupFault, WorkerGroup
 from punctual.client.elastic.membership import Membership, Progress
 from punctual.client.elastic.position import Place, Position
 from punctual.client.elastic.replica import Replica, TrainingState
@@ -58,7 +58,7 @@ class Member:
         self.position = Position()
         self.place: Place = "before"
         self.device = torch.device("cpu")
-        self.group = Group(Membership(generation=-1, rank=0, n_workers=1), self.device)
+        self.group = WorkerGroup(Membership(generation=-1, rank=0, n_workers=1), self.device)
         self.is_beginning = False
         self._is_new = True
         self._boundary: TrainingState | None = None
@@ -108,7 +108,7 @@ class Member:
     def _enter(self, membership: Membership, *, evaluates: bool) -> None:
         if self._is_new:
             self._go_to_device(membership)
-        self.group = Group.form(membership, self.agent, self.device)
+        self.group = WorkerGroup.form(membership, self.agent, self.device)
         self._agree(evaluates=evaluates)
         if membership.n_workers > self.n_virtual_ranks:
             raise invalid(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from punctual.client.complaint import invalid
-from punctual.client.elastic.group import Group, GroupFault, PendingSum
+from punctual.client.elastic.group import GroupFault, PendingSum, WorkerGroup
 from punctual.client.elastic.virtual_ranks import TreeNode, TreeSum, cut, roots_of
 
 #: A bucket is sent as soon as all its gradients are there. The first one is small, so that sending begins early.
@@ -135,7 +135,7 @@ def _in_buckets(params: Sequence[nn.Parameter]) -> list[list[int]]:
 class BucketedSum:
     """Sums in whatever order is fastest, each bucket begun while the rest of backward is still under way.
 
-    On CPUs a sum that has begun is made at the end (`Group.begin_sum`).
+    On CPUs a sum that has begun is made at the end (`WorkerGroup.begin_sum`).
 
     With the last bucket goes, for each parameter, how many workers had a gradient for it: one that nobody had keeps
     none, and the optimiser leaves it alone as it would in one process.
@@ -147,7 +147,7 @@ class BucketedSum:
     """
 
     def __init__(
-        self, params: Sequence[nn.Parameter], group: Group, n_notes: int, buffers: list[Tensor] | None = None
+        self, params: Sequence[nn.Parameter], group: WorkerGroup, n_notes: int, buffers: list[Tensor] | None = None
     ) -> None:
         self._params = params
         self._group = group
@@ -274,7 +274,7 @@ class TreeTotal:
     tree for that part, and sends it to all.
     """
 
-    def __init__(self, params: Sequence[nn.Parameter], group: Group, n_notes: int, n_virtual_ranks: int) -> None:
+    def __init__(self, params: Sequence[nn.Parameter], group: WorkerGroup, n_notes: int, n_virtual_ranks: int) -> None:
         self._params = params
         self._group = group
         self._n_virtual_ranks = n_virtual_ranks
@@ -327,12 +327,12 @@ class TreeTotal:
         """Nothing is held."""
 
 
-def total_over_workers(group: Group, tree: TreeSum[Tensor], n_virtual_ranks: int) -> Tensor:
+def total_over_workers(group: WorkerGroup, tree: TreeSum[Tensor], n_virtual_ranks: int) -> Tensor:
     """The total of a tree whose leaves are equally long flat tensors, each worker having put in its virtual ranks'."""
     return tree.total if group.n_workers == 1 else total_of(tree.roots, group, n_virtual_ranks)
 
 
-def total_of(roots: Sequence[TreeNode[Tensor]], group: Group, n_virtual_ranks: int) -> Tensor:
+def total_of(roots: Sequence[TreeNode[Tensor]], group: WorkerGroup, n_virtual_ranks: int) -> Tensor:
     """The total of the tree of which each worker has these roots: each adds up one part of it, and gives it to all."""
     n_workers, length = group.n_workers, len(roots[0].total)
     rows = torch.stack([_in_rows(root.total, n_workers) for root in roots], dim=1)

@@ -1,4 +1,4 @@
-"""An elastic training as the script sees it: a `Run` goes through epochs, batches and steps."""
+"""An elastic training as the script sees it: an `ElasticRun` goes through epochs, batches and steps."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ class _BatchPlan:
     can_fuse: bool
 
 
-class Run:
+class ElasticRun:
     """A training in this worker and, in step with it, in all others. Made by `punctual.client.elastic.context.Context`."""
 
     def __init__(self, member: Member, stepper: Stepper, *, reports_loss: bool) -> None:

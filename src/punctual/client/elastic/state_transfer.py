@@ -6,14 +6,14 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from punctual.client.elastic.group import Group
+from punctual.client.elastic.group import WorkerGroup
 from punctual.client.elastic.replica import TrainingState
 
 #: Small tensors are sent together; one as large as this goes alone, without being copied.
 _PARCEL_BYTES = 1 << 20
 
 
-def share(group: Group, source: int, state: TrainingState | None, *, wants: bool) -> TrainingState | None:
+def share(group: WorkerGroup, source: int, state: TrainingState | None, *, wants: bool) -> TrainingState | None:
     """Send the source's state to all members.
 
     Parameters

@@ -30,7 +30,7 @@ class Unusable(Exception):
     """
 
 
-class Group(Protocol):
+class JobGroup(Protocol):
     """One job under an actuator."""
 
     @property
@@ -82,11 +82,11 @@ class Actuator(Protocol):
         """What the keeper's command line begins with."""
         ...
 
-    def open(self, job: JobId, keeper_pid: int) -> Group:
+    def open(self, job: JobId, keeper_pid: int) -> JobGroup:
         """Make the group of a job that is about to start under this keeper; raises `OSError`."""
         ...
 
-    def find(self, files: CgroupFiles, keeper_pid: int) -> Group:
+    def find(self, files: CgroupFiles, keeper_pid: int) -> JobGroup:
         """The group that this actuator has made of a job, perhaps in another process; raises `OSError`."""
         ...
 

@@ -72,7 +72,7 @@ class CgroupV1:
 
 
 class CgroupV1Group:
-    """A job's group in both hierarchies; see `punctual.executors.local.actuator.Group`."""
+    """A job's group in both hierarchies; see `punctual.executors.local.actuator.JobGroup`."""
 
     def __init__(self, cpu: Path, cpuacct: Path, n_cpus: int, freezer: Freezer) -> None:
         self._n_cpus = n_cpus

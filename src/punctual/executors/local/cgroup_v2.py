@@ -64,7 +64,7 @@ class CgroupV2:
 
 
 class CgroupV2Group:
-    """A job's group; see `punctual.executors.local.actuator.Group`."""
+    """A job's group; see `punctual.executors.local.actuator.JobGroup`."""
 
     def __init__(self, folder: Path, n_cpus: int, remove_dirs: tuple[Path, ...], keeper_pid: int) -> None:
         self._n_cpus = n_cpus

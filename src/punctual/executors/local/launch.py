@@ -15,7 +15,7 @@ from punctual.core.commands import LaunchJob
 from punctual.core.ids import NodeId
 from punctual.core.program import Program
 from punctual.core.resources import NOTHING, Resources
-from punctual.executors.local.actuator import Group
+from punctual.executors.local.actuator import JobGroup
 from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import JobDevices
@@ -91,7 +91,7 @@ class JobProcess:
             if page is None
             else PageProgress(page, launch.submitted_at)
         )
-        self.group: Group | None = None
+        self.group: JobGroup | None = None
         self.pid = 0
         self.first_cores = 0.0
         self.devices = JobDevices(context.devices, launch.job, None)
@@ -226,7 +226,7 @@ class JobProcess:
         if not self._context.may_steer():
             raise SteeringLostError
 
-    def _launch_request(self, argv: Sequence[str], group: Group, keeper_pid: int) -> LaunchRequest:
+    def _launch_request(self, argv: Sequence[str], group: JobGroup, keeper_pid: int) -> LaunchRequest:
         program, files = self._program, group.files
         page = None if self._page_fd is None else str(page_path(keeper_pid, self._page_fd))
         return LaunchRequest(

@@ -26,7 +26,7 @@ class PacingOnly:
 
 
 class PacingOnlyGroup:
-    """The processes below the keeper; see `punctual.executors.local.actuator.Group`."""
+    """The processes below the keeper; see `punctual.executors.local.actuator.JobGroup`."""
 
     def __init__(self, keeper_pid: int) -> None:
         self._cores = float(os.cpu_count() or 1)

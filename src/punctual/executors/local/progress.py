@@ -10,7 +10,7 @@ from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.loss import SeenLoss
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.progress_text import Count, ProgressText
-from punctual.wire import Declaration, Directives, Fault, Page, PhaseEntry, State
+from punctual.wire import Declaration, Directives, Fault, Page, PhaseEntry, ProgramState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class PageProgress:
             # Of workers that train together one speaks, and each has done as much.
             in_flight_core_s=_in_flight_core_s(declaration, progress.cpu_ns)
             * max(1, self._page.worker_status().n_workers),
-            landed=declaration.state == State.LANDED,
+            landed=declaration.state == ProgramState.LANDED,
             unreadable=unreadable,
         )
 

@@ -7,7 +7,7 @@ from math import ceil
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec, shape_of
 from punctual.core.resources import Resources
-from punctual.wire import Page, State, WorkerStatus, WorkerTarget
+from punctual.wire import Page, ProgramState, WorkerStatus, WorkerTarget
 
 #: How long a change may take: newcomers load the data and build the model before they count.
 _CHANGE_S_MAX = 120.0
@@ -81,7 +81,7 @@ class Workers:
         """
         status = self._page.worker_status()
         if status.agent_pid == 0:
-            return Answer(self.n_target) if self._page.declaration().state != State.STARTING else None
+            return Answer(self.n_target) if self._page.declaration().state != ProgramState.STARTING else None
         if status.request == self._request:
             return Answer(status.n_workers, status.cause)
         if time.monotonic() < self._give_up_at:
