@@ -19,10 +19,12 @@ from ray._private.state import available_resources_per_node  # there is no publi
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
 from ray.util import placement_group, remove_placement_group
+from ray.util.client import ray as client
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
+from punctual.executors.cluster.bridge_end import ConnectionEnded
 from punctual.executors.cluster.channel import (
     AgentChannel,
     Answer,
@@ -46,6 +48,8 @@ _ANSWER_S = 1.0
 _AGAIN_S = 2.0
 _N_CALLS_MAX = 8
 _CONNECT_S_MAX = 2.0
+#: How long the autoscaler may take to be asked, the start of a process included.
+_REQUEST_S_MAX = 30.0
 
 #: Makes the channel to the agent on the node on which it is called; given the node's name, and its address in the cluster.
 StartOf = Callable[[NodeId, str], Callable[[], AgentChannel]]
@@ -226,9 +230,15 @@ class RayMembers:
                 "Start one (`ray start --head`), or say where it is (`--address HOST:PORT`) and use its token "
                 "(RAY_AUTH_MODE=token, the file ~/.ray/auth_token).",
             ) from error
+        self._is_client = client.is_connected()
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
-        """The channel of each node that is there now; blocks as long as Ray's head is away."""
+        """The channel of each node that is there now; blocks as long as Ray's head is away.
+
+        Raises `ConnectionEnded` where Ray's client has given up (`ray://`), which never connects again.
+        """
+        if self._is_client and not client.is_connected():
+            raise ConnectionEnded
         told = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
         new = told.keys() - self._nodes.keys() - self._gone
         for ray_node, node in told.items():
@@ -262,7 +272,11 @@ class RayMembers:
 
     def request(self, bundles: Sequence[Bundle]) -> None:
         """Ask Ray's autoscaler for nodes with room for all of these; empty: take that back."""
-        request_resources(bundles=[{kind: n for kind, n in bundle.items() if n} for bundle in bundles])
+        wanted = [{kind: n for kind, n in bundle.items() if n} for bundle in bundles]
+        if self._is_client:  # by an address `ray://`: only a process of the cluster itself can ask
+            ray.get(ray.remote(num_cpus=0)(request_resources).remote(bundles=wanted), timeout=_REQUEST_S_MAX)
+        else:
+            request_resources(bundles=wanted)
 
     def close(self, *, for_good: bool) -> None:
         """Let go of the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
