@@ -207,8 +207,8 @@ class RayMembers:
 
     def __init__(self, address: str, name: str, start_of: StartOf, limits: Limits = unlimited) -> None:
         self._name, self._start_of, self._limits = name, start_of, limits
-        self._relayed: dict[NodeId, RayChannel] = {}
-        self._channels: dict[NodeId, NodeChannel] = {}
+        #: Of each node, and what calls it in a thread.
+        self._channels: dict[NodeId, tuple[RayChannel, NodeChannel]] = {}
         #: By id in Ray; and on which machine each node of that name is.
         self._nodes: dict[str, NodeId] = {}
         self._machines: dict[NodeId, tuple[str, str]] = {}
@@ -254,14 +254,14 @@ class RayMembers:
             if ray_node not in self._nodes:
                 self._nodes[ray_node] = self._name_of(alive[ray_node])
             node = self._nodes[ray_node]
-            if node in self._channels:
-                self._relayed[node].move_to(ray_node)
-            else:
+            if node not in self._channels:
                 start = self._start_of(node, alive[ray_node]["NodeManagerAddress"])
-                self._relayed[node] = RayChannel(start, f"{self._name}-{node}", ray_node)
-                self._channels[node] = ThreadedChannel(self._relayed[node])
-            self._relayed[node].limit = limits[ray_node]
-        return {node: self._channels[node] for node in self._nodes.values()}
+                made = RayChannel(start, f"{self._name}-{node}", ray_node)
+                self._channels[node] = made, ThreadedChannel(made)
+            channel, _ = self._channels[node]
+            channel.move_to(ray_node)
+            channel.limit = limits[ray_node]
+        return {node: self._channels[node][1] for node in self._nodes.values()}
 
     def _name_of(self, told: Mapping[str, Any]) -> NodeId:
         """What a node that is new is called."""
@@ -281,7 +281,7 @@ class RayMembers:
     def close(self, *, for_good: bool) -> None:
         """Let go of the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
         if for_good:
-            for channel in self._relayed.values():
+            for channel, _ in self._channels.values():
                 channel.remove()
 
 
