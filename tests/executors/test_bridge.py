@@ -83,6 +83,20 @@ def test_a_process_that_ends_is_started_again_and_what_was_asked_is_lost(
     wait_until(lambda: is_known(members))
 
 
+def test_a_process_that_has_lost_its_cluster_for_good_makes_way_for_another(
+    loop: LinkLoop, members: BridgedMembers
+) -> None:
+    pid = asked(loop, members, ECHO, say="", lose=True)["pid"]
+
+    def answering() -> int:
+        try:
+            return int(asked(loop, members, ECHO, say="")["pid"])
+        except ChannelLost:
+            return pid
+
+    wait_until(lambda: answering() != pid)
+
+
 def is_known(members: BridgedMembers) -> bool:
     try:
         return bool(members.channels())

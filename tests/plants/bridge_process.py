@@ -1,24 +1,28 @@
 """The other end of a bridge, with nodes that tests need: ``echo`` answers, ``slow`` takes its time at first, ``gone`` does not answer.
 
-A request with ``{"die": true}`` ends the process. With an argument it refuses to begin.
+A request with ``{"die": true}`` ends the process, one with ``{"lose": true}`` its connection to the cluster. With an argument it refuses to begin.
 """
 
 import os
 import sys
 import time
 from collections.abc import Sequence
+from threading import Event
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.bridge_end import BridgeEnd
+from punctual.executors.cluster.bridge_end import BridgeEnd, ConnectionEnded
 from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, DirectChannel, Request, ThreadedChannel
 
+_lost = Event()
 _slow_until_at = time.monotonic() + 1.0
 
 
 def echo(request: Request) -> Answer:
     if request.get("die"):
         os._exit(3)
+    if request.get("lose"):
+        _lost.set()
     sys.stdout.write("a library prints what it likes\n")
     sys.stdout.flush()
     return {"said": request["say"], "pid": os.getpid()}
@@ -41,6 +45,8 @@ class Agents:
         self._channels = {NodeId(name): ThreadedChannel(DirectChannel(agent)) for name, agent in agents.items()}
 
     def channels(self) -> dict[NodeId, ThreadedChannel]:
+        if _lost.is_set():
+            raise ConnectionEnded
         return dict(self._channels)
 
     def request(self, bundles: Sequence[Bundle]) -> None:

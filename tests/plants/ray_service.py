@@ -76,6 +76,7 @@ class Service:
     def end(self) -> None:
         (self._folder / "go").touch()
         wait_until(lambda: not self._terminal.jobs())
+        self._terminal.tell("down")  # while Ray is there, since nodes that are away are waited for
 
 
 def ray_environment(home: Path, token: Path) -> Mapping[str, str]:

@@ -41,13 +41,15 @@ def ray_cluster(
         from ray.cluster_utils import Cluster
 
         # At a port of its own: other processes of the test run may have clusters too, each with its own token.
-        head = {"num_cpus": 1, "include_dashboard": False, "gcs_server_port": _free_port()}
+        ports = {"gcs_server_port": _free_port(), "ray_client_server_port": _free_port()}
+        head = {"num_cpus": 1, "include_dashboard": False, **ports}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=1)
         import ray
 
         # Tests look at the cluster too; the hosts that they make talk to it by processes of their own.
         ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+        cluster.client_address = f"ray://127.0.0.1:{ports['ray_client_server_port']}"
         yield cluster
         ray.shutdown()
         cluster.shutdown()

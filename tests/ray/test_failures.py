@@ -45,6 +45,13 @@ def short_folder(machines: ExitStack) -> Path:
     return Path(machines.enter_context(TemporaryDirectory(prefix="pr-", dir="/tmp", ignore_cleanup_errors=True)))
 
 
+def check_ran_once(service: Service) -> None:
+    """The training has been in one process all the time, and ends."""
+    assert len(service.pids) == 1
+    assert is_alive(service.pids[0])
+    service.end()
+
+
 def test_a_service_and_its_training_outlive_the_head_of_ray(
     terminal: Terminal, machines: ExitStack, tmp_path: Path
 ) -> None:
@@ -56,9 +63,7 @@ def test_a_service_and_its_training_outlive_the_head_of_ray(
     wait_until(lambda: service.steps > before + 20)
     head.start()
     service.await_steered()
-    assert len(service.pids) == 1
-    assert is_alive(service.pids[0])
-    service.end()
+    check_ran_once(service)
 
 
 @pytest.fixture
@@ -68,27 +73,37 @@ def network(machines: ExitStack) -> Namespaces:
     return machines.enter_context(namespaces(2))
 
 
-def test_a_training_goes_on_while_its_node_is_cut_off_and_while_ray_is_away_there(
-    terminal: Terminal, machines: ExitStack, network: Namespaces, tmp_path: Path
-) -> None:
+@pytest.fixture
+def distant(terminal: Terminal, machines: ExitStack, network: Namespaces, tmp_path: Path) -> tuple[Service, RayMachine]:
+    """A service on a head without CPUs, and the only node that has one, in network namespaces."""
     folder, address = short_folder(machines), f"{network.address(0)}:6379"
-    head, node = (
-        RayMachine(head_address=address, address=network.address(i), folder=folder, prefix=network.prefix(i), n_cpus=i)
+    _, node = (
+        started(
+            machines,
+            RayMachine(
+                head_address=address, address=network.address(i), folder=folder, prefix=network.prefix(i), n_cpus=i
+            ),
+        )
         for i in range(2)
     )
-    started(machines, head)
-    started(machines, node)
-    service = Service(terminal, tmp_path, address, network.prefix(0))
+    return Service(terminal, tmp_path, address, network.prefix(0)), node
+
+
+def test_a_training_goes_on_while_its_node_is_cut_off(distant: tuple[Service, RayMachine], network: Namespaces) -> None:
+    service, _ = distant
     network.cut(1)
     before = service.steps
     wait_until(lambda: service.steps > before + 100)
     network.mend(1)
     service.await_steered()
+    check_ran_once(service)
+
+
+def test_a_training_goes_on_while_ray_is_away_on_its_node(distant: tuple[Service, RayMachine]) -> None:
+    service, node = distant
     node.kill()
     before = service.steps
     wait_until(lambda: service.steps > before + 20)
     node.start()
     service.await_steered()
-    assert len(service.pids) == 1
-    assert is_alive(service.pids[0])
-    service.end()
+    check_ran_once(service)

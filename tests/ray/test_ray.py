@@ -139,9 +139,12 @@ def requested_of_ray() -> list[dict[str, int]]:
     return [request.get("resources", request) for request in json.loads(kept)] if kept else []
 
 
-def test_ray_is_asked_for_room_for_all_jobs_while_one_waits(options: HostOptions, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    with local_host("host", replace(options, autoscale=3)) as host:
+@pytest.mark.parametrize("kind", ["address", "client_address"])
+def test_ray_is_asked_for_room_for_all_jobs_while_one_waits(
+    options: HostOptions, ray_cluster: Any, tmp_path: Path, kind: str
+) -> None:
+    go, address = tmp_path / "go", getattr(ray_cluster, kind)
+    with local_host("host", replace(options, address=address, autoscale=3)) as host:
         until_there_are(host, 2)
         for name in ("a", "b", "c"):
             host.submit(submission(name, floor_cores=1.0, awaited=go))

@@ -19,10 +19,12 @@ from ray._private.state import available_resources_per_node  # there is no publi
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
 from ray.util import placement_group, remove_placement_group
+from ray.util.client import ray as client
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
+from punctual.executors.cluster.bridge_end import ConnectionEnded
 from punctual.executors.cluster.channel import (
     AgentChannel,
     Answer,
@@ -46,6 +48,8 @@ _ANSWER_S = 1.0
 _AGAIN_S = 2.0
 _N_CALLS_MAX = 8
 _CONNECT_S_MAX = 2.0
+#: How long the autoscaler may take to be asked, the start of a process included.
+_REQUEST_S_MAX = 30.0
 
 #: Makes the channel to the agent on the node on which it is called; given the node's name, and its address in the cluster.
 StartOf = Callable[[NodeId, str], Callable[[], AgentChannel]]
@@ -203,8 +207,8 @@ class RayMembers:
 
     def __init__(self, address: str, name: str, start_of: StartOf, limits: Limits = unlimited) -> None:
         self._name, self._start_of, self._limits = name, start_of, limits
-        self._relayed: dict[NodeId, RayChannel] = {}
-        self._channels: dict[NodeId, NodeChannel] = {}
+        #: Of each node, and what calls it in a thread.
+        self._channels: dict[NodeId, tuple[RayChannel, NodeChannel]] = {}
         #: By id in Ray; and on which machine each node of that name is.
         self._nodes: dict[str, NodeId] = {}
         self._machines: dict[NodeId, tuple[str, str]] = {}
@@ -226,9 +230,15 @@ class RayMembers:
                 "Start one (`ray start --head`), or say where it is (`--address HOST:PORT`) and use its token "
                 "(RAY_AUTH_MODE=token, the file ~/.ray/auth_token).",
             ) from error
+        self._is_client = client.is_connected()
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
-        """The channel of each node that is there now; blocks as long as Ray's head is away."""
+        """The channel of each node that is there now; blocks as long as Ray's head is away.
+
+        Raises `ConnectionEnded` where Ray's client has given up (`ray://`), which never connects again.
+        """
+        if self._is_client and not client.is_connected():
+            raise ConnectionEnded
         told = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
         new = told.keys() - self._nodes.keys() - self._gone
         for ray_node, node in told.items():
@@ -244,14 +254,14 @@ class RayMembers:
             if ray_node not in self._nodes:
                 self._nodes[ray_node] = self._name_of(alive[ray_node])
             node = self._nodes[ray_node]
-            if node in self._channels:
-                self._relayed[node].move_to(ray_node)
-            else:
+            if node not in self._channels:
                 start = self._start_of(node, alive[ray_node]["NodeManagerAddress"])
-                self._relayed[node] = RayChannel(start, f"{self._name}-{node}", ray_node)
-                self._channels[node] = ThreadedChannel(self._relayed[node])
-            self._relayed[node].limit = limits[ray_node]
-        return {node: self._channels[node] for node in self._nodes.values()}
+                made = RayChannel(start, f"{self._name}-{node}", ray_node)
+                self._channels[node] = made, ThreadedChannel(made)
+            channel, _ = self._channels[node]
+            channel.move_to(ray_node)
+            channel.limit = limits[ray_node]
+        return {node: self._channels[node][1] for node in self._nodes.values()}
 
     def _name_of(self, told: Mapping[str, Any]) -> NodeId:
         """What a node that is new is called."""
@@ -262,12 +272,16 @@ class RayMembers:
 
     def request(self, bundles: Sequence[Bundle]) -> None:
         """Ask Ray's autoscaler for nodes with room for all of these; empty: take that back."""
-        request_resources(bundles=[{kind: n for kind, n in bundle.items() if n} for bundle in bundles])
+        wanted = [{kind: n for kind, n in bundle.items() if n} for bundle in bundles]
+        if self._is_client:  # by an address `ray://`: only a process of the cluster itself can ask
+            ray.get(ray.remote(num_cpus=0)(request_resources).remote(bundles=wanted), timeout=_REQUEST_S_MAX)
+        else:
+            request_resources(bundles=wanted)
 
     def close(self, *, for_good: bool) -> None:
         """Let go of the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
         if for_good:
-            for channel in self._relayed.values():
+            for channel, _ in self._channels.values():
                 channel.remove()
 
 

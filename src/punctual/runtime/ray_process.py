@@ -1,6 +1,7 @@
 """The process that talks to a Ray cluster for a host, see `punctual.executors.cluster.bridge`."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], Agent
 
 def opened(options: RayOptions) -> BridgedCluster:
     """Connected to the cluster; raises `InvalidSpec` if it cannot be reached."""
+    # Once a connection is lost, Ray would start a cluster of its own on this machine at the next call.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from punctual.executors.ray import RayMembers
 
     return RayMembers(options.address, options.name, agents_of(options), limits(options.cluster))

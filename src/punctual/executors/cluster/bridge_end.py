@@ -34,6 +34,10 @@ class BridgedCluster(Protocol):
     def close(self, *, for_good: bool) -> None: ...
 
 
+class ConnectionEnded(Exception):
+    """The process will not hear of the cluster again; another one may."""
+
+
 class BridgeEnd:
     """Does what a host asks by standard input, until that ends or the host says so.
 
@@ -68,7 +72,7 @@ class BridgeEnd:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        looking = asyncio.create_task(self._look(cluster))
+        looking = asyncio.create_task(self._look(cluster, reader.feed_eof))
         wanting = asyncio.create_task(self._want(cluster))
         answers: set[asyncio.Task[None]] = set()
         while line := await reader.readline():
@@ -97,7 +101,8 @@ class BridgeEnd:
             finally:
                 self._wanted.task_done()
 
-    async def _look(self, cluster: BridgedCluster) -> None:
+    async def _look(self, cluster: BridgedCluster, end: Callable[[], None]) -> None:
+        """Say which nodes there are; calls `end` where no more can be heard of the cluster."""
         while True:
             looked = asyncio.ensure_future(in_thread(cluster.channels))
             done, _ = await asyncio.wait([looked], timeout=_NODES_S_MAX)
@@ -106,6 +111,9 @@ class BridgeEnd:
             try:
                 self._nodes = await looked
                 self._say({"nodes": list(self._nodes)})
+            except ConnectionEnded:
+                self._say({"away": self._away})
+                return end()
             except Exception as error:  # noqa: BLE001 -- whatever the cluster's library raises
                 self._say({"away": f"{self._away} ({type(error).__name__})"})
             await asyncio.sleep(_LOOK_S)
