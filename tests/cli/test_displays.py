@@ -11,6 +11,7 @@ from tests.cli.pieces import HERE, JOB, JobOfBoard, board_of, folded, granted, p
 from punctual.cli._json_lines import JsonLines
 from punctual.cli._lines import Lines
 from punctual.cli._view import View, panel
+from punctual.cli.ps import budgets
 from punctual.core.commands import LaunchJob, ResizeJob, WarnUser
 from punctual.core.control import Forecast, PacingLine
 from punctual.core.events import (
@@ -230,3 +231,11 @@ class TestChain:
     def test_other_jobs_are_left_out(self) -> None:
         assert chain([submitted(0.0), self.LAUNCH], JOB)
         assert chain([self.LAUNCH, started(0.2)], type(JOB)("other")) == []
+
+
+def test_the_list_of_jobs_tells_which_nodes_of_a_host_are_slow() -> None:
+    job = {"host": "service", "policy": "promises-first", "host_cores": 8.0, "host_free_cores": 3.0}
+    of_service, slow, of_other = budgets([job, {**job, "slow_nodes": {"b": 1.43}}, {**job, "host": "other"}])
+    assert of_service == "host service (promises-first): 8 cores, 5.00 held by 2 jobs, 3.00 free"
+    assert slow == "node b is slow: steps cost 1.4 times the CPU time there, see `punctual why`"
+    assert of_other.startswith("host other")

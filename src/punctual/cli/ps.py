@@ -51,14 +51,14 @@ def ps(
         typer.echo("there is no job" if everything else "no job runs; --all lists those that have ended", err=True)
     if ended:
         print_table(_PAST_COLUMNS, [_past_row(standing) for standing in ended])
-    for line in _budgets(rows):
+    for line in budgets(rows):
         typer.echo(line)
     for standing in rows:
         if "host" not in standing:
             typer.echo(_REMEDIES[standing["state"]].format(**standing), err=True)
 
 
-def _budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
+def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
     """For each host what it shares out, and what of that is free."""
     told = [standing for standing in standings if "host" in standing]
     for host in dict.fromkeys(standing["host"] for standing in told):
