@@ -38,9 +38,10 @@ def gone(_: Request) -> Answer:
 
 
 class Agents:
-    """Three; and where the cluster is asked for room another one, whose name is what was asked for."""
+    """Three; and where the cluster is asked for room a second time another one, whose name is what was asked for."""
 
     def __init__(self) -> None:
+        self._n_requests = 0
         agents = {"echo": echo, "slow": slow, "gone": gone}
         self._channels = {NodeId(name): ThreadedChannel(DirectChannel(agent)) for name, agent in agents.items()}
 
@@ -50,6 +51,9 @@ class Agents:
         return dict(self._channels)
 
     def request(self, bundles: Sequence[Bundle]) -> None:
+        self._n_requests += 1
+        if self._n_requests == 1:
+            raise ConnectionError("it cannot be asked yet")
         name = NodeId(f"cpus-{sum(bundle['CPU'] for bundle in bundles)}")
         self._channels = {**self._channels, name: ThreadedChannel(DirectChannel(echo))}
 

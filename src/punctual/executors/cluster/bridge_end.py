@@ -92,14 +92,14 @@ class BridgeEnd:
         return False
 
     async def _want(self, cluster: BridgedCluster) -> None:
+        """Ask the cluster for what is wanted; once more after a while where it could not be asked, unless that has changed."""
         while True:
             bundles = await self._wanted.get()
-            try:
-                await in_thread(partial(cluster.request, bundles))
-            except Exception:  # noqa: BLE001 -- whatever the cluster's library raises; it is asked again when that changes
-                _LOG.exception("the cluster cannot be asked for more nodes")
-            finally:
-                self._wanted.task_done()
+            if self._wanted.empty() and not await _is_asked(cluster, bundles):
+                await asyncio.sleep(_LOOK_S)
+                if self._wanted.empty():
+                    self._wanted.put_nowait(bundles)
+            self._wanted.task_done()
 
     async def _look(self, cluster: BridgedCluster, end: Callable[[], None]) -> None:
         """Say which nodes there are; calls `end` where no more can be heard of the cluster."""
@@ -135,3 +135,12 @@ class BridgeEnd:
         line = memoryview(json.dumps(words).encode() + b"\n")
         while line:
             line = line[self._output.write(line) :]
+
+
+async def _is_asked(cluster: BridgedCluster, bundles: Sequence[Bundle]) -> bool:
+    try:
+        await in_thread(partial(cluster.request, bundles))
+    except Exception:  # noqa: BLE001 -- whatever the cluster's library raises
+        _LOG.exception("the cluster cannot be asked for more nodes; it is asked again")
+        return False
+    return True
