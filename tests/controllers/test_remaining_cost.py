@@ -46,7 +46,7 @@ def runs(work: Training, world: World) -> list[Run]:
     ],
     ids=["undisturbed", "contention", "deadline moved", "pacing alone"],
 )
-def test_lands_on_time_and_within_a_thousandth(ratio: float, world: World) -> None:
+def test_lands_on_time_and_within_about_a_thousandth(ratio: float, world: World) -> None:
     for run in runs(training(ratio), world):
         assert run.on_time
         assert abs(run.deviation_frac) < 0.0011
