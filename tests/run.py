@@ -17,8 +17,8 @@ import sys
 
 import pytest
 
-#: Three times the processors of a small machine: tests of processes wait much of their time (beside four, they were busy for two thirds of it).
-N_WORKERS = 6
+#: Twice the processors of a small machine, because tests of processes wait much of their time; with three times as many it took as long.
+N_WORKERS = 4
 #: More failures than these are not run again.
 N_AGAIN_MAX = 10
 
