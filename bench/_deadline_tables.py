@@ -86,6 +86,7 @@ def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:
     rough = [run for run in ours if run["condition"] != "undisturbed"]
     dearer = [run for run in [*ours, *compared] if run["condition"].startswith("step cost") and run["ratio"] == 2.0]
     alone = [run for run in dearer if run["condition"].endswith("alone")]
+    runs = [run for run in runs if run["condition"] != PUBLISHED]  # they have a table of their own
     long, hopeless = [run for run in runs if run["deadline_s"] > LONG_S], pick(runs, condition="infeasible")
     # A job of a shared host does not tell what the steering of it alone costs.
     steering = mean([run["controller_cpu_s"] / run["ended_s"] for run in runs if run["condition"] != LANDINGS])
