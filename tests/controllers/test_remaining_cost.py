@@ -200,6 +200,22 @@ def test_two_surprises_in_a_row_reopen_the_filter_and_one_does_not() -> None:
     assert twice.now_s == pytest.approx(0.036, rel=0.03)
 
 
+def test_a_ceiling_of_no_cores_is_no_reason_to_fail() -> None:
+    controller = RemainingCost()
+    state = controller.init(SPEC)
+    for elapsed_s, steps in ((3.8, 0), (4.1, 2), (5.1, 52), (6.1, 102)):
+        at_nothing = reading(elapsed_s, steps, elapsed_s, ceiling=Resources())
+        demand, state = controller.step(SPEC, state, at_nothing)
+    assert state.cores is not None
+    assert demand.forecast is not None
+
+
+def test_a_sample_that_cost_nothing_leaves_a_mean_that_the_next_can_be_compared_with() -> None:
+    nothing = _cost.updated(_cost.first(0.02, 50), 0.0, 25, 0.5, 0.5)
+    assert nothing.mean > 0
+    assert _cost.updated(nothing, 0.02, 25, 0.5, 0.5).mean == pytest.approx(0.01)
+
+
 def test_a_resumed_job_skips_its_own_first_steps_too() -> None:
     controller = RemainingCost()
     state = controller.init(SPEC)

@@ -65,8 +65,10 @@ def updated(cost: Cost, sample_s: float, n_steps: float, core_s: float, wall_s: 
     if changed:
         predicted = (0.5 * cost.now_s) ** 2
     gain = predicted / (predicted + noise)
+    known = drifted(cost, sample_s - cost.mean, log(max(sample_s, 1e-9) / cost.mean), wall_s)
     return replace(
-        drifted(cost, sample_s - cost.mean, log(max(sample_s, 1e-9) / cost.mean), wall_s),
+        known,
+        mean=max(known.mean, 1e-12),  # the next sample is divided by it
         now_s=cost.now_s + gain * innovation,
         variance=(1.0 - gain) * predicted,
         surprise=0 if changed else surprise,

@@ -33,8 +33,8 @@ _SAMPLE_CORE_S = 0.08
 _DELIVERY_S = 2.0
 #: The same for what the work left is told by, on which promises rest: jobs that start beside take cores for seconds.
 _LASTING_DELIVERY_S = 15.0
-#: What a job does not use of its ceiling others may take, who come and go: until it has shown how its cores vary, by this
-#: share of that.
+#: Spread of the usable cores until they were seen to vary, as a share of what the job does not use of its ceiling: neighbours
+#: that take it may come and go.
 _UNUSED_FRAC = 0.5
 #: From this part of what a job can use on, it gets all of it: a quota a little below would only cost precision.
 _NEARLY_ALL_FRAC = 0.97
@@ -441,7 +441,7 @@ def _learn_first(state: RemainingCostState, reading: Reading, steps: float, core
     """The first steps set up kernels and caches and do not count, unless they are so long that this is little."""
     if core_s / steps >= _LONG_STEP_CORE_S:
         if state.mark is None or state.mark.unit_at_s <= state.mark.held_since_s:
-            # Before its first report a process has started up, which no step has cost: what follows is looked at.
+            # CPU time before the first report went into starting the process, not into steps: a sample begins here.
             return replace(state, mark=reading)
         state = _learn_cost(state, reading, core_s / steps, steps, core_s)
     elif steps < _SKIPPED_STEPS:
@@ -536,6 +536,7 @@ def _learn_delivery(state: RemainingCostState, reading: Reading, mark: Reading) 
 
 def _varied(cores: SlowMean | None, usable_cores: float, ceiling_cores: float, wall_s: float) -> SlowMean:
     if cores is None:
-        cores = SlowMean(mean=usable_cores, spread=_UNUSED_FRAC * (1.0 - usable_cores / ceiling_cores))
+        unused_frac = 1.0 - usable_cores / max(ceiling_cores, LEAST_CORES)
+        cores = SlowMean(mean=usable_cores, spread=_UNUSED_FRAC * unused_frac)
     difference = usable_cores - cores.mean
     return drifted(cores, difference, difference / max(cores.mean, LEAST_CORES), wall_s)
