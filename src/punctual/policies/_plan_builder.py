@@ -104,8 +104,7 @@ class PlanBuilder:
 
     def without(self, view: JobView) -> Mapping[NodeId, Resources]:
         """What would be free if the job held nothing."""
-        held = self.held(view)
-        return {**self.free, **{node: self.free[node] + amount for node, amount in held.items()}} if held else self.free
+        return self.freed([view], self.free)
 
     def find(
         self, view: JobView, n: int, worker: Resources, free: Mapping[NodeId, Resources] | None = None

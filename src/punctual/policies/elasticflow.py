@@ -259,8 +259,8 @@ def _make_room(builder: PlanBuilder, state: _JobState, fixed: set[JobId]) -> Non
     if worker is None:
         return
     hardware, held = builder.hardware, builder.held(view)
-    nodes = hardware.kinds[kind]
-    placed = builder.find(view, state.n, worker, {node: builder.without(view)[node] for node in nodes})
+    nodes, without = hardware.kinds[kind], builder.without(view)
+    placed = builder.find(view, state.n, worker, {node: without[node] for node in nodes})
     if placed is not None and len(placed) <= hardware.n_nodes(state.n, worker, kind):
         return
     free, capacity = ({node: room[node] for node in nodes} for room in (builder.free, hardware.capacity))
