@@ -139,7 +139,7 @@ class Round:
         return {name: job for name, job in SCENARIOS[self.scenario].jobs.items() if self.has_rare or not job.is_rare}
 
 
-#: What only users of a service say; `bench/service_faults.py` kills its processes.
+#: Messages that only users of a service cause; `bench/service_faults.py` kills processes while they come.
 _SAID_TO_SERVICES = {
     "PauseRequested": "nobody pauses a job",
     "ResumeRequested": "nobody resumes a job",

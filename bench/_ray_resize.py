@@ -43,6 +43,7 @@ Looks = dict[int, str]
 
 
 def needs_ray_train() -> None:
+    """Raises `InvalidSpec` where Ray Train is not installed."""
     if any(find_spec(name) is None for name in ("ray", "pandas", "pyarrow")):
         raise InvalidSpec(
             "Ray Train must be installed", "no package of that name", "this Python",

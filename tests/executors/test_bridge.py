@@ -114,7 +114,7 @@ def test_a_cluster_that_cannot_be_reached_is_told_as_the_process_tells_it(loop: 
 def test_what_the_cluster_is_to_have_room_for_is_told_to_the_process_and_to_the_one_that_follows_it(
     loop: LinkLoop, members: BridgedMembers
 ) -> None:
-    # It is asked until it can be.
+    # The first request to the cluster fails, so it is asked again.
     members.request([{"CPU": 1, "GPU": 0}, {"CPU": 2, "GPU": 0}])
     wait_until(lambda: "cpus-3" in members.channels())
     pid = asked(loop, members, ECHO, say="")["pid"]

@@ -11,11 +11,13 @@ from typing import TypeVar
 #: Time over which a passing deviation decays, and over which the mean is taken, seconds.
 REVERSION_S = 5.0
 MEAN_S = 25.0
-#: Correlation times of the disturbance that an error of a forecast rests on, seconds: of what was seen to come and go, and of
-#: what comes too rarely to have been seen.
+#: The error of a forecast has two parts: disturbances that were seen to come and go, and such as are too rare to have been
+#: seen. Their correlation times, seconds.
 _SEEN_S, _RARE_S = 8.0, 100.0
-#: Standard deviation of the latter; and the least of the former until so many seconds were seen, less afterwards.
+#: Standard deviation of the rare disturbances, as a share of the quantity.
 _RARE_FRAC = 0.05
+#: The standard deviation of those that were seen counts as at least this share of the quantity in the first so many seconds;
+#: after that the least falls with the root of the time.
 _LEAST_FRAC, _LEAST_S = 0.14, 10.0
 
 
