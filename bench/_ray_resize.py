@@ -149,7 +149,7 @@ class Turns:
             [
                 name,
                 *(cell for before in (1, 2) for cell in _cells(self.of(name, before))),
-                *("" if name == OURS else _spread(self.times_less(name, before), ".0f") for before in (1, 2)),
+                *("" if name == OURS else _median_and_range(self.times_less(name, before), ".0f") for before in (1, 2)),
             ]
             for name in (OURS, *names)
         ]
@@ -160,11 +160,11 @@ def stop_s(changes: Sequence[Change]) -> float:
 
 
 def _cells(changes: Sequence[Change]) -> list[str]:
-    told = _spread([change.stop_s for change in changes], ".2f")
+    told = _median_and_range([change.stop_s for change in changes], ".2f")
     if any(change.at_least for change in changes):
         told = f"at least {told}"
     return [told, f"{median(change.n_steps_redone for change in changes):.0f}"]
 
 
-def _spread(values: Sequence[float], shown: str) -> str:
+def _median_and_range(values: Sequence[float], shown: str) -> str:
     return f"{median(values):{shown}} ({min(values):{shown}}–{max(values):{shown}})"

@@ -185,7 +185,7 @@ def _shown(value: float | None, form: str) -> str:
     return "–" if value is None else form.format(value)
 
 
-def _spread(values: Sequence[float], form: str) -> str:
+def _mean_and_range(values: Sequence[float], form: str) -> str:
     if not values:
         return "–"
     mean = form.format(statistics.fmean(values))
@@ -206,11 +206,11 @@ def rule_rows(seen: Sequence[Seen]) -> list[list[str]]:
         rows.append(
             [
                 label, f"{sum(run.n_late for run in runs)} of {n_counted}",
-                _spread([float(run.n_late) for run in runs], "{:.1f}"),
+                _mean_and_range([float(run.n_late) for run in runs], "{:.1f}"),
                 _shown(max(missed, default=None), "{:+.1%}"), _shown(min(late, default=None), "{:+.2%}"),
-                _spread([run.used_frac for run in runs], "{:.3f}"),
-                _spread([run.granted_frac for run in runs if run.granted_frac], "{:.3f}"),
-                _spread([run.used_core_s / kernel[run.seed] for run in runs if run.seed in kernel], "{:.3f}"),
+                _mean_and_range([run.used_frac for run in runs], "{:.3f}"),
+                _mean_and_range([run.granted_frac for run in runs if run.granted_frac], "{:.3f}"),
+                _mean_and_range([run.used_core_s / kernel[run.seed] for run in runs if run.seed in kernel], "{:.3f}"),
             ]
         )  # fmt: skip
     return rows
@@ -297,9 +297,8 @@ def markdown(found: Sequence[Play]) -> str:
     peaks = [jobs.least_peak(run.loads) for run in seeds.values()]
     demands = [jobs.most_demanded(run.loads) for run in seeds.values()]
     lines += ["", f"## Eight that fit, draws: {len(seeds)}", ""]
-    lines += [
-        f"The clairvoyant plan needs {_spread(peaks, '{:.0%}')} of the machine, constant demands {_spread(demands, '{:.0%}')}.", ""
-    ]  # fmt: skip
+    peak, demand = _mean_and_range(peaks, "{:.0%}"), _mean_and_range(demands, "{:.0%}")
+    lines += [f"The clairvoyant plan needs {peak} of the machine, constant demands {demand}.", ""]
     lines += table(RULE_HEADS, rule_rows(fits))
     shown = next((one for one in found if one["kind"] == "fits" and one["policy"] == OURS), None)
     if shown is not None:
