@@ -143,6 +143,15 @@ def test_the_demand_is_the_formula_of_the_derivation() -> None:
     assert demand.resources.cores == pytest.approx(cost_s * left / (100.0 * 0.99 - 5.0))
 
 
+def test_a_last_unit_that_is_dearer_than_all_that_was_expected_is_waited_for() -> None:
+    """Nothing but pacing holds the job to its grant, which is more than it demands."""
+    state = replace(RemainingCost().init(SPEC), cost=_cost.first(1.0, 10), demanded_cores=0.3, deadline_s=100.0)
+    phase = PhaseProgress(name="evaluate", units_planned=1, units_done=1)
+    last = reading(50.0, 999, 1000.2, in_flight_core_s=1.2, can_pace=True, can_cap=False, phases=(phase,))
+    demand, _ = RemainingCost().step(SPEC, state, last)
+    assert demand.pacing is None
+
+
 def test_the_unit_in_flight_is_credited() -> None:
     controller = RemainingCost(margin_unpaced_frac=0.01, exit_frac=0.0)
     state = controller.init(SPEC)

@@ -1,6 +1,6 @@
 """Nothing that users or plug-ins do makes the scheduler raise, or costs another job anything."""
 
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -129,7 +129,10 @@ def test_plug_ins_are_made_when_a_job_needs_them() -> None:
         None,
         "more",
         (None, None),
-        (Demand(resources=Resources(1), next_tick_s=nan, reason=Reason("r", "r")), None),
+        *(
+            (Demand(resources=Resources(1), next_tick_s=next_tick_s, reason=Reason("r", "r")), None)
+            for next_tick_s in (nan, inf, 0.0, -1.0)
+        ),
         (
             Demand(
                 resources=Resources(1),

@@ -6,13 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.core.desk import HERE, A, Desk, cores, none, only
+from tests.core.desk import HERE, A, B, Desk, cores, none, only
 from tests.core.test_scheduler import Remembers
 
 from punctual import registry
 from punctual.core.commands import LaunchJob, WarnUser
 from punctual.core.control import PhaseProgress
-from punctual.core.events import JobSubmitted, LossReported, NodeJoined, PhaseReported, SteeringResumed, StopRequested
+from punctual.core.events import (
+    JobFinished,
+    JobSubmitted,
+    LossReported,
+    NodeJoined,
+    PhaseReported,
+    SteeringResumed,
+    StopRequested,
+)
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal, SeenLoss
@@ -98,6 +106,19 @@ def test_a_plug_in_that_is_not_there_any_more_costs_its_job_the_steering_and_no_
     desk.tick(JobId("b"), at=2.0)
     assert desk.scheduler.job(JobId("b")).demand == Resources(cores=2)
     assert none(desk.tell(SteeringResumed(at=3.0, lost_at=3.0, granted={})), WarnUser), "it is told once"
+
+
+def test_a_job_that_ended_before_it_was_told_of_its_missing_plug_in_is_not_shown_to_policies(desk: Desk) -> None:
+    desk.scheduler = Scheduler({"scripted": desk.controller}, models={"remembers": Remembers()})
+    desk.tell(desk.joined)
+    desk.run(B, 1.0)
+    desk.tell(JobSubmitted(at=0.0, spec=JobSpec(id=A, ceiling=Resources(cores=2), controller=None, model="remembers")))
+    state = desk.scheduler.dump()
+    desk.scheduler = Scheduler({"scripted": desk.controller})
+    desk.scheduler.load(state)
+    desk.tell(JobFinished(at=0.5, job=A, landed_at=0.5))
+    assert none(desk.tell(SteeringResumed(at=1.0, lost_at=1.0, granted={B: cores(1.0)})), WarnUser)
+    assert [job.spec.id for job in desk.scheduler.snapshot(1.0).jobs] == [B]
 
 
 def test_the_last_jobs_to_end_are_remembered() -> None:

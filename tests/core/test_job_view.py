@@ -3,9 +3,10 @@
 import pytest
 from tests.core.desk import A, B, Desk, cores, none, only
 
-from punctual.core.commands import RequestPlan, ResizeJob
+from punctual.core.commands import LaunchJob, RequestPlan, ResizeJob
 from punctual.core.control import CoreWork, Forecast, PhaseProgress
-from punctual.core.events import PhaseReported
+from punctual.core.events import JobFailed, PhaseReported, ProgressReported, TimerFired
+from punctual.core.timer import Timer
 
 
 def work(core_s: float, due_s: float = 99.0) -> CoreWork:
@@ -64,6 +65,21 @@ def test_the_mean_cost_is_what_is_known_where_the_controller_does_not_say(desk: 
     desk.progress(A, at=20.0, steps=25)
     desk.tick(A, at=20.0)
     assert desk.scheduler.job(A).core_s_left(20.0) == pytest.approx(10.0 / 20 * 75)
+
+
+def test_what_an_earlier_process_cost_is_no_part_of_what_this_one_costs(desk: Desk) -> None:
+    """Its CPU time is counted from its start, and it goes on from a checkpoint."""
+    desk.progress(A, at=10.0, steps=5)
+    desk.progress(A, at=20.0, steps=25)
+    desk.tell(JobFailed(at=20.0, job=A, cause="a signal", retryable=True))
+    desk.started(only(desk.tell(TimerFired(at=22.0, timer=Timer("retry", A))), LaunchJob), at=22.0)
+    for at, steps, used_core_s in ((24.0, 20, 2.0), (34.0, 30, 12.0)):
+        report = ProgressReported(
+            at=at, job=A, steps_done=steps, steps_total=100, unit_at=at, used_core_s=used_core_s, landed=False
+        )
+        desk.tell(report)
+    desk.tick(A, at=34.0)
+    assert desk.scheduler.job(A).core_s_left(34.0) == pytest.approx(70.0)
 
 
 def test_another_plan_is_asked_for_when_the_work_left_departs_from_what_policies_know(desk: Desk) -> None:

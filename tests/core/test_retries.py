@@ -6,7 +6,7 @@ from tests.core.desk import A, Desk, cores, none, only
 from punctual.core.answers import unknown_job
 from punctual.core.commands import Command, LaunchJob, RejectJob, ResizeJob, SetTimer, StopJob, WarnUser
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, JobSubmitted, StopRequested, TimerFired
+from punctual.core.events import GrantFailed, JobFailed, JobSubmitted, StopRequested, TimerFired
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
@@ -108,6 +108,18 @@ def test_new_steps_begin_the_count_anew() -> None:
         commands = crash(desk, at=10.0 * n, code=1)
         assert (wait_s(commands), none(commands, RejectJob)) == (1.0, True)
         again(desk, at=10.0 * n + 2.0, steps=10 * n - 5)  # from a checkpoint
+
+
+def test_new_steps_begin_the_count_of_launches_that_failed_anew_too() -> None:
+    desk = Desk()
+    desk.tell(JobSubmitted(at=0.0, spec=JobSpec(id=A, ceiling=Resources(cores=2), controller="scripted", n_retries=2)))
+    launch = only(desk.plan({A: cores(1.0)}), LaunchJob)
+    for n in range(1, 3):
+        desk.tell(GrantFailed(at=10.0 * n, job=A, request=launch.request, granted={}, cause="no memory"))
+        launch = only(desk.tell(TimerFired(at=10.0 * n + 5.0, timer=Timer("retry", A))), LaunchJob)
+    desk.started(launch, at=30.0)
+    desk.progress(A, at=40.0, steps=50)
+    assert none(crash(desk, at=50.0), RejectJob)
 
 
 def test_a_program_that_fails_in_the_same_way_without_a_new_step_is_not_retried() -> None:

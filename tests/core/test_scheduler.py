@@ -9,7 +9,7 @@ import pytest
 from tests.core.desk import HERE, A, B, Desk, cores, none, only
 
 from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
-from punctual.core.control import PacingLine, PhaseProgress
+from punctual.core.control import Forecast, PacingLine, PhaseProgress
 from punctual.core.errors import InvariantBroken
 from punctual.core.events import (
     GrantApplied,
@@ -330,6 +330,29 @@ def test_a_new_pacing_line_alone_is_sent_with_the_grant_in_force(desk: Desk) -> 
     assert none(commands, RequestPlan)
     resize = only(commands, ResizeJob)
     assert (resize.grant, resize.pacing) == (cores(2.0), desk.controller.pacing)
+
+
+def test_a_process_that_was_launched_again_is_told_the_pacing_line_too(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    desk.controller.pacing = PacingLine(end_s=90.0, end_work=100.0, s_per_step=0.5)
+    desk.applied(only(desk.tick(A, at=1.0), ResizeJob), at=1.0)
+    desk.tell(JobFailed(at=2.0, job=A, cause="a signal", retryable=True))
+    launch = only(desk.tell(TimerFired(at=4.0, timer=Timer("retry", A))), LaunchJob)
+    assert only(desk.started(launch, at=4.0), ResizeJob).pacing == desk.controller.pacing
+
+
+def test_a_deadline_that_is_only_perhaps_met_again_has_no_time_to_spare(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    texts = []
+    for feasible, earliest_s in ((False, 120.0), (True, 100.2)):
+        desk.controller.forecast = Forecast(
+            finish_s=earliest_s, std_s=1.0, earliest_finish_s=earliest_s, feasible=feasible
+        )
+        texts.append(only(desk.tick(A, at=1.0), WarnUser).reason.text)
+    assert texts == [
+        "the deadline cannot be met: at full speed the job lands 20.0 s after it",
+        "the deadline can perhaps be met: at full speed the job lands about 0.2 s after it",
+    ]
 
 
 def test_silence_is_pointed_out_once_after_the_grace_period(desk: Desk) -> None:

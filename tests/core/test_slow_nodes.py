@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.core.desk import Scripted
 
-from punctual.core.commands import Command, LaunchJob, WarnUser
+from punctual.core.commands import Command, LaunchJob, RequestPlan, WarnUser
 from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, PlanProposed, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
@@ -168,6 +168,22 @@ def test_who_starts_on_a_slow_node_is_told_too() -> None:
     cluster.start(JobId("late"), NODES[1], 1.0)
     cluster.run(2 * REPORT_S, {"b": 1.6})
     assert [told.reason.code for told in cluster.told if told.job == "late"] == ["slow-node"]
+
+
+def test_a_job_that_starts_up_on_a_slow_node_asks_for_no_plan_with_each_report() -> None:
+    cluster = Cluster(3)
+    cluster.run(2 * LASTS_S, {"b": 1.6})
+    job = JobId("late")
+    cluster.start(job, NODES[1], 1.0)
+    asked = []
+    for n in range(3):
+        report = ProgressReported(
+            at=cluster.at + n, job=job, steps_done=0.0, steps_total=N_STEPS, unit_at=cluster.at, used_core_s=float(n)
+        )
+        asked.append(any(isinstance(command, RequestPlan) for command in cluster.tell(report)))
+        cluster.place()
+    assert asked[1:] == [False, False]
+    assert [told.reason.code for told in cluster.told if told.job == job] == ["slow-node"]
 
 
 def test_what_is_known_of_nodes_outlives_the_scheduler() -> None:

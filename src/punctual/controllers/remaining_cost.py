@@ -368,8 +368,10 @@ def _line_to(end_s: float, s_per_step: float, state: RemainingCostState, reading
     return line_to(end_s, s_per_step, costs, reading)
 
 
-def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _Outlook) -> PacingLine:
+def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _Outlook) -> PacingLine | None:
     """The line of a job that uses what it was granted."""
+    if outlook.need_core_s <= 0:  # the unit under way is all that is left, and dearer than expected
+        return state.line
     time_s = outlook.need_core_s / max(min(reading.granted.cores, outlook.usable_cores), 1e-3)
     end_s = reading.elapsed_s + outlook.wait_s + time_s
     if state.line is not None and is_kept(state.line, end_s, _LINE_BAND_FRAC * time_s, reading):

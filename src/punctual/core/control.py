@@ -209,7 +209,7 @@ class Demand:
     resources
         The amount wanted.
     next_tick_s
-        Seconds until the controller wants its next reading.
+        Seconds until the controller wants its next reading: above 0, and finite.
     pacing
         The line the process is to keep to; None: run freely.
     forecast

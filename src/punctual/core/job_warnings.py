@@ -77,10 +77,11 @@ def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reaso
     job.feasible = forecast.feasible
     deadline_s = job.spec.deadline_s or 0.0
     late_s = forecast.earliest_finish_s - deadline_s
-    text = (
-        f"the deadline can be met again, with {-late_s:.1f} s to spare at full speed"
-        if forecast.feasible
-        else f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
-    )
+    if not forecast.feasible:
+        text = f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
+    elif late_s <= 0:
+        text = f"the deadline can be met again, with {-late_s:.1f} s to spare at full speed"
+    else:
+        text = f"the deadline can perhaps be met: at full speed the job lands about {late_s:.1f} s after it"
     facts = {"earliest_finish_s": forecast.earliest_finish_s, "deadline_s": deadline_s}
     return Reason("feasible" if forecast.feasible else "infeasible", text, facts)

@@ -103,7 +103,7 @@ class NodeTable:
         if mark is None or mark.node != node or used_core_s < mark.used_core_s or event.steps_done < mark.steps_done:
             if event.steps_done > 0:  # what comes before the first step is the start
                 job.cost_mark = CostMark(node, used_core_s, event.steps_done)
-            return node if node in self.slowness else None
+            return node if self._is_news(node, job) else None
         core_s, steps = used_core_s - mark.used_core_s, event.steps_done - mark.steps_done
         if core_s < SAMPLE_CORE_S or steps <= 0:
             return None
@@ -161,10 +161,10 @@ class NodeTable:
 
     def news(self, node: NodeId, job: ScheduledJob) -> Reason | None:
         """What a job on the node is to be told of its slowness; None: it knows."""
-        slowness, key = self.slowness.get(node, 1.0), f"slow-node {node}"
-        if (slowness > 1.0) == (key in job.told):
+        if not self._is_news(node, job):
             return None
-        job.told ^= {key}
+        slowness = self.slowness.get(node, 1.0)
+        job.told ^= {_told_of(node)}
         if slowness == 1.0:
             return Reason("node-recovered", f"its node '{node}' is no longer slow for its kind", {"slowness": slowness})
         text = (
@@ -172,6 +172,14 @@ class NodeTable:
             "that they cost on other nodes of its kind"
         )
         return Reason("slow-node", text, {"slowness": slowness})
+
+    def _is_news(self, node: NodeId, job: ScheduledJob) -> bool:
+        """Whether the job was told otherwise of the node's slowness."""
+        return (node in self.slowness) != (_told_of(node) in job.told)
+
+
+def _told_of(node: NodeId) -> str:
+    return f"slow-node {node}"
 
 
 def _put(ratios: dict[JobId, float], job: JobId, ratio: float) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
+from punctual.core.control import PacingLine
 from punctual.core.ids import JobId
 from punctual.core.ledger import Ledger
 from punctual.core.outbox import Outbox
@@ -70,12 +71,13 @@ class Reconciler:
             spec=job.spec,
             program=job.program,
             submitted_at=job.submitted_at,
-            **self._asked(job, at),
+            **self._asked(job, at, None),
         )
         self._outbox.put(command, job)
 
     def _resize(self, job: ScheduledJob, at: float) -> None:
-        command = ResizeJob(at=at, job=job.spec.id, pacing=job.pacing(), **self._asked(job, at))
+        pacing = job.pacing()
+        command = ResizeJob(at=at, job=job.spec.id, pacing=pacing, **self._asked(job, at, pacing))
         self._outbox.put(command, job)
 
     def _stop(self, job: ScheduledJob, at: float) -> None:
@@ -91,10 +93,10 @@ class Reconciler:
         unanswered = self._ledger.in_flight(job.spec.id) and at < job.asked_at + self._periods.answer_s
         return not unanswered and at >= job.retry_at
 
-    def _asked(self, job: ScheduledJob, at: float) -> dict[str, Any]:
-        """Note that the target is asked for; what a launch and a resize say alike."""
+    def _asked(self, job: ScheduledJob, at: float, pacing: PacingLine | None) -> dict[str, Any]:
+        """Note that the target is asked for, with this line; what a launch and a resize say alike."""
         job.n_requests += 1
-        job.asked, job.asked_at = (job.target, job.pacing()), at
+        job.asked, job.asked_at = (job.target, pacing), at
         job.is_applied = False  # also if the target was in force: if the answer is lost nobody knows what is
         self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
         return {"request": job.n_requests, "grant": job.target, "reason": job.reason()}

@@ -8,12 +8,10 @@ from punctual.core.story import Reason
 def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
     """Count the failure `event`, which may be retried; why it is not retried, or None if it is.
 
-    The count starts anew once the job has done a step that it had never done before. A program that fails in the same
-    way without one would fail in the same way again. Without an exit code it was not the program that failed.
+    A program that fails in the same way, without a step between that it had never done before, would fail in the same way
+    again. Without an exit code it was not the program that failed.
     """
     is_same = job.last_failure == (event.cause, event.exit_code, job.most_steps) and event.exit_code is not None
-    if job.last_failure is not None and job.most_steps > job.last_failure[2]:
-        job.n_failures = 0
     job.last_failure = (event.cause, event.exit_code, job.most_steps)
     job.n_failures += 1
     if job.stop_cause is not None:

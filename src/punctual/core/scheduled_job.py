@@ -260,7 +260,8 @@ class ScheduledJob:
         if self.begun is None and event.steps_done > 0:
             self.begun = event.steps_done, event.used_core_s - event.in_flight_core_s
         self.progress = event
-        self.most_steps = max(self.most_steps, event.steps_done)
+        if event.steps_done > self.most_steps:
+            self.most_steps, self.n_failures = event.steps_done, 0
 
     def take(self, demand: Demand) -> bool:
         """Note what its controller wants; whether that is news for a policy. What it held must be accrued."""
@@ -337,7 +338,7 @@ class ScheduledJob:
         """Its process is gone; the next one counts for itself."""
         self.status, self.n_requests = "queued", self.n_requests + 1  # answers to earlier requests are void
         self.asked, self.is_applied, self.is_relaunched = None, False, False
-        self.progress, self.phases, self.mark, self.cost_mark, self.ran_s = None, (), None, None, 0.0
+        self.progress, self.begun, self.phases, self.mark, self.cost_mark, self.ran_s = None, None, (), None, None, 0.0
 
     def forget_all_but_numbers(self) -> None:
         """It has ended and is only looked up by its name: what it took to steer it goes."""

@@ -485,7 +485,7 @@ class Scheduler:
         for job in self._active.values():
             self._ask_anew(job, event.at)
         self._planning.begin_anew()
-        for job, failure in self._untold:
+        for job, failure in [untold for untold in self._untold if not untold[0].ended]:
             self._quarantine.impose(job, event.at, failure)
         self._untold = []
 

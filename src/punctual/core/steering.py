@@ -18,6 +18,8 @@ _KINDS: tuple[tuple[str, Any], ...] = (
 )  # fmt: skip
 #: What is assumed where a controller does not say what is left: how well the mean cost is known.
 _COST_STD_FRAC = 0.05
+#: No reading follows another one sooner than this, whatever a controller wants.
+_SOONEST_TICK_S = 0.01
 _NO_DEADLINE = Reason("no-deadline", "no deadline is set: the job runs at its ceiling")
 _LANDED = Reason("landed", "all declared work is done: the process may leave at full speed")
 _QUARANTINED = Reason("controller-failed", "its controller failed: the job runs at its ceiling")
@@ -126,9 +128,11 @@ def _checked(demand: Any, spec: JobSpec) -> Demand:
         It is no demand.
     """
     is_whole = isinstance(demand, Demand) and all(isinstance(getattr(demand, name), kind) for name, kind in _KINDS)
-    if not (is_whole and demand.next_tick_s >= 0.0 and _is_sound(demand.work)):
+    if not (is_whole and 0.0 < demand.next_tick_s < inf and _is_sound(demand.work)):
         raise ValueError(f"it demands {demand!r}")
     checked: Demand = demand
+    if checked.next_tick_s < _SOONEST_TICK_S:
+        checked = replace(checked, next_tick_s=_SOONEST_TICK_S)
     return checked if checked.resources.fits_in(spec.ceiling) else replace(checked, resources=spec.ceiling)
 
 

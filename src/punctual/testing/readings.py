@@ -70,12 +70,14 @@ def reading_sequences(draw: st.DrawFn, spec: JobSpec, n_max: int = 5) -> list[Re
     units, unit_core_s = counter(), counter()
     steps_total = draw(st.none() | st.floats(1.0, 1e9))
     units_planned = draw(st.floats(0.0, 1e6))
-    can_pace = draw(st.booleans())
+    can_pace, can_cap = draw(st.booleans()), draw(st.booleans())
     curve = draw(st.none() | _CURVES)
     granted = [_amount(draw, spec) for _ in range(n_readings)]
     return [
         Reading(
             elapsed_s=elapsed_s[i],
+            held_since_s=elapsed_s[i] * draw(st.floats(0.0, 1.0)),
+            report_age_s=elapsed_s[i] * draw(st.floats(0.0, 1.0)),
             deadline_s=draw(st.floats(1e-3, 1e9)),
             granted=granted[i],
             granted_core_s=granted_core_s[i],
@@ -84,9 +86,11 @@ def reading_sequences(draw: st.DrawFn, spec: JobSpec, n_max: int = 5) -> list[Re
             unit_at_s=elapsed_s[i] * draw(st.floats(0.0, 1.0)),
             steps_done=steps[i],
             steps_total=steps_total,
+            steps_total_std=draw(st.sampled_from([0.0, 1.0])) * draw(_AMOUNTS),
             ceiling=_amount(draw, spec),
             phases=(_phase(units_planned, int(units[i]), unit_core_s[i]),) if draw(st.booleans()) else (),
             can_pace=can_pace,
+            can_cap=can_cap,
             shape=shape_of(spec, {NodeId("node"): granted[i]}, {}),
             curve=curve,
         )
