@@ -319,10 +319,20 @@ def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyP
     scope.check()
     assert scope.keeper_prefix[-1] == "--"
     monkeypatch.setattr("punctual.executors.local.user_scope.hierarchy", lambda *_, **__: Hierarchy(base.parent, base))
-    (base / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    moved: list[str] = []
+    original = Path.write_text
+
+    def write(path: Path, text: str) -> int:
+        if path == base / "punctual-controller" / "cgroup.procs":
+            moved.append(text)
+        return original(path, text)
+
+    monkeypatch.setattr(Path, "write_text", write)
+    guard_pid, keeper_pid = os.getppid(), os.getpid()
+    (base / "cgroup.procs").write_text(f"{guard_pid}\n{keeper_pid}\n")
     (base / "cgroup.type").write_text("domain\n")
-    group = scope.open(JOB, os.getpid())
-    assert (base / "punctual-controller" / "cgroup.procs").read_text() == str(os.getpid())
+    group = scope.open(JOB, keeper_pid)
+    assert set(moved) == {str(guard_pid), str(keeper_pid)}, "no process is left where it would forbid a limited group"
     (base / "job" / "cpu.max").write_text("max 100000\n")
     assert group.grant(0.5) == 0.5
     assert group.files.remove_dirs == (base / "job",)
