@@ -20,6 +20,7 @@ from punctual.executors.local.actuator import (
 from punctual.executors.local.cgroup_files import group_name, remove_abandoned
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
+from punctual.executors.local.executor import in_force
 from punctual.executors.local.mounts import Hierarchy, hierarchy
 from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.process_tree import TreeUsage, cpu_clock_ns
@@ -105,6 +106,17 @@ def test_the_first_usable_one_is_chosen_and_the_choice_explained() -> None:
 def test_one_that_was_asked_for_must_be_usable() -> None:
     with pytest.raises(InvalidSpec, match=r"'refused' must be usable: got '/some/file' .* this machine\. Allow"):
         choose("refused", candidates())
+
+
+@pytest.mark.parametrize("n_usable", [0, 1])
+def test_of_those_of_the_name_under_which_jobs_run_a_usable_one_takes_over(
+    monkeypatch: pytest.MonkeyPatch, n_usable: int
+) -> None:
+    refused, usable = Refused(), PacingOnly()
+    monkeypatch.setattr(PacingOnly, "name", Refused.name)
+    found = [refused, usable] if n_usable else [refused]
+    monkeypatch.setattr("punctual.executors.local.executor.actuators", lambda: found)
+    assert in_force(Refused.name).actuator is found[-1], "jobs that run can be found by any of them"
 
 
 def test_one_that_was_asked_for_must_exist() -> None:
