@@ -20,6 +20,7 @@ from punctual.executors.local.actuator import (
 from punctual.executors.local.cgroup_files import group_name, remove_abandoned
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
+from punctual.executors.local.executor import in_force
 from punctual.executors.local.mounts import Hierarchy, hierarchy
 from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.process_tree import TreeUsage, cpu_clock_ns
@@ -105,6 +106,17 @@ def test_the_first_usable_one_is_chosen_and_the_choice_explained() -> None:
 def test_one_that_was_asked_for_must_be_usable() -> None:
     with pytest.raises(InvalidSpec, match=r"'refused' must be usable: got '/some/file' .* this machine\. Allow"):
         choose("refused", candidates())
+
+
+@pytest.mark.parametrize("n_usable", [0, 1])
+def test_of_those_of_the_name_under_which_jobs_run_a_usable_one_takes_over(
+    monkeypatch: pytest.MonkeyPatch, n_usable: int
+) -> None:
+    refused, usable = Refused(), PacingOnly()
+    monkeypatch.setattr(PacingOnly, "name", Refused.name)
+    found = [refused, usable] if n_usable else [refused]
+    monkeypatch.setattr("punctual.executors.local.executor.actuators", lambda: found)
+    assert in_force(Refused.name).actuator is found[-1], "jobs that run can be found by any of them"
 
 
 def test_one_that_was_asked_for_must_exist() -> None:
@@ -319,10 +331,20 @@ def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyP
     scope.check()
     assert scope.keeper_prefix[-1] == "--"
     monkeypatch.setattr("punctual.executors.local.user_scope.hierarchy", lambda *_, **__: Hierarchy(base.parent, base))
-    (base / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    moved: list[str] = []
+    original = Path.write_text
+
+    def write(path: Path, text: str) -> int:
+        if path == base / "punctual-controller" / "cgroup.procs":
+            moved.append(text)
+        return original(path, text)
+
+    monkeypatch.setattr(Path, "write_text", write)
+    guard_pid, keeper_pid = os.getppid(), os.getpid()
+    (base / "cgroup.procs").write_text(f"{guard_pid}\n{keeper_pid}\n")
     (base / "cgroup.type").write_text("domain\n")
-    group = scope.open(JOB, os.getpid())
-    assert (base / "punctual-controller" / "cgroup.procs").read_text() == str(os.getpid())
+    group = scope.open(JOB, keeper_pid)
+    assert set(moved) == {str(guard_pid), str(keeper_pid)}, "no process is left where it would forbid a limited group"
     (base / "job" / "cpu.max").write_text("max 100000\n")
     assert group.grant(0.5) == 0.5
     assert group.files.remove_dirs == (base / "job",)

@@ -94,6 +94,11 @@ def test_a_group_that_cannot_be_entered(keep: Keep, tmp_path: Path) -> None:
     assert "cgroup.procs" in answer["failed"]
 
 
+def test_a_group_that_refuses_the_job_is_named(keep: Keep) -> None:
+    answer = keep("", entrances=["/dev/full"]).read()
+    assert answer == {"failed": "No space left on device: '/dev/full'", "code": 126}
+
+
 def test_what_was_made_for_the_job_is_removed(keep: Keep, tmp_path: Path) -> None:
     group, page = tmp_path / "punctual" / "group", tmp_path / "page"
     group.mkdir(parents=True)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.executors.local import executor, job_run, progress_text
 from punctual.executors.local.job_run import JobRun
-from punctual.executors.local.keeper_link import read_end
+from punctual.executors.local.keeper_link import KeeperLink, read_end
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.own_pattern import OwnPattern
 from punctual.executors.local.pacing_only import PacingOnlyGroup
@@ -363,6 +364,24 @@ def test_a_job_stopped_when_it_was_about_to_start(stage: Stage) -> None:
     stage.launch()
     stage.stop()
     assert stage.wait(JobFailed).cause == "stopped: the user"
+
+
+def test_a_job_stopped_before_its_keeper_deals_with_signals(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped, deal = threading.Event(), KeeperLink._signal
+    monkeypatch.setattr(KeeperLink, "_signal", lambda link, number: deal(link, number) if link.pid else None)
+
+    def read(link: KeeperLink, original: Callable[[KeeperLink], object] = KeeperLink.read) -> object:
+        assert stopped.wait(PATIENCE_S)
+        return original(link)
+
+    monkeypatch.setattr(KeeperLink, "read", read)
+    stage.prepare(SLEEP)
+    stage.launch()
+    until(lambda: stage.executor._runs[JOB]._process._link is not None)
+    stage.stop()
+    stopped.set()
+    assert stage.wait(JobFailed).cause == "stopped: the user"
+    assert not any(isinstance(event, JobStarted) for event in stage.events)
 
 
 @pytest.mark.parametrize("n_answers", [0, 1])

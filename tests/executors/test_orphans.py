@@ -59,6 +59,16 @@ def test_a_group_whose_maker_is_there_is_left_alone(tmp_path: Path, sleeper: int
     assert is_alive(sleeper)
 
 
+def test_a_group_of_another_pid_namespace_is_left_alone(
+    tmp_path: Path, maker: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
+    group = group_with(tmp_path, maker, 0)
+    assert end_orphans([tmp_path]) == killed == []
+    assert {name: (group / name).read_text() for name in FILES} == FILES
+
+
 def test_a_job_that_a_keeper_looks_after_is_left_alone(tmp_path: Path, maker: int, sleeper: int) -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     kept = subprocess.Popen([sys.executable, "-c", code, keeper.__file__], stdin=subprocess.PIPE)

@@ -44,8 +44,13 @@ def actuators() -> list[Actuator]:
 
 
 def in_force(name: str) -> Choice:
-    """The actuator of that name, for jobs that were started with it."""
-    return Choice(next(one for one in actuators() if one.name == name), "the job was started with it.")
+    """The actuator of that name, for jobs that were started with it: the first that is usable, if one is."""
+    candidates = actuators()
+    try:
+        actuator = choose(name, candidates).actuator
+    except InvalidSpec:  # the jobs that run have their groups already
+        actuator = next(one for one in candidates if one.name == name)
+    return Choice(actuator, "the job was started with it.")
 
 
 class LocalExecutor:

@@ -404,8 +404,7 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
         if os.getppid() != parent:
             os._exit(_EXIT_NOT_STARTED)
         for entrance in request.entrances:
-            with open(entrance, "w") as file:
-                file.write(str(os.getpid()))
+            _enter(entrance)
         if request.cwd is not None:
             os.chdir(request.cwd)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and `exec` would hand that down
@@ -417,6 +416,16 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
         os.write(failure_fd, json.dumps([error.errno, error.strerror, place]).encode())
     finally:
         os._exit(_EXIT_NOT_STARTED)
+
+
+def _enter(entrance: str) -> None:
+    """Enter a control group; an `OSError` names the file, also where it is the write that fails."""
+    try:
+        with open(entrance, "w") as file:
+            file.write(str(os.getpid()))
+    except OSError as error:
+        error.filename = entrance
+        raise
 
 
 def _let_go_of_output() -> None:

@@ -185,6 +185,7 @@ class JobProcess:
         link = self._start_keeper()
         if link.read() is None:
             raise NotStartedError("the keeper has ended before it began")
+        self._check_wanted()  # a signal from before the keeper was ready may be lost; one from now on is not
         self._check_steering()  # it may have been stopped meanwhile for as long as another host needs to take its place
         self._context.on_kept(self._launch.job, link.pid, link.guard_pid)
         group = self._context.actuator.open(self._launch.job, link.pid)
@@ -204,8 +205,7 @@ class JobProcess:
         if self._end_file is not None:
             self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
         with self._lock, listen_for_takeover(self._takeover_socket) as listening:
-            if self._unwanted:
-                raise NotStartedError("it was stopped before it began")
+            self._check_wanted()
             self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
             streams = self._context.streams_of(job)
@@ -220,6 +220,11 @@ class JobProcess:
             finally:
                 output.start()
             return self._link
+
+    def _check_wanted(self) -> None:
+        """Raise `NotStartedError` where the job is to end, or was left to another process."""
+        if self._unwanted:
+            raise NotStartedError("it was stopped before it began")
 
     def _check_steering(self) -> None:
         """Raise `SteeringLostError` where another process steers the job."""

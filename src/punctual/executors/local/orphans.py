@@ -86,12 +86,12 @@ def _maker_is_gone(group: Path) -> bool:
 
 
 def _orphans_in(group: Path) -> list[int]:
-    """The processes of a group of which none is below a keeper; empty if one is."""
+    """The processes of a group of which none is below a keeper; empty if one is, or is in another PID namespace (0)."""
     try:
         members = [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
     except OSError:  # it has just been removed
         return []
-    return [] if any(_is_kept(pid) for pid in members) else members
+    return [] if any(not pid or _is_kept(pid) for pid in members) else members
 
 
 def _is_kept(pid: int) -> bool:

@@ -11,6 +11,7 @@ from punctual.executors.local.actuator import Unusable
 from punctual.executors.local.cgroup_files import CgroupFiles
 from punctual.executors.local.cgroup_v2 import CgroupV2Group, enable_cpu, step_aside
 from punctual.executors.local.mounts import hierarchy
+from punctual.executors.local.process_tree import stat_of
 
 _ANSWER_S_MAX = 5.0
 #: Exists where systemd runs the machine.
@@ -66,7 +67,7 @@ class UserScope:
         membership = Path(f"/proc/{keeper_pid}/cgroup").read_text()
         scope = hierarchy("", membership=membership)
         assert scope is not None
-        step_aside(scope.own, {keeper_pid})
+        step_aside(scope.own, {keeper_pid, *_parent_of(keeper_pid)})
         enable_cpu(scope.own)
         folder = scope.own / "job"
         folder.mkdir()
@@ -74,3 +75,9 @@ class UserScope:
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> CgroupV2Group:
         return CgroupV2Group(files.entrances[0].parent, self._n_cpus, files.remove_dirs, keeper_pid)
+
+
+def _parent_of(keeper_pid: int) -> set[int]:
+    """The keeper's guard, which stands in the scope as well; empty: the keeper has ended."""
+    stat = stat_of(keeper_pid)
+    return {int(stat[1])} if stat else set()
