@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from errno import ENOSPC
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ import pytest
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
+from punctual.metrics.cluster import ClusterRecord
+from punctual.metrics.decisions import DecisionRecord
 from punctual.sim import fingerprint, study
 from punctual.sim.api import simulate
 from punctual.sim.result import Result
 from punctual.sim.scenario import Scenario
+from punctual.sim.stored import read_run, write_run
 from punctual.sim.study import Study, StudyProgress
 
 SMALL: dict[str, Any] = {
@@ -217,6 +221,32 @@ def test_a_damaged_result_is_told_of(tmp_path: Path) -> None:
     (result.runs[0].folder / "run.json").write_text("{")
     with pytest.raises(InvalidSpec, match="JSON"):
         run(tmp_path, policies=["fifo"], seeds=1)
+
+
+def test_a_run_without_its_record_is_done_again(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, policies=["fifo"], seeds=1)
+    (result.runs[0].folder / "run.json").unlink()
+    again, _ = run(tmp_path, policies=["fifo"], seeds=1)
+    assert again.runs[0].summary == result.runs[0].summary
+    assert not again.failures
+
+
+def test_a_run_that_another_process_has_finished_meanwhile_is_kept(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, policies=["fifo"], seeds=1)
+    (done,) = result.runs
+    write_run(done.folder, {"key": "other"}, ClusterRecord(segments=True), DecisionRecord(), "token")
+    assert read_run(done.folder) == done
+    assert list((tmp_path / "runs").iterdir()) == [done.folder]
+
+
+def test_a_result_that_cannot_be_put_in_place_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "rename", full)
+    result, _ = run(tmp_path, policies=["fifo"], seeds=1)
+    assert [failure.what for failure in result.failures] == ["OSError: [Errno 28] No space left on device"]
+    assert not result.runs
 
 
 def test_controllers_steer_shares_of_cores(tmp_path: Path) -> None:
