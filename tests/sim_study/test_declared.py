@@ -114,6 +114,55 @@ def test_a_scenario_is_written_without_what_runs_its_jobs_and_read_again(tmp_pat
     assert scenario(written(tmp_path, text, "again.toml")) == study
 
 
+AFTER = """
+[[job]]
+name = "b"
+after = "a"
+cores = 1
+work = "1m"
+
+[[job]]
+name = "a"
+submit_at = "5m"
+cores = 1
+work = "1m"
+
+[[job]]
+name = "c"
+submit_at = "10m"
+after = ["a", "b"]
+cores = 1
+work = "1m"
+"""
+
+
+def test_a_job_runs_after_one_further_down_and_is_submitted_no_earlier(tmp_path: Path) -> None:
+    study = scenario(written(tmp_path, AFTER + CLUSTER))
+    _, record, _ = simulate_one(study, study.policies[0], 0, lambda _: None)
+    a, b, c = sorted(record.jobs(), key=lambda job: job.id)
+    assert {job.status for job in (a, b, c)} == {"finished"}
+    assert (a.submitted_at, b.submitted_at, c.submitted_at) == (0, 0, 300)
+    assert b.started_at == a.landed_at
+
+
+@pytest.mark.parametrize(
+    ("trace", "kept"),
+    [({"jobs": 1}, {"a": ()}), ({"start_s": 200.0}, {"c": ()}), ({"jobs": 2}, {"a": (), "b": ("a",)})],
+)
+def test_a_job_that_is_left_out_is_not_waited_for(tmp_path: Path, trace: dict[str, Any], kept: dict[str, Any]) -> None:
+    study = scenario(written(tmp_path, AFTER + CLUSTER), trace=trace)
+    assert {job.spec.id: job.spec.after for job in jobs_of(study, 0)} == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "must"), [(AFTER.replace('"a"\nsubmit', '"x"\nsubmit'), "must name other jobs of the file"),
+                       (AFTER.replace('submit_at = "5m"', 'after = "c"'), "must not lead back")]
+)  # fmt: skip
+def test_after_jobs_that_never_finish_is_refused_as_it_is_live(tmp_path: Path, text: str, must: str) -> None:
+    with pytest.raises(InvalidSpec, match=must):
+        simulated(text, tmp_path)
+
+
 def test_nodes_have_the_names_that_the_file_gives_them(tmp_path: Path) -> None:
     assert [node.id for node in nodes_of(scenario(written(tmp_path, JOBS + CLUSTER)).cluster)] == ["a", "b"]
 

@@ -1,18 +1,26 @@
 """Studies: what is finished is found again, what is not leaves nothing behind."""
 
 import json
+import subprocess
+import sys
+from errno import ENOSPC
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import polars as pl
 import pytest
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
+from punctual.metrics.cluster import ClusterRecord
+from punctual.metrics.decisions import DecisionRecord
 from punctual.sim import fingerprint, study
 from punctual.sim.api import simulate
 from punctual.sim.result import Result
 from punctual.sim.scenario import Scenario
+from punctual.sim.stored import read_run, write_run
 from punctual.sim.study import Study, StudyProgress
 
 SMALL: dict[str, Any] = {
@@ -97,6 +105,57 @@ def test_a_key_changes_with_the_program(tmp_path: Path, monkeypatch: pytest.Monk
     assert not before & {one.key for one in Study(Scenario.of(SMALL), tmp_path).assignments}
 
 
+def test_a_key_changes_with_the_tables_of_the_rule_of_scaling(tmp_path: Path) -> None:
+    tables = tmp_path / "speeds.txt"
+
+    def keys(speed: float) -> set[str]:
+        tables.write_text(repr(("net", "dist_sync", 32, 1, 1, [speed], [1.0], [0.5])))
+        scaling = {"name": "parameter-server", "tables": str(tables)}
+        return {one.key for one in Study(Scenario.of({**SMALL, "scaling": scaling}), tmp_path).assignments}
+
+    assert keys(1.0) == keys(1.0)
+    assert not keys(1.0) & keys(2.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "keys"),
+    [
+        ("controllers", {"controller": "strange"}),
+        ("controllers", {"trace": {}, "cluster": [{"cores": 1.0}], "job": [{"work": "1m", "controller": "strange"}]}),
+        ("models", {"scaling": {"name": "rigid", "model": "strange"}}),
+        ("traces.generators", {"trace": "generator:strange"}),
+    ],
+)
+def test_a_key_changes_with_a_plug_in_of_another_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, keys: dict[str, Any]
+) -> None:
+    module = f"strange_{uuid4().hex}"
+    source = tmp_path / f"{module}.py"
+    source.write_text("class Strange:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    offered = EntryPoint("strange", f"{module}:Strange", f"punctual.{family}")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [offered] if group == offered.group else [])
+    scenario = Scenario.of({**SMALL, **keys})
+    before = {one.key for one in Study(scenario, tmp_path).assignments}
+    assert before == {one.key for one in Study(scenario, tmp_path).assignments}
+    source.write_text("class Strange:\n    better = True\n")
+    assert not before & {one.key for one in Study(scenario, tmp_path).assignments}
+
+
+def test_the_program_is_all_that_a_simulation_imports() -> None:
+    modules = "punctual.sim.one_run", "punctual.sim.declared", "punctual.sim.simulation"
+    files = "(module.__file__ for name, module in sys.modules.items() if name.startswith('punctual.'))"
+    program = f"import sys, {', '.join(modules)}; print(*{files}, sep='\\n')"
+    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    home = Path(fingerprint.__file__).parents[1]
+    imported = {Path(path).relative_to(home).as_posix() for path in told.split()}
+    assert {"sim/one_run.py", "core/scheduler.py"} <= imported
+    # What runs real processes, and keeps what they did, is only imported by what it shares files with.
+    live = ("executors/", "store/", "wire.py")
+    known = {path.relative_to(home).as_posix() for path in fingerprint._sources(home)}
+    assert not {path for path in imported if not path.startswith(live)} - known
+
+
 def test_a_label_is_no_part_of_the_key(tmp_path: Path) -> None:
     run(tmp_path, policies=["fifo"], seeds=1)
     result, told = run(tmp_path, policies=[{"name": "fifo", "label": "first come"}], seeds=1)
@@ -162,6 +221,32 @@ def test_a_damaged_result_is_told_of(tmp_path: Path) -> None:
     (result.runs[0].folder / "run.json").write_text("{")
     with pytest.raises(InvalidSpec, match="JSON"):
         run(tmp_path, policies=["fifo"], seeds=1)
+
+
+def test_a_run_without_its_record_is_done_again(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, policies=["fifo"], seeds=1)
+    (result.runs[0].folder / "run.json").unlink()
+    again, _ = run(tmp_path, policies=["fifo"], seeds=1)
+    assert again.runs[0].summary == result.runs[0].summary
+    assert not again.failures
+
+
+def test_a_run_that_another_process_has_finished_meanwhile_is_kept(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, policies=["fifo"], seeds=1)
+    (done,) = result.runs
+    write_run(done.folder, {"key": "other"}, ClusterRecord(segments=True), DecisionRecord(), "token")
+    assert read_run(done.folder) == done
+    assert list((tmp_path / "runs").iterdir()) == [done.folder]
+
+
+def test_a_result_that_cannot_be_put_in_place_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "rename", full)
+    result, _ = run(tmp_path, policies=["fifo"], seeds=1)
+    assert [failure.what for failure in result.failures] == ["OSError: [Errno 28] No space left on device"]
+    assert not result.runs
 
 
 def test_controllers_steer_shares_of_cores(tmp_path: Path) -> None:

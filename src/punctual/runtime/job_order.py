@@ -1,14 +1,25 @@
 """In which order jobs are submitted that are to run one after the other."""
 
 from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
 from punctual.core.status import JobStatus
-from punctual.runtime.submission import Submission
 
 
-def in_order(submissions: Sequence[Submission], known: Callable[[JobId], JobStatus | None]) -> list[Submission]:
+class _Specified(Protocol):
+    """A job that is to be submitted, live or in a simulation."""
+
+    @property
+    def spec(self) -> JobSpec: ...
+
+
+J = TypeVar("J", bound=_Specified)
+
+
+def in_order(jobs: Sequence[J], known: Callable[[JobId], JobStatus | None]) -> list[J]:
     """The same jobs, each behind those that it is to run after, else as they came.
 
     Parameters
@@ -21,34 +32,34 @@ def in_order(submissions: Sequence[Submission], known: Callable[[JobId], JobStat
     InvalidSpec
         One is to run after a job that there is not, that has failed, or that is to run after it.
     """
-    waiting = {submission.spec.id: submission for submission in submissions}
-    for submission in submissions:
-        for name in submission.spec.after:
-            if name not in waiting:
-                _check_known(submission.spec.id, name, known(name))
-    ordered: list[Submission] = []
+    waiting, ordered = list(jobs), list[J]()
+    names = {job.spec.id for job in jobs}
+    for job in jobs:
+        for name in job.spec.after:
+            if name not in names:
+                _check_known(job.spec.id, name, known(name))
     while waiting:
-        ready = [job for job in waiting.values() if not any(name in waiting for name in job.spec.after)]
+        ready = [job for job in waiting if names.isdisjoint(job.spec.after)]
         if not ready:
             raise InvalidSpec(
                 "`after` must not lead back to the job",
-                " and ".join(f"'{name}'" for name in waiting),
-                f"job '{next(iter(waiting))}'",
+                " and ".join(f"'{job.spec.id}'" for job in waiting),
+                f"job '{waiting[0].spec.id}'",
                 "Leave one of these dependencies out.",
                 option="after",
             )
         ordered += ready
-        for submission in ready:
-            del waiting[submission.spec.id]
+        waiting = [job for job in waiting if not names.isdisjoint(job.spec.after)]
+        names = {job.spec.id for job in waiting}
     return ordered
 
 
 def _check_known(job: JobId, name: JobId, status: JobStatus | None) -> None:
     if status is None or status.state == "failed":
         raise InvalidSpec(
-            "`after` must name jobs of the same host that have not failed",
+            "`after` must name other jobs of the file, or jobs of the same host that have not failed",
             f"'{name}', " + ("which is none" if status is None else f"which has ended: {status.cause}"),
             f"job '{job}'",
-            "See `punctual ps --all`; submit the other job first, or leave it out.",
+            "Correct the name (`punctual ps --all` has those of the host), submit the other job first, or leave it out.",
             option="after",
         )

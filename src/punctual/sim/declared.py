@@ -1,6 +1,6 @@
 """Jobs as tables `[[job]]` declare them, which are run live as well."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import largest
 from punctual.runtime.cluster_file import NodeGroup
+from punctual.runtime.job_order import in_order
 from punctual.runtime.jobs_file import DeclaredJob, declared_jobs
 from punctual.sim.job import SimJob
 from punctual.sim.truth import AllReduceTruth, Cores, Served, Truth
@@ -21,12 +22,13 @@ _SERVED = Served(0.75, 0.05, 0.15, 0.03, 0.02)
 
 
 def declared(tables: Sequence[Mapping[str, Any]], cluster: Sequence[NodeGroup]) -> list[TraceJob]:
-    """The jobs of tables `[[job]]`, in their order.
+    """The jobs of tables `[[job]]`, each behind those that it is to run after, and submitted no earlier than they are.
 
     Raises
     ------
     InvalidSpec
-        They cannot be simulated, or the cluster does not say what jobs may hold.
+        They cannot be simulated, one is to run after a job that there is not, or the cluster does not say what jobs may
+        hold.
     """
     if any(group.cores is None for group in cluster):
         raise InvalidSpec(
@@ -36,17 +38,33 @@ def declared(tables: Sequence[Mapping[str, Any]], cluster: Sequence[NodeGroup]) 
             "Write tables `[[cluster]]` with `n_nodes` and `cores`.",
         )
     jobs = declared_jobs(tables, "the scenario", largest([group.capacity() for group in cluster]))
-    return [_trace_job(job) for job in jobs]
+    submitted_at: dict[JobId, float] = {}
+    traces = []
+    for job in in_order(jobs, lambda _: None):
+        at = max([job.submit_at_s, *(submitted_at[name] for name in job.spec.after)])
+        submitted_at[job.spec.id] = at
+        traces.append(_trace_job(job, at))
+    return traces
 
 
-def _trace_job(job: DeclaredJob) -> TraceJob:
+def among_themselves(jobs: Sequence[TraceJob]) -> list[TraceJob]:
+    """`jobs` that are to run after each other alone: one that was left out is not waited for."""
+    kept = {job.id for job in jobs}
+    return [job if job.spec is None else replace(job, spec=_after(job.spec, kept)) for job in jobs]
+
+
+def _after(spec: JobSpec, kept: Container[str]) -> JobSpec:
+    return replace(spec, after=tuple(name for name in spec.after if name in kept))
+
+
+def _trace_job(job: DeclaredJob, submitted_at: float) -> TraceJob:
     spec = job.spec
     core_s = spec.work_core_s
     if core_s is None and spec.worker is not None and spec.work_steps is not None:
         core_s = spec.work_steps / spec.profile[0].rate_sps * spec.worker.cores
     return TraceJob(
         id=spec.id,
-        submitted_at=job.submit_at_s,
+        submitted_at=submitted_at,
         n_gpus=spec.ceiling.gpus,
         cores=spec.ceiling.cores,
         duration_s=None if core_s is None else core_s / spec.ceiling.cores,

@@ -7,8 +7,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-#: What takes part in a simulation. Displays, drawings and live executors do not.
-_PARTS = ("core", "optim", "models", "controllers", "policies", "metrics", "registry.py", "traces", "sim")
+#: What takes part in a simulation. Displays, drawings, live executors and what they keep do not.
+_PARTS = ("core", "optim", "models", "controllers", "policies", "metrics", "registry.py", "traces", "runtime", "sim")
 
 _DRAWINGS = Path(__file__).parent / "drawing"
 
@@ -32,9 +32,11 @@ def of_values(values: Iterable[object]) -> str:
     return digest.hexdigest()
 
 
-def of_folder(folder: Path) -> str:
-    """A hash of all files below `folder`, with their names."""
-    return _of_files(folder, sorted(path for path in folder.rglob("*") if path.is_file()))
+def of_tables(path: Path) -> str:
+    """A hash of the file `path`, or of all files below it, with their names."""
+    if path.is_file():
+        return of_file(path)
+    return _of_files(path, sorted(below for below in path.rglob("*") if below.is_file()))
 
 
 @cache

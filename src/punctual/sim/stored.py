@@ -9,7 +9,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -165,9 +165,13 @@ def _new_folder(folder: Path, token: str) -> Iterator[Path]:
     try:
         yield new
         new.chmod(0o755)
-        # Another process may have finished the same run meanwhile: its result is as good.
-        with suppress(OSError):
+        try:
             new.rename(folder)
+        except OSError:
+            # Another process may have finished the same run meanwhile: its result is as good.
+            if read_run(folder) is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                new.rename(folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 

@@ -3,7 +3,7 @@
 import json
 import secrets
 import traceback
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,7 +59,8 @@ class Study:
     ----------
     out
         Results lie in ``out/runs/KEY``. The key is a hash of all a run depends on: the scenario, the contents of the
-        trace, policy, seed, and Punctual's own source. Several studies may share a folder.
+        trace and of measured tables, policy, seed, and the source of Punctual and of others' plug-ins. Several studies may
+        share a folder.
 
     Raises
     ------
@@ -139,8 +140,19 @@ class Study:
             keys["trace"] = {**keys["trace"], "file": fingerprint.of_values(self._trace)}
         tables = self.scenario.scaling.parameters.get("tables")
         if tables is not None:
-            keys["tables"] = fingerprint.of_folder(Path(tables))
-        return {"program": fingerprint.of_program(), "scenario": keys}
+            keys["tables"] = fingerprint.of_tables(Path(tables))
+        plug_ins = [fingerprint.of_plug_in(kind) for kind in self._plug_ins()]
+        return {"program": fingerprint.of_program(), "scenario": keys, "plug_ins": plug_ins}
+
+    def _plug_ins(self) -> Iterator[type]:
+        """The kinds of all plug-ins that the scenario names beside the policies."""
+        controllers = {self.scenario.controller, *(table.get("controller") for table in self.scenario.job)}
+        models = [self.scenario.scaling.parameters.get("model")]
+        for part in (*parts.controllers(controllers).values(), *parts.models(models).values()):
+            yield type(part)
+        generator = self.scenario.trace.generator
+        if generator is not None:
+            yield parts.generator(generator.name)
 
     def _assignment(self, policy: PolicyChoice, seed: int, common: Mapping[str, Any]) -> Assignment:
         own = {"name": policy.name, "parameters": policy.parameters, "seed": seed}
