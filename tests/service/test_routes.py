@@ -1,15 +1,17 @@
 """Each route against a real host with real programs."""
 
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from datetime import datetime, timedelta
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.service.live_service import LiveService, program
+from tests.service.live_service import LiveService, live_service, program
 from tests.waiting import wait_until
 
 from punctual import registry
@@ -26,11 +28,15 @@ from punctual.core.protocols import Message
 from punctual.core.quoting import Finish, HurtJob, Quote
 from punctual.core.story import Reason
 from punctual.runtime.control_socket import ask
+from punctual.runtime.paths import service_root
 from punctual.runtime.quotes import told
 from punctual.runtime.runs import messages_of
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.when import Now
+from punctual.service.database import ServiceDatabase
 from punctual.service.quote_routes import quote_answer
+from punctual.service.schema import SubmitRequest
+from punctual.service.submission_keys import SubmissionKeys
 from punctual.store.sqlite import SqliteJournal
 
 
@@ -374,6 +380,42 @@ def test_the_journal_and_the_log_tell_once_who_has_submitted_a_job(
     noted = [record.getMessage() for record in caplog.records if "was submitted" in record.getMessage()]
     assert noted == ["job 'a' was submitted, by token 'a-submitter'"]
     assert "submitted by token 'a-submitter'" in service.caller.get("/jobs/a/why").json()["entries"][0]["text"]
+
+
+def test_a_key_never_runs_a_job_twice_that_the_host_has_forgotten() -> None:
+    asked, key = {"program": program(), "name": "a"}, {"Idempotency-Key": "k1"}
+    with live_service() as service:
+        assert service.caller.post("/jobs", asked, key).status == 201
+        ended(service, "a")
+    with live_service() as later:
+        reply = later.caller.post("/jobs", asked, key)
+        assert (reply.status, later.host.jobs()) == (410, ())
+        assert "job 'a'" in reply.json()["detail"]
+        assert later.caller.post("/jobs", asked, {"Idempotency-Key": "k2"}).status == 201
+
+
+def test_a_key_whose_job_was_not_accepted_before_a_kill_submits_it_under_the_same_name() -> None:
+    asked, key = {"program": program()}, {"Idempotency-Key": "k1"}
+    with closing(ServiceDatabase(service_root())) as database:
+        said = SubmitRequest.model_validate(asked).model_dump_json().encode()
+        with SubmissionKeys(database).claimed("owner", "k1", said) as claimed:
+            claimed.give_to(JobId("chosen-before"))
+    with live_service() as service:
+        for _ in range(2):
+            assert service.caller.post("/jobs", asked, key).json()["name"] == "chosen-before"
+        assert len(service.host.jobs()) == 1
+
+
+def test_a_database_of_the_version_before_is_taken_over_and_its_keys_run_nothing_again() -> None:
+    asked, key = {"program": program()}, {"Idempotency-Key": "k1"}
+    with live_service() as service:
+        assert service.caller.post("/jobs", asked, key).status == 201
+    with closing(sqlite3.connect(service_root() / "service.db", isolation_level=None)) as database:
+        database.execute("ALTER TABLE submission_key DROP COLUMN is_accepted")
+        database.execute("PRAGMA user_version = 1")
+    with live_service() as later:
+        assert later.caller.post("/jobs", asked, key).status == 410
+        assert later.caller.post("/jobs", asked, {"Idempotency-Key": "k2"}).status == 201
 
 
 def test_a_key_of_a_refused_request_can_be_used_again(service: LiveService) -> None:

@@ -8,7 +8,7 @@ from threading import RLock
 from typing import Any
 
 #: Changes with every change of a table; kept in the file's `user_version`.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _CREATE = """
     CREATE TABLE IF NOT EXISTS token (
@@ -16,10 +16,13 @@ _CREATE = """
     );
     CREATE TABLE IF NOT EXISTS submission_key (
         caller TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, job TEXT NOT NULL, at REAL NOT NULL,
-        PRIMARY KEY (caller, key)
+        is_accepted INTEGER NOT NULL DEFAULT 1, PRIMARY KEY (caller, key)
     );
     CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value);
 """
+#: What version 1 did not have. Its keys count as accepted: no job is run a second time.
+_HAS_ACCEPTED = "SELECT 1 FROM pragma_table_info('submission_key') WHERE name = 'is_accepted'"
+_ADD_ACCEPTED = "ALTER TABLE submission_key ADD COLUMN is_accepted INTEGER NOT NULL DEFAULT 1"
 #: How long a statement waits for another process's write, in seconds.
 _BUSY_S = 10.0
 
@@ -42,7 +45,10 @@ class ServiceDatabase:
         self._lock = RLock()
         self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
         self._connection.executescript(_CREATE)
-        self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        with self.writing() as connection:
+            if not connection.execute(_HAS_ACCEPTED).fetchall():
+                connection.execute(_ADD_ACCEPTED)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """All that `query` has."""

@@ -56,7 +56,7 @@ IdempotencyKey = Annotated[
 ]
 
 
-@router.post("/jobs", status_code=201, response_model=JobStanding, responses=answers(415))
+@router.post("/jobs", status_code=201, response_model=JobStanding, responses=answers(410, 415))
 def submit(
     asked: SubmitRequest,
     request: Request,
@@ -203,9 +203,18 @@ def _submitted(context: ServiceContext, asked: SubmitRequest, caller: Caller) ->
 
 
 def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Caller, claimed: ClaimedKey) -> JobId:
-    """The job that the key was given to; it is submitted if it never came to that."""
+    """The job that the key was given to; it is submitted if it never came to that.
+
+    Raises `Refused` if it did and the host has forgotten it.
+    """
     if claimed.job is not None and context.host.knows(claimed.job):
+        if not claimed.is_accepted:  # the service was killed before it could note that
+            claimed.accept()
         return claimed.job
+    if claimed.is_accepted:
+        raise Refused(
+            410, f"this request has led to job '{claimed.job}', which has ended and is not remembered any more"
+        )
     submission = checked_submission_of(asked, context.host.capacity, context.host.capacity_together)
     if claimed.job is None:
         submission = _named(context, submission)
@@ -213,11 +222,13 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Calle
     else:
         submission = replace(submission, spec=replace(submission.spec, id=claimed.job))
     try:
-        return _given_to_host(context, submission, caller)
+        job = _given_to_host(context, submission, caller)
     except InvalidSpec:
         if claimed.job is None:
             claimed.forget()
         raise
+    claimed.accept()
+    return job
 
 
 def checked_submission_of(asked: SubmitRequest, capacity: Resources, together: Resources | None = None) -> Submission:

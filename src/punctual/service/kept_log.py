@@ -35,6 +35,7 @@ class KeptLog:
                 begin, end = max(0, begin - size), max(0, end - size)
 
     def close(self) -> None:
+        """Close the files; a second time, or after all pieces, do nothing."""
         self._files.close()
 
 

@@ -9,6 +9,7 @@ from threading import Event
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query
+from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
@@ -65,7 +66,8 @@ async def logs(
     status_code = 206 if is_part else 200
     if end - begin <= PIECE_BYTES:
         return Response(b"".join(kept.pieces(begin, end)), status_code, headers, MEDIA_TYPE)
-    return StreamingResponse(kept.pieces(begin, end), status_code, headers, MEDIA_TYPE)
+    closing = BackgroundTask(kept.close)  # also where nothing of it is sent: the caller may have gone
+    return StreamingResponse(kept.pieces(begin, end), status_code, headers, MEDIA_TYPE, closing)
 
 
 _RANGE = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?(?<!=-)")
@@ -120,4 +122,4 @@ def _tailed(
         yield pieces, tail.finish
     finally:
         is_over.set()
-        tail.finish(0.0)
+        tail.stop()

@@ -41,10 +41,12 @@ class ClaimedKey:
     def __init__(self, database: ServiceDatabase, caller: str, key: str, digest: bytes) -> None:
         self._database = database
         self._row = (caller, key, digest)
-        rows = database.rows("SELECT digest, job FROM submission_key WHERE caller = ? AND key = ?", caller, key)
+        query = "SELECT digest, job, is_accepted FROM submission_key WHERE caller = ? AND key = ?"
         #: The job that it was given to; None: the key is new.
         self.job: JobId | None = None
-        for kept, job in rows:
+        #: Whether that was accepted, and so is not to be submitted again whatever has become of it.
+        self.is_accepted = False
+        for kept, job, is_accepted in database.rows(query, caller, key):
             if kept != digest:
                 raise InvalidSpec(
                     "an idempotency key must be used for one request only",
@@ -52,14 +54,21 @@ class ClaimedKey:
                     f"key '{key}'",
                     "Send the same request again, or choose another key.",
                 )
-            self.job = JobId(job)
+            self.job, self.is_accepted = JobId(job), bool(is_accepted)
 
     def give_to(self, job: JobId) -> None:
         """The key leads to `job` from now on; to be said before the job is submitted, in case of a kill."""
         now = time.time()
         with self._database.writing() as connection:
             connection.execute("DELETE FROM submission_key WHERE at < ?", (now - KEPT_S,))
-            connection.execute("INSERT OR REPLACE INTO submission_key VALUES (?, ?, ?, ?, ?)", (*self._row, job, now))
+            connection.execute(
+                "INSERT OR REPLACE INTO submission_key VALUES (?, ?, ?, ?, ?, 0)", (*self._row, job, now)
+            )
+
+    def accept(self) -> None:
+        """The host has the job for good."""
+        with self._database.writing() as connection:
+            connection.execute("UPDATE submission_key SET is_accepted = 1 WHERE caller = ? AND key = ?", self._row[:2])
 
     def forget(self) -> None:
         """The job was refused: the key is new again."""

@@ -139,8 +139,8 @@ class LogFollower:
         self._follow()
 
     def _close_log(self) -> None:
-        _close(self._fd)
-        self._fd = -1
+        fd, self._fd = self._fd, -1
+        _close(fd)
 
     def _await_bell(self) -> bool:
         """Wait until there may be more; False: nothing can come any more."""
@@ -292,7 +292,7 @@ def logs_of(log: Path, streams: Streams) -> list[Path]:
 
 
 class LogTail:
-    """Follows what a job writes that another process steers, until `finish`.
+    """Follows what a job writes that another process steers, until `finish` or `stop`.
 
     Parameters
     ----------
@@ -317,11 +317,20 @@ class LogTail:
 
     def finish(self, timeout_s: float) -> None:
         """Pass on what is left, once the job has ended; a second time, do nothing."""
-        for ring_fd in self._ring_fds:
-            os.close(ring_fd)
-        self._ring_fds = []
+        self._close_rings()
         for follower in self._followers:
             follower.finish(timeout_s)
+
+    def stop(self) -> None:
+        """Stop following, though there may be more; returns at once. After `finish`, or a second time, do nothing."""
+        for follower in self._followers:  # first: the thread of one that hears the end closes the log only if it knows
+            follower.stop()
+        self._close_rings()
+
+    def _close_rings(self) -> None:
+        ring_fds, self._ring_fds = self._ring_fds, []
+        for ring_fd in ring_fds:
+            os.close(ring_fd)
 
 
 def write_through(fd: int, output: bytes) -> None:
