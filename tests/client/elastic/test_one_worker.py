@@ -510,6 +510,29 @@ def test_whatever_others_may_have_to_wait_for_is_excused(page: Page, pace: Calla
         assert link.n_excuses > n_before
 
 
+def test_with_each_batch_the_agent_sees_that_a_worker_goes_on() -> None:
+    seen: list[str] = []
+
+    class Watched(NoAgent):
+        def stamp(self, n_steps: int, *, waiting: bool) -> None:
+            seen.append(f"step {n_steps}" + " waits" * waiting)
+
+    def counted(model: nn.Module, batch: Any) -> float:
+        seen.append("batch")
+        return 0.0
+
+    model = linear()
+    with Context(Watched()).elastic(model=model, optimizer=optimizer_of(model), virtual_ranks=2, fuse=False) as run:
+        seen.clear()
+        run.evaluate(counted, tensors(8), batch_size=2)
+        assert seen == [*["batch", "step 0"] * 4, "step 0 waits", "step 0"]
+        seen.clear()
+        for inputs, targets in run.batches(tensors(8), global_batch_size=8, micro_batch_size=2):
+            run.backward(mean_loss(run.model, inputs, targets))
+            run.step()
+        assert seen == [*["step 0"] * 4, "step 0 waits", "step 1"]
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_it_ends_in_the_epoch_in_which_the_goal_is_reached(
     page: Page, monkeypatch: pytest.MonkeyPatch, deterministic: bool

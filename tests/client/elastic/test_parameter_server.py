@@ -16,12 +16,12 @@ import pytest
 import torch
 from tests.client.elastic.agent_stage import Stage
 from tests.client.elastic.server_training import BATCH, dataset, loss_of, make_model, make_optimizer
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from torch import nn
 
 from punctual.client.elastic.group import GroupFault
 from punctual.client.elastic.member import _with_newest_state
-from punctual.client.elastic.parameter_server import SliceServer
+from punctual.client.elastic.parameter_server import Push, SliceServer, receive, send
 from punctual.client.elastic.parameter_slices import shared_out
 from punctual.client.elastic.plain import put_together, take_apart
 from punctual.client.elastic.sample_order import SampleOrder
@@ -224,6 +224,31 @@ def test_a_checkpoint_is_taken_without_stopping_the_servers(serve: Callable[...,
     step(served, optimizer, loss_of(model, *dataset()[:4]))
     assert served.fetch_state()
     assert {float(one["step"]) for one in optimizer.state_dict()["state"].values()} == {2.0}
+
+
+def test_a_checkpoint_is_taken_while_a_server_waits_for_a_worker_that_pushes_to_another(
+    serve: Callable[..., Servers],
+) -> None:
+    n_elements = 1 << 20  # for each server; more than a socket holds
+    params = [nn.Parameter(torch.zeros(n_elements)) for _ in range(2)]
+    servers = serve(2, 2)
+    ends = servers.ends[1]
+    served = ServedSum(torch.optim.SGD(params, lr=1.0), servers.ends[0], is_first=True, is_synchronous=False)
+    push, gradient = Push(0, (), (True, True)), torch.ones(n_elements)
+    send(ends[0], push, gradient)
+    assert ends[0].poll(PATIENCE_S), "the first server waits until its answer is read"
+    fetching = threading.Thread(target=served.fetch_state)
+    fetching.start()
+    assert servers.ends[0][1].poll(PATIENCE_S), "the second one waits until its state is read"
+    pushing = threading.Thread(target=send, args=(ends[1], push, gradient))
+    pushing.start()
+    pushing.join(5.0)
+    has_pushed = not pushing.is_alive()
+    receive(ends[0]), ends[0].recv_bytes()  # as a worker does then; that ends the waiting in any case
+    for thread in (pushing, fetching):
+        thread.join()
+    assert has_pushed
+    assert [param.sum() for param in params] == [-n_elements, 0.0]
 
 
 def test_the_servers_state_goes_with_the_settings_of_the_last_boundary() -> None:

@@ -67,7 +67,7 @@ class HeartbeatBoard:
         self._words[1] = generation + 1
 
     def show(self, i_slot: int, n_steps: int, waiting: bool, stamp_ns: int) -> None:
-        """Put up a worker's stamp. The hot path: twice a step."""
+        """Put up a worker's stamp. The hot path: some times a step."""
         i = (i_slot + 1) * _WORDS_PER_LINE
         self._words[i] = n_steps
         self._words[i + 1] = waiting

@@ -14,7 +14,7 @@ from punctual.client import losses, span, stop
 from punctual.client.complaint import invalid, whole
 from punctual.client.declaration import Phases, by_name
 from punctual.client.elastic.checkpoint_store import CheckpointStore
-from punctual.client.elastic.evaluation import Evaluation, Telling, result_of
+from punctual.client.elastic.evaluation import Evaluation, Tell, Telling, result_of
 from punctual.client.elastic.fetching import Collate, Fetch, Request, moved
 from punctual.client.elastic.group import GroupFault
 from punctual.client.elastic.member import Member
@@ -535,7 +535,7 @@ class ElasticRun:
         if self._member.is_beginning:
             with span.phase(name, rehearsal=True) as progress:
                 telling = Telling(self._n_units[name], progress.advance)
-                evaluation.rehearse(self._evaluated_ranks(), _N_REHEARSED, telling.of)
+                evaluation.rehearse(self._evaluated_ranks(), _N_REHEARSED, self._stamped(telling.of))
 
     def _evaluation(
         self,
@@ -555,11 +555,20 @@ class ElasticRun:
         evaluators = self._member.evaluators
         return cut(self._member.n_virtual_ranks, len(evaluators))[evaluators.index(self.rank)]
 
+    def _stamped(self, tell: Tell) -> Tell:
+        """The same, by which the agent sees with each batch that this worker goes on."""
+
+        def told(n_done: int, n_mine: int) -> None:
+            self._member.agent.stamp(self.step_number, waiting=False)
+            tell(n_done, n_mine)
+
+        return told
+
     def _evaluate(self, evaluation: Evaluation, telling: Telling, place: str, i_result: int) -> None:
         """Until there is the result: made with the others, or by them when this worker had lost its group."""
         member = self._member
         while i_result >= len(member.position.results.get(place, ())):
-            tree = evaluation.over(self._evaluated_ranks(), telling.but_the_last)
+            tree = evaluation.over(self._evaluated_ranks(), self._stamped(telling.but_the_last))
             member.agent.stamp(self.step_number, waiting=True)
             try:
                 member.record(place, member.sum_up(tree, is_tuple=evaluation.is_tuple))

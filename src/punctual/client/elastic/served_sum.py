@@ -141,18 +141,24 @@ class ServedSum:
         return list(answers[0].notes) if self._is_synchronous else own
 
     def _answers(self) -> list[Stepped]:
-        """What the servers say, whoever is first; the parameters change only when all have come."""
-        waiting, answers, self.staleness = {server.connection: server for server in self._servers}, [], 0
+        """What the servers say; the parameters change only when all have come."""
+        answers: list[Stepped] = []
+        self.staleness = 0
+        for server, answer in self._received():
+            self.staleness = max(self.staleness, answer.version - 1 - server.version)
+            server.version = answer.version
+            answers.append(answer)
+        self._spread()
+        return answers
+
+    def _received(self) -> Iterator[tuple[_Server, Any]]:
+        """A message of each server, whoever is first: one that has to wait until it is read keeps other workers waiting."""
+        waiting = {server.connection: server for server in self._servers}
         while waiting:
             for connection in wait(list(waiting)):
                 assert isinstance(connection, Connection)
                 server = waiting.pop(connection)
-                answer: Stepped = server.receive()
-                self.staleness = max(self.staleness, answer.version - 1 - server.version)
-                server.version = answer.version
-                answers.append(answer)
-        self._spread()
-        return answers
+                yield server, server.receive()
 
     @torch.no_grad()
     def _spread(self) -> None:
@@ -182,8 +188,8 @@ class ServedSum:
         try:
             for server in self._servers:
                 send(server.connection, GiveState(leaves))
-            for server in self._servers:
-                kept: SliceStates = server.receive()
+            kept: SliceStates
+            for server, kept in self._received():
                 server.version = kept.version
                 put_in(self._optimizer, self._params, server.slices, kept.states)
         except (EOFError, OSError):

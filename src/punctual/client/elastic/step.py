@@ -167,6 +167,7 @@ class Stepper:
         """The part's samples have been fetched: what comes now is the script's."""
         assert self._step is not None, "begin() comes first"
         member, first = self._member, part.pieces[0]
+        member.agent.stamp(member.position.n_steps, waiting=False)
         if first.i_piece == 0:
             self._buffers.begin_rank()
         rank = _ALL if member.fuses else first.virtual_rank
