@@ -91,6 +91,20 @@ def test_without_a_name_the_last_run_is_told_of(terminal: Terminal, monkeypatch:
     assert told.stderr == "job b:\n"
 
 
+@pytest.mark.parametrize("command", ["attach", "stop", "quote"])
+def test_the_name_of_a_job_that_has_ended_is_not_the_beginning_of_another_s(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(terminal.home))
+    run = create_run("host")
+    run.record_job(JobId("train"), "failed")
+    run.record_job(JobId("train-2"), "queued")
+    (run.runtime_dir / "run.json").write_text(json.dumps({"name": run.name, "pid": 2**22 + 1, "start_ticks": 1}))
+    refused = terminal.tell(command, "train")
+    assert refused.returncode == 2
+    assert "has ended" in refused.stderr
+
+
 def test_a_host_that_does_not_answer_is_the_user_s_to_look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     create_run(JOB).record_job(JOB, "queued")

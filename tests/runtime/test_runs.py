@@ -261,6 +261,10 @@ def test_of_a_job_that_has_ended_it_is_said_that_it_has() -> None:
     with pytest.raises(InvalidSpec, match="which has ended") as caught:
         open_job("a")
     assert "punctual show a" in caught.value.remedy
+    run.record_job(JobId("a-2"), "queued")
+    with pytest.raises(InvalidSpec, match="which has ended"):
+        open_job("a")
+    assert open_job("a-").job == "a-2"
 
 
 def test_it_is_said_that_there_are_none() -> None:

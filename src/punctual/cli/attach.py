@@ -36,7 +36,8 @@ def _host_of(target: KnownJob) -> OpenHost:
 
 def _unsteered(text: str | None) -> KnownJob:
     """The job that `text` names or begins, of those that nobody steers; None: the only one."""
-    jobs = known_jobs()
+    known = known_jobs()
+    jobs = [job for job in known if job.title == text] or known  # a full name is no beginning of another job's
     unsteered = [job for job in jobs if job.steering in ("unsteered", "interrupted")]
     if any(job.title.startswith(text or "") for job in unsteered):
         return find_job(text, unsteered)

@@ -17,7 +17,7 @@ from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.host_options import SHARING_POLICY
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.quotes import quote_alone, told
-from punctual.runtime.runs import find_job, open_jobs
+from punctual.runtime.runs import open_job, open_jobs
 from punctual.runtime.sharing import host_lock, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
@@ -67,9 +67,8 @@ def _named(words: list[str]) -> Any:
     """The open job that is meant; None: the words are a program."""
     if len(words) > 1:
         return None
-    jobs = open_jobs()
-    if not words or any(job.title.startswith(words[0]) for job in jobs):
-        return find_job(words[0] if words else None, jobs)
+    if not words or any(job.title.startswith(words[0]) for job in open_jobs()):
+        return open_job(words[0] if words else None)
     return None
 
 

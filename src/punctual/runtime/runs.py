@@ -96,7 +96,7 @@ def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
 
 
 def open_job(text: str | None) -> KnownJob:
-    """The job that has not ended, found as `find_job` does.
+    """The job that has not ended, found as `find_job` does; the full name of one that has ended begins no other's.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def open_job(text: str | None) -> KnownJob:
         There is no such job, there is more than one, or it has ended.
     """
     jobs = open_jobs()
-    if text is not None and not any(job.title.startswith(text) for job in jobs):
+    if text is not None and not any(job.title == text for job in jobs):
         for job in known_jobs():
             if job.title == text:
                 raise InvalidSpec(
