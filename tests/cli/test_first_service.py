@@ -34,9 +34,9 @@ def test_every_command_of_the_lesson_does_what_it_says(terminal: Terminal) -> No
         told[command] = done.stdout
     assert told["submit --name third --deadline 10m -- python train.py third 20000"] == "third\n"
     assert all(name in told["ps"] for name in ("first", "second", "third"))
-    assert told["deadline second 6s"].startswith("second: the deadline is now")
+    assert told["deadline second 12s"].startswith("second: the deadline is now")
     assert "deadline" in told["show second"]
-    assert told["logs second --follow"].splitlines()[-1] == "second has done 600 steps"
+    assert told["logs second --follow"].splitlines()[-1] == "second has done 1800 steps"
     assert "The deadline was set to" in told["report second"]
     assert re.findall(r"^(\w+): has ended ", told["down --jobs stop"], re.MULTILINE) == ["first", "third"]
     wait_until(lambda: terminal.jobs() == [])

@@ -50,6 +50,7 @@ def test_a_table_has_the_words_of_the_options(tmp_path: Path) -> None:
         cores = "0.5..2"
         weight = 3
         preemptible = false
+        guarantee = true
         cwd = "{tmp_path / "work"}"
         checkpoint_dir = "kept"
         env = {{ SEED = "7" }}
@@ -63,7 +64,7 @@ def test_a_table_has_the_words_of_the_options(tmp_path: Path) -> None:
     )
     assert first.program.argv == (sys.executable, "-c", "pass", "--epochs", "3")
     assert first.spec.deadline_s == pytest.approx(90.0)
-    assert (first.spec.weight, first.spec.preemptible) == (3, False)
+    assert (first.spec.weight, first.spec.preemptible, first.spec.guarantee) == (3, False, True)
     assert (first.spec.floor.cores, first.spec.ceiling.cores) == (0.5, 2.0)
     assert first.program.cwd == str(tmp_path / "work")
     assert first.program.environment["PUNCTUAL_CHECKPOINT_DIR"] == str(tmp_path / "work" / "kept")

@@ -1,6 +1,6 @@
 """How sure a number is: confidence intervals by drawing jobs or runs again, and two runs on the same jobs compared.
 
-Needs NumPy (extra `sim`). Everything is a function of its arguments; `seed` is the only source of randomness.
+Everything is a function of its arguments; `seed` is the only source of randomness.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence

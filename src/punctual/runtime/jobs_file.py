@@ -211,6 +211,7 @@ _READERS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "retries": (_whole_number, "a whole number"),
     "weight": (_number, "a number above 0"),
     "preemptible": (_truth, "true or false"),
+    "guarantee": (_truth, "true or false"),
     "name": (_name, "a text"),
     "cwd": (lambda value: Path(_name(value)).expanduser(), "the name of a folder"),
     "checkpoint_dir": (lambda value: Path(_name(value)).expanduser(), "the name of a folder"),
