@@ -327,6 +327,14 @@ def trace_source(text: str) -> dict[str, str]:
     return {"generator": text.removeprefix(_GENERATOR)} if text.startswith(_GENERATOR) else {"file": text}
 
 
+def table_of(text: str) -> dict[str, Any]:
+    """What ``uniform:1.2,4`` stands for; raises `InvalidSpec` if it is nothing."""
+    try:
+        return PlugInChoice.model_validate(text).keys()
+    except ValidationError as error:
+        raise first_complaint(error) from None
+
+
 def keys_in(path: Path) -> dict[str, Any]:
     """The keys of a scenario file, as they stand there but for paths, which are relative to it.
 
@@ -344,7 +352,7 @@ def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str
     if isinstance(trace, str) and not trace.startswith(_GENERATOR):
         trace = {"file": trace}
     if isinstance(scaling, str) and "tables=" in scaling:
-        scaling = PlugInChoice.model_validate(scaling).keys()
+        scaling = table_of(scaling)
     places = {"trace": (trace, "file"), "scaling": (scaling, "tables")}
     chosen: dict[str, Any] = {
         name: {**section, key: moved(section[key])}
