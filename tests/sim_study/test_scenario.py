@@ -163,6 +163,21 @@ def test_a_cluster_as_text_is_written_as_it_was_read(text: str) -> None:
     assert Scenario.of({**LEAST, "cluster": text}).keys()["cluster"] == text
 
 
+@pytest.mark.parametrize(
+    "group",
+    [
+        {"nodes": ["tick", "tock"], "gpus": 8},
+        {"gpus": 8, "device": "RTX 2080"},
+        {"gpus": 8, "device": "A+B"},
+        {"gpus": 8, "others": {"disk_mbps": 100.0}},
+        {"gpus": 8, "memory_gib": 2.0},
+    ],
+)
+def test_a_cluster_that_no_text_can_say_is_written_as_tables(group: dict[str, Any]) -> None:
+    scenario = Scenario.of({**LEAST, "cluster": [group]})
+    assert Scenario.of(scenario.keys()) == scenario
+
+
 def test_what_is_written_is_what_python_reads() -> None:
     table: dict[str, object] = {
         "a": [1, True, {"b": 'a "word"\n', "none": None}],

@@ -267,9 +267,7 @@ class Scenario(BaseModel):
 
     @field_serializer("cluster")
     def _write_cluster(self, groups: tuple[NodeGroup, ...]) -> Any:
-        if all(group.cores is None and group.memory_gib is None and not group.others for group in groups):
-            return cluster_text(groups)
-        return [group.model_dump(exclude_defaults=True) for group in groups]
+        return cluster_text(groups) or [group.model_dump(exclude_defaults=True) for group in groups]
 
     @classmethod
     def of(cls, keys: Mapping[str, Any], where: str = "the scenario") -> "Scenario":
