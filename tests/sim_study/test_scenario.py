@@ -98,6 +98,8 @@ def test_values_on_the_command_line_are_as_in_toml(text: str, parameters: dict[s
         ({"policies": ["fifo:"]}, "", "colon"),
         ({"deadlines": "uniform-slack:4,1"}, "deadlines", "low=4, high=1"),
         ({"seeds": "3"}, "seeds", "list"),
+        ({"seeds": [0, 1, 0]}, "seeds", "each once"),
+        ({"seeds": [-1]}, "seeds", "greater than or equal to 0"),
     ],
 )  # fmt: skip
 def test_a_slip_is_told_with_its_place_and_a_way_out(keys: dict[str, Any], where: str, words: str) -> None:

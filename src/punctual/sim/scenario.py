@@ -141,7 +141,7 @@ class Scenario(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     policies: Annotated[tuple[PolicyChoice, ...], _A_LIST, Field(min_length=1)]
-    seeds: Annotated[tuple[int, ...], _A_LIST, Field(min_length=1)] = (0, 1, 2)
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], _A_LIST, Field(min_length=1)] = (0, 1, 2)
     job: Annotated[tuple[dict[str, Any], ...], _A_LIST, AfterValidator(to_simulate)] = ()
     trace: Annotated[TraceSection, Field(validate_default=True)] = TraceSection()
     deadlines: PlugInChoice = PlugInChoice(name="keep")
@@ -187,6 +187,13 @@ class Scenario(BaseModel):
         if n_seeds > _N_SEEDS_MAX:
             raise InvalidSpec(f"there must be at most {_N_SEEDS_MAX:,} seeds", str(n_seeds), "`seeds`", "Give fewer.")
         return tuple(range(n_seeds)) if is_count else given
+
+    @field_validator("seeds")
+    @classmethod
+    def _each_once(cls, given: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(given)) < len(given):
+            raise InvalidSpec("`seeds` must have each once", str(list(given)), "`seeds`", "Leave out the second one.")
+        return given
 
     @field_validator("trace", mode="before")
     @classmethod
