@@ -11,7 +11,8 @@ import pytest
 from tests.cli.programs import Terminal
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.cli._study import USUAL_POLICIES, stopping_where_told
+from punctual.cli._study import USUAL_POLICIES, scenario_of, stopping_where_told
+from punctual.sim.choice import PlugInChoice
 from punctual.sim.study import Study, StudyProgress
 
 SMALL = ("--policy", "fifo", "--policy", "shortest-remaining", "--jobs", "30", "--seeds", "2", "--cluster", "2x4")
@@ -123,6 +124,19 @@ def test_options_go_over_the_file_s_keys(terminal: Terminal) -> None:
     found = json.loads(done.stdout)
     assert found["scenario"]["trace"]["jobs"] == found["runs"][0]["summary"]["n_jobs"] == 5
     assert found["scenario"]["physics"] == {"resize_s": 2}
+
+
+def test_options_go_over_what_the_file_says_in_short(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(
+        'policies = ["fifo"]\ntrace = "generator:diurnal:7"\ndeadlines = "uniform:1.2,4"\nscaling = "elastic"\n'
+    )
+    settings = ("deadlines.high=5", "scaling.least=2", "trace.generator.duration_s=60.0")
+    scenario = scenario_of(file, {"trace.load": 0.5}, settings)
+    assert scenario.trace.generator == PlugInChoice(name="diurnal", parameters={"n_jobs": 7, "duration_s": 60.0})
+    assert scenario.trace.load == 0.5
+    assert scenario.deadlines.parameters == {"low": 1.2, "high": 5}
+    assert scenario.scaling.parameters == {"least": 2}
 
 
 @pytest.mark.parametrize(

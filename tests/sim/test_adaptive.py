@@ -153,6 +153,17 @@ def test_what_was_not_measured_is_told(tables: str, tmp_path: Path) -> None:
         AdaptiveTables(tmp_path / "notes")
 
 
+def test_tables_of_another_kind_are_passed_over(tables: str) -> None:
+    other = Path(tables) / "other"
+    other.mkdir()
+    (other / "validation-16.csv").write_text("progress,metric\n100,0.1\n")
+    (other / "placements.csv").write_text("placement,local_bsz,step_time\n1,16,0.5\n")
+    (Path(tables) / "net" / "placements-aws.csv").write_text("placement,local_bsz,step_time,sync_time\n1,16,0,0\n")
+    assert AdaptiveBatch(tables=tables).job(TRACE).spec.counts == (1, 2, 8)
+    with pytest.raises(InvalidSpec, match=r"'other'.*Known: net"):
+        AdaptiveBatch(tables=tables).job(replace(TRACE, model_name="other"))
+
+
 @pytest.mark.skipif("PUNCTUAL_DATA" not in os.environ, reason="PUNCTUAL_DATA does not name the published tables")
 def test_the_published_trainings_can_be_used() -> None:
     folder = Path(os.environ["PUNCTUAL_DATA"]) / "profiles" / "pollux_osdi21"

@@ -97,7 +97,12 @@ def test_a_fit_finds_the_law_back(tmp_path: Path) -> None:
 def test_files_that_are_no_tables(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "other").write_text("a,b,c\n")
-    for name, complaint in [("empty", "must have some"), ("other", "line 1"), ("missing", "can be read")]:
+    for name, count in [("none", "0"), ("infinite", "1e999")]:
+        (tmp_path / name).write_text(f"('net', 'dist_sync', 32, {count}, 1, [1.0])\n")
+    for name, complaint in [
+        ("empty", "must have some"), ("other", "line 1"), ("missing", "can be read"), ("none", "line 1"),
+        ("infinite", "line 1"),
+    ]:  # fmt: skip
         with pytest.raises(InvalidSpec, match=complaint):
             read_laws(tmp_path / name)
 

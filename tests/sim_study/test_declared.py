@@ -11,7 +11,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.runtime import input_file, jobs_file
 from punctual.runtime.cluster_file import nodes_of, read_cluster
 from punctual.runtime.jobs_file import read_jobs
-from punctual.sim.assembly import jobs_of
+from punctual.sim.assembly import jobs_of, trace_jobs
 from punctual.sim.job import SimJob
 from punctual.sim.one_run import simulate_one
 from punctual.sim.scenario import Scenario, keys_in
@@ -165,6 +165,12 @@ def test_after_jobs_that_never_finish_is_refused_as_it_is_live(tmp_path: Path, t
 
 def test_nodes_have_the_names_that_the_file_gives_them(tmp_path: Path) -> None:
     assert [node.id for node in nodes_of(scenario(written(tmp_path, JOBS + CLUSTER)).cluster)] == ["a", "b"]
+
+
+def test_a_load_is_one_of_cores_where_there_are_no_devices(tmp_path: Path) -> None:
+    """1200 + 1800 + 60 core-seconds on eight cores, half of what they have in 765 s."""
+    jobs = trace_jobs(scenario(written(tmp_path, JOBS + CLUSTER), trace={"load": 0.5}), 0)
+    assert [(job.id, job.submitted_at) for job in jobs] == [("share", 0), ("next", 0), ("workers", pytest.approx(765))]
 
 
 @pytest.mark.parametrize(

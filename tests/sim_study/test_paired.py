@@ -88,3 +88,19 @@ def test_with_enough_seeds_they_are_what_is_drawn(tmp_path: Path) -> None:
     assert found.differences["jct_s"].p_value == 2 / 2**6
     (by_job,) = compare(contender("c", 1.0), [Contender("d", contender("d", 2.0).runs[:5])])
     assert not by_job.by_seed
+
+
+def test_seeds_that_moved_nothing_count_once(tmp_path: Path) -> None:
+    def contender(name: str, *jct_s: float) -> Contender:
+        runs = (stored(tmp_path, name, job("x", one), job("y", 2 * one), seed=i) for i, one in enumerate(jct_s))
+        return Contender(name, tuple(runs))
+
+    equal, moved = contender("equal", *[1.0] * 6), contender("moved", 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+    (found,) = compare(equal, [contender("other", *[2.0] * 6)])
+    assert not found.by_seed
+    assert (found.n_common, found.differences["jct_s"].n) == (2, 2)
+    assert found.differences["jct_s"].p_value == 2 / 2**2
+    # Chance may have met one policy only.
+    (by_seed,) = compare(equal, [moved])
+    assert by_seed.by_seed
+    assert by_seed.differences["jct_s"].n == 12

@@ -98,6 +98,8 @@ def test_values_on_the_command_line_are_as_in_toml(text: str, parameters: dict[s
         ({"policies": ["fifo:"]}, "", "colon"),
         ({"deadlines": "uniform-slack:4,1"}, "deadlines", "low=4, high=1"),
         ({"seeds": "3"}, "seeds", "list"),
+        ({"seeds": [0, 1, 0]}, "seeds", "each once"),
+        ({"seeds": [-1]}, "seeds", "greater than or equal to 0"),
     ],
 )  # fmt: skip
 def test_a_slip_is_told_with_its_place_and_a_way_out(keys: dict[str, Any], where: str, words: str) -> None:
@@ -161,6 +163,21 @@ def test_nodes_are_numbered_so_that_their_order_is_that_of_the_groups() -> None:
 @pytest.mark.parametrize("text", ["16x8", "16x8:V100+4x4:T4", "1x0"])
 def test_a_cluster_as_text_is_written_as_it_was_read(text: str) -> None:
     assert Scenario.of({**LEAST, "cluster": text}).keys()["cluster"] == text
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {"nodes": ["tick", "tock"], "gpus": 8},
+        {"gpus": 8, "device": "RTX 2080"},
+        {"gpus": 8, "device": "A+B"},
+        {"gpus": 8, "others": {"disk_mbps": 100.0}},
+        {"gpus": 8, "memory_gib": 2.0},
+    ],
+)
+def test_a_cluster_that_no_text_can_say_is_written_as_tables(group: dict[str, Any]) -> None:
+    scenario = Scenario.of({**LEAST, "cluster": [group]})
+    assert Scenario.of(scenario.keys()) == scenario
 
 
 def test_what_is_written_is_what_python_reads() -> None:

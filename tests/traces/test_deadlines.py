@@ -1,6 +1,7 @@
 """Deadline rules hold their bounds, and leave each job its deadline whatever the others are."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from punctual.core.errors import InvalidSpec
 from punctual.sim import parts
 from punctual.sim.choice import made
+from punctual.sim.trace_values import deadline_s_of
 from punctual.traces import TraceJob
 from punctual.traces.deadlines import RULES, ChronusDeadlines, DeadlineRule, assign
 from punctual.traces.generators.poisson import Poisson
@@ -41,6 +43,13 @@ def test_uniform_slack_for_some_jobs() -> None:
     found = multiples("uniform-slack", low=1.2, high=4.0, share_frac=0.25)
     assert len(found) / len(JOBS) == pytest.approx(0.25, abs=0.03)
     assert 1.2 <= found[0] <= found[-1] <= 4.0
+
+
+@pytest.mark.parametrize("name", ["uniform-slack", "chronus"])
+def test_a_job_that_gets_a_deadline_is_best_effort_no_more(name: str) -> None:
+    job = replace(JOBS[0], best_effort=True)
+    (assigned,) = assign([job], rule(name), 1)
+    assert deadline_s_of(assigned) == assigned.deadline_s is not None
 
 
 def test_chronus_adds_time() -> None:

@@ -171,6 +171,22 @@ def test_philly_json_counts_the_time_of_all_attempts(tmp_path: Path, indent: int
     assert trace.bad.rows[0].line == path.read_text().count("\n", 0, lines_before) + 1
 
 
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [
+        ({"attempts": [None]}, "`attempts` must hold objects"),
+        ({"attempts": [{**attempt("2017-10-07", "2017-10-08"), "detail": ["x"]}]}, "`detail` must hold objects"),
+        ({"submitted_time": "0001-01-01T00:00:00+01:00"}, "must be a date"),
+    ],
+)
+def test_an_odd_row_of_philly_json_is_a_bad_one(tmp_path: Path, odd: dict[str, object], reason: str) -> None:
+    whole = philly(attempt("2017-10-07 01:12:09", "2017-10-07 01:13:23", 1))
+    trace = read(text_file(tmp_path, json.dumps([{**whole, **odd}, whole])))
+    assert [job.id for job in trace] == ["app_1"]
+    assert trace.bad.n_rows == 1
+    assert reason in trace.bad.rows[0].reason
+
+
 def test_philly_json_is_read_in_pieces(tmp_path: Path) -> None:
     run = attempt("2017-10-07 01:12:09", "2017-10-07 01:13:23", 8, 8, 8, 8)
     path = text_file(tmp_path, json.dumps([philly(run, jobid=f"app_{i}") for i in range(2_000)]))

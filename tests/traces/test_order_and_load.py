@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from punctual.core.errors import InvalidSpec
 from punctual.traces import TraceJob
-from punctual.traces.load import offered_load, rescaled
+from punctual.traces.load import core_s, offered_load, rescaled
 from punctual.traces.order import normalized
 
 
@@ -36,6 +36,13 @@ def test_every_name_once(names: list[str]) -> None:
 def test_load() -> None:
     jobs = [job("a", 100.0, 2, 30.0), job("b", 150.0, 1, 40.0), job("c", 200.0, 0)]
     assert offered_load(jobs, 4) == 0.25
+
+
+def test_load_in_cores() -> None:
+    with_cores = TraceJob(id="a", submitted_at=0.0, n_gpus=1, cores=3.0, duration_s=40.0)
+    jobs = [with_cores, job("b", 50.0, 2, 30.0), job("c", 100.0, 0, 20.0)]
+    assert offered_load(jobs, 4, core_s) == (3 * 40 + 2 * 30 + 1 * 20) / (4 * 100)
+    assert offered_load(rescaled(jobs, 0.25, 4, core_s), 4, core_s) == 0.25
 
 
 @pytest.mark.parametrize("load", [0.1, 0.9, 3.0])

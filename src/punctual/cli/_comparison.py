@@ -77,7 +77,7 @@ def _meaning(comparisons: list[Comparison]) -> str:
     if all(one.by_seed for one in comparisons):
         kind = "arrivals of this kind (jobs of one seed are drawn together)"
     else:
-        kind = f"these very arrivals (with {N_SEEDS_LEAST} seeds or more: for arrivals of this kind)"
+        kind = f"these very arrivals (with {N_SEEDS_LEAST} seeds or more that differ: for arrivals of this kind)"
     return f"Differences are means over these jobs. Intervals and p are for {kind}; *: p < {_SIGNIFICANT}."
 
 

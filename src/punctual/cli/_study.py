@@ -19,7 +19,7 @@ from punctual.runtime.capacity import usable_cores
 from punctual.runtime.host_executor import capacity_here
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
-from punctual.sim.scenario import Scenario, has_declared_jobs, keys_in, toml_of, trace_source, with_paths
+from punctual.sim.scenario import Scenario, has_declared_jobs, keys_in, table_of, toml_of, trace_source, with_paths
 from punctual.sim.study import Study, StudyProgress
 
 EXIT_FAILED = 1
@@ -108,6 +108,8 @@ def _with(keys: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
             return {**keys, name: {**_without_source(keys.get(name)), **trace_source(value)}}
         return {**keys, name: value}
     inner = keys.get(name, {})
+    if isinstance(inner, str):
+        inner = trace_source(inner) if name == "trace" else table_of(inner)
     section = inner if isinstance(inner, Mapping) else {"name": inner}
     return {**keys, name: _with(section, rest, value)}
 

@@ -136,9 +136,13 @@ def checked_size(groups: tuple[NodeGroup, ...]) -> tuple[NodeGroup, ...]:
     return groups
 
 
-def cluster_text(groups: Iterable[NodeGroup]) -> str:
-    """``16x8:V100+4x4:T4``."""
-    return "+".join(f"{part.n_nodes}x{part.gpus}{':' if part.device else ''}{part.device}" for part in groups)
+def cluster_text(groups: tuple[NodeGroup, ...]) -> str | None:
+    """``16x8:V100+4x4:T4``; None: the text would not be read as the same groups."""
+    text = "+".join(f"{part.n_nodes}x{part.gpus}{':' if part.device else ''}{part.device}" for part in groups)
+    try:
+        return text if groups_of(text, "the cluster") == groups else None
+    except InvalidSpec:
+        return None
 
 
 def nodes_of(groups: Iterable[NodeGroup]) -> list[Node]:

@@ -5,9 +5,8 @@ depends on the noise of the gradient, which changes during training [pollux2021]
 of the smallest batch: what any number of devices gets done of them in a second is its goodput.
 """
 
-import csv
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, inf
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
+from punctual.sim.measured import table_rows
 from punctual.sim.truth import Measured, Truth, measured_on
 
 if TYPE_CHECKING:
@@ -237,23 +237,31 @@ def _training(folder: Path) -> AdaptiveTraining:
     times: dict[str, Mapping[Shape, StepTimes]] = {}
     devices_per_node: dict[str, int] = {}
     for cluster, kind in _KINDS.items():
-        placements = folder / f"placements{cluster}.csv"
-        if placements.exists():
-            times[kind] = _step_times([placements, folder / f"scalability{cluster}.csv"])
-            devices_per_node[kind] = max(int(digit) for row in _rows(placements) for digit in row["placement"])
-    return AdaptiveTraining(curves, times, devices_per_node)
+        placed = _rows(folder / f"placements{cluster}.csv", "placement")
+        table = _step_times([*placed, *_rows(folder / f"scalability{cluster}.csv", "num_replicas", "num_nodes")])
+        if placed and table:
+            times[kind] = table
+            devices_per_node[kind] = max(int(digit) for row in placed for digit in row["placement"])
+    return AdaptiveTraining(
+        {batch: curve for batch, curve in curves.items() if curve.progress}, times, devices_per_node
+    )
 
 
 def _curve(path: Path) -> Curve:
-    rows = list(_rows(path))
+    rows = list(table_rows(path, {"progress", "grad_sqr", "grad_var"}))
     noise = tuple((float(row["grad_sqr"]), float(row["grad_var"])) for row in rows)
     return Curve(tuple(float(row["progress"]) for row in rows), noise)
 
 
-def _step_times(paths: list[Path]) -> dict[Shape, StepTimes]:
+def _rows(path: Path, *columns: str) -> list[dict[str, str]]:
+    """The rows of a table of step times; none where there is no such table."""
+    return list(table_rows(path, {*columns, "local_bsz", "step_time", "sync_time"})) if path.exists() else []
+
+
+def _step_times(rows: Iterable[Mapping[str, str]]) -> dict[Shape, StepTimes]:
     """Means over all placements of the same shape."""
     tables: dict[Shape, dict[float, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for row in (row for path in paths if path.exists() for row in _rows(path)):
+    for row in rows:
         digits = [int(digit) for digit in row.get("placement", "")]
         shape = (sum(digits), len(digits)) if digits else (int(row["num_replicas"]), int(row["num_nodes"]))
         if float(row["step_time"]) > 0:
@@ -267,8 +275,3 @@ def _means(batches: Mapping[float, list[tuple[float, float]]]) -> StepTimes:
         tuple(sum(times[i] for times in batches[batch]) / len(batches[batch]) for batch in ascending) for i in range(2)
     )
     return StepTimes(tuple(ascending), step_s, exchange_s)
-
-
-def _rows(path: Path) -> Iterator[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)

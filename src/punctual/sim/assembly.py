@@ -6,7 +6,7 @@ from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import resource_names
-from punctual.runtime.cluster_file import n_units
+from punctual.runtime.cluster_file import n_devices, n_units
 from punctual.sim import parts
 from punctual.sim.choice import made, parameters_of
 from punctual.sim.declared import among_themselves, declared
@@ -16,7 +16,7 @@ from punctual.sim.workload import sim_jobs
 from punctual.traces import Trace, TraceJob, read
 from punctual.traces.deadlines import assign
 from punctual.traces.limits import N_JOBS_MAX
-from punctual.traces.load import rescaled
+from punctual.traces.load import core_s, device_s, rescaled
 from punctual.traces.order import normalized
 
 
@@ -49,7 +49,8 @@ def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
     jobs = _first(_after(section.start_s, normalized(_counted(_source(scenario, seed)))), section.jobs)
     jobs = among_themselves(jobs) if scenario.job else jobs
     if section.load is not None and not _generator_has(scenario, "load"):
-        jobs = rescaled(jobs, section.load, n_units(scenario.cluster))
+        amount = device_s if n_devices(scenario.cluster) else core_s
+        jobs = rescaled(jobs, section.load, n_units(scenario.cluster), amount)
     rule = made(parts.deadlines(scenario.deadlines.name), scenario.deadlines.parameters, "deadlines")
     return list(assign(jobs, rule, seed))
 

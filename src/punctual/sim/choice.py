@@ -46,7 +46,8 @@ class PlugInChoice(BaseModel):
 
     def keys(self) -> dict[str, Any]:
         """As a table."""
-        return {"name": self.name, **self.parameters}
+        by_place = {"values": self.values} if self.values else {}
+        return {"name": self.name, **by_place, **self.parameters}
 
     @property
     def text(self) -> str:
@@ -180,10 +181,10 @@ def _split(text: str) -> list[str]:
 
 
 def _from_table(table: Mapping[str, Any]) -> dict[str, Any]:
-    if {"values", "parameters"} & set(table):
+    if "parameters" in table:
         return dict(table)
-    parameters = {key: value for key, value in table.items() if key != "name"}
-    return {**({"name": table["name"]} if "name" in table else {}), "parameters": parameters}
+    own = {key: table[key] for key in ("name", "values") if key in table}
+    return {**own, "parameters": {key: value for key, value in table.items() if key not in own}}
 
 
 def _hints(kind: type) -> dict[str, Any]:

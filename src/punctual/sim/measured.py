@@ -88,7 +88,7 @@ def _entries(folder: Path, devices_per_node: int) -> Iterator[_Entry]:
 
 
 def _batch_rows(path: Path, devices_per_node: int) -> Iterator[_Entry]:
-    for row in _rows(path, {"global_batch_size"}):
+    for row in table_rows(path, {"global_batch_size"}):
         batch = int(row.pop("global_batch_size"))
         for count, text in row.items():
             rate_sps, n = float(text or 0.0), int(count)
@@ -97,7 +97,7 @@ def _batch_rows(path: Path, devices_per_node: int) -> Iterator[_Entry]:
 
 
 def _placement_rows(path: Path, kind: str) -> Iterator[_Entry]:
-    for row in _rows(path, {"placement", "local_bsz", "step_time"}):
+    for row in table_rows(path, {"placement", "local_bsz", "step_time"}):
         counts = [int(digit) for digit in row["placement"]]
         step_s = float(row["step_time"])
         if step_s > 0:
@@ -105,7 +105,7 @@ def _placement_rows(path: Path, kind: str) -> Iterator[_Entry]:
             yield path.parent.name.lower(), int(row["local_bsz"]), kind, shape, sum(counts) / step_s
 
 
-def _rows(path: Path, columns: set[str]) -> Iterator[dict[str, str]]:
+def table_rows(path: Path, columns: set[str]) -> Iterator[dict[str, str]]:
     """The rows of a table, whatever the order of its columns; none of a file that is another kind of table."""
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)

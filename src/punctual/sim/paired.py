@@ -43,10 +43,20 @@ class Contender:
         """All jobs."""
         return {key for run in self.runs for key in _keys(run)}
 
+    def contents(self) -> dict[int, int]:
+        """By seed a hash of what its jobs came to."""
+        return {run.seed: int(run.jobs.hash_rows().sum()) for run in self.runs}
+
+    def without(self, seeds: set[int]) -> "Contender":
+        """The others of its runs."""
+        return Contender(self.label, tuple(run for run in self.runs if run.seed not in seeds))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """One contender against the first.
+
+    A seed with which each of them came to the same as with an earlier one tells nothing new, and is left out.
 
     Attributes
     ----------
@@ -92,31 +102,37 @@ def compare(first: Contender, others: Iterable[Contender], *, seed: int = 0) -> 
     InvalidSpec
         Two have no job in common.
     """
-    own_jobs, values = first.jobs(), {column: first.values(column) for column in COMPARED}
-    return [_against(first.label, own_jobs, values, other, seed) for other in others]
+    return [_against(*_telling(first, other), seed) for other in others]
 
 
-def _against(
-    label: str, own_jobs: set[JobKey], values: Mapping[str, Mapping[JobKey, float]], other: Contender, seed: int
-) -> Comparison:
-    other_jobs = other.jobs()
+def _telling(first: Contender, other: Contender) -> tuple[Contender, Contender]:
+    """Both without the seeds with which each of them came to the same as with an earlier one."""
+    own, two = first.contents(), other.contents()
+    common = own.keys() & two.keys()
+    earliest = {(own[seed], two[seed]): seed for seed in sorted(common, reverse=True)}
+    repeated = common - set(earliest.values())
+    return first.without(repeated), other.without(repeated)
+
+
+def _against(first: Contender, other: Contender, seed: int) -> Comparison:
+    own_jobs, other_jobs = first.jobs(), other.jobs()
     if not own_jobs & other_jobs:
         raise InvalidSpec(
-            "runs must have jobs in common to be compared", "none", f"'{label}' and '{other.label}'",
+            "runs must have jobs in common to be compared", "none", f"'{first.label}' and '{other.label}'",
             "Compare runs of the same trace, deadlines and seeds.",
         )  # fmt: skip
     by_seed = len({key[0] for key in own_jobs & other_jobs}) >= N_SEEDS_LEAST
     differences = {}
     for column in COMPARED:
-        own, two = values[column], other.values(column)
+        own, two = first.values(column), other.values(column)
         n_both = len(own.keys() & two.keys())
         if n_both:
             differences[column] = paired_difference(
                 own, two, seed=seed, group=_seed_of if by_seed else None, n_resamples=_n_resamples(n_both)
             )
     return Comparison(
-        first=label, other=other.label, n_common=len(own_jobs & other_jobs), n_first=len(own_jobs), n_other=len(other_jobs),
-        by_seed=by_seed, differences=differences,
+        first=first.label, other=other.label, n_common=len(own_jobs & other_jobs), n_first=len(own_jobs),
+        n_other=len(other_jobs), by_seed=by_seed, differences=differences,
     )  # fmt: skip
 
 

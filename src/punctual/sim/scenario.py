@@ -141,7 +141,7 @@ class Scenario(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     policies: Annotated[tuple[PolicyChoice, ...], _A_LIST, Field(min_length=1)]
-    seeds: Annotated[tuple[int, ...], _A_LIST, Field(min_length=1)] = (0, 1, 2)
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], _A_LIST, Field(min_length=1)] = (0, 1, 2)
     job: Annotated[tuple[dict[str, Any], ...], _A_LIST, AfterValidator(to_simulate)] = ()
     trace: Annotated[TraceSection, Field(validate_default=True)] = TraceSection()
     deadlines: PlugInChoice = PlugInChoice(name="keep")
@@ -187,6 +187,13 @@ class Scenario(BaseModel):
         if n_seeds > _N_SEEDS_MAX:
             raise InvalidSpec(f"there must be at most {_N_SEEDS_MAX:,} seeds", str(n_seeds), "`seeds`", "Give fewer.")
         return tuple(range(n_seeds)) if is_count else given
+
+    @field_validator("seeds")
+    @classmethod
+    def _each_once(cls, given: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(given)) < len(given):
+            raise InvalidSpec("`seeds` must have each once", str(list(given)), "`seeds`", "Leave out the second one.")
+        return given
 
     @field_validator("trace", mode="before")
     @classmethod
@@ -267,9 +274,7 @@ class Scenario(BaseModel):
 
     @field_serializer("cluster")
     def _write_cluster(self, groups: tuple[NodeGroup, ...]) -> Any:
-        if all(group.cores is None and group.memory_gib is None and not group.others for group in groups):
-            return cluster_text(groups)
-        return [group.model_dump(exclude_defaults=True) for group in groups]
+        return cluster_text(groups) or [group.model_dump(exclude_defaults=True) for group in groups]
 
     @classmethod
     def of(cls, keys: Mapping[str, Any], where: str = "the scenario") -> "Scenario":
@@ -327,6 +332,14 @@ def trace_source(text: str) -> dict[str, str]:
     return {"generator": text.removeprefix(_GENERATOR)} if text.startswith(_GENERATOR) else {"file": text}
 
 
+def table_of(text: str) -> dict[str, Any]:
+    """What ``uniform:1.2,4`` stands for; raises `InvalidSpec` if it is nothing."""
+    try:
+        return PlugInChoice.model_validate(text).keys()
+    except ValidationError as error:
+        raise first_complaint(error) from None
+
+
 def keys_in(path: Path) -> dict[str, Any]:
     """The keys of a scenario file, as they stand there but for paths, which are relative to it.
 
@@ -344,7 +357,7 @@ def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str
     if isinstance(trace, str) and not trace.startswith(_GENERATOR):
         trace = {"file": trace}
     if isinstance(scaling, str) and "tables=" in scaling:
-        scaling = PlugInChoice.model_validate(scaling).keys()
+        scaling = table_of(scaling)
     places = {"trace": (trace, "file"), "scaling": (scaling, "tables")}
     chosen: dict[str, Any] = {
         name: {**section, key: moved(section[key])}

@@ -70,11 +70,18 @@ def _entries(path: Path) -> Iterator[tuple[str, tuple[int, int], float]]:
 def _entry(line: str, where: str) -> tuple[str, tuple[int, int], float]:
     try:
         model, _, _, n_servers, n_workers, speeds, *_ = ast.literal_eval(line)
-        shape = int(n_workers), int(n_servers)
+        shape = _count(n_workers), _count(n_servers)
         rate_sps = float(sum(speeds)) if min(speeds) > 0 else 0.0
-    except (ValueError, SyntaxError, TypeError):
+    except (ValueError, SyntaxError, TypeError, OverflowError):
         raise InvalidSpec(
-            "a line must be a measurement: (model, mode, batch, servers, workers, [speeds], ...)", line[:60], where,
-            "Correct it or leave it out.",
+            "a line must be a measurement: (model, mode, batch, servers, workers, [speeds], ...), with one of each at least",
+            line[:60], where, "Correct it or leave it out.",
         ) from None  # fmt: skip
     return str(model), shape, rate_sps
+
+
+def _count(number: float) -> int:
+    """Raises `ValueError` for less than one."""
+    if not number >= 1:
+        raise ValueError(number)
+    return int(number)

@@ -41,7 +41,7 @@ class UniformSlack:
         Bounds of the multiple. The defaults are the rule of ElasticFlow's traces: half of its jobs can only be on time
         if they get more devices than they ran with.
     share_frac
-        Share of the jobs that get a deadline; the others have none.
+        Share of the jobs that get a deadline, whether the trace calls them best-effort or not; the others have none.
 
     Notes
     -----
@@ -63,7 +63,7 @@ class UniformSlack:
         if fraction(seed, "has deadline", job.id) >= self.share_frac:
             return replace(job, deadline_s=None)
         multiple = self.low + (self.high - self.low) * fraction(seed, "slack", job.id)
-        return replace(job, deadline_s=multiple * _duration_s(job))
+        return replace(job, deadline_s=multiple * _duration_s(job), best_effort=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ class Row:
         text = self.text(column)
         try:
             return float(timegm(datetime.fromisoformat(text).utctimetuple()))
-        except ValueError:
+        except (ValueError, OverflowError):  # before the year 1, once its zone is taken off, for the second
             raise InvalidSpec(
                 f"`{column}` must be a date and a time", repr(text), f"line {self.line}", _REMEDY
             ) from None

@@ -38,13 +38,13 @@ class PhillyJson:
 
 def _job(line: int, record: Mapping[str, Any]) -> TraceJob:
     cells = Row(line, {name: str(record.get(name, "")) for name in ("jobid", "submitted_time", "user", "vc")})
-    attempts = [attempt for attempt in _listed(record, "attempts") if _attempt_s(line, attempt) > 0]
+    attempts = [attempt for attempt in _objects(line, record, "attempts") if _attempt_s(line, attempt) > 0]
     if not attempts:
         raise InvalidSpec("a job must have run", "no attempt with a start and a later end", f"line {line}", "Skip it.")
     return TraceJob(
         id=cells.text("jobid"),
         submitted_at=cells.at("submitted_time"),
-        n_gpus=max(_n_gpus(attempt) for attempt in attempts),
+        n_gpus=max(_n_gpus(line, attempt) for attempt in attempts),
         duration_s=sum(_attempt_s(line, attempt) for attempt in attempts),
         user=cells.optional_text("user") or cells.optional_text("vc"),
     )
@@ -58,8 +58,15 @@ def _attempt_s(line: int, attempt: Mapping[str, Any]) -> float:
     return cells.at("end_time") - cells.at("start_time")
 
 
-def _n_gpus(attempt: Mapping[str, Any]) -> int:
-    return sum(len(_listed(server, "gpus")) for server in _listed(attempt, "detail"))
+def _n_gpus(line: int, attempt: Mapping[str, Any]) -> int:
+    return sum(len(_listed(server, "gpus")) for server in _objects(line, attempt, "detail"))
+
+
+def _objects(line: int, record: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    listed = _listed(record, name)
+    if not all(isinstance(item, dict) for item in listed):
+        raise InvalidSpec(f"`{name}` must hold objects", str(listed)[:40], f"line {line}", "Skip it.")
+    return listed
 
 
 def _listed(record: Mapping[str, Any], name: str) -> Sequence[Any]:
