@@ -167,6 +167,7 @@ class NodeAgent:
                 argv_of=run.argv,
                 end_file_of=run.end_file,
                 log_of=run.log,
+                output_of=lambda _: _ignore,
                 streams_of=lambda _: _PIPED,
             )
             adopted(run, executor, kept, lambda job: (self._launch_of(job), None), self._receive)
@@ -415,6 +416,10 @@ def heard_command(sent: list[str]) -> JobCommand:
             "a command must be one for an executor", sent[0], "a node's agent", "Update Punctual everywhere."
         )
     return command
+
+
+def _ignore(_: bytes) -> None:
+    """What a job writes is in its log, and hosts are told of it from there."""
 
 
 def _plain(amount: Resources) -> Mapping[str, float]:
