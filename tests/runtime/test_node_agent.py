@@ -1,29 +1,34 @@
 """What an agent tells its host of its jobs, and keeps of them."""
 
+import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.plants.cluster import end, joined_executor
+from tests.plants.cluster import end, joined_executor, new_agent
 from tests.waiting import wait_until
 
 from punctual.core.commands import LaunchJob
-from punctual.core.events import Event
+from punctual.core.events import Event, JobFailed, JobFinished
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobSpec
+from punctual.core.job import JobSpec, JobState
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.executors.cluster.channel import AgentChannel
+from punctual.executors.cluster.channel import AgentChannel, Answer, heard, told
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.runtime.agent_process import AgentProcess
 from punctual.runtime.node_agent import AgentOptions
+from punctual.runtime.run_folder import RunFolder, agent_run
 
 A = NodeId("node-a")
 JOB = JobId("job")
+ENDS = JobFinished | JobFailed
 
 
 def launch(code: str, folder: Path, request: int = 1) -> LaunchJob:
@@ -68,3 +73,69 @@ def test_what_a_job_writes_comes_to_its_host_at_once_and_not_into_the_log_of_the
     host.launch(launch("import time; print('mark'); time.sleep(1000)", tmp_path))
     wait_until(lambda: host.output == b"mark\n")
     assert "mark" not in process.log.read_text()
+
+
+class Asker:
+    """A host that says itself what it asks."""
+
+    def __init__(self, closing: ExitStack) -> None:
+        self.agent = new_agent(A)
+        closing.callback(self.agent.close)
+        closing.callback(self.agent._executor.close)
+        self.greeting = self.ask("greet", reset=False)
+
+    def ask(self, verb: str, **request: Any) -> Answer:
+        return self.agent.answer({"verb": verb, "generation": [1, 0], **request})
+
+    def launch(self, command: LaunchJob, seen: int = 0) -> Answer:
+        incarnation = self.greeting["incarnation"]
+        return self.ask(
+            "do", command=told(command), environment=dict(os.environ), argv=None, incarnation=incarnation, seen=seen
+        )
+
+    def poll(self, after: int = 0) -> Answer:
+        return self.ask("poll", after=after, stamp=self.greeting["sent"], wait_s=0.0, paused=[], logged={})
+
+    def end(self) -> tuple[int, Event]:
+        """The end of the job, and its number."""
+        return wait_until(
+            lambda: [
+                (number, event) for number, sent in self.poll()["events"] if isinstance(event := heard(sent), ENDS)
+            ]
+        )[0]
+
+
+def test_a_job_that_is_started_again_while_its_end_is_acknowledged_keeps_what_it_was_started_with(
+    closing: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asker = Asker(closing)
+    asker.launch(launch("exit(1)", tmp_path))
+    number, _ = asker.end()
+    answered, original = threading.Event(), RunFolder.record_end
+    command = launch("import time; time.sleep(1000)", tmp_path, request=2)
+
+    def relaunch() -> None:
+        asker.launch(command, seen=number)
+        answered.set()
+
+    relaunching = threading.Thread(target=relaunch)
+
+    def record_end(run: RunFolder, job: JobId, state: JobState) -> None:
+        relaunching.start()
+        answered.wait(1.0)  # as long as it lasts where the launch has to wait for this
+        original(run, job, state)
+
+    monkeypatch.setattr(RunFolder, "record_end", record_end)
+    asker.poll(after=number)
+    relaunching.join()
+    assert asker.agent._run.inherited(JOB)
+    assert asker.agent._run.open_jobs() == [JOB]
+
+
+def test_an_agent_that_finds_only_the_name_of_a_job_answers_and_tells_that_it_is_lost(closing: ExitStack) -> None:
+    agent_run("test-node-a").record_job(JOB, "queued")
+    asker = Asker(closing)
+    assert asker.greeting["held"] == {}
+    _, event = asker.end()
+    assert isinstance(event, JobFailed)
+    assert event.is_lost
