@@ -170,12 +170,14 @@ class NodeAgent:
                 output_of=lambda _: _ignore,
                 streams_of=lambda _: _PIPED,
             )
-            adopted(run, executor, kept, lambda job: (self._launch_of(job), None), self._receive)
+            granted = adopted(run, executor, kept, lambda job: (self._launch_of(job), None), self._receive)
             claims.pop_all()
             executor.follow()
         for job in jobs:
-            if job not in kept:
+            if job not in granted:  # it has ended, at the latest when it was to be adopted
                 self._tell_end_of(job)
+        for job in kept.keys() - granted.keys():
+            kept[job].close()
         return executor
 
     def _launch_of(self, job: JobId) -> LaunchJob:
