@@ -1,11 +1,13 @@
 """Agents of this process or of others, and what can go wrong between them and a host."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.executors.conftest import is_alive
 from tests.waiting import wait_until
 
 from punctual.core.events import Event, NodeJoined
@@ -22,6 +24,7 @@ from punctual.executors.cluster.channel import (
 )
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.link_loop import LinkLoop
+from punctual.runtime.agent_process import AgentProcess
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
 
@@ -74,6 +77,14 @@ class Wire:
 
 def new_agent(node: NodeId, **options: Any) -> NodeAgent:
     return NodeAgent(AgentOptions(**{"name": f"test-{node}", "node": node, "actuator": "pacing", **options}))
+
+
+def end(process: AgentProcess) -> None:
+    """End the process of an agent, if it is there."""
+    pid = process.pid()
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not is_alive(pid))
 
 
 def direct(agent: NodeAgent) -> DirectChannel:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.executors.conftest import is_alive
-from tests.plants.cluster import FixedMembers, ShiftedClock, Wire, direct, joined_executor, new_agent
+from tests.plants.cluster import FixedMembers, ShiftedClock, Wire, direct, end, joined_executor, new_agent
 from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -351,13 +351,6 @@ def test_an_agent_that_was_needed_no_more_is_started_again(closing: ExitStack, f
     second, events = cluster(closing, {A: process}, generation=2)
     second.perform(launch(A, folder), events.append)
     wait_until(lambda: steps_of(second) > 0)
-
-
-def end(process: AgentProcess) -> None:
-    pid = process.pid()
-    if pid is not None:
-        os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: not is_alive(pid))
 
 
 # Hosts.

@@ -120,7 +120,7 @@ class NodeAgent:
         answers: dict[str, Callable[[Request], Answer]] = {
             "greet": self._greet,
             "do": self._do,
-            "poll": self._poll,
+            "poll": self._hear,
             "end": self._end,
             "leave": self._leave,
         }
@@ -131,10 +131,10 @@ class NodeAgent:
             if generation > self._generation:
                 self._run.record_facts(generation=generation)
                 self._generation = generation
-            # Performed before a newer host can be heard; a poll waits, and changes nothing.
-            answer = None if request["verb"] == "poll" else answers[request["verb"]](request)
-        if answer is None:
-            answer = self._poll(request)
+            # Performed before a newer host can be heard; what a poll waits for changes nothing.
+            answer = answers[request["verb"]](request)
+        if request["verb"] == "poll":
+            answer = self._news(request["wait_s"])
         return {**answer, "received": received, "sent": self._clock.now(), "incarnation": self._incarnation}
 
     def close(self) -> None:
@@ -167,14 +167,17 @@ class NodeAgent:
                 argv_of=run.argv,
                 end_file_of=run.end_file,
                 log_of=run.log,
+                output_of=lambda _: _ignore,
                 streams_of=lambda _: _PIPED,
             )
-            adopted(run, executor, kept, lambda job: (self._launch_of(job), None), self._receive)
+            granted = adopted(run, executor, kept, lambda job: (self._launch_of(job), None), self._receive)
             claims.pop_all()
             executor.follow()
         for job in jobs:
-            if job not in kept:
+            if job not in granted:  # it has ended, at the latest when it was to be adopted
                 self._tell_end_of(job)
+        for job in kept.keys() - granted.keys():
+            kept[job].close()
         return executor
 
     def _launch_of(self, job: JobId) -> LaunchJob:
@@ -204,11 +207,13 @@ class NodeAgent:
         else:
             is_empty = not self._open
         held = self._executor.held()
+        # An agent that was killed when it had heard that an end is known has left no more of that job than its name.
+        jobs = [job for job in list(self._open) if self._run.kept_submission(job) is not None]
         return {
             **self._offer(),
             "is_empty": is_empty,
             "version": self._version,
-            "held": {job: [_plain(held.get(job, NOTHING)), self._launched(job)] for job in list(self._open)},
+            "held": {job: [_plain(held.get(job, NOTHING)), self._launched(job)] for job in jobs},
         }
 
     def _launched(self, job: JobId) -> list[str] | None:
@@ -249,15 +254,19 @@ class NodeAgent:
             return False
         return True
 
-    def _poll(self, request: Request) -> Answer:
+    def _hear(self, request: Request) -> Answer:
+        """What the host says with a poll."""
         if request["stamp"] is not None:
             self._heard_at = max(self._heard_at, min(float(request["stamp"]), self._clock.now()))
         self._paused = request["paused"]
         self._acknowledge(request["after"])
         self._open.update({JobId(job): end for job, end in request["logged"].items() if job in self._open})
+        return {}
+
+    def _news(self, wait_s: float) -> Answer:
+        """What the host has not heard yet, as soon as there are events, or after a while."""
         with self._changed:
-            wait_s = min(request["wait_s"], _WAIT_S_MAX)
-            self._changed.wait_for(lambda: self._events or self._ends.is_set(), wait_s)
+            self._changed.wait_for(lambda: self._events or self._ends.is_set(), min(wait_s, _WAIT_S_MAX))
         self._look()
         with self._changed:
             events, reports = list(self._events), list(self._latest.values())
@@ -415,6 +424,10 @@ def heard_command(sent: list[str]) -> JobCommand:
             "a command must be one for an executor", sent[0], "a node's agent", "Update Punctual everywhere."
         )
     return command
+
+
+def _ignore(_: bytes) -> None:
+    """What a job writes is in its log, and hosts are told of it from there."""
 
 
 def _plain(amount: Resources) -> Mapping[str, float]:
