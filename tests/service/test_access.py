@@ -1,6 +1,7 @@
 """Who is let in, from where, and how much of it."""
 
 import asyncio
+import http.client
 import os
 import shutil
 import socket
@@ -8,6 +9,7 @@ import stat
 import subprocess
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -195,6 +197,47 @@ def test_a_body_that_never_comes_and_a_connection_that_says_nothing_are_given_up
             assert silent.recv(100) == b""
 
 
+@pytest.mark.parametrize("head", [b"", b"Content-Length: 9\r\n"], ids=["the next", "the rest of its body"])
+def test_a_connection_ends_too_if_it_says_nothing_more_after_a_request_and_one_byte(head: bytes) -> None:
+    with live_service(limits=Limits(request_s=0.2)) as service:
+        place = (service.caller.place.hostname, service.caller.place.port)
+        with socket.create_connection(place, timeout=100) as stranger:
+            stranger.sendall(b"GET /nothing HTTP/1.1\r\nHost: elsewhere\r\n" + head + b"\r\n")
+            answer = http.client.HTTPResponse(stranger)
+            answer.begin()
+            assert (answer.status, bool(answer.read())) == (403, True)
+            stranger.sendall(b"G")
+            assert stranger.recv(100) == b""
+
+
+def test_connections_beyond_the_limit_are_ended_and_make_room_when_they_end() -> None:
+    with live_service(limits=Limits(n_connections=8, request_s=1000.0)) as service, ExitStack() as opened:
+        place = (service.caller.place.hostname, service.caller.place.port)
+        silent = [opened.enter_context(socket.create_connection(place)) for _ in range(40)]
+        wait_until(lambda: sum(map(has_been_ended, silent)), lambda n: n == 32)
+        assert Client().health().status == "ok"  # its own user is not kept out
+        opened.close()
+        wait_until(lambda: is_answered(service.caller))
+
+
+def has_been_ended(connection: socket.socket) -> bool:
+    """Whether the other end of a connection on which nothing is said is closed."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def is_answered(caller: Caller) -> bool:
+    try:
+        return caller.get("/health").status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
 def test_requests_beyond_the_rate_are_put_off() -> None:
     with live_service(limits=Limits(requests_per_s=1e-3, n_burst=3)) as service:
         replies = [service.caller.get("/health") for _ in range(4)]
@@ -299,16 +342,34 @@ def test_a_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
-def test_with_a_certificate_what_is_sent_is_encrypted(tmp_path: Path) -> None:
+@pytest.fixture
+def tls(tmp_path: Path) -> Tls:
+    """A certificate of this machine, made just now."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
     words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost", "-addext", names]
     subprocess.run(["openssl", *words, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    with live_service(tls=Tls(certificate, key)) as service:
+    return Tls(certificate, key)
+
+
+def test_who_does_not_agree_on_keys_is_counted_and_sent_away(tls: Tls) -> None:
+    with live_service(tls=tls, limits=Limits(n_connections=2, request_s=1000.0)) as service, ExitStack() as opened:
+        place = (service.caller.place.hostname, service.caller.place.port)
+        silent = [opened.enter_context(socket.create_connection(place)) for _ in range(3)]
+        wait_until(lambda: sum(map(has_been_ended, silent)), lambda n: n == 1)
+    with live_service(tls=tls, limits=Limits(request_s=0.2)) as service:
+        place = (service.caller.place.hostname, service.caller.place.port)
+        with socket.create_connection(place, timeout=30) as stranger:
+            assert stranger.recv(100) == b""
+
+
+def test_with_a_certificate_what_is_sent_is_encrypted(tls: Tls) -> None:
+    with live_service(tls=tls) as service:
         url = str(service.served.url)
         assert url.startswith("https://")
-        assert Client(url, ca_file=certificate).health().caller == "owner"
+        assert Client(url, ca_file=tls.certificate).health().caller == "owner"
         with pytest.raises(ServiceFailed, match="certificate"):
             Client(url).health()
         with pytest.raises(ServiceFailed):

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -17,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from punctual.service.app import make_app
 from punctual.service.context import ServiceContext
 from punctual.service.guard import Application, RequestGuard
+from punctual.service.limits import LimitedSocket
 from punctual.service.tokens import Tokens
 
 #: How long requests may still take when the server is to end, in seconds.
@@ -29,25 +31,35 @@ _CREDENTIALS = struct.Struct("3i")
 class Endpoint:
     """A socket that listens, and who is let in there; see `punctual.service.guard.RequestGuard`."""
 
-    listening: socket.socket
+    listening: LimitedSocket
     tokens: Tokens | None
     host_names: Collection[str] | None
     tls: ssl.SSLContext | None = None
 
 
 class TimedConnection(H11Protocol):
-    """A connection that ends if no request has come on it soon."""
+    """A connection that ends if a request, the first or a later one, takes long to come."""
 
-    #: How long that may take, in seconds.
+    #: How long that may take from the connection's beginning or the request's first byte on, in seconds.
     request_s: float = 10.0
+    _giving_up: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.loop.call_later(self.request_s, self._end_if_silent)
+        self._await_request()
 
-    def _end_if_silent(self) -> None:
-        if not self.headers:
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await_request()
+
+    def _await_request(self) -> None:
+        """End the connection soon, unless a request is being answered; what is told until the next one comes changes nothing."""
+        is_answering = not getattr(self.cycle, "response_complete", True)  # None before the first request
+        if self._giving_up is None and not is_answering:
+            self._giving_up = self.loop.call_later(self.request_s, self.transport.abort)
+        elif self._giving_up is not None and is_answering:
+            self._giving_up.cancel()
+            self._giving_up = None
 
 
 class OwnConnection(TimedConnection):
@@ -61,12 +73,28 @@ class OwnConnection(TimedConnection):
             transport.abort()
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """One at whose servers a caller has `handshake_s` seconds to agree on keys; uvicorn has no option for that."""
+
+    def __init__(self, handshake_s: float) -> None:
+        super().__init__()
+        self._handshake_s = handshake_s
+
+    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = self._handshake_s
+        return await super().create_server(*args, **options)
+
+
 @contextmanager
 def endpoints_served(context: ServiceContext, endpoints: Sequence[Endpoint]) -> Iterator[None]:
     """Answer at all endpoints, in one thread, until this is left."""
     app = make_app(context)
     servers = [_server(app, context, endpoint) for endpoint in endpoints]
-    thread = Thread(target=_run, args=(servers, endpoints), name="punctual-service", daemon=True)
+    for endpoint in endpoints:
+        endpoint.listening.n_connections = context.limits.n_connections
+    run = partial(_run, servers, endpoints, context.limits.request_s)
+    thread = Thread(target=run, name="punctual-service", daemon=True)
     thread.start()
     try:
         yield
@@ -78,13 +106,14 @@ def endpoints_served(context: ServiceContext, endpoints: Sequence[Endpoint]) -> 
         thread.join()
 
 
-def _run(servers: Sequence[uvicorn.Server], endpoints: Sequence[Endpoint]) -> None:
+def _run(servers: Sequence[uvicorn.Server], endpoints: Sequence[Endpoint], handshake_s: float) -> None:
     async def serve_all() -> None:
         await asyncio.gather(
             *(server.serve([endpoint.listening]) for server, endpoint in zip(servers, endpoints, strict=True))
         )
 
-    asyncio.run(serve_all())
+    with asyncio.Runner(loop_factory=partial(_Loop, handshake_s)) as runner:
+        runner.run(serve_all())
 
 
 def _server(app: Any, context: ServiceContext, endpoint: Endpoint) -> uvicorn.Server:
@@ -111,7 +140,6 @@ def _server(app: Any, context: ServiceContext, endpoint: Endpoint) -> uvicorn.Se
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=context.limits.n_connections,
         timeout_graceful_shutdown=_END_S,
     )
     config.load()

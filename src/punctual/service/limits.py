@@ -1,11 +1,13 @@
 """How much a caller may ask for."""
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from threading import Lock
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,23 @@ class Limits:
     n_streams_each: int = 16
     n_connections: int = 256
     request_s: float = 10.0
+
+
+class LimitedSocket(socket.socket):
+    """One that listens, and ends each connection at once that is one too many, encrypted or not."""
+
+    #: How many may be open.
+    n_connections: int = Limits().n_connections
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection, and where it is from; raises `ConnectionAbortedError` if it is one too many."""
+        connection, place = super().accept()
+        self._open = [other for other in getattr(self, "_open", []) if other.fileno() >= 0]  # the others are closed
+        if len(self._open) >= self.n_connections:
+            connection.close()
+            raise ConnectionAbortedError("too many connections are open")
+        self._open.append(connection)
+        return connection, place
 
 
 class RequestRate:

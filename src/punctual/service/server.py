@@ -20,7 +20,7 @@ from punctual.runtime.local_host import LocalHost
 from punctual.runtime.paths import service_root, service_socket
 from punctual.runtime.runs import live_folders
 from punctual.service.database import ServiceDatabase
-from punctual.service.limits import Limits, OpenStreams, RequestRate
+from punctual.service.limits import LimitedSocket, Limits, OpenStreams, RequestRate
 from punctual.service.submission_keys import SubmissionKeys
 from punctual.service.tokens import Tokens, owner_file
 
@@ -220,7 +220,7 @@ def _parsed(address: str) -> tuple[str, int]:
 
 
 @contextmanager
-def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[socket.socket]:
+def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[LimitedSocket]:
     name, port = _parsed(address)
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
@@ -232,7 +232,7 @@ def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[so
                 "Give a certificate (`--tls-cert`, `--tls-key`); or let tokens and jobs be read on the network (`--allow-plain`).",
             )
         # With its protocol named: only then does asyncio send small answers at once (TCP_NODELAY).
-        with socket.socket(family, kind, protocol) as listening:
+        with LimitedSocket(family, kind, protocol) as listening:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(place)
             listening.listen(_BACKLOG)
@@ -247,10 +247,10 @@ def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[so
 
 
 @contextmanager
-def _own_socket(path: Path) -> Iterator[socket.socket]:
+def _own_socket(path: Path) -> Iterator[LimitedSocket]:
     """A socket that only this user can open; removed in the end."""
     make_room(path, take=_is_replaced(listener_pid(path)))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+    with LimitedSocket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         with short_enough(path) as place:
             listening.bind(place)
             # Between bind and listen nobody can connect yet, so that there is no instant with a wider mode.
