@@ -6,7 +6,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -331,31 +332,87 @@ class IdleSpawner:
             end.close()
 
 
-def hear(made: agent.Agent, worker: Worker) -> None:
-    for words in made._here._hear_worker(worker.i_slot):
-        made._hear(made._here, words)
+JOIN = {"said": "join", "n_steps": 0, "progress": None, "after_fault": False, "has_state": True, "stepped_ns": 0}
+
+Training = Callable[..., AbstractContextManager[agent.Agent]]
 
 
-def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(
-    page: Page, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def say(made: agent.Agent, worker: Worker, **words: Any) -> None:
+    """Speak for a worker."""
+    spawner_of(made).workers[worker.i_slot].send(json.dumps(words).encode())
+    for heard in made._here._hear_worker(worker.i_slot):
+        made._hear(made._here, heard)
+
+
+def spawner_of(made: agent.Agent) -> Any:
+    return made._here._spawner
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch, page: Page) -> Training:
+    """Makes an agent whose workers and servers, idle ones, are members of a generation."""
     monkeypatch.setattr(node_workers, "WorkerSpawner", IdleSpawner)
-    page.send_worker_target(WorkerTarget(1, 2, 0, 1))
-    join = {"said": "join", "n_steps": 0, "progress": None, "after_fault": False, "has_state": True, "stepped_ns": 0}
-    with agent.Agent(print, page) as made:
-        made._reconcile(time.monotonic_ns())
-        workers: list[Worker] = list(made._pool.workers)
-        spawner: Any = made._here._spawner
-        for worker, end in zip(workers, spawner.workers, strict=True):
-            worker.pid = 100 + worker.number
-            end.send(json.dumps(join).encode())
-            hear(made, worker)
-        made._reconcile(time.monotonic_ns())
-        assert made._pool.members == workers
+
+    @contextmanager
+    def begun(n_workers: int, n_servers: int = 0) -> Iterator[agent.Agent]:
+        page.send_worker_target(WorkerTarget(1, n_workers, 0, n_servers))
+        with agent.Agent(print, page) as made:
+            made._reconcile(time.monotonic_ns())
+            for worker in made._pool.workers:
+                worker.pid = 100 + worker.number
+                say(made, worker, **JOIN)
+            made._reconcile(time.monotonic_ns())
+            assert made._pool.members == made._pool.workers
+            yield made
+
+    return begun
+
+
+def test_a_worker_that_is_lost_when_another_has_ended_is_no_success(
+    training: Training, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(2) as made:
+        first, second = made._pool.workers
+        say(made, second, said="finished")
+        made._on_worker_exit(first, -signal.SIGKILL)
+        assert made._exit_code == 128 + signal.SIGKILL
+    assert "got an end by SIGKILL for worker 1 (process 101)" in capsys.readouterr().err
+
+
+def test_a_worker_that_stands_still_when_another_has_ended_is_no_success(
+    training: Training, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(2) as made:
+        first, second = made._pool.workers
+        say(made, second, said="finished")
+        later_ns = time.monotonic_ns() + made._hang_ns
+        first.node.board.show(first.i_slot, 1, False, later_ns - made._hang_ns // 2)
+        made._release_workers(later_ns)
+        assert (spawner_of(made).killed, made._exit_code) == ([], 0)
+        made._release_workers(later_ns + made._hang_ns)
+        assert (spawner_of(made).killed, made._exit_code) == ([101], 1)
+    assert "into a `run.phase`" in capsys.readouterr().err
+
+
+def test_after_a_stop_a_worker_is_let_be_while_it_is_excused(training: Training) -> None:
+    with training(2) as made:
+        first, second = made._pool.workers
+        first.node.board.excuse(first.i_slot, True)
+        say(made, second, said="left", code=143)
+        later_ns = time.monotonic_ns() + 2 * made._hang_ns
+        made._release_workers(later_ns)
+        assert spawner_of(made).killed == []
+        made._end(1, "")
+        made._release_workers(later_ns)
+        assert (spawner_of(made).killed, made._exit_code) == ([101], 143)
+
+
+def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(page: Page, training: Training) -> None:
+    with training(2, 1) as made:
+        workers, spawner = list(made._pool.workers), spawner_of(made)
         made._on_worker_exit(workers[0], -signal.SIGKILL)  # told before the other has noticed
         assert spawner.killed == [102, 103]
-        spawner.workers[1].send(json.dumps({**join, "after_fault": True, "has_state": False}).encode())
-        hear(made, workers[1])
+        say(made, workers[1], **{**JOIN, "after_fault": True, "has_state": False})
         made._reconcile(time.monotonic_ns())
         assert made._pool.members == []
         for worker in workers[1:]:
