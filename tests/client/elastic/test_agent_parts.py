@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from punctual.client.elastic import agent, node_workers
 from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.elastic_stats import ElasticStats
+from punctual.client.elastic.forkserver import Forkserver
 from punctual.client.elastic.heartbeat_board import Heartbeat, HeartbeatBoard
 from punctual.client.elastic.membership import Membership
 from punctual.client.elastic.node_workers import is_stopped
@@ -421,6 +423,41 @@ def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(pa
         assert page.worker_status().n_workers_lost == 1
         assert [worker.state for worker in made._pool.workers] == ["starting"] * 3
         assert not made._state_lost_ns
+
+
+class TalkingForkserver:
+    """A forkserver, and the agent's end of what they talk through."""
+
+    def __init__(self) -> None:
+        self.control, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        origin: Any = None
+        self.made = Forkserver(self._own, -1, origin, print)
+
+    def said(self) -> dict[str, Any]:
+        words: dict[str, Any] = json.loads(self.control.recv(65_536))
+        return words
+
+    def close(self) -> None:
+        self.control.close()
+        self._own.close()
+
+
+@pytest.fixture
+def forks() -> Iterator[TalkingForkserver]:
+    made = TalkingForkserver()
+    yield made
+    made.close()
+
+
+def test_a_process_that_the_script_has_started_is_no_worker(forks: TalkingForkserver) -> None:
+    scripts, worker = (os.spawnlp(os.P_NOWAIT, name, name) for name in ("false", "true"))
+    for pid in (scripts, worker):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    forks.made._children.add(worker)
+    forks.made._reap()
+    assert forks.said() == {"said": "ended", "pid": worker, "code": 0}
+    assert os.waitstatus_to_exitcode(os.waitpid(scripts, 0)[1]) == 1
+    assert not select.select([forks.control], [], [], 0)[0]
 
 
 def test_devices_are_shared_only_where_there_are_too_few() -> None:

@@ -131,12 +131,11 @@ class Forkserver:
         send(self._control, said="forked", pid=pid, slot=i_slot)
 
     def _reap(self) -> None:
-        while self._children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
-                return
-            self._children.discard(pid)
-            send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
+        for child in list(self._children):  # others may be the script's, which may ask how they ended
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                self._children.discard(pid)
+                send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
 
 
 def _serve(agent: SocketAgentClient) -> None:
