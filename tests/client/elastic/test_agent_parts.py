@@ -1,5 +1,6 @@
 """The parts of an agent, each by itself."""
 
+import errno
 import json
 import os
 import select
@@ -458,6 +459,37 @@ def test_a_process_that_the_script_has_started_is_no_worker(forks: TalkingForkse
     assert forks.said() == {"said": "ended", "pid": worker, "code": 0}
     assert os.waitstatus_to_exitcode(os.waitpid(scripts, 0)[1]) == 1
     assert not select.select([forks.control], [], [], 0)[0]
+
+
+def test_a_fork_that_fails_is_told_and_the_next_one_is_tried(
+    forks: TalkingForkserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    mine, workers = socket.socketpair()
+    monkeypatch.setattr(os, "fork", fork)
+    for slot in (3, 4):
+        request = json.dumps({"fork": slot, "serves": False}).encode()
+        socket.send_fds(forks.control, [request], [workers.fileno()])
+        assert forks.made._handle_request()
+        cause = "[Errno 11] Resource temporarily unavailable"
+        assert forks.said() == {"said": "not forked", "slot": slot, "cause": cause}
+    workers.close()
+    with mine:
+        assert not mine.recv(1), "nobody else has the worker's end"
+
+
+def test_without_a_newcomer_that_cannot_be_forked_training_goes_on(page: Page, training: Training) -> None:
+    with training(2) as made:
+        page.send_worker_target(WorkerTarget(2, 3))
+        made._reconcile(time.monotonic_ns())
+        (newcomer,) = made._pool.newcomers()
+        made._hear(made._here, {"said": "not forked", "slot": newcomer.i_slot, "cause": "no memory"})
+        made._reconcile(time.monotonic_ns())
+        assert len(made._pool.workers) == len(made._pool.members) == 2
+        assert (page.worker_status().request, page.worker_status().cause) == (2, "no process can be forked: no memory")
+        assert made._exit_code is None
 
 
 def test_devices_are_shared_only_where_there_are_too_few() -> None:

@@ -223,6 +223,9 @@ class Agent:
         match words["said"]:
             case "forked":
                 worker.pid = words["pid"]
+            case "not forked":
+                self._remove(worker)
+                self._do_without(node, f"no process can be forked: {words['cause']}")
             case "ended":
                 self._on_worker_exit(worker, words["code"])
             case "join":
@@ -319,7 +322,8 @@ class Agent:
                 self._restart()
         self._warn_worker_lost(worker, how)
         if self._n_deaths >= _N_DEATHS_MAX:
-            self._abort_after_repeated_exits(worker.node, how, shell_code(code))
+            cause = f"{self._n_deaths} workers in a row ended before their first step, the last {how}"
+            self._do_without(worker.node, cause, shell_code(code))
 
     def _break_generation(self) -> None:
         """The generation has lost a member, or one of them its group: have the others leave it."""
@@ -356,12 +360,12 @@ class Agent:
             f"{goes_on}; another one is started.",
         )
 
-    def _abort_after_repeated_exits(self, node: NodeWorkers, how: str, code: int) -> None:
-        """One worker after the other has died before it did anything."""
+    def _do_without(self, node: NodeWorkers, cause: str, code: int = 1) -> None:
+        """A node has no workers to come: training goes on with those there are, if there are any here."""
         if any(member.node is self._here for member in self._pool.members) or node is not self._here:
-            self._give_up_target(node, f"new workers end before their first step, the last {how}")
+            self._give_up_target(node, cause)
         else:
-            self._end(code, f"punctual: {self._n_deaths} workers in a row ended before their first step\n")
+            self._end(code, f"punctual: {cause}\n")
 
     def _give_up_target(self, node: NodeWorkers, cause: str) -> None:
         """Make no more attempts to fulfil the target that is in force for a node."""

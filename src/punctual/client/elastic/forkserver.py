@@ -15,7 +15,7 @@ in          `ScriptOrigin`, pickled: the script and its surroundings
 out         ``{"said": "ready"}``, or ``{"said": "failed", "trace": traceback}`` as the last message
 in          the training function, pickled: the script has been loaded, so that it can be found
 in          ``{"fork": slot, "serves": bool}`` with the worker's or parameter server's socket; answered by
-            ``{"said": "forked", "pid": id, "slot": slot}``
+            ``{"said": "forked", "pid": id, "slot": slot}``, or ``{"said": "not forked", "slot": slot, "cause": text}``
 in          ``{"kill": id}``
 out         ``{"said": "ended", "pid": id, "code": exit code}``, as soon as it has
 =========== ================================================================================================
@@ -119,7 +119,12 @@ class Forkserver:
 
     def _fork(self, i_slot: int, link_fd: int, *, serves: bool) -> None:
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(link_fd)
+            send(self._control, said="not forked", slot=i_slot, cause=str(error))
+            return
         if pid == 0:
             exit_with_parent(parent)
             self._control.close()

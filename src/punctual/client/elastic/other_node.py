@@ -199,7 +199,7 @@ class OtherNode:
         match words["said"]:
             case "forked":
                 self._pids[words["slot"]] = words["pid"]
-            case "ended":
+            case "ended" | "not forked":
                 self._beat()  # what it showed last
                 del self._pids[words["slot"]]
                 self._workers.forget(words["slot"])
