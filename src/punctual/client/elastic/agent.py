@@ -31,7 +31,7 @@ from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.elastic_stats import ElasticStats
 from punctual.client.elastic.heartbeat_board import N_SLOTS
 from punctual.client.elastic.membership import Membership, NodePlace, source_of
-from punctual.client.elastic.node_workers import LocalWorkers, NodeWorkers, Words
+from punctual.client.elastic.node_workers import LocalWorkers, NodeWorkers, Words, last_line
 from punctual.client.elastic.other_nodes import OtherNodes, RemoteWorkers
 from punctual.client.elastic.worker_pool import Worker, WorkerPool, end_of, hung, is_excused, late, parts, shell_code
 from punctual.wire import (
@@ -241,13 +241,13 @@ class Agent:
                 self._fail(worker, words["trace"])
 
     def _on_node_failed(self, node: NodeWorkers, trace: str) -> None:
-        """No worker can be had there; here the kernel ends them with their parent."""
-        if node is self._here:
-            for worker in list(self._pool.of(node)):
-                self._remove(worker)
-            self._end(1, trace)
-        else:
-            self._give_up_target(node, _last_line(trace))
+        """No worker can be had there, and the kernel ends those there are with their parent."""
+        if isinstance(node, RemoteWorkers):
+            self._lose_node(node, last_line(trace))
+            return
+        for worker in list(self._pool.of(node)):
+            self._remove(worker)
+        self._end(1, trace)
 
     def _lose_node(self, node: RemoteWorkers, why: str) -> None:
         """A node has left, or is not heard any more: the training goes on with the others."""
@@ -299,7 +299,7 @@ class Agent:
         if worker in self._pool.members or not self._pool.members:
             self._end(1, trace)
         else:
-            self._give_up_target(worker.node, f"a new worker has failed: {_last_line(trace)}")
+            self._give_up_target(worker.node, f"a new worker has failed: {last_line(trace)}")
 
     def _on_worker_exit(self, worker: Worker, code: int) -> None:
         """A worker has ended."""
@@ -588,10 +588,6 @@ class Agent:
     def _is_still(self, worker: Worker, now_ns: int) -> bool:
         """Whether it has shown nothing new for long since the first one ended."""
         return now_ns - max(self._ends_ns, worker.since_ns, worker.heartbeat.stamp_ns) >= self._hang_ns
-
-
-def _last_line(trace: str) -> str:
-    return trace.rstrip().rpartition("\n")[2]
 
 
 def _servers_allowed() -> tuple[int, int]:

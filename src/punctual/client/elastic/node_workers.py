@@ -227,6 +227,11 @@ class LocalWorkers:
         return is_stopped(pid)
 
 
+def last_line(trace: str) -> str:
+    """What a traceback comes down to."""
+    return trace.rstrip().rpartition("\n")[2]
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process."""
     try:
