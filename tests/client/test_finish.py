@@ -3,6 +3,7 @@
 from itertools import count
 
 import punctual
+from punctual.integrations._loop import FrameworkLoop
 from punctual.wire import Directives, Fault, Page, ProgramState
 
 
@@ -77,6 +78,15 @@ def test_without_punctual_the_loop_ends_too() -> None:
         steps.append(i)
         run.finish()
     assert steps == [0]
+
+
+def test_a_training_of_a_library_that_has_ended_does_not_end_the_loops_after_it() -> None:
+    loop = FrameworkLoop(3)
+    for _ in range(2):
+        loop.step_began()
+        loop.step_ended()
+    loop.finish()
+    assert list(punctual.track(range(3))) == [0, 1, 2]
 
 
 def test_an_endless_loader_is_cut_at_the_steps_declared(page: Page) -> None:

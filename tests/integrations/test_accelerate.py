@@ -15,21 +15,31 @@ from punctual.wire import GOAL_VARIABLE, Directives, Page, ProgramState
 pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")
 
 from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration
 
 from punctual.integrations.accelerate import AcceleratedLoop
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the library's own
 
 
-def train(folder: Path | None, at_batch: Callable[[int], None] = lambda i: None, loss: float | None = None) -> float:
-    """Three epochs of four batches; the weight, which sums up what it has seen."""
-    accelerator = Accelerator(cpu=True)
+def train(
+    folder: Path | None,
+    at_batch: Callable[[int], None] = lambda i: None,
+    loss: float | None = None,
+    *,
+    shuffled: list[float] | None = None,
+) -> float:
+    """Three epochs of four batches; the weight, which sums up what it has seen. `shuffled` gets the samples in their order."""
+    seeded = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)
+    accelerator = Accelerator(cpu=True, dataloader_config=seeded)
     weight = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(weight.weight)
-    data = DataLoader(TensorDataset(torch.arange(1.0, 5.0).reshape(4, 1)), batch_size=1)
+    data = DataLoader(TensorDataset(torch.arange(1.0, 5.0).reshape(4, 1)), batch_size=1, shuffle=shuffled is not None)
     model, optimizer, loader = accelerator.prepare(weight, torch.optim.SGD(weight.parameters(), lr=1.0), data)
     loop = AcceleratedLoop(accelerator, loader, epochs=3, checkpoint_dir=folder, phases=("evaluate",))
     for (x,) in loop:
+        if shuffled is not None:
+            shuffled.append(x.item())
         at_batch(loop.step)
         accelerator.backward(-model(x).sum())
         optimizer.step()
@@ -64,6 +74,20 @@ def test_a_training_that_is_stopped_goes_on_with_the_next_batch(
     restart()
     assert train(tmp_path) == 30.0
     assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 12)
+
+
+def test_an_order_that_follows_from_a_seed_is_gone_on_with(
+    page: Page, restart: Callable[[], None], tmp_path: Path
+) -> None:
+    seen: list[float] = []
+    torch.manual_seed(1)
+    with pytest.raises(SystemExit):
+        train(tmp_path, lambda step: page.send(Directives(stop=True)) if step == 5 else None, shuffled=seen)
+    restart()
+    torch.manual_seed(2)
+    train(tmp_path, shuffled=seen)
+    assert [sorted(seen[i : i + 4]) for i in (0, 4, 8)] == [[1.0, 2.0, 3.0, 4.0]] * 3
+    assert len({tuple(seen[i : i + 4]) for i in (0, 4, 8)}) > 1, "it is shuffled"
 
 
 def test_a_loss_that_is_reached_ends_the_loop(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,21 @@ def test_no_trial_begins_that_would_be_late(monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(found.pruner, optuna.pruners.NopPruner)
 
 
+def test_trials_that_wait_in_the_study_are_not_taken_for_the_one_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, found = Clock(monkeypatch), study()
+    for _ in range(3):
+        found.enqueue_trial({"x": 0.5})
+
+    def objective(trial: Any) -> float:
+        clock.now += 4.0
+        return float(trial.suggest_float("x", 0, 1))
+
+    assert optimize_until(found, objective, end_at=clock.now + 10.0) == 2
+    assert states(found) == ["COMPLETE", "COMPLETE", "WAITING"]
+
+
 def test_a_trial_that_turns_out_to_be_late_is_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, found = Clock(monkeypatch), study(pruner=optuna.pruners.NopPruner())
     end_at = clock.now + 10.0

@@ -101,7 +101,6 @@ class FrameworkLoop:
 
     def finish(self) -> None:
         """The library's loop has ended: steps and phases that are left need not be done."""
-        self._session.finished = True
         self._session.end_early(n_phases_more=0)
         if self._save is not None:
             stop.forget(self._save)

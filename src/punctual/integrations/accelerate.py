@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 class AcceleratedLoop:
     """Batches of a prepared loader, epoch after epoch; it begins where the newest checkpoint in its folder ends.
 
+    With a loader that shuffles, it goes on with the same epoch only if the order follows from a seed:
+    ``DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)``. Otherwise the rest of that epoch is drawn anew.
+
     Make it after ``accelerator.prepare``, in all processes. It has the accelerator save its state when Punctual asks the
     training to stop, and at `save`.
 

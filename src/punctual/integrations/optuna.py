@@ -64,19 +64,19 @@ def optimize_until(study: Study, objective: Objective, *, end_at: float) -> int:
             "`optimize_until`",
             "Give an instant as time.time() + 3600.",
         )
-    given, n_begun, lasted_s = study.pruner, 0, list[float]()
+    given, lasted_s, ended = study.pruner, list[float](), list[FrozenTrial]()
     study.pruner = TimePruner(given, end_at)
     try:
         while not lasted_s or time.time() + median(lasted_s) <= end_at:
             if time.time() >= end_at:
                 break
-            began_at, n_begun = time.time(), n_begun + 1
-            study.optimize(objective, n_trials=1)
-            if study.trials[-1].state == TrialState.COMPLETE:
+            began_at = time.time()
+            study.optimize(objective, n_trials=1, callbacks=[lambda _, trial: ended.append(trial)])
+            if ended[-1].state == TrialState.COMPLETE:
                 lasted_s.append(time.time() - began_at)
     finally:
         study.pruner = given
-    return n_begun
+    return len(ended)
 
 
 class TimePruner(BasePruner):

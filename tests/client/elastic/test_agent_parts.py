@@ -1,12 +1,15 @@
 """The parts of an agent, each by itself."""
 
+import errno
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +20,7 @@ import pytest
 from punctual.client.elastic import agent, node_workers
 from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.elastic_stats import ElasticStats
+from punctual.client.elastic.forkserver import Forkserver
 from punctual.client.elastic.heartbeat_board import Heartbeat, HeartbeatBoard
 from punctual.client.elastic.membership import Membership
 from punctual.client.elastic.node_workers import is_stopped
@@ -331,31 +335,87 @@ class IdleSpawner:
             end.close()
 
 
-def hear(made: agent.Agent, worker: Worker) -> None:
-    for words in made._here._hear_worker(worker.i_slot):
-        made._hear(made._here, words)
+JOIN = {"said": "join", "n_steps": 0, "progress": None, "after_fault": False, "has_state": True, "stepped_ns": 0}
+
+Training = Callable[..., AbstractContextManager[agent.Agent]]
 
 
-def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(
-    page: Page, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def say(made: agent.Agent, worker: Worker, **words: Any) -> None:
+    """Speak for a worker."""
+    spawner_of(made).workers[worker.i_slot].send(json.dumps(words).encode())
+    for heard in made._here._hear_worker(worker.i_slot):
+        made._hear(made._here, heard)
+
+
+def spawner_of(made: agent.Agent) -> Any:
+    return made._here._spawner
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch, page: Page) -> Training:
+    """Makes an agent whose workers and servers, idle ones, are members of a generation."""
     monkeypatch.setattr(node_workers, "WorkerSpawner", IdleSpawner)
-    page.send_worker_target(WorkerTarget(1, 2, 0, 1))
-    join = {"said": "join", "n_steps": 0, "progress": None, "after_fault": False, "has_state": True, "stepped_ns": 0}
-    with agent.Agent(print, page) as made:
-        made._reconcile(time.monotonic_ns())
-        workers: list[Worker] = list(made._pool.workers)
-        spawner: Any = made._here._spawner
-        for worker, end in zip(workers, spawner.workers, strict=True):
-            worker.pid = 100 + worker.number
-            end.send(json.dumps(join).encode())
-            hear(made, worker)
-        made._reconcile(time.monotonic_ns())
-        assert made._pool.members == workers
+
+    @contextmanager
+    def begun(n_workers: int, n_servers: int = 0) -> Iterator[agent.Agent]:
+        page.send_worker_target(WorkerTarget(1, n_workers, 0, n_servers))
+        with agent.Agent(print, page) as made:
+            made._reconcile(time.monotonic_ns())
+            for worker in made._pool.workers:
+                worker.pid = 100 + worker.number
+                say(made, worker, **JOIN)
+            made._reconcile(time.monotonic_ns())
+            assert made._pool.members == made._pool.workers
+            yield made
+
+    return begun
+
+
+def test_a_worker_that_is_lost_when_another_has_ended_is_no_success(
+    training: Training, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(2) as made:
+        first, second = made._pool.workers
+        say(made, second, said="finished")
+        made._on_worker_exit(first, -signal.SIGKILL)
+        assert made._exit_code == 128 + signal.SIGKILL
+    assert "got an end by SIGKILL for worker 1 (process 101)" in capsys.readouterr().err
+
+
+def test_a_worker_that_stands_still_when_another_has_ended_is_no_success(
+    training: Training, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(2) as made:
+        first, second = made._pool.workers
+        say(made, second, said="finished")
+        later_ns = time.monotonic_ns() + made._hang_ns
+        first.node.board.show(first.i_slot, 1, False, later_ns - made._hang_ns // 2)
+        made._release_workers(later_ns)
+        assert (spawner_of(made).killed, made._exit_code) == ([], 0)
+        made._release_workers(later_ns + made._hang_ns)
+        assert (spawner_of(made).killed, made._exit_code) == ([101], 1)
+    assert "into a `run.phase`" in capsys.readouterr().err
+
+
+def test_after_a_stop_a_worker_is_let_be_while_it_is_excused(training: Training) -> None:
+    with training(2) as made:
+        first, second = made._pool.workers
+        first.node.board.excuse(first.i_slot, True)
+        say(made, second, said="left", code=143)
+        later_ns = time.monotonic_ns() + 2 * made._hang_ns
+        made._release_workers(later_ns)
+        assert spawner_of(made).killed == []
+        made._end(1, "")
+        made._release_workers(later_ns)
+        assert (spawner_of(made).killed, made._exit_code) == ([101], 143)
+
+
+def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(page: Page, training: Training) -> None:
+    with training(2, 1) as made:
+        workers, spawner = list(made._pool.workers), spawner_of(made)
         made._on_worker_exit(workers[0], -signal.SIGKILL)  # told before the other has noticed
         assert spawner.killed == [102, 103]
-        spawner.workers[1].send(json.dumps({**join, "after_fault": True, "has_state": False}).encode())
-        hear(made, workers[1])
+        say(made, workers[1], **{**JOIN, "after_fault": True, "has_state": False})
         made._reconcile(time.monotonic_ns())
         assert made._pool.members == []
         for worker in workers[1:]:
@@ -364,6 +424,72 @@ def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(
         assert page.worker_status().n_workers_lost == 1
         assert [worker.state for worker in made._pool.workers] == ["starting"] * 3
         assert not made._state_lost_ns
+
+
+class TalkingForkserver:
+    """A forkserver, and the agent's end of what they talk through."""
+
+    def __init__(self) -> None:
+        self.control, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        origin: Any = None
+        self.made = Forkserver(self._own, -1, origin, print)
+
+    def said(self) -> dict[str, Any]:
+        words: dict[str, Any] = json.loads(self.control.recv(65_536))
+        return words
+
+    def close(self) -> None:
+        self.control.close()
+        self._own.close()
+
+
+@pytest.fixture
+def forks() -> Iterator[TalkingForkserver]:
+    made = TalkingForkserver()
+    yield made
+    made.close()
+
+
+def test_a_process_that_the_script_has_started_is_no_worker(forks: TalkingForkserver) -> None:
+    scripts, worker = (os.spawnlp(os.P_NOWAIT, name, name) for name in ("false", "true"))
+    for pid in (scripts, worker):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    forks.made._children.add(worker)
+    forks.made._reap()
+    assert forks.said() == {"said": "ended", "pid": worker, "code": 0}
+    assert os.waitstatus_to_exitcode(os.waitpid(scripts, 0)[1]) == 1
+    assert not select.select([forks.control], [], [], 0)[0]
+
+
+def test_a_fork_that_fails_is_told_and_the_next_one_is_tried(
+    forks: TalkingForkserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    mine, workers = socket.socketpair()
+    monkeypatch.setattr(os, "fork", fork)
+    for slot in (3, 4):
+        request = json.dumps({"fork": slot, "serves": False}).encode()
+        socket.send_fds(forks.control, [request], [workers.fileno()])
+        assert forks.made._handle_request()
+        cause = "[Errno 11] Resource temporarily unavailable"
+        assert forks.said() == {"said": "not forked", "slot": slot, "cause": cause}
+    workers.close()
+    with mine:
+        assert not mine.recv(1), "nobody else has the worker's end"
+
+
+def test_without_a_newcomer_that_cannot_be_forked_training_goes_on(page: Page, training: Training) -> None:
+    with training(2) as made:
+        page.send_worker_target(WorkerTarget(2, 3))
+        made._reconcile(time.monotonic_ns())
+        (newcomer,) = made._pool.newcomers()
+        made._hear(made._here, {"said": "not forked", "slot": newcomer.i_slot, "cause": "no memory"})
+        made._reconcile(time.monotonic_ns())
+        assert len(made._pool.workers) == len(made._pool.members) == 2
+        assert (page.worker_status().request, page.worker_status().cause) == (2, "no process can be forked: no memory")
+        assert made._exit_code is None
 
 
 def test_devices_are_shared_only_where_there_are_too_few() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.client.elastic.agent_stage import Stage
+from tests.client.elastic.agent_stage import Stage, children
 from tests.waiting import wait_until
 
 from punctual.client.elastic import links
@@ -302,6 +302,27 @@ def test_a_node_that_cannot_reach_the_first_one_says_so(two: TwoNodes, group: st
     two.other.page.send(Directives(stop=True))
     assert two.other.exit_code() == 70
     assert NODE_ADDRESS_VARIABLE in two.other.output()
+
+
+def test_a_node_that_can_have_no_workers_says_so_and_the_others_go_on(two: TwoNodes) -> None:
+    two.start(LINK_TRAINING, "for_ever", "torch.distributed")
+    two.first.await_status(lambda status: status.n_workers == 1)
+    two.argv = LINK_TRAINING, "for_ever", "no_such_module"
+    assert "No module named 'no_such_module'" in two.join().cause
+    assert two.first.resize(2).n_workers == 2
+    assert two.other.exit_code() == 70
+
+
+def test_a_node_whose_forkserver_has_died_is_done_without(two: TwoNodes) -> None:
+    two.start(LINK_TRAINING, "for_ever", "torch.distributed")
+    two.first.await_status(lambda status: status.n_workers == 1)
+    two.join()
+    generation = two.first.page.worker_status().generation
+    (forkserver,) = children(two.other.agent_pid)
+    os.kill(forkserver, signal.SIGKILL)
+    two.first.await_status(lambda status: status.generation > generation)
+    assert "got punctual: the process that workers are forked from has ended for node" in two.first.output()
+    assert two.other.exit_code() == 70
 
 
 def test_who_does_not_have_the_key_does_not_join(two: TwoNodes) -> None:

@@ -91,7 +91,16 @@ def test_there_are_virtual_ranks_for_all_workers_and_no_more_than_need_be_where_
     if most:
         monkeypatch.setenv(WORKERS_VARIABLE, most)
     assert RankNumber.chosen(None, is_deterministic=is_deterministic).n == n
-    assert RankNumber.chosen(5, is_deterministic=is_deterministic) == RankNumber(5)
+    assert RankNumber.chosen(12, is_deterministic=is_deterministic) == RankNumber(12)
+
+
+@pytest.mark.parametrize("is_deterministic", [False, True])
+def test_fewer_virtual_ranks_than_there_may_be_workers_are_refused_before_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch, is_deterministic: bool
+) -> None:
+    monkeypatch.setenv(WORKERS_VARIABLE, "4")
+    with pytest.raises(ValueError, match="got 3 for a training of up to 4 workers"):
+        RankNumber.chosen(3, is_deterministic=is_deterministic)
 
 
 def test_a_training_keeps_the_number_it_began_with_if_that_is_enough() -> None:

@@ -31,9 +31,9 @@ from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.elastic_stats import ElasticStats
 from punctual.client.elastic.heartbeat_board import N_SLOTS
 from punctual.client.elastic.membership import Membership, NodePlace, source_of
-from punctual.client.elastic.node_workers import LocalWorkers, NodeWorkers, Words
+from punctual.client.elastic.node_workers import LocalWorkers, NodeWorkers, Words, last_line
 from punctual.client.elastic.other_nodes import OtherNodes, RemoteWorkers
-from punctual.client.elastic.worker_pool import Worker, WorkerPool, end_of, hung, is_excused, late, shell_code
+from punctual.client.elastic.worker_pool import Worker, WorkerPool, end_of, hung, is_excused, late, parts, shell_code
 from punctual.wire import (
     PAGE_VARIABLE,
     SERVERS_VARIABLE,
@@ -185,7 +185,8 @@ class Agent:
         #: Deaths of workers that had done nothing, and generations that were broken before a step, since the last first step.
         self._n_deaths = self._n_stillborn = 0
         self._exit_code: int | None = None
-        self._ends_ns = 0
+        #: When the first training function ended; and whether all are to end at once, because something has failed.
+        self._ends_ns, self._has_failed = 0, False
         #: When it was last looked for workers that hang.
         self._checked_ns = monotonic_ns()
 
@@ -222,6 +223,9 @@ class Agent:
         match words["said"]:
             case "forked":
                 worker.pid = words["pid"]
+            case "not forked":
+                self._remove(worker)
+                self._do_without(node, f"no process can be forked: {words['cause']}")
             case "ended":
                 self._on_worker_exit(worker, words["code"])
             case "join":
@@ -237,13 +241,13 @@ class Agent:
                 self._fail(worker, words["trace"])
 
     def _on_node_failed(self, node: NodeWorkers, trace: str) -> None:
-        """No worker can be had there; here the kernel ends them with their parent."""
-        if node is self._here:
-            for worker in list(self._pool.of(node)):
-                self._remove(worker)
-            self._end(1, trace)
-        else:
-            self._give_up_target(node, _last_line(trace))
+        """No worker can be had there, and the kernel ends those there are with their parent."""
+        if isinstance(node, RemoteWorkers):
+            self._lose_node(node, last_line(trace))
+            return
+        for worker in list(self._pool.of(node)):
+            self._remove(worker)
+        self._end(1, trace)
 
     def _lose_node(self, node: RemoteWorkers, why: str) -> None:
         """A node has left, or is not heard any more: the training goes on with the others."""
@@ -252,6 +256,7 @@ class Agent:
             self._stats.stop(worker.heartbeat.n_steps, worker.heartbeat.stamp_ns)
         for worker in list(self._pool.of(node)):
             self._pool.drop(worker)
+            self._miss(worker, f"the loss of its node ({why})")
         self._others.drop(node)
         if members and self._exit_code is None:
             self._break_generation()
@@ -294,15 +299,16 @@ class Agent:
         if worker in self._pool.members or not self._pool.members:
             self._end(1, trace)
         else:
-            self._give_up_target(worker.node, f"a new worker has failed: {_last_line(trace)}")
+            self._give_up_target(worker.node, f"a new worker has failed: {last_line(trace)}")
 
     def _on_worker_exit(self, worker: Worker, code: int) -> None:
         """A worker has ended."""
         stamp, had_servers = worker.heartbeat, bool(self._pool.servers)
         was_member = self._remove(worker)
+        how = "because it stood still" if worker.has_hung else end_of(code)
+        self._miss(worker, f"an end {how}", code=shell_code(code))
         if worker.state in ("leaving", "done") or self._exit_code is not None:
             return
-        how = "because it stood still" if worker.has_hung else end_of(code)
         self._n_deaths += not worker.has_stepped
         if was_member:
             if worker.serves:
@@ -316,7 +322,8 @@ class Agent:
                 self._restart()
         self._warn_worker_lost(worker, how)
         if self._n_deaths >= _N_DEATHS_MAX:
-            self._abort_after_repeated_exits(worker.node, how, shell_code(code))
+            cause = f"{self._n_deaths} workers in a row ended before their first step, the last {how}"
+            self._do_without(worker.node, cause, shell_code(code))
 
     def _break_generation(self) -> None:
         """The generation has lost a member, or one of them its group: have the others leave it."""
@@ -346,20 +353,19 @@ class Agent:
             goes_on = f"Training goes on with {len(self._pool.members)}"
         else:
             goes_on = "Training begins again at the last checkpoint" if self._generation else "Training has not begun"
-        role = "parameter server" if worker.serves else "worker"
         warn(
-            f"a {role} must stay until it is told to leave",
+            f"a {worker.role} must stay until it is told to leave",
             f"an end {how}",
-            f"{role} {worker.number} (process {worker.pid})",
+            worker.title,
             f"{goes_on}; another one is started.",
         )
 
-    def _abort_after_repeated_exits(self, node: NodeWorkers, how: str, code: int) -> None:
-        """One worker after the other has died before it did anything."""
+    def _do_without(self, node: NodeWorkers, cause: str, code: int = 1) -> None:
+        """A node has no workers to come: training goes on with those there are, if there are any here."""
         if any(member.node is self._here for member in self._pool.members) or node is not self._here:
-            self._give_up_target(node, f"new workers end before their first step, the last {how}")
+            self._give_up_target(node, cause)
         else:
-            self._end(code, f"punctual: {self._n_deaths} workers in a row ended before their first step\n")
+            self._end(code, f"punctual: {cause}\n")
 
     def _give_up_target(self, node: NodeWorkers, cause: str) -> None:
         """Make no more attempts to fulfil the target that is in force for a node."""
@@ -450,7 +456,6 @@ class Agent:
         if paused_ns > self._hang_ns * _PAUSE_FRAC:
             for worker in self._pool.workers:
                 worker.since_ns = now_ns
-            self._ends_ns += paused_ns if self._ends_ns else 0
             self._checked_ns = now_ns
 
     def _end_hung(self, now_ns: int) -> None:
@@ -522,7 +527,7 @@ class Agent:
         for worker in before:
             if worker not in chosen:
                 self._dismiss(worker)
-        is_resize = bool(before) and not self._after_fault and _parts(chosen) != _parts(before)
+        is_resize = bool(before) and not self._after_fault and parts(chosen) != parts(before)
         for node in self._nodes:
             self._stats_of(node).form(
                 self._generation,
@@ -547,7 +552,7 @@ class Agent:
             if target.request == stats.request:
                 continue
             there = [worker for worker in self._pool.members if worker.node is node]
-            if _parts(there) == (target.n_workers, target.n_servers):
+            if parts(there) == (target.n_workers, target.n_servers):
                 stats.answer(target.request, self._others.failure if target.spans_nodes else "")
             elif request == target.request and not any(newcomer.node is node for newcomer in self._pool.newcomers()):
                 stats.answer(request, cause)
@@ -556,31 +561,33 @@ class Agent:
 
     def _end(self, code: int, text: str) -> None:
         """End everything at once, and say why."""
-        if not self._exit_code:  # of several failures the first one is shown
+        if not self._has_failed:  # of several failures the first one is shown
             sys.stdout.flush()
             sys.stderr.write(text)
-        self._exit_code = self._exit_code or code
-        self._ends_ns = monotonic_ns() - self._hang_ns
+        self._exit_code, self._has_failed = self._exit_code or code, True
+
+    def _miss(
+        self, worker: Worker, got: str, remedy: str = "It has not done what it had left to do.", code: int = 1
+    ) -> None:
+        """A worker that still trains when others have ended is lost: what it had left to do is not done, which is no success."""
+        if self._exit_code is not None and worker.state == "training" and not self._has_failed:
+            warn("each worker must come to the end of the training function", got, worker.title, remedy)
+            self._exit_code = self._exit_code or code
 
     def _release_workers(self, now_ns: int) -> None:
-        """Let go of all that wait; and of those that train when they have had their time, unless they are excused."""
-        at_once = now_ns - self._ends_ns >= self._hang_ns
+        """Let go of all that wait; of those that train if they stand still and are not excused, or if something has failed."""
         done = all(member.state != "training" for member in self._pool.trainers)
         for worker in self._pool.workers:
             waits = worker.state == "ready" or (worker.state == "done" and done)
-            must = at_once and (bool(self._exit_code) or not is_excused(worker))
+            must = self._has_failed or (not is_excused(worker) and self._is_still(worker, now_ns))
             if worker.state != "leaving" and (waits or must or worker not in self._pool.members):
+                got = f"nothing new for {self._hang_ns / 1e9:g} s after another one's end"
+                self._miss(worker, got, "Put what one worker does alone, and takes longer, into a `run.phase`.")
                 self._dismiss(worker)
 
-
-def _parts(members: Sequence[Worker]) -> tuple[int, int]:
-    """How many workers and servers these are."""
-    n_servers = sum(member.serves for member in members)
-    return len(members) - n_servers, n_servers
-
-
-def _last_line(trace: str) -> str:
-    return trace.rstrip().rpartition("\n")[2]
+    def _is_still(self, worker: Worker, now_ns: int) -> bool:
+        """Whether it has shown nothing new for long since the first one ended."""
+        return now_ns - max(self._ends_ns, worker.since_ns, worker.heartbeat.stamp_ns) >= self._hang_ns
 
 
 def _servers_allowed() -> tuple[int, int]:

@@ -15,7 +15,7 @@ in          `ScriptOrigin`, pickled: the script and its surroundings
 out         ``{"said": "ready"}``, or ``{"said": "failed", "trace": traceback}`` as the last message
 in          the training function, pickled: the script has been loaded, so that it can be found
 in          ``{"fork": slot, "serves": bool}`` with the worker's or parameter server's socket; answered by
-            ``{"said": "forked", "pid": id, "slot": slot}``
+            ``{"said": "forked", "pid": id, "slot": slot}``, or ``{"said": "not forked", "slot": slot, "cause": text}``
 in          ``{"kill": id}``
 out         ``{"said": "ended", "pid": id, "code": exit code}``, as soon as it has
 =========== ================================================================================================
@@ -119,7 +119,12 @@ class Forkserver:
 
     def _fork(self, i_slot: int, link_fd: int, *, serves: bool) -> None:
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(link_fd)
+            send(self._control, said="not forked", slot=i_slot, cause=str(error))
+            return
         if pid == 0:
             exit_with_parent(parent)
             self._control.close()
@@ -131,12 +136,11 @@ class Forkserver:
         send(self._control, said="forked", pid=pid, slot=i_slot)
 
     def _reap(self) -> None:
-        while self._children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
-                return
-            self._children.discard(pid)
-            send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
+        for child in list(self._children):  # others may be the script's, which may ask how they ended
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                self._children.discard(pid)
+                send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
 
 
 def _serve(agent: SocketAgentClient) -> None:

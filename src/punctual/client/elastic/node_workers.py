@@ -21,8 +21,8 @@ _MESSAGE_BYTES_MAX = 65_536
 #: Which devices the job has, as CUDA reads it and Punctual sets it.
 DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
-#: What a worker says, with its `slot`; and what its node says of it: ``forked`` with `pid`, ``ended`` with `code`. Without a
-#: slot: ``failed`` with `trace`, when no worker can be had.
+#: What a worker says, with its `slot`; and what its node says of it: ``forked`` with `pid`, ``not forked`` with `cause`,
+#: ``ended`` with `code`. Without a slot: ``failed`` with `trace`, when no worker can be had.
 Words = dict[str, Any]
 
 
@@ -225,6 +225,11 @@ class LocalWorkers:
 
     def is_stopped(self, pid: int) -> bool:
         return is_stopped(pid)
+
+
+def last_line(trace: str) -> str:
+    """What a traceback comes down to."""
+    return trace.rstrip().rpartition("\n")[2]
 
 
 def is_stopped(pid: int) -> bool:

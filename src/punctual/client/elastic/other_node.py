@@ -19,7 +19,7 @@ from punctual.client.elastic.elastic_stats import ElasticStats
 from punctual.client.elastic.group_key import SecureSockets, certificate_of
 from punctual.client.elastic.membership import Membership, NodePlace
 from punctual.client.elastic.message_stream import MessageStream
-from punctual.client.elastic.node_workers import LocalWorkers, Words
+from punctual.client.elastic.node_workers import LocalWorkers, Words, last_line
 from punctual.client.elastic.other_nodes import listening_at
 from punctual.wire import (
     EXIT_STOPPED,
@@ -38,7 +38,7 @@ _LOOK_S = 0.05
 _SILENT_S_MAX = 20.0
 #: How long what went wrong is shown on the page before the process ends by itself.
 _SHOWN_S = 5.0
-#: Of a process that could not join, or has lost the first node: it may be started again.
+#: Of a process that could not join, has lost the first node, or can have no workers: it may be started again.
 _EXIT_ALONE = 70
 
 
@@ -120,6 +120,8 @@ class OtherNode:
         self._pids: dict[int, int] = {}
         self._heard_ns = self._looked_ns = monotonic_ns()
         self._is_over = False
+        #: Why no worker can be had here; empty: they can.
+        self._failure = ""
         self._leaves = False
         self._waiting: list[int] = []
 
@@ -140,13 +142,10 @@ class OtherNode:
     def run(self) -> int:
         """Stay until the training has ended, or this node is not wanted any more, or the first one is gone."""
         while True:
-            for fd, _ in self._poll.poll(_LOOK_S * 1e3):
-                if fd == self._stream.fileno():
-                    for words in self._stream.receive():
-                        self._heard_ns = monotonic_ns()
-                        self._obey(words)
-                for words in self._workers.receive(fd):
-                    self._pass_on(words)
+            self._hear()
+            if self._failure:
+                os.write(2, self._failure.encode())
+                return _fail(self._page, self._stats, last_line(self._failure))
             if self._is_over:
                 break
             self._fork_waiting()
@@ -162,6 +161,16 @@ class OtherNode:
                 break
         self._stats.leave()
         return EXIT_STOPPED if self._leaves else 0
+
+    def _hear(self) -> None:
+        """Do what the agent says, and pass on what workers say."""
+        for fd, _ in self._poll.poll(_LOOK_S * 1e3):
+            if fd == self._stream.fileno():
+                for words in self._stream.receive():
+                    self._heard_ns = monotonic_ns()
+                    self._obey(words)
+            for words in self._workers.receive(fd):
+                self._pass_on(words)
 
     def _obey(self, words: Words) -> None:
         match words["do"]:
@@ -199,11 +208,14 @@ class OtherNode:
         match words["said"]:
             case "forked":
                 self._pids[words["slot"]] = words["pid"]
-            case "ended":
+            case "ended" | "not forked":
                 self._beat()  # what it showed last
                 del self._pids[words["slot"]]
                 self._workers.forget(words["slot"])
         self._stream.send(**words)
+        if "slot" not in words:  # the agent is to do without this node
+            self._failure = words["trace"]
+            self._stream.close()
 
     def _show(self) -> None:
         """What is wanted of this node, by its page, and what its workers show."""

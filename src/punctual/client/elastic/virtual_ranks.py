@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from punctual.client.complaint import whole
+from punctual.client.complaint import invalid, whole
 from punctual.wire import WORKERS_VARIABLE
 
 T = TypeVar("T")
@@ -38,12 +38,19 @@ class RankNumber:
         Raises
         ------
         ValueError
-            `n` is not a number from 1 on.
+            `n` is not a number from 1 on, or less than the most workers.
         """
-        if n is not None:
-            return cls(whole(n, "virtual_ranks", "`context.elastic`", least=1))
         text = os.environ.get(WORKERS_VARIABLE, "")
         n_workers_max = int(text) if text.isdecimal() else 0
+        if n is not None:
+            if whole(n, "virtual_ranks", "`context.elastic`", least=1) < n_workers_max:
+                raise invalid(
+                    "`virtual_ranks` must be at least the most workers that there may be",
+                    f"{n}",
+                    f"a training of up to {n_workers_max} workers",
+                    "Give context.elastic more of them, or the job fewer workers.",
+                )
+            return cls(n)
         if is_deterministic and n_workers_max:
             return cls(n_workers_max, n_workers_max)
         return cls(max(_N_RANKS, n_workers_max), n_workers_max)

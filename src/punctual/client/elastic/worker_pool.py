@@ -67,6 +67,15 @@ class Worker:
         return now_ns - self.since_ns > seconds * 1e9
 
     @property
+    def role(self) -> str:
+        return "parameter server" if self.serves else "worker"
+
+    @property
+    def title(self) -> str:
+        """Which one it is, for the user."""
+        return f"{self.role} {self.number} (process {self.pid})"
+
+    @property
     def heartbeat(self) -> Heartbeat:
         """What it last said of itself."""
         return self.node.board.heartbeat(self.i_slot)
@@ -161,6 +170,12 @@ class WorkerPool:
         ready = [*self.members, *(worker for worker in self.newcomers() if worker.state == "ready")]
         trainers = [[one for one in ready if one.node is node and not one.serves][:n] for node, n in counts]
         return [*chain.from_iterable(trainers), *[one for one in ready if one.serves][:n_servers]]
+
+
+def parts(members: Sequence[Worker]) -> tuple[int, int]:
+    """How many workers and servers these are."""
+    n_servers = sum(member.serves for member in members)
+    return len(members) - n_servers, n_servers
 
 
 def end_of(code: int) -> str:
