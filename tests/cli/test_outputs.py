@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.programs import PAUSING, PRINTING_SOON, Terminal
+from tests.cli.test_looking import TALKING
 from tests.waiting import PATIENCE_S
 
 
@@ -62,6 +63,20 @@ def test_a_command_whose_output_has_no_room_says_so(terminal: Terminal, argument
 def test_a_command_whose_output_nobody_reads_is_silent(terminal: Terminal) -> None:
     process = terminal.start_python("-c", UNREAD, "policies")
     assert end(process) == (1, "")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--follow"], ["--follow", "--json"]], ids=" ".join)
+def test_a_job_s_output_that_nobody_reads_or_has_no_room_ends_the_command(
+    terminal: Terminal, options: list[str]
+) -> None:
+    run = terminal.begin(TALKING, "--name", "talk", "--actuator", "pacing")
+    full = terminal.start_python("-c", INTO.format("/dev/full"), "logs", "talk", *options)
+    unread = terminal.start_python("-c", UNREAD, "logs", "talk", *options)
+    code, errors = end(full)
+    assert (code, "No space left" in errors, "Traceback" in errors) == (2, True, False), errors
+    assert end(unread) == (1, "")
+    terminal.go_on()
+    assert run.wait(PATIENCE_S) == 0
 
 
 #: The command, with its standard output into a file.
