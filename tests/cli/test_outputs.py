@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.programs import PAUSING, PRINTING_SOON, Terminal
+from tests.cli.programs import PAUSING, PRINTING_SOON, TRACKED, Terminal
+from tests.cli.test_looking import TALKING
 from tests.waiting import PATIENCE_S
 
 
@@ -64,6 +65,28 @@ def test_a_command_whose_output_nobody_reads_is_silent(terminal: Terminal) -> No
     assert end(process) == (1, "")
 
 
+@pytest.mark.parametrize("options", [[], ["--json"], ["--follow"], ["--follow", "--json"]], ids=" ".join)
+def test_a_job_s_output_that_nobody_reads_or_has_no_room_ends_the_command(
+    terminal: Terminal, options: list[str]
+) -> None:
+    run = terminal.begin(TALKING, "--name", "talk", "--actuator", "pacing")
+    full = terminal.start_python("-c", INTO.format("/dev/full"), "logs", "talk", *options)
+    unread = terminal.start_python("-c", UNREAD, "logs", "talk", *options)
+    code, errors = end(full)
+    assert (code, "No space left" in errors, "Traceback" in errors) == (2, True, False), errors
+    assert end(unread) == (1, "")
+    terminal.go_on()
+    assert run.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("closed", [[1], [2], [0, 1, 2]], ids=str)
+def test_a_stream_that_is_closed_is_one_that_nobody_reads(terminal: Terminal, closed: list[int]) -> None:
+    script = terminal.script(TRACKED)
+    for arguments in (["policies"], ["run", "--", *script, "5"]):
+        code, errors = end(terminal.start_python("-c", CLOSED.format(closed), *arguments))
+        assert (code, "Traceback" in errors) == (0, False), errors
+
+
 #: The command, with its standard output into a file.
 INTO = """
 import os
@@ -80,6 +103,14 @@ read_fd, write_fd = os.pipe()
 os.close(read_fd)
 os.dup2(write_fd, 1)
 main()
+"""
+
+#: The command, with standard streams closed.
+CLOSED = """
+import os, sys
+for fd in {}:
+    os.close(fd)
+os.execv(sys.executable, [sys.executable, "-m", "punctual", *sys.argv[1:]])
 """
 
 #: The command, which is interrupted as by Ctrl-C where it imports a module, and where it has begun.

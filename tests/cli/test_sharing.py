@@ -1,6 +1,8 @@
 """Commands that share the machine: one host for all, whoever is it, and no job that ends because another's command does."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -110,6 +112,26 @@ def test_a_second_run_joins_the_first_and_each_shows_its_own_job(machine: Shared
     assert machine.runs() == ["a"]
     submitted = [message for message in machine.messages("a") if isinstance(message, JobSubmitted)]
     assert [(message.spec.id, message.spec.weight) for message in submitted] == [("a", 1.0), ("b", 2.0)]
+
+
+@pytest.mark.parametrize("others", [[], ["a"]], ids=["host", "joined"])
+def test_a_command_whose_terminal_is_closed_goes_on_to_its_report(machine: SharedMachine, others: list[str]) -> None:
+    for name in others:
+        machine.begin_job(name)
+    screen_fd, terminal_fd = pty.openpty()
+    script, report = machine.script(NAMED, "b.py"), machine.folder / "b.html"
+    options = ["--actuator", "pacing", "--name", "b", "--deadline", "1h", "--report", str(report)]
+    b = machine.start_on(terminal_fd, "run", *options, "--", *script, "b")
+    os.close(terminal_fd)
+    seen = b""
+    while b"forecast" not in seen:
+        seen += os.read(screen_fd, 65536)
+    os.close(screen_fd)
+    changed = machine.tell("deadline", "b", "+1h")
+    assert changed.returncode == 0, changed.stderr
+    machine.let("b")
+    assert b.wait(PATIENCE_S) == 0
+    assert report.exists()
 
 
 def test_when_the_host_ends_first_another_command_takes_its_place(machine: SharedMachine) -> None:

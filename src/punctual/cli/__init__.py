@@ -29,6 +29,7 @@ _PROMPT = {
 
 def main() -> None:
     """Run the command named in `sys.argv`; ends by `SystemExit`."""
+    _open_streams()
     # Imported here, so that `import punctual.cli` costs nothing to whoever looks for a constant in it.
     with ExitStack() as group:
         with _leaving_at_once(group):
@@ -41,6 +42,15 @@ def main() -> None:
 
             command = prepared(sys.argv[1:])
         command()
+
+
+def _open_streams() -> None:
+    """Where a standard stream is closed, as in `>&-`, let it go nowhere; its number would go to the next file otherwise."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            null_fd = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(null_fd, True)
+            setattr(sys, name, os.fdopen(null_fd, mode, closefd=False))
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from punctual.cli._plot import check_can_plot
 from punctual.cli._report import draw
 from punctual.cli._screens import Screen, screen_for
 from punctual.cli._shown_job import ShownJob
+from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunSummary, summarize
@@ -171,10 +171,10 @@ def _outcome(
 
 def _leave_it_to_the_keeper(job: JobId, error: Exception) -> NoReturn:
     """Crash at once: the keeper then lifts the quota and sees the job to its end, as after any other death of ours."""
-    traceback.print_exception(error)
+    write_error("".join(traceback.format_exception(error)))
     text = (
         f"Punctual itself has failed ({error}); job '{job}' goes on at full speed and nobody steers it. "
         f"Take it over: `punctual attach {job}`; or end it: `punctual stop {job}`."
     )
-    print(f"error: {text}", file=sys.stderr, flush=True)
+    write_error(f"error: {text}\n")
     os._exit(EXIT_BROKEN)

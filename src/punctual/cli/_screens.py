@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
 from punctual.cli import _json_lines
 from punctual.cli._lines import Lines
 from punctual.cli._shown_job import ShownJob
-from punctual.cli._streams import write_error
+from punctual.cli._streams import LastingOutput, write_error
 from punctual.core.commands import StopJob
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
@@ -109,7 +109,7 @@ class LiveScreen:
 
         from punctual.cli._view import View
 
-        self._console = Console()
+        self._console = Console(file=cast(TextIO, LastingOutput()))
         self._jobs: tuple[ShownJob, ...] = ()
         #: Jobs that were asked to end: nothing failed where they do.
         self._stopped: set[JobId] = set()

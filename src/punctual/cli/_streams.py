@@ -19,6 +19,23 @@ def write_error(text: str) -> None:
     _write(sys.stderr, 2, text)
 
 
+class LastingOutput:
+    """Standard output as a file, for a library that writes to one; where that fails, nothing more is written there."""
+
+    @property
+    def encoding(self) -> str:
+        return sys.stdout.encoding
+
+    def write(self, text: str) -> None:
+        write_out(text)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def isatty(self) -> bool:
+        return sys.stdout.isatty()
+
+
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows of as many cells as `head` has, each column as wide as its longest cell."""
     table = [head, *rows]

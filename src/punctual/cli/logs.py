@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 
 from punctual.cli._options import AnyJob
-from punctual.cli._streams import write_out
 from punctual.core.errors import InvalidSpec
-from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_through
+from punctual.executors.local.output import LogTail, Receive, Streams, logs_of
 from punctual.runtime.runs import KnownJob, job_to_tell_of, jobs_of
 
 #: Between two looks whether the job has ended, and how long its last output may take.
@@ -43,24 +42,23 @@ def logs(
     written = [_JsonLines(target, fd) for fd, _ in enumerate(paths, start=1)]
     tails = []
     for fd, path in enumerate(paths, start=1):
-        receive = written[fd - 1] if as_json else partial(write_through, fd)
+        receive = written[fd - 1] if as_json else partial(typer.echo, nl=False, err=fd == 2)
         skipped = _Skipping(receive, 0 if lines is None else _bytes_before_last(path, lines))
         if follow:
-            tails.append(LogTail([path], skipped))
+            tails.append(_Followed(path, skipped))
         else:
             for piece in _pieces(path):
                 skipped(piece)
-    if follow:
-        _await_end(target)
+    while follow and not any(tail.error for tail in tails) and _is_open(target):
+        time.sleep(_LOOK_S)
     for tail in tails:
-        tail.finish(_END_S_MAX)
+        tail.finish()
     for output in written:
         output.finish()
 
 
-def _await_end(target: KnownJob) -> None:
-    while any(known.job == target.job and known.steering != "ended" for known in jobs_of(target.run)):
-        time.sleep(_LOOK_S)
+def _is_open(target: KnownJob) -> bool:
+    return any(known.job == target.job and known.steering != "ended" for known in jobs_of(target.run))
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
@@ -95,6 +93,28 @@ class _Skipping:
             self._receive(rest)
 
 
+class _Followed:
+    """A log that is passed on as it grows, from another thread, until that fails with `error`."""
+
+    def __init__(self, path: Path, receive: Receive) -> None:
+        self.error: OSError | None = None
+        self._receive = receive
+        self._tail = LogTail([path], self._pass_on)
+
+    def _pass_on(self, output: bytes) -> None:
+        try:
+            if self.error is None:
+                self._receive(output)
+        except OSError as error:  # it is the command's to end with it
+            self.error = error
+
+    def finish(self) -> None:
+        """Pass on what is left; raises what passing it on failed with."""
+        self._tail.finish(_END_S_MAX)
+        if self.error is not None:
+            raise self.error
+
+
 class _JsonLines:
     """Writes an object for each whole line; for the last one, which may have no end, when nothing more comes."""
 
@@ -113,4 +133,4 @@ class _JsonLines:
             self._write(self._rest)
 
     def _write(self, line: bytes) -> None:
-        write_out(json.dumps({**self._facts, "text": line.decode("utf-8", "replace")}) + "\n")
+        typer.echo(json.dumps({**self._facts, "text": line.decode("utf-8", "replace")}))

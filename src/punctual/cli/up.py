@@ -234,7 +234,7 @@ def _steer(host: ServiceHost) -> None:
         raise
     except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end a training
         # Crash at once: the keepers then lift the quotas and see the jobs to their ends, as after any other death.
-        traceback.print_exception(error)
+        write_error("".join(traceback.format_exception(error)))
         write_error(
             f"error: Punctual itself has failed ({error}); all jobs go on at full speed and nobody steers them. "
             "Take them over: `punctual up`.\n"

@@ -18,7 +18,7 @@ from punctual.executors.local.context import OnOutput
 from punctual.executors.local.output import LogTail, Streams, logs_of
 from punctual.runtime.control_client import submit
 from punctual.runtime.control_socket import ControlFailed, ask
-from punctual.runtime.engine import Listener
+from punctual.runtime.engine import Listener, logged
 from punctual.runtime.followed_host import FollowedHost
 from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.host_options import INLINE_POLICY, HostOptions
@@ -193,7 +193,7 @@ class JoinedHost:
 
     def subscribe(self, listener: Listener) -> None:
         """Let `listener` have each message from now on, once `status` knows of it."""
-        self._listeners = (*self._listeners, listener)
+        self._listeners = (*self._listeners, logged(listener))
 
     def status(self, job: JobId) -> JobStatus:
         """How the job stands; raises `InvalidSpec` as long as the host has not come to it."""
