@@ -8,6 +8,7 @@ from tests.policies.pictures import Table, after, codes, counts, decide, gpus, h
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
+from punctual.core.resources import Resources, total
 from punctual.policies.promises_first import PromisesFirst
 
 #: Rates of 1, 2 and 4 workers: more are faster, but less than in proportion.
@@ -151,6 +152,24 @@ def test_a_large_job_gets_a_node_of_its_own_and_small_ones_make_way() -> None:
     assert {sum(on.values()) for name, on in found.items() if name != "large"} == {1}
 
 
+def test_jobs_that_would_begin_anew_elsewhere_keep_their_nodes() -> None:
+    """They are launched once: they have no checkpoint from which they could go on."""
+    small = [
+        job(f"small-{i}", 1, steps=1e5, preemptible=True, on={node: 1}, n_retries=0) for i, node in enumerate("ab")
+    ]
+    jobs = [*small, job("large", 4, steps=1e5, preemptible=True)]
+    found = held(decide(PromisesFirst(), jobs, {"a": 4, "b": 4}), jobs)
+    assert (found["small-0"], found["small-1"]) == ({"a": 1}, {"b": 1})
+    assert sum(found["large"].values()) == 4
+
+
+def test_a_job_that_would_begin_anew_elsewhere_grows_beside_what_it_has() -> None:
+    """The other one may not be paused, and lies where it would find all in one piece if it left."""
+    grows = job("grows", (2, 4), steps=1e5, speed=linear(), preemptible=True, on={"a": 2}, n_retries=0)
+    jobs = [grows, job("fixed", 2, steps=1e5, on={"a": 2})]
+    assert held(decide(PromisesFirst(), jobs, {"a": 4, "b": 4}), jobs)["grows"] == {"a": 2, "b": 2}
+
+
 def test_jobs_that_may_not_be_paused_stay_where_they_are() -> None:
     fixed = [job(f"fixed-{i}", 1, steps=1e5, on={node: 1}) for i, node in enumerate("ab")]
     jobs = [*fixed, job("large", 4, steps=1e5, preemptible=True)]
@@ -172,6 +191,29 @@ def test_each_job_goes_to_the_kind_that_suits_it() -> None:
     jobs = [job("picky", 1, steps=100.0, speed=fast), job("any", 1, steps=100.0, speed=linear())]
     found = held(decide(PromisesFirst(), jobs, {"k": gpus(1, device="K80"), "v": gpus(1, device="V100")}), jobs)
     assert found == {"picky": {"v": 1}, "any": {"k": 1}}
+
+
+@pytest.mark.parametrize("spec", [{}, {"preemptible": True, "n_retries": 0}, {"deadline_s": 2e5}])
+def test_a_job_that_is_bound_to_its_nodes_stays_on_its_kind(spec: dict[str, object]) -> None:
+    """It could run on the other kind, which another job cannot; also a promise counts on the kind where it is."""
+    fixed = job("fixed", 1, steps=1e5, on={"k": 1}, **spec)  # type: ignore[arg-type]
+    picky = job("picky", 1, steps=100.0, speed=Table(((1, 4.0),), device="K80"))
+    nodes = {"k": gpus(1, device="K80"), "v": gpus(1, device="V100")}
+    jobs = [replace(fixed, promised_until_at=fixed.deadline_at), picky]
+    plan = decide(SURE, jobs, nodes)
+    assert held(plan, jobs).get("fixed", {"k": 1}) == {"k": 1}
+    assert spec.get("preemptible") or "fixed" in held(plan, jobs)
+    assert promised(plan) == ({"fixed"} if "deadline_s" in spec else set())
+    assert not plan.warnings
+
+
+def test_a_job_with_servers_is_given_whole_numbers_of_both() -> None:
+    worker, server = Resources(1.0), Resources(0.1009)
+    view = job("ps", (1, 2), worker=worker, preemptible=True)
+    spec = replace(view.spec, server=server, ceiling=(worker + server) * 2)
+    view = replace(view, spec=spec, demand=spec.ceiling)
+    plan = decide(PromisesFirst(), [view], {"a": Resources(4.0)})
+    assert spec.parts_of(total(plan.grants[spec.id].values())) is not None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
 from punctual.optim.vector_knapsack import solve_vector_knapsack
 from punctual.policies._configurations import PARTS_PER_CORE, ChoiceTable, Configurations, Pool, configurations_of
-from punctual.policies._jobs import n_workers, never_fits, seniority
+from punctual.policies._jobs import is_bound, n_workers, never_fits, seniority
 from punctual.policies._layout import Change, lay_out
 from punctual.policies._plan_builder import PlanBuilder
 
@@ -54,11 +54,17 @@ class Candidate:
 
     @property
     def worker(self) -> Resources:
-        return self.view.spec.worker or NOTHING
+        """A worker, with a server if the job has some."""
+        return self.view.spec.unit or NOTHING
 
     @property
     def pool(self) -> Pool:
         return self.kind, self.options.uses_gpus
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is to stay on the kind of nodes on which it is, and can."""
+        return self.n > 0 and self.pool in self.options.pools and is_bound(self.view)
 
     @property
     def held_column(self) -> int:
@@ -67,8 +73,10 @@ class Candidate:
 
     @property
     def pools(self) -> list[Pool]:
-        """Where it may run: where it is first, then where it is fastest per device."""
+        """Where it may run: where it is first, then where it is fastest per device; one that is bound only where it is."""
         options = self.options
+        if self.is_bound:
+            return [self.pool]
         return sorted(options.pools, key=lambda pool: (pool[0] != self.kind, -options.best_on(pool[0]), pool[0]))
 
     def due_in(self, at: float, left_s: float | None) -> "Candidate":

@@ -27,6 +27,14 @@ def is_protected(view: JobView) -> bool:
     return not view.spec.preemptible and view.status != "stopping"
 
 
+def is_bound(view: JobView) -> bool:
+    """Whether the job runs and is not to leave its nodes: it may not be paused, or a move would cost it all that it has done.
+
+    On some clusters a move launches a job again, and one that is launched only once has nothing to go on from.
+    """
+    return is_protected(view) or (view.spec.n_retries == 0 and view.status != "stopping")
+
+
 def may_pause(view: JobView) -> bool:
     """Whether the job runs and may be paused; one that is still starting up is left alone until it does."""
     return view.spec.preemptible and view.status not in ("starting", "stopping") and bool(view.planned)
