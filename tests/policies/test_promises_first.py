@@ -29,6 +29,10 @@ def promised(plan: Plan) -> set[str]:
     return set(plan.promises or {})
 
 
+def warned(plan: Plan) -> dict[str, str]:
+    return {str(name): reason.code for name, reason in plan.warnings.items()}
+
+
 def test_a_deadline_that_can_be_kept_is_promised_and_one_that_cannot_is_not() -> None:
     jobs = [elastic("can", 200.0, deadline_s=100.0), elastic("cannot", 300.0, deadline_s=100.0)]
     plan = decide(ALL, jobs, {"a": 8})
@@ -58,6 +62,47 @@ def test_a_promise_outlives_a_process_that_has_not_said_yet_how_long_it_is() -> 
     assert promised(decide(SURE, after(plan, [tight]), {"a": 4}, at=20.0)) == {"job"}
     assert promised(decide(SURE, after(promise, [unknown]), {"a": 4}, at=100.0)) == set(), "it is late"
     assert promised(decide(SURE, [unknown], {"a": 4})) == set()
+
+
+def test_a_promise_holds_while_no_node_can_hold_the_job_and_its_user_is_told_once() -> None:
+    waiting = replace(elastic("job", 200.0, deadline_s=100.0), promised_until_at=100.0)
+    lost = decide(SURE, [waiting], {"cpu": Resources(4.0)})
+    assert promised(lost) == {"job"}
+    assert warned(lost) == {"job": "promise-in-danger"}
+    again = decide(SURE, after(lost, [waiting]), {"cpu": Resources(4.0)}, at=10.0, carry=lost.carry)
+    assert (promised(again), warned(again)) == ({"job"}, {})
+    back = decide(SURE, after(again, [waiting]), {"a": 4}, at=12.0, carry=again.carry)
+    assert (promised(back), warned(back)) == ({"job"}, {})
+    assert promised(decide(SURE, [waiting], {"cpu": Resources(4.0)}, at=100.0)) == set(), "it is late"
+
+
+def test_an_earlier_deadline_needs_another_promise_and_a_later_one_does_not() -> None:
+    """It needs 50 s at its fastest."""
+    view = replace(elastic("job", 120.0, deadline_s=20.0), promised_until_at=100.0)
+    plan = decide(SURE, [view], {"a": 4})
+    assert promised(plan) == set()
+    assert warned(plan) == {"job": "not-promised"}
+    assert promised(decide(SURE, [replace(view, spec=replace(view.spec, deadline_s=60.0))], {"a": 4})) == {"job"}
+    late = replace(view, spec=replace(view.spec, deadline_s=200.0), promised_until_at=150.0)
+    assert promised(decide(PromisesFirst(promised_frac=0.0), [late], {"a": 4})) == {"job"}
+    unknown = replace(view, spec=replace(view.spec, work_steps=None))
+    assert promised(decide(SURE, [unknown], {"a": 4})) == set()
+
+
+def test_a_promised_job_that_was_started_again_goes_on_where_it_was_until_it_says_where_that_is() -> None:
+    """Nine tenths were done; the whole does not fit any more. It is to say so soon, although there would be time."""
+    begun = replace(
+        elastic("job", 230.0, deadline_s=100.0), promised_until_at=100.0, started_at=0.0, steps_before=207.0
+    )
+    rivals = [elastic(f"rival-{i}", 1e4, on={"a": 1}) for i in range(3)]
+    plan = decide(SURE, [begun, *rivals], {"a": 4}, at=20.0)
+    assert (promised(plan), warned(plan)) == ({"job"}, {})
+    found = counts(plan, [begun, *rivals])
+    assert found.pop("job") > 0
+    assert sum(found.values()) >= 2, "the others have to leave it little"
+    anew = replace(begun, steps_before=0.0, done_steps=1.0)
+    assert warned(decide(SURE, [anew, *rivals], {"a": 4}, at=20.0)) == {"job": "promise-in-danger"}
+    assert promised(decide(SURE, [replace(begun, promised_until_at=None)], {"a": 4}, at=20.0)) == set()
 
 
 def test_without_promises_worth_decides() -> None:

@@ -96,6 +96,8 @@ class AllocationProblem:
     ----------
     candidates
         Jobs made of workers: those that hold something, the oldest first, then those that wait.
+    unfit
+        Jobs made of workers that no node there is can hold.
     pools
         Those that any of them can draw on.
     capacities
@@ -108,6 +110,7 @@ class AllocationProblem:
 
     builder: PlanBuilder
     candidates: list[Candidate]
+    unfit: Sequence[JobView] = ()
     pools: list[Pool] = field(init=False)
     capacities: dict[Pool, int] = field(init=False)
     remainders: dict[Pool, float] = field(init=False)
@@ -126,13 +129,11 @@ class AllocationProblem:
     ) -> "AllocationProblem":
         """The problem of all jobs that hold something and `waiting` ones; jobs that no node can hold are told so."""
         holding = [view for view in sorted(builder.snapshot.holding, key=seniority) if builder.held(view)]
-        candidates = [
-            candidate
-            for view in (*holding, *waiting)
-            if view.spec.worker is not None and view.status != "stopping"
-            if (candidate := _candidate(builder, view)) is not None and (takes_part is None or takes_part(candidate))
-        ]
-        return cls(builder, candidates)
+        views = [view for view in (*holding, *waiting) if view.spec.worker is not None and view.status != "stopping"]
+        made = [(view, _candidate(builder, view)) for view in views]
+        candidates = [candidate for _, candidate in made if candidate is not None]
+        unfit = [view for view, candidate in made if candidate is None]
+        return cls(builder, [each for each in candidates if takes_part is None or takes_part(each)], unfit)
 
     def solve(
         self,

@@ -15,6 +15,8 @@ Size = Literal["largest", "smallest"]
 
 #: A job without workers holds at least this much while it runs: holding nothing would pause it.
 LEAST_CORES = 0.01
+#: Instants closer than this are the same: they are large numbers.
+ROUNDING_S = 1e-6
 
 
 def seniority(view: JobView) -> tuple[float, JobId]:
@@ -38,6 +40,14 @@ def is_bound(view: JobView) -> bool:
 def may_pause(view: JobView) -> bool:
     """Whether the job runs and may be paused; one that is still starting up is left alone until it does."""
     return view.spec.preemptible and view.status not in ("starting", "stopping") and bool(view.planned)
+
+
+def has_promise(view: JobView, at: float) -> bool:
+    """Whether its deadline is still to come, and it was promised to be done by then or sooner."""
+    until_at, deadline_at = view.promised_until_at, view.deadline_at
+    return (
+        until_at is not None and deadline_at is not None and deadline_at > at and deadline_at >= until_at - ROUNDING_S
+    )
 
 
 def n_workers(spec: JobSpec, allocation: Allocation) -> int:
