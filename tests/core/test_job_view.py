@@ -29,6 +29,15 @@ def test_steps_that_are_declared_while_the_job_runs_are_left_of_it(desk: Desk) -
     assert view.remaining_steps(1.0) == 70
 
 
+def test_what_a_process_had_done_is_shown_until_the_next_one_reports_how_far_it_is(desk: Desk) -> None:
+    desk.progress(A, at=1.0, steps=30)
+    assert desk.scheduler.job(A).steps_before == 0
+    desk.tell(JobFailed(at=2.0, job=A, cause="a signal", retryable=True))
+    assert (desk.scheduler.job(A).done_steps, desk.scheduler.job(A).steps_before) == (0, 30)
+    desk.progress(A, at=5.0, steps=20)
+    assert (desk.scheduler.job(A).done_steps, desk.scheduler.job(A).steps_before) == (20, 0)
+
+
 def test_phases_and_forecast_are_shown(desk: Desk) -> None:
     phases = (PhaseProgress(name="evaluate", units_planned=4, units_done=1),)
     desk.tell(PhaseReported(at=1.0, job=A, phases=phases))

@@ -6,9 +6,11 @@ from tests.policies.pictures import counts, decide, job
 
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
+from punctual.core.resources import Resources
 from punctual.policies.earliest_deadline import EarliestDeadline
 
 EDF = EarliestDeadline(admission=True)
+DATED = (("can", 41.0), ("cannot", 39.0))
 
 
 def decided(*jobs: JobView, carry: object = None) -> Plan:
@@ -53,6 +55,16 @@ def test_a_late_job_keeps_nobody_out() -> None:
 
 def test_what_is_not_known_is_let_in() -> None:
     assert not decided(job("a", 4, deadline_s=1.0), job("b", 4, steps=1e9)).declines
+
+
+def test_a_job_that_holds_neither_devices_nor_cores_is_judged_too() -> None:
+    roomy = {"n": Resources(4.0, memory_bytes=8)}
+    jobs = [
+        job(name, 1, steps=40.0, worker=Resources(memory_bytes=4), deadline_s=deadline_s) for name, deadline_s in DATED
+    ]
+    plan = decide(EDF, jobs, roomy)
+    assert set(plan.grants) == {"can"}
+    assert set(plan.declines) == {"cannot"}
 
 
 def test_without_admission_nobody_is_declined() -> None:

@@ -20,6 +20,7 @@ from tests.policies.pictures import (
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
+from punctual.core.resources import Resources
 from punctual.policies.elasticflow import Elasticflow
 
 POWERS = (1, 2, 4, 8)
@@ -37,6 +38,12 @@ def decided(jobs: list[JobView], nodes: dict[str, Any], *, carry: object = None,
 
 def admitted(*names: str) -> dict[str, object]:
     return {"shares": {name: {"kind": "", "steps": []} for name in names}}
+
+
+def test_a_job_that_no_node_can_hold_keeps_nobody_waiting() -> None:
+    jobs = [fraction("huge", 6.0, floor=6.0), fraction("small", 1.0, at=1.0)]
+    plan = decided(jobs, {"a": Resources(4.0), "b": Resources(4.0)})
+    assert codes(plan) == {"huge": "never-fits", "small": "starts"}
 
 
 # Promises.

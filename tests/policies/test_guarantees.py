@@ -12,6 +12,7 @@ from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, R
 from punctual.core.events import (
     Event,
     GrantApplied,
+    JobFailed,
     JobFinished,
     JobStarted,
     JobSubmitted,
@@ -188,6 +189,21 @@ def test_the_deadline_that_is_named_is_not_much_later_than_one_that_is_refused(
         named_s = world.rejected[spec.id].reason.facts["earliest_deadline_s"]
         n_compared += not world.submit(replace(spec, id=JobId(f"{spec.id}-sooner"), deadline_s=0.9 * named_s))
     assert n_compared >= 2
+
+
+def test_a_promise_outlives_a_process_that_fails_when_nearly_all_is_done() -> None:
+    """As a whole it would not fit any more; it goes on where it was."""
+    world = World(PromisesFirst(promised_frac=1.0), Resources(2.0))
+    spec = replace(
+        of_workers("fails", Random(1)), counts=(1,), ceiling=Resources(0.5), work_steps=1000.0, deadline_s=1100.0
+    )
+    assert world.submit(spec)
+    world.pass_time(900.0)
+    assert world.scheduler.job(spec.id).done_steps == pytest.approx(900.0)
+    world.tell(JobFailed(at=world.at, job=spec.id, cause="a signal", retryable=True))
+    assert world.scheduler.job(spec.id).done_steps == 0
+    assert world.scheduler.promised_until_at(spec.id) == 1100.0
+    assert "promise-in-danger" not in world.warned
 
 
 def test_a_job_that_is_refused_never_runs() -> None:

@@ -277,7 +277,20 @@ def _sim_jobs(random: Random) -> list[SimJob]:
     return jobs
 
 
-@pytest.mark.parametrize("name", ["optimus", "fifo", "tetris", "dominant-share", "greedy", "shortest-remaining"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "optimus",
+        "fifo",
+        "tetris",
+        "dominant-share",
+        "greedy",
+        "shortest-remaining",
+        "promises-first",
+        "goodput",
+        "elastic-mip",
+    ],
+)
 def test_jobs_with_servers_end_in_hostile_worlds(name: str) -> None:
     """Also under policies that give one server beside each worker."""
     for seed in range(15):

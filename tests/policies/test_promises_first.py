@@ -8,6 +8,7 @@ from tests.policies.pictures import Table, after, codes, counts, decide, gpus, h
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
+from punctual.core.resources import Resources, total
 from punctual.policies.promises_first import PromisesFirst
 
 #: Rates of 1, 2 and 4 workers: more are faster, but less than in proportion.
@@ -26,6 +27,10 @@ SURE = PromisesFirst(promised_frac=1.0, risk_sigmas=0)
 
 def promised(plan: Plan) -> set[str]:
     return set(plan.promises or {})
+
+
+def warned(plan: Plan) -> dict[str, str]:
+    return {str(name): reason.code for name, reason in plan.warnings.items()}
 
 
 def test_a_deadline_that_can_be_kept_is_promised_and_one_that_cannot_is_not() -> None:
@@ -57,6 +62,47 @@ def test_a_promise_outlives_a_process_that_has_not_said_yet_how_long_it_is() -> 
     assert promised(decide(SURE, after(plan, [tight]), {"a": 4}, at=20.0)) == {"job"}
     assert promised(decide(SURE, after(promise, [unknown]), {"a": 4}, at=100.0)) == set(), "it is late"
     assert promised(decide(SURE, [unknown], {"a": 4})) == set()
+
+
+def test_a_promise_holds_while_no_node_can_hold_the_job_and_its_user_is_told_once() -> None:
+    waiting = replace(elastic("job", 200.0, deadline_s=100.0), promised_until_at=100.0)
+    lost = decide(SURE, [waiting], {"cpu": Resources(4.0)})
+    assert promised(lost) == {"job"}
+    assert warned(lost) == {"job": "promise-in-danger"}
+    again = decide(SURE, after(lost, [waiting]), {"cpu": Resources(4.0)}, at=10.0, carry=lost.carry)
+    assert (promised(again), warned(again)) == ({"job"}, {})
+    back = decide(SURE, after(again, [waiting]), {"a": 4}, at=12.0, carry=again.carry)
+    assert (promised(back), warned(back)) == ({"job"}, {})
+    assert promised(decide(SURE, [waiting], {"cpu": Resources(4.0)}, at=100.0)) == set(), "it is late"
+
+
+def test_an_earlier_deadline_needs_another_promise_and_a_later_one_does_not() -> None:
+    """It needs 50 s at its fastest."""
+    view = replace(elastic("job", 120.0, deadline_s=20.0), promised_until_at=100.0)
+    plan = decide(SURE, [view], {"a": 4})
+    assert promised(plan) == set()
+    assert warned(plan) == {"job": "not-promised"}
+    assert promised(decide(SURE, [replace(view, spec=replace(view.spec, deadline_s=60.0))], {"a": 4})) == {"job"}
+    late = replace(view, spec=replace(view.spec, deadline_s=200.0), promised_until_at=150.0)
+    assert promised(decide(PromisesFirst(promised_frac=0.0), [late], {"a": 4})) == {"job"}
+    unknown = replace(view, spec=replace(view.spec, work_steps=None))
+    assert promised(decide(SURE, [unknown], {"a": 4})) == set()
+
+
+def test_a_promised_job_that_was_started_again_goes_on_where_it_was_until_it_says_where_that_is() -> None:
+    """Nine tenths were done; the whole does not fit any more. It is to say so soon, although there would be time."""
+    begun = replace(
+        elastic("job", 230.0, deadline_s=100.0), promised_until_at=100.0, started_at=0.0, steps_before=207.0
+    )
+    rivals = [elastic(f"rival-{i}", 1e4, on={"a": 1}) for i in range(3)]
+    plan = decide(SURE, [begun, *rivals], {"a": 4}, at=20.0)
+    assert (promised(plan), warned(plan)) == ({"job"}, {})
+    found = counts(plan, [begun, *rivals])
+    assert found.pop("job") > 0
+    assert sum(found.values()) >= 2, "the others have to leave it little"
+    anew = replace(begun, steps_before=0.0, done_steps=1.0)
+    assert warned(decide(SURE, [anew, *rivals], {"a": 4}, at=20.0)) == {"job": "promise-in-danger"}
+    assert promised(decide(SURE, [replace(begun, promised_until_at=None)], {"a": 4}, at=20.0)) == set()
 
 
 def test_without_promises_worth_decides() -> None:
@@ -151,6 +197,24 @@ def test_a_large_job_gets_a_node_of_its_own_and_small_ones_make_way() -> None:
     assert {sum(on.values()) for name, on in found.items() if name != "large"} == {1}
 
 
+def test_jobs_that_would_begin_anew_elsewhere_keep_their_nodes() -> None:
+    """They are launched once: they have no checkpoint from which they could go on."""
+    small = [
+        job(f"small-{i}", 1, steps=1e5, preemptible=True, on={node: 1}, n_retries=0) for i, node in enumerate("ab")
+    ]
+    jobs = [*small, job("large", 4, steps=1e5, preemptible=True)]
+    found = held(decide(PromisesFirst(), jobs, {"a": 4, "b": 4}), jobs)
+    assert (found["small-0"], found["small-1"]) == ({"a": 1}, {"b": 1})
+    assert sum(found["large"].values()) == 4
+
+
+def test_a_job_that_would_begin_anew_elsewhere_grows_beside_what_it_has() -> None:
+    """The other one may not be paused, and lies where it would find all in one piece if it left."""
+    grows = job("grows", (2, 4), steps=1e5, speed=linear(), preemptible=True, on={"a": 2}, n_retries=0)
+    jobs = [grows, job("fixed", 2, steps=1e5, on={"a": 2})]
+    assert held(decide(PromisesFirst(), jobs, {"a": 4, "b": 4}), jobs)["grows"] == {"a": 2, "b": 2}
+
+
 def test_jobs_that_may_not_be_paused_stay_where_they_are() -> None:
     fixed = [job(f"fixed-{i}", 1, steps=1e5, on={node: 1}) for i, node in enumerate("ab")]
     jobs = [*fixed, job("large", 4, steps=1e5, preemptible=True)]
@@ -172,6 +236,29 @@ def test_each_job_goes_to_the_kind_that_suits_it() -> None:
     jobs = [job("picky", 1, steps=100.0, speed=fast), job("any", 1, steps=100.0, speed=linear())]
     found = held(decide(PromisesFirst(), jobs, {"k": gpus(1, device="K80"), "v": gpus(1, device="V100")}), jobs)
     assert found == {"picky": {"v": 1}, "any": {"k": 1}}
+
+
+@pytest.mark.parametrize("spec", [{}, {"preemptible": True, "n_retries": 0}, {"deadline_s": 2e5}])
+def test_a_job_that_is_bound_to_its_nodes_stays_on_its_kind(spec: dict[str, object]) -> None:
+    """It could run on the other kind, which another job cannot; also a promise counts on the kind where it is."""
+    fixed = job("fixed", 1, steps=1e5, on={"k": 1}, **spec)  # type: ignore[arg-type]
+    picky = job("picky", 1, steps=100.0, speed=Table(((1, 4.0),), device="K80"))
+    nodes = {"k": gpus(1, device="K80"), "v": gpus(1, device="V100")}
+    jobs = [replace(fixed, promised_until_at=fixed.deadline_at), picky]
+    plan = decide(SURE, jobs, nodes)
+    assert held(plan, jobs).get("fixed", {"k": 1}) == {"k": 1}
+    assert spec.get("preemptible") or "fixed" in held(plan, jobs)
+    assert promised(plan) == ({"fixed"} if "deadline_s" in spec else set())
+    assert not plan.warnings
+
+
+def test_a_job_with_servers_is_given_whole_numbers_of_both() -> None:
+    worker, server = Resources(1.0), Resources(0.1009)
+    view = job("ps", (1, 2), worker=worker, preemptible=True)
+    spec = replace(view.spec, server=server, ceiling=(worker + server) * 2)
+    view = replace(view, spec=spec, demand=spec.ceiling)
+    plan = decide(PromisesFirst(), [view], {"a": Resources(4.0)})
+    assert spec.parts_of(total(plan.grants[spec.id].values())) is not None
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,8 @@ class JobView:
         Since when it has held this much.
     done_steps, progress_at
         Steps done at the last report, and its instant.
+    steps_before
+        Steps that its process before had done, as long as the present one has reported none; 0: it has, or it is the first.
     steps_total, steps_total_std
         Steps in total that the training declared, or that are expected until its goal, and their standard deviation;
         None: those of the spec are all that is known.
@@ -268,6 +270,7 @@ class JobView:
     forecast: Forecast | None = None
     work: CoreWork | None = None
     promised_until_at: float | None = None
+    steps_before: float = 0.0
 
     @property
     def id(self) -> JobId:

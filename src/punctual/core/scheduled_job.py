@@ -377,6 +377,7 @@ class ScheduledJob:
             forecast=self.demand.forecast if self.demand else None,
             work=self._work_left(),
             promised_until_at=promised_until_at,
+            steps_before=0.0 if self.progress else self.most_steps,
         )
 
     def _work_left(self) -> CoreWork | None:

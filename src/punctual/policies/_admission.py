@@ -90,7 +90,7 @@ class Admission:
         steps = view.remaining_steps(at)
         if rate_sps <= 0 or not steps:
             return None
-        levels = Levels.of([float(wanted.amount.gpus or wanted.amount.cores)], [rate_sps])
+        levels = Levels.of([float(wanted.amount.gpus or wanted.amount.cores or 1.0)], [rate_sps])
         return ReservationRequest(
             id=view.spec.id,
             submitted_at=view.submitted_at,

@@ -15,7 +15,7 @@ from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._carried import amounts_in, listed, stalls_in
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._earliest import earliest, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import is_protected, span_text
+from punctual.policies._jobs import has_promise, is_protected, span_text
 from punctual.policies._promised_shares import NOW_S, PromiseRequest, as_carried, shares_carried, spans_until
 from punctual.policies._reservations import ReservationLedger
 
@@ -50,12 +50,15 @@ class Claim:
         Whether it has the promise already.
     overdue
         Whether it is promised an end of its waiting, not its deadline.
+    unheard
+        Whether it was started again and has still to say how far it is; it had better do so soon.
     """
 
     requests: Sequence[PromiseRequest]
     due_at: float
     promised: bool
     overdue: bool
+    unheard: bool
 
     @property
     def id(self) -> JobId:
@@ -134,6 +137,8 @@ class AdmissionControl:
         #: Jobs whose promises cannot be kept as it looks now, and of those what is new to their users.
         self._endangered: set[JobId] = set()
         self.warnings: dict[JobId, Reason] = {}
+        #: Promised jobs that none of the nodes can hold.
+        self._homeless = [view for view in problem.unfit if has_promise(view, at) and admission != "none"]
         #: What promises may count on, and what of that deadlines to be promised may take; ends of waiting may take all.
         self._reserved = self._reserved_of(problem.capacities)
         self._offered = {
@@ -154,6 +159,7 @@ class AdmissionControl:
             for pool, ledger in self._ledgers.items()
             for request, share in zip(ledger.requests, ledger.shares, strict=True)
         }
+        self._tell_of_dropped()
 
     def declines(self) -> dict[JobId, Reason]:
         """Jobs that are turned away, and why."""
@@ -247,6 +253,7 @@ class AdmissionControl:
             for candidate in self._candidates
             if self.is_promised(candidate) or self._is_pending(candidate)
         ]
+        promised += self._homeless
         return {view.id: view.deadline_at for view in promised if view.deadline_at is not None}
 
     def handed_on(self, present: set[JobId]) -> dict[str, object]:
@@ -287,9 +294,8 @@ class AdmissionControl:
 
     def _is_pending(self, candidate: Candidate) -> bool:
         """Whether nothing is known just now of a job with a promise, because its process was started again."""
-        until_at = candidate.view.promised_until_at
-        is_open = until_at is not None and self._at < until_at and candidate.left_s < inf
-        return is_open and candidate.remaining is None and self._admission != "none"
+        is_known = candidate.remaining is not None
+        return self._admission != "none" and not is_known and has_promise(candidate.view, self._at)
 
     def _promise(self) -> None:
         """Reserve for the promised jobs first, then for as many others as there is room for."""
@@ -429,7 +435,7 @@ class AdmissionControl:
 
         def rule(timeline: Timeline, request: PromiseRequest) -> tuple[Timeline, Share] | None:
             room = request.room(timeline)
-            share = request.cheapest(room, late=self._late, with_reserve=with_reserve)
+            share = request.cheapest(room, late=self._late and not claim.unheard, with_reserve=with_reserve)
             return None if share is None else (room, share)
 
         own = (request for request in claim.requests if request.pool in self._ledgers)
@@ -488,6 +494,21 @@ class AdmissionControl:
             facts = {"left_s": claim.due_at - self._at, "left_frac": left_frac}
             self.warnings[claim.id] = Reason("promise-in-danger", text, facts)
 
+    def _tell_of_dropped(self) -> None:
+        """Tell the users of promised jobs that no node can hold, and of those whose earlier deadline is not promised."""
+        for view in self._homeless:
+            self._endangered.add(view.id)
+            if view.id not in self._told:
+                left_s = (view.deadline_at or self._at) - self._at
+                text = f"its promised deadline in {span_text(left_s)} is in danger: no node there is can hold it"
+                self.warnings[view.id] = Reason("promise-in-danger", text, {"left_s": left_s, "left_frac": 1.0})
+        promises = self.promises()
+        for candidate in self._candidates if self._admission != "none" else ():
+            is_sooner = candidate.view.promised_until_at is not None and not has_promise(candidate.view, self._at)
+            if is_sooner and 0 < candidate.left_s < inf and candidate.id not in promises:
+                text = f"its deadline in {span_text(candidate.left_s)} cannot be promised: it was promised a later one"
+                self.warnings[candidate.id] = Reason("not-promised", text, {"left_s": candidate.left_s})
+
     def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
         """Seconds until the plan first wants more for a job than it holds; None: never.
 
@@ -509,7 +530,7 @@ class AdmissionControl:
 
     def _claim(self, candidate: Candidate) -> Claim | None:
         """What the job would need for its promise; None if there is none to be had."""
-        promised = candidate.view.promised_until_at is not None and 0 < candidate.left_s < inf
+        promised = has_promise(candidate.view, self._at)
         overdue = not promised and (candidate.id in self._overdue or self._is_overdue(candidate))
         due_s = self._waits_until_s(candidate) if overdue else candidate.left_s
         until_s = due_s * (1 - _ROUNDING_FRAC)
@@ -518,7 +539,9 @@ class AdmissionControl:
         kept = promised or (overdue and candidate.id in self._overdue)
         if not kept and self._work_steps(candidate) > candidate.options.surely_fastest(self._risk_sigmas) * until_s:
             return None
-        return Claim(self._requests(candidate, until_s), self._at + due_s, promised=kept, overdue=overdue)
+        unheard = promised and candidate.view.steps_before > 0
+        requests = self._requests(candidate, until_s)
+        return Claim(requests, self._at + due_s, promised=kept, overdue=overdue, unheard=unheard)
 
     def _requests(self, candidate: Candidate, until_s: float) -> list[PromiseRequest]:
         """For its work to be done in so many seconds, by pool."""
@@ -571,13 +594,17 @@ class AdmissionControl:
         return self._max_wait_s + _WAIT_FACTOR * self._work_steps(candidate) / candidate.options.fastest
 
     def _work_steps(self, candidate: Candidate) -> float:
-        """What is left; of a job that nobody knows the end of, so much is promised at a time."""
+        """What is left; of a job that nobody knows the end of, so much is promised at a time.
+
+        One with a promise that was started again is taken to go on where it was, until it says where that is.
+        """
         if candidate.remaining is not None:
             view, (since_at, until_at) = candidate.view, self._stalls.get(candidate.id, (0.0, 0.0))
             stalled_s = max(0.0, min(until_at, self._at) - max(since_at, view.progress_at))
             worked_s = max(0.0, self._at - view.progress_at - stalled_s)
             left = view.remaining_steps(view.progress_at + worked_s)
-            return candidate.remaining if left is None else left
+            left = candidate.remaining if left is None else left
+            return max(0.0, left - view.steps_before) if has_promise(view, self._at) else left
         return float(candidate.options.rates[1]) * self._prior_s
 
     def _reserved_of(self, capacities: Mapping[Pool, int]) -> dict[Pool, int]:
@@ -587,7 +614,7 @@ class AdmissionControl:
             if (
                 is_protected(candidate.view)
                 and candidate.n
-                and candidate.view.promised_until_at is None
+                and not has_promise(candidate.view, self._at)
                 and candidate.pool in left
             ):
                 left[candidate.pool] -= (

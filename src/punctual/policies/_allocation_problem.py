@@ -15,7 +15,7 @@ from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
 from punctual.optim.vector_knapsack import solve_vector_knapsack
 from punctual.policies._configurations import PARTS_PER_CORE, ChoiceTable, Configurations, Pool, configurations_of
-from punctual.policies._jobs import n_workers, never_fits, seniority
+from punctual.policies._jobs import is_bound, n_workers, never_fits, seniority
 from punctual.policies._layout import Change, lay_out
 from punctual.policies._plan_builder import PlanBuilder
 
@@ -54,11 +54,17 @@ class Candidate:
 
     @property
     def worker(self) -> Resources:
-        return self.view.spec.worker or NOTHING
+        """A worker, with a server if the job has some."""
+        return self.view.spec.unit or NOTHING
 
     @property
     def pool(self) -> Pool:
         return self.kind, self.options.uses_gpus
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is to stay on the kind of nodes on which it is, and can."""
+        return self.n > 0 and self.pool in self.options.pools and is_bound(self.view)
 
     @property
     def held_column(self) -> int:
@@ -67,8 +73,10 @@ class Candidate:
 
     @property
     def pools(self) -> list[Pool]:
-        """Where it may run: where it is first, then where it is fastest per device."""
+        """Where it may run: where it is first, then where it is fastest per device; one that is bound only where it is."""
         options = self.options
+        if self.is_bound:
+            return [self.pool]
         return sorted(options.pools, key=lambda pool: (pool[0] != self.kind, -options.best_on(pool[0]), pool[0]))
 
     def due_in(self, at: float, left_s: float | None) -> "Candidate":
@@ -88,6 +96,8 @@ class AllocationProblem:
     ----------
     candidates
         Jobs made of workers: those that hold something, the oldest first, then those that wait.
+    unfit
+        Jobs made of workers that no node there is can hold.
     pools
         Those that any of them can draw on.
     capacities
@@ -100,6 +110,7 @@ class AllocationProblem:
 
     builder: PlanBuilder
     candidates: list[Candidate]
+    unfit: Sequence[JobView] = ()
     pools: list[Pool] = field(init=False)
     capacities: dict[Pool, int] = field(init=False)
     remainders: dict[Pool, float] = field(init=False)
@@ -118,13 +129,11 @@ class AllocationProblem:
     ) -> "AllocationProblem":
         """The problem of all jobs that hold something and `waiting` ones; jobs that no node can hold are told so."""
         holding = [view for view in sorted(builder.snapshot.holding, key=seniority) if builder.held(view)]
-        candidates = [
-            candidate
-            for view in (*holding, *waiting)
-            if view.spec.worker is not None and view.status != "stopping"
-            if (candidate := _candidate(builder, view)) is not None and (takes_part is None or takes_part(candidate))
-        ]
-        return cls(builder, candidates)
+        views = [view for view in (*holding, *waiting) if view.spec.worker is not None and view.status != "stopping"]
+        made = [(view, _candidate(builder, view)) for view in views]
+        candidates = [candidate for _, candidate in made if candidate is not None]
+        unfit = [view for view, candidate in made if candidate is None]
+        return cls(builder, [each for each in candidates if takes_part is None or takes_part(each)], unfit)
 
     def solve(
         self,

@@ -39,7 +39,7 @@ class Configurations:
     known
         Whether anything is known of the speed; otherwise it is taken as proportional to the workers.
     per_worker
-        What one worker takes of its pool.
+        What one worker takes of its pool, with a server if the job has some.
     pools
         Those that its columns draw on.
     columns
@@ -95,7 +95,7 @@ class Configurations:
 
 def configurations_of(hardware: Hardware, view: JobView) -> Configurations | None:
     """The configurations of a job made of workers; None if the nodes cannot hold it or it is known not to run on them."""
-    worker, counts = view.spec.worker, hardware.counts_wanted(view)
+    worker, counts = view.spec.unit, hardware.counts_wanted(view)
     if worker is None or not counts:
         return None
     speed = hardware.speed(view)

@@ -325,10 +325,8 @@ class CorePromises:
 
     def _still_kept(self, members: Sequence[SharingJob]) -> list[SharingJob]:
         """Those whose promises can be kept in the best case, or as many as can."""
-        jobs = [member.best(self.risk_sigmas) for member in members]
-        if all_fit(jobs, self._room(members).plus(self.returning_cores)):
-            return list(members)
-        return _chosen(members, fewest_misses(jobs, self.cores.plus(self.returning_cores)))
+        cores, room = (each.plus(self.returning_cores) for each in (self.cores, self._room(members)))
+        return _kept_at_best(members, cores, room, self.risk_sigmas)
 
     def _promise(self, hopeful: Sequence[SharingJob]) -> None:
         """Promise as many more as there is room for; new ones wait for what is not measured yet.
@@ -423,13 +421,7 @@ class CorePromises:
         """
         ids = {*beside, *(member.id for member in members)}
         waiting = [member for member in self.members if member.id not in ids and waits_for_promise(member.view)]
-        cores = self.cores.plus(sum(member.base.cores for member in waiting))
-        if not members:
-            return cores
-        ends_s = [max(member.due_s + member.slack_s, SOON_S) for member in members]
-        starts_s, i_ends = np.unique(ends_s, return_inverse=True)
-        freed = np.bincount(i_ends, weights=[member.base.cores for member in members]).cumsum()
-        return cores.added(Timeline(np.append(0.0, starts_s), np.append(0.0, freed)))
+        return _with_freed(members, self.cores.plus(sum(member.base.cores for member in waiting)))
 
     def _offered(self, members: Sequence[SharingJob], beside: Collection[JobId] = ()) -> Timeline:
         """Of that, what may be promised."""
@@ -470,6 +462,37 @@ class CorePromises:
 
     def _urgency(self, member: SharingJob) -> float:
         return member.view.spec.weight / max(1.0, _deadline_at(member) - self.at)
+
+
+def kept_in(members: Sequence[SharingJob], cores: Timeline, risk_sigmas: float) -> tuple[bool, int]:
+    """Whether all these promises can be kept if their work is what is expected, and how many can in the best case.
+
+    Parameters
+    ----------
+    cores
+        What there is over time beside the bases of all members of the node.
+    """
+    room = _with_freed(members, cores)
+    is_expected = all_fit([member.job(late_s=member.slack_s) for member in members], room)
+    return is_expected, len(_kept_at_best(members, cores, room, risk_sigmas))
+
+
+def _kept_at_best(
+    members: Sequence[SharingJob], cores: Timeline, room: Timeline, risk_sigmas: float
+) -> list[SharingJob]:
+    """Those whose promises can be kept in the best case in `room`, or as many as can in `cores`."""
+    jobs = [member.best(risk_sigmas) for member in members]
+    return list(members) if all_fit(jobs, room) else _chosen(members, fewest_misses(jobs, cores))
+
+
+def _with_freed(members: Sequence[SharingJob], cores: Timeline) -> Timeline:
+    """`cores`, and from when these jobs are due their bases."""
+    if not members:
+        return cores
+    ends_s = [max(member.due_s + member.slack_s, SOON_S) for member in members]
+    starts_s, i_ends = np.unique(ends_s, return_inverse=True)
+    freed = np.bincount(i_ends, weights=[member.base.cores for member in members]).cumsum()
+    return cores.added(Timeline(np.append(0.0, starts_s), np.append(0.0, freed)))
 
 
 def _weight(member: SharingJob) -> float:

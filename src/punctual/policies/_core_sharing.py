@@ -15,7 +15,8 @@ from punctual.core.story import Reason
 from punctual.optim.solution import Solution, status_of
 from punctual.optim.timeline import Share, Timeline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
-from punctual.policies._core_promises import CorePromises
+from punctual.policies._core_promises import CorePromises, kept_in
+from punctual.policies._earliest import waits_for_promise
 from punctual.policies._jobs import (
     least,
     may_pause,
@@ -120,6 +121,7 @@ class CoreSharing:
             self._wait_for_workers(waiting)
         for node, on_node in members.items():
             self._share(node, on_node)
+        self._homeless = self._without_node()
 
     # What is handed on.
 
@@ -135,20 +137,18 @@ class CoreSharing:
         return Solution(status=status, choices=np.empty(0), value=value, bound=bound, multipliers=np.empty(0))
 
     def promises(self) -> dict[JobId, float]:
-        """By when each promised job is to be done; a promise to one that lies on no node now, and waits, holds."""
-        nodes, waiting = self._nodes.values(), self._builder.snapshot.waiting
-        members = {member.id for promises in nodes for member in promises.members}
+        """By when each promised job is to be done; a promise to one that finds no node now, and waits, holds."""
+        nodes = self._nodes.values()
         promised = [member.view for promises in nodes for member in (*promises.kept, *promises.pending)]
-        absent = [view for view in waiting if view.id not in members and _takes_part(view)]
-        promised += [view for view in absent if self._at < (view.promised_until_at or 0.0) == view.deadline_at]
-        return {view.id: view.deadline_at for view in promised if view.deadline_at is not None}
+        return {view.id: view.deadline_at for view in (*promised, *self._homeless) if view.deadline_at is not None}
 
     def handed_on(self) -> dict[str, object]:
         """What the next round needs, for the plan's carry."""
         refused = {id for each in self._nodes.values() for id in each.refused}
         planned = {member.id for each in self._nodes.values() for member in each.likely}
         lost = {id for each in self._nodes.values() for id in each.lost}
-        return {"planned": sorted(planned), "refused": sorted(refused), "lost": sorted(lost)}
+        homeless = {"homeless": sorted(view.id for view in self._homeless)} if self._homeless else {}
+        return {"planned": sorted(planned), "refused": sorted(refused), "lost": sorted(lost), **homeless}
 
     def changes_in_s(self) -> float | None:
         """Seconds until a job is to hold something else; None: never."""
@@ -182,10 +182,28 @@ class CoreSharing:
         for view in sorted(running, key=seniority):
             ((node, held),) = builder.held(view).items()
             self._put_base(members, view, node, least(view.spec).at_most(held))
-        for view in waiting:
+        for view in sorted(waiting, key=lambda view: not self._is_promised(view)):  # others take no room of theirs
             if _takes_part(view) and not builder.held(view):
                 self._place(members, view)
         return members
+
+    def _is_promised(self, view: JobView) -> bool:
+        return self._options.promises and self._at < (view.promised_until_at or 0.0) == view.deadline_at
+
+    def _without_node(self) -> list[JobView]:
+        """Promised jobs that find no node now; their users are told so once."""
+        snapshot = self._builder.snapshot
+        members = {member.id for promises in self._nodes.values() for member in promises.members}
+        views = [
+            view for view in (*snapshot.holding, *snapshot.waiting) if self._is_promised(view) and _takes_part(view)
+        ]
+        homeless = [view for view in views if view.id not in members]
+        for view in homeless:
+            if view.id not in self._carried("homeless"):
+                left_s = (view.deadline_at or self._at) - self._at
+                text = f"its promised deadline in {span_text(left_s)} is in danger: no node has the room that it needs at least"
+                self.warnings[view.id] = Reason("promise-in-danger", text, {"left_s": left_s})
+        return homeless
 
     def _put_base(self, members: dict[NodeId, list[SharingJob]], view: JobView, node: NodeId, base: Resources) -> None:
         self._builder.put(view, {node: base}, _BASE)
@@ -201,11 +219,33 @@ class CoreSharing:
         slowness = self._builder.hardware.slowness
         # Rounded, because the last digit of a sum depends on the order of its terms, which means nothing here.
         left = {node: round((free[node].cores - wanted[node]) / slowness.get(node, 1.0), 9) for node in nodes}
-        best = min(nodes, key=lambda node: (node not in home, -left[node], node), default=None)
+        ranked = sorted(nodes, key=lambda node: (node not in home, -left[node], node))
+        best = next((node for node in ranked if self._may_come(view, node, members.get(node, ()))), None)
         if best is not None:
             self._put_base(members, view, best, floor)
+        elif nodes:
+            text = f"waits: with the {floor} that it needs at least, less would be left to promised jobs than they need"
+            self._builder.explain(view, Reason("waits", text, {"floor_cores": floor.cores}))
         elif self._builder.hardware.amount(view) is None:
             self._builder.explain(view, never_fits(view))
+
+    def _may_come(self, view: JobView, node: NodeId, members: Sequence[SharingJob]) -> bool:
+        """Whether promises are kept as before with what the job is to hold on the node in any case, if it has none itself."""
+        if self._is_promised(view) or waits_for_promise(view):
+            return True
+        floor_cores = least(view.spec).cores
+        not_yet_cores = sum(member.base.cores for member in members if waits_for_promise(member.view))
+        room = self._over_time(node, self._builder.free[node].cores).plus(self._returning_cores(node) + not_yet_cores)
+        if floor_cores > float(room.free.min()) + TOLERANCE:  # promised jobs of workers are to have it
+            return False
+        promised = [member for member in members if self._is_promised(member.view) and member.due_s < inf]
+        if not promised:
+            return True
+        for each in self._deferrable(node):
+            room = room.added(each.lent)
+        rooms = room, room.less(floor_cores)
+        before, after = (kept_in(promised, each, self._options.risk_sigmas) for each in rooms)
+        return after >= before
 
     def _wait_for_workers(self, waiting: Iterable[JobView]) -> None:
         builder, awaited = self._builder, dict[str, Resources]()

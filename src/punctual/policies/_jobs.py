@@ -15,6 +15,8 @@ Size = Literal["largest", "smallest"]
 
 #: A job without workers holds at least this much while it runs: holding nothing would pause it.
 LEAST_CORES = 0.01
+#: Instants closer than this are the same: they are large numbers.
+ROUNDING_S = 1e-6
 
 
 def seniority(view: JobView) -> tuple[float, JobId]:
@@ -27,9 +29,25 @@ def is_protected(view: JobView) -> bool:
     return not view.spec.preemptible and view.status != "stopping"
 
 
+def is_bound(view: JobView) -> bool:
+    """Whether the job runs and is not to leave its nodes: it may not be paused, or a move would cost it all that it has done.
+
+    On some clusters a move launches a job again, and one that is launched only once has nothing to go on from.
+    """
+    return is_protected(view) or (view.spec.n_retries == 0 and view.status != "stopping")
+
+
 def may_pause(view: JobView) -> bool:
     """Whether the job runs and may be paused; one that is still starting up is left alone until it does."""
     return view.spec.preemptible and view.status not in ("starting", "stopping") and bool(view.planned)
+
+
+def has_promise(view: JobView, at: float) -> bool:
+    """Whether its deadline is still to come, and it was promised to be done by then or sooner."""
+    until_at, deadline_at = view.promised_until_at, view.deadline_at
+    return (
+        until_at is not None and deadline_at is not None and deadline_at > at and deadline_at >= until_at - ROUNDING_S
+    )
 
 
 def n_workers(spec: JobSpec, allocation: Allocation) -> int:

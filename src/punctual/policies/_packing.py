@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
-from punctual.core.resources import NOTHING, Resources
+from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.story import Reason
 from punctual.optim.placement import place
 from punctual.policies._jobs import may_pause, n_workers, seniority, waits
@@ -56,7 +56,7 @@ class Move:
 class Packing:
     """Best fit decreasing: places all jobs made of workers anew, the largest first, those not to be moved before them.
 
-    A job keeps its nodes if they are the fewest it can lie on. Otherwise it takes the node on which it displaces the
+    A job keeps its nodes if they are the fewest it can lie on, or if it is launched only once. Otherwise it takes the node on which it displaces the
     fewest workers that are not placed yet; of equal ones the tightest fit. Displaced jobs are smaller and are placed
     later: counts that are powers of two fill their nodes without a gap.
 
@@ -150,6 +150,8 @@ class Packing:
             at_home = self._at_home(move, n, held)
             if at_home is not None and (move.stays or len(at_home) <= self._fewest(move, n)):
                 return at_home
+            if move.view.spec.n_retries == 0:
+                return self._extended(move, n, held)
         if not move.stays:
             return self._beside(move, n)
         placed = self._undisturbing(move, n)
@@ -171,6 +173,17 @@ class Packing:
             move.worker,
             {node: free[node] - self._occupied.get(node, NOTHING) for node in held} if move.stays else free,
         )
+
+    def _extended(self, move: Move, n: int, held: Allocation) -> Allocation | None:
+        """More beside what it has, which it keeps; others are moved for what a promise needs."""
+        taken = self._kept if n == move.n_least else self._occupied
+        nodes = self._builder.hardware.kinds[move.kind]
+        free = {node: self._free[node] - taken.get(node, NOTHING) - held.get(node, NOTHING) for node in nodes}
+        more = place(n - move.n_before, move.worker, free, self._slow) if n > move.n_before else None
+        if more is None:
+            return None
+        extended = {node: held.get(node, NOTHING) + more.get(node, NOTHING) for node in {**held, **more}}
+        return extended if move.view.spec.parts_of(total(extended.values())) else None
 
     def _has_room(self, allocation: Allocation) -> bool:
         return all(amount.fits_in(self._free[node]) for node, amount in allocation.items())

@@ -14,7 +14,7 @@ from punctual.core.story import Reason
 from punctual.optim.buddy import Block, moves_for
 from punctual.optim.timeline import Share
 from punctual.policies._base import PolicyBase
-from punctual.policies._jobs import seniority, span_text, starts, waits
+from punctual.policies._jobs import never_fits, seniority, span_text, starts, waits
 from punctual.policies._layout import lay_out
 from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._minimum_shares import DeadlineClaim, DeadlinePromises
@@ -110,6 +110,9 @@ class Elasticflow(PolicyBase):
 def _start_rigid(builder: PlanBuilder, views: Iterable[JobView]) -> None:
     """Jobs without workers get what they demand, in order of submission, as long as there is room."""
     for view in views:
+        if builder.hardware.amount(view) is None:
+            builder.explain(view, never_fits(view))
+            continue
         allocation = builder.fit(view)
         if allocation is None:
             builder.explain(view, waits(view.spec.floor or view.spec.ceiling, builder.free))

@@ -20,7 +20,7 @@ from punctual.policies._base import PolicyBase
 from punctual.policies._carried import amounts_in
 from punctual.policies._configurations import ChoiceTable, Pool
 from punctual.policies._core_sharing import CoreSharing, CoreSharingOptions
-from punctual.policies._jobs import is_protected, n_demanded, n_workers, seconds_for, seniority, span_text
+from punctual.policies._jobs import is_bound, is_protected, n_demanded, n_workers, seconds_for, seniority, span_text
 from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import repair, start_rigid
@@ -384,8 +384,13 @@ class _Round:
         return allowed
 
     def _protecting(self, table: ChoiceTable) -> BoolArray:
+        """The columns with which nobody is paused that may not be, or sent away from its kind of nodes."""
         allowed = table.allowed.copy()
         allowed[:, 0] = [not (candidate.n and is_protected(candidate.view)) for candidate in self._candidates]
+        for i, candidate in enumerate(self._candidates if len(self._pools) > 1 else ()):
+            if candidate.is_bound:
+                kinds = candidate.options.kinds
+                allowed[i, 1 : len(kinds)] = [kind == candidate.kind for kind in kinds[1:]]
         return allowed
 
     def _solve(self, table: ChoiceTable, values: FloatArray, allowed: BoolArray) -> Solution | None:
@@ -409,7 +414,7 @@ class _Round:
         }
         return Move(
             view=candidate.view,
-            worker=candidate.view.spec.worker or candidate.view.spec.ceiling,
+            worker=candidate.worker,
             n_before=candidate.n,
             kind_before=candidate.kind,
             n=n,
@@ -421,8 +426,8 @@ class _Round:
         )
 
     def _stays(self, candidate: Candidate) -> bool:
-        """Whether the job is not to be moved: it may not be paused, or it would lose too much by it."""
-        if is_protected(candidate.view) or candidate.view.status == "starting":
+        """Whether the job is not to be moved: it is bound to its nodes, or it would lose too much by it."""
+        if is_bound(candidate.view) or candidate.view.status == "starting":
             return candidate.n > 0
         reservation = self._admission.reservation(candidate)
         if reservation is not None and not reservation.bears_a_change:
