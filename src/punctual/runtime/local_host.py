@@ -4,13 +4,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import reduce
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from punctual import registry
 from punctual.core.codec import encode
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
@@ -25,8 +24,6 @@ from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
-from punctual.core.scheduler import Scheduler
-from punctual.core.status import StatusBoard
 from punctual.core.timer import Timer
 from punctual.core.units import format_duration
 from punctual.executors.local.output import LogTail, Streams
@@ -36,7 +33,8 @@ from punctual.runtime.control_socket import ControlFailed, ControlSocket
 from punctual.runtime.engine import Question
 from punctual.runtime.host import Host, submitted
 from punctual.runtime.host_executor import OutputOf, Site, new_site
-from punctual.runtime.host_options import INLINE_POLICY, SHARING_POLICY, HostOptions
+from punctual.runtime.host_options import INLINE_POLICY, HostOptions
+from punctual.runtime.host_state import HostState, new_state
 from punctual.runtime.job_order import in_order
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.paths import refused_if_unwritable
@@ -47,8 +45,7 @@ from punctual.runtime.runs import open_jobs
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
 from punctual.runtime.suspension import LEAST_S, suspended_s
-from punctual.store.state import dumps, loads
-from punctual.store.stored import JournalTaken, StoredJournal, StoreUnreachable
+from punctual.store.stored import JournalTaken, StoreUnreachable
 from punctual.store.upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
@@ -62,40 +59,6 @@ _END_S_MAX = 5.0
 _TELL_S_MAX = 10.0
 #: How long a change may take to be in the journal: less than what a client waits for the answer.
 _SETTLE_S_MAX = 4.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostState:
-    """What a host knows and writes, new or restored: `scheduler` and `board` are of the history in `journal`."""
-
-    run: RunFolder
-    journal: StoredJournal
-    scheduler: Scheduler
-    board: StatusBoard
-    time: JournalTime
-
-    def dumped(self) -> bytes:
-        """The state as a snapshot keeps it."""
-        return dumps((self.scheduler.dump(), self.board.dump()))
-
-    def load(self, snapshot: bytes) -> None:
-        """Take up what `dumped` gave; to be called on a state that is new."""
-        scheduler_state, board_state = loads(snapshot)
-        self.scheduler.load(scheduler_state)
-        self.board.load(board_state)
-
-
-def new_scheduler() -> Scheduler:
-    """One without jobs, which knows every plug-in that is installed."""
-    return Scheduler(
-        registry.maker("controllers"), models=registry.maker("models"), convergences=registry.maker("convergence")
-    )
-
-
-def new_state(run: RunFolder, journal: StoredJournal, time: JournalTime) -> HostState:
-    """That of a host without jobs."""
-    scheduler = new_scheduler()
-    return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)
 
 
 class LocalHost(Host):
@@ -493,7 +456,7 @@ def local_host(
         journal = ending.enter_context(host_journal(run))
         state = new_state(run, journal, JournalTime())
         site = new_site(run, journal, options, output_of)
-        host = ending.enter_context(opened(state, site, options.policy))
+        host = ending.enter_context(opened(state, site, state.policy(options.policy)))
         site.join(state.time.from_machine)
         yield host
 
@@ -502,7 +465,8 @@ def tidying(run: RunFolder) -> Callable[[type[BaseException] | None, object, obj
     """What is done about the places of `run` in the end, which another process may have taken over."""
 
     def tidy(kind: type[BaseException] | None, *_: object) -> None:
-        if (kind is not None and issubclass(kind, JournalTaken)) or not run.is_steered_here():
+        is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.kept_jobs()))
+        if is_others or not run.is_steered_here():
             return
         if run.jobs():
             run.remove_live_places()
@@ -538,31 +502,51 @@ def _check_hardware(spec: JobSpec) -> None:
 
 
 @contextmanager
-def opened(state: HostState, site: Site, policy: str, *, take: bool = False) -> Iterator[LocalHost]:
-    """A host that other processes can talk to; leaving it ends its jobs. `take`: the socket of one that hangs."""
-    chosen, parameters = state.board.policy or (policy, {})
-    with _planner(chosen, parameters, state.time) as planner:
-        host = LocalHost(state, site, planner)
-        try:
+def opened(
+    state: HostState,
+    site: Site,
+    policy: tuple[str, Mapping[str, Any]],
+    begin: Callable[[LocalHost], None] = lambda _: None,
+    *,
+    take: bool = False,
+) -> Iterator[LocalHost]:
+    """A host that other processes can talk to; leaving it ends its jobs. Where it cannot be opened they are left as they are.
+
+    Parameters
+    ----------
+    policy
+        As `HostState.policy` says.
+    begin
+        Called with the host before anybody can talk to it.
+    take
+        Take the socket of a host that hangs.
+    """
+    executor = site.executor
+    with ExitStack() as closing:
+        with ExitStack() as failing:
+            failing.callback(executor.release)
+            host = LocalHost(state, site, closing.enter_context(_planner(*policy, state.time)))
+            begin(host)
             handler = ControlHandler(
                 host, host.told_facts, host.budget, host.submit_told, host.ask_to_leave, host.check_store, host.settle
             )
-            with ControlSocket(state.run.socket, handler.answer, take=take):
+            control = ControlSocket(state.run.socket, handler.answer, take=take)
+            failing.pop_all()
+        try:
+            with control:
                 yield host
             if not host.is_handed_over:
                 host.end_jobs("Punctual is ending")
         except JournalTaken:  # another process steers the jobs now
-            site.executor.release()
+            executor.release()
             raise
         except BaseException:
-            site.executor.close()
+            executor.close()
             raise
 
 
 @contextmanager
 def _planner(policy: str, parameters: Mapping[str, Any], time: JournalTime) -> Iterator[QuotingPlanner]:
     """Who runs the policy: this process where that takes microseconds or there is one job, otherwise a worker process."""
-    if policy != SHARING_POLICY:  # an unknown name is the user's mistake; ours is not loaded where it is not run
-        registry.load("policies", policy)
     with SharingPlanner(policy, parameters, alone=INLINE_POLICY) as planner:
         yield time.stamped(planner)
