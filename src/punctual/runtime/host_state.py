@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from punctual import registry
-from punctual.core.scheduler import Scheduler
+from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.status import StatusBoard
 from punctual.runtime.host_options import SHARING_POLICY
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.run_folder import RunFolder
 from punctual.store.state import dumps, loads
 from punctual.store.stored import StoredJournal
+
+#: How long a plan may take, in seconds: several times as long as the planner waits for its worker process.
+_PLAN_S_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,10 @@ class HostState:
 def new_scheduler() -> Scheduler:
     """One without jobs, which knows every plug-in that is installed."""
     return Scheduler(
-        registry.maker("controllers"), models=registry.maker("models"), convergences=registry.maker("convergence")
+        registry.maker("controllers"),
+        models=registry.maker("models"),
+        convergences=registry.maker("convergence"),
+        periods=Periods(plan_s=_PLAN_S_MAX),
     )
 
 
