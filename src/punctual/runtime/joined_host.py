@@ -12,6 +12,7 @@ from typing import Any, Self
 from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.executors.local.context import OnOutput
@@ -72,6 +73,8 @@ class JoinedHost:
         self._followed: FollowedHost | None = None
         self._tails: list[LogTail] = []
         self._listeners: tuple[Listener, ...] = ()
+        #: How jobs of this command have ended: a board forgets all but the last ends.
+        self._ended: dict[JobId, JobStatus] = {}
         #: Jobs that are to be asked to stop, and why, until they have been.
         self._to_stop: dict[JobId, str] = {}
 
@@ -197,15 +200,15 @@ class JoinedHost:
 
     def status(self, job: JobId) -> JobStatus:
         """How the job stands; raises `InvalidSpec` as long as the host has not come to it."""
-        return self._present.status(job)
+        return self._ended.get(job) or self._present.status(job)
 
     def knows(self, job: JobId) -> bool:
         """Whether the host has come to the job's submission."""
-        return self._present.knows(job)
+        return job in self._ended or self._present.knows(job)
 
     def has_ended(self, job: JobId) -> bool:
         """Whether the job was there and has ended."""
-        return self._present.has_ended(job)
+        return job in self._ended or self._present.has_ended(job)
 
     def stop(self, job: JobId, cause: str) -> None:
         """Ask the job to end, after a checkpoint if it can make one; also from a signal's code."""
@@ -320,6 +323,9 @@ class JoinedHost:
         self._local, self._hosting = local, hosting.pop_all()
 
     def _tell(self, message: Message) -> None:
+        job = ended_by(message)
+        if job is not None and job in self.jobs and self._present.has_ended(job):
+            self._ended[job] = self._present.status(job)
         for listener in self._listeners:
             listener(message)
 
