@@ -123,7 +123,7 @@ class JoinedHost:
         self._take_place()
         if self._local is None:
             return False
-        self._local.submit_all(submissions, self._streams())
+        self._local.submit_again(submissions, self._streams())
         self._follow_output(self._local.run_folder)
         return True
 
@@ -174,7 +174,7 @@ class JoinedHost:
         """
         with host_lock(_LOCK_S_MAX), ExitStack() as hosting:
             local = hosting.enter_context(resumed_host(run, output_of=receiver_of_none, take=take))
-            self.jobs, self.shown_jobs = tuple(status.id for status in local.jobs() if not status.ended), (shown,)
+            self.jobs, self.shown_jobs = local.open_jobs(), (shown,)
             self._is_at(local, hosting)
         self._follow_output(run, skip=True)
 
@@ -373,7 +373,7 @@ class JoinedHost:
 
     def _hand_over(self, local: LocalHost) -> bool:
         """Leave the jobs of other commands to these; False: there are none."""
-        others = tuple(status.id for status in local.jobs() if not status.ended and status.id not in self.jobs)
+        others = tuple(job for job in local.open_jobs() if job not in self.jobs)
         if not others:
             return False
         local.hand_over()

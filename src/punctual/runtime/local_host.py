@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import reduce
@@ -147,11 +147,11 @@ class LocalHost(Host):
         """
         _ = self.capacity  # without any node a job would be turned away as too large
         ordered = in_order(submissions, self._known)
+        _check_names_are_free([submission.spec.id for submission in ordered], self.run_folder)
         with ExitStack() as undoing:
             for submission in ordered:
-                _check_name_is_free(submission.spec.id, self.run_folder)
                 _check_hardware(submission.spec)
-                undoing.callback(self._release, self._reserve(submission))
+                undoing.callback(self._release, self._reserve(self._in_journal_time(submission)))
             in_journal_time = [self._in_journal_time(submission) for submission in ordered]
             for submission in in_journal_time:
                 self._keep(submission, streams)
@@ -159,6 +159,10 @@ class LocalHost(Host):
         for submission in in_journal_time:
             self._announce(submission)
         return [submission.spec.id for submission in submissions]
+
+    def submit_again(self, submissions: Sequence[Submission], streams: Streams | None = None) -> None:
+        """As `submit_all`, but without jobs that were submitted before: here, or to the host whose place this one has."""
+        self.submit_all([submission for submission in submissions if not self._has_same(submission)], streams)
 
     def submit_told(self, submissions: Sequence[Submission], streams: Streams = _PIPED) -> None:
         """The same for another process, which may ask again if it does not hear; returns when the journal has them.
@@ -171,10 +175,9 @@ class LocalHost(Host):
             The host is leaving or too busy.
         """
         self.check_store()
-        new = [submission for submission in submissions if not self._has_same(submission)]
         if not self.takes_changes:
             raise ControlFailed("the host is just leaving, or another process has taken its place")
-        self.submit_all(new, streams)
+        self.submit_again(submissions, streams)
         try:
             self.ask(lambda _: None, _TELL_S_MAX)
         except TimeoutError as error:
@@ -363,10 +366,11 @@ class LocalHost(Host):
 
     def _has_same(self, submission: Submission) -> bool:
         """Whether just this job was submitted before."""
-        if not self.knows(submission.spec.id):
-            return False
-        known, told = self.status(submission.spec.id), self._in_journal_time(submission)
-        return (known.submitted_at, known.program) == (told.submitted_at, told.program)
+        job, told = submission.spec.id, submitted(self._in_journal_time(submission))
+        if (coming := self._coming.get(job)) is not None:
+            return (coming.at, coming.program) == (told.at, told.program)
+        known = self._known(job)
+        return known is not None and (known.submitted_at, known.program) == (told.at, told.program)
 
     def _in_journal_time(self, submission: Submission) -> Submission:
         return replace(submission, submitted_at=submission.submitted_at - self._timers.shift_s)
@@ -478,13 +482,13 @@ def tidying(run: RunFolder) -> Callable[[type[BaseException] | None, object, obj
     return tidy
 
 
-def _check_name_is_free(job: JobId, run: RunFolder) -> None:
+def _check_names_are_free(jobs: Collection[str], run: RunFolder) -> None:
     for other in open_jobs(but=run):
-        if other.title == job:
+        if other.title in jobs:
             raise InvalidSpec(
                 "`name` must be that of no job that has not ended",
-                f"'{job}', which a job of '{other.run.name}' has",
-                f"job '{job}'",
+                f"'{other.title}', which a job of '{other.run.name}' has",
+                f"job '{other.title}'",
                 "Choose another name (`--name`).",
             )
 

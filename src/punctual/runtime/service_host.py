@@ -122,7 +122,7 @@ class ServiceHost(JoinedHost):
     def _open(self, opening: AbstractContextManager[LocalHost]) -> None:
         with ExitStack() as hosting:
             local = hosting.enter_context(opening)
-            self.taken_over = tuple(status.id for status in local.jobs() if not status.ended)
+            self.taken_over = local.open_jobs()
             self._is_at(local, hosting)
 
     def _asker_has_lock(self, local: LocalHost) -> bool:
