@@ -7,6 +7,7 @@ import pytest
 from tests.runtime.live_jobs import PACED, submission
 
 from punctual.core.codec import encode
+from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.status import StatusBoard
@@ -14,7 +15,7 @@ from punctual.runtime.capacity import usable_hardware
 from punctual.runtime.host import submitted
 from punctual.runtime.joined_host import host_of_new_jobs, host_of_old_jobs, receiver_of_none
 from punctual.runtime.run_folder import SERVICE, RunFolder, create_run
-from punctual.runtime.runs import messages_of
+from punctual.runtime.runs import known_jobs, messages_of
 from punctual.runtime.submission import Submission
 from punctual.store.sqlite import SqliteJournal
 
@@ -62,3 +63,25 @@ def test_a_job_that_was_accepted_is_waited_for_by_who_attaches_to_it() -> None:
         assert host.jobs == (A,)
         host.run()
         assert host.status(A).state == "finished"
+
+
+def test_a_name_is_free_once_its_job_has_ended_although_another_job_of_its_run_has_not() -> None:
+    earlier = create_run("a", {})
+    earlier.record_job(JobId("b"), "queued")
+    earlier.record_end(A, "finished")
+    (earlier.runtime_dir / "run.json").write_text("{}")
+    with host_of_new_jobs([submission("a")], PACED, output_of=receiver_of_none, facts={}) as host:
+        host.run()
+        assert host.run_folder.name == "a-2"
+    assert {(job.run.name, job.title): job.steering for job in known_jobs()} == {
+        ("a", "a"): "ended", ("a", "b"): "interrupted", ("a-2", "a"): "ended",
+    }  # fmt: skip
+
+
+def test_the_name_of_a_job_that_has_not_ended_is_refused() -> None:
+    earlier = create_run("a", {})
+    earlier.record_job(A, "queued")
+    (earlier.runtime_dir / "run.json").write_text("{}")
+    with pytest.raises(InvalidSpec, match="which was interrupted") as refused:
+        host_of_new_jobs([submission("a")], PACED, output_of=receiver_of_none, facts={}).__enter__()
+    assert "punctual attach a" in refused.value.remedy

@@ -26,7 +26,7 @@ from punctual.runtime.host_options import INLINE_POLICY, HostOptions
 from punctual.runtime.job_names import names_in
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
-from punctual.runtime.run_folder import RunFolder
+from punctual.runtime.run_folder import RunFolder, free_name, run_named
 from punctual.runtime.sharing import host_lock, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
@@ -137,7 +137,9 @@ class JoinedHost:
 
     def _begin(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> None:
         self._unfollow()
-        name = submissions[0].spec.id
+        job = submissions[0].spec.id
+        # A run may have kept the name of its first job, which has ended, because another of its jobs has not.
+        name = job if job in run_named(job).open_jobs() else free_name(job)
         with ExitStack() as hosting:
             local = hosting.enter_context(local_host(name, options, output_of=receiver_of_none, facts=facts))
             local.submit_all(submissions, self._streams())
