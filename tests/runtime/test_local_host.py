@@ -25,10 +25,11 @@ from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.runtime import local_host as local_host_module
 from punctual.runtime.control_client import change, standings, stop
+from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.runs import find_job, known_runs, messages_of, open_jobs
+from punctual.runtime.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
 from punctual.runtime.suspension import suspended_s
 
 
@@ -116,6 +117,32 @@ def test_a_name_is_given_once(host: LocalHost) -> None:
         host.submit(submission("a", secret="another"))
     host.run(host.all_ended)
     assert [status.state for status in host.jobs()] == ["finished"]
+
+
+def test_what_is_said_again_before_the_host_has_come_to_it_is_not_refused_because_of_itself(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_host_module, "_TELL_S_MAX", 0.05)
+    given = submission("a")
+    for _ in range(2):
+        with pytest.raises(ControlFailed, match="too busy"):
+            host.submit_told([given])
+    host.run(host.all_ended)
+    assert [status.state for status in host.jobs()] == ["finished"]
+
+
+def test_the_jobs_of_other_hosts_are_looked_at_once_however_many_are_submitted(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_looks = [0]
+
+    def counted(*, but: RunFolder) -> list[KnownJob]:
+        n_looks[0] += 1
+        return open_jobs(but=but)
+
+    monkeypatch.setattr(local_host_module, "open_jobs", counted)
+    host.submit_all([submission(f"job-{i}") for i in range(5)])
+    assert n_looks == [1]
 
 
 def test_a_job_that_asks_for_what_no_machine_hands_out_is_refused(host: LocalHost) -> None:

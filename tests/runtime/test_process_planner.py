@@ -1,5 +1,7 @@
 """A policy in a worker process: whatever happens to it, there is a plan, and nothing of it is left."""
 
+import errno
+import math
 import os
 import shutil
 import signal
@@ -16,12 +18,16 @@ from tests.runtime import policies_that_fail
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.cluster import Node, Snapshot
-from punctual.core.events import Event, PlanProposed
+from punctual.core.commands import RequestPlan, SetTimer, WarnUser
+from punctual.core.events import Event, JobSubmitted, NodeJoined, PlanProposed, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
+from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve
 from punctual.models.all_reduce import AllReduce
+from punctual.runtime import planner as planner_module
+from punctual.runtime.host_state import new_scheduler
 from punctual.runtime.planner import ProcessPlanner, SharingPlanner
 
 JOB, NODE = JobId("job"), NodeId("node")
@@ -113,6 +119,33 @@ def test_the_policy_plans_in_another_process(make_bench: Callable[..., Bench]) -
     assert answer.plan.grants == {JOB: {NODE: Resources(1.0)}}
     assert answer.cause == ""
     assert bench.pid() != os.getpid()
+
+
+def test_a_worker_that_cannot_be_started_is_told_and_started_once_it_can_be(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def has_no_room(*_: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as full:
+        full.setattr(planner_module, "_Worker", has_no_room)
+        bench = make_bench()
+        answer = bench.ask()
+        assert answer.plan is not None
+        assert "could not be started: Resource temporarily unavailable; 'proportional' planned" in answer.cause
+    bench.ask_until(is_good)
+
+
+def test_the_scheduler_of_a_live_host_takes_a_plan_that_does_not_come_as_lost() -> None:
+    told: list[Message] = []
+    scheduler = new_scheduler()
+    scheduler.handle(NodeJoined(at=0.0, node=NODE, capacity=Resources(2.0)))
+    told += scheduler.handle(JobSubmitted(at=0.0, spec=JobSpec(id=JOB, ceiling=Resources(1.0))))
+    (timer,) = [message for message in told if isinstance(message, SetTimer) and message.timer.kind == "plan-answer"]
+    assert math.isfinite(timer.fire_at)
+    told += scheduler.handle(TimerFired(at=timer.fire_at, timer=timer.timer))
+    assert [message.reason.code for message in told if isinstance(message, WarnUser)] == ["plan-lost"]
+    assert sum(isinstance(message, RequestPlan) for message in told) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A host that was killed, or is stopped, or that the machine's restart has ended: another process goes on with its jobs."""
 
+import json
 import os
 import signal
 import sqlite3
@@ -32,6 +33,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import N_ENDED_REMEMBERED
 from punctual.core.protocols import Message
+from punctual.runtime import service_host as service_host_module
 from punctual.runtime.adoption import _claim
 from punctual.runtime.control_client import standings, stop
 from punctual.runtime.host import submitted
@@ -463,6 +465,56 @@ def test_where_messages_are_missing_a_host_of_another_version_is_refused_at_once
     assert run.jobs() == {"a": "failed", "b": "failed"}
     ends = [message.job for message in messages_of(run) if isinstance(message, JobFailed)]
     assert sorted(ends) == ["a", "b"]
+
+
+def refused(*_: object, **__: object) -> None:
+    raise InvalidSpec("the test must not go on", "one that does", "the test", "Nothing.")
+
+
+@pytest.mark.parametrize(
+    "place", ["restore.local_executor", "local_host.SharingPlanner", "local_host.ControlSocket", "local_host.LocalHost"]
+)
+def test_a_takeover_that_fails_leaves_the_jobs_to_the_next(
+    place: str, start: Callable[[], ForkedPython[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = killed(start())
+    pid = pid_of_waiting(tmp_path / "go")
+    with monkeypatch.context() as failing:
+        failing.setattr(f"punctual.runtime.{place}", refused)
+        with pytest.raises(InvalidSpec, match="the test must not go on"), resumed_host(run):
+            pass
+    assert steering(run) == {"a": "unsteered", "b": "interrupted"}
+    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+        (tmp_path / "go").touch()
+        host.run(host.all_ended)
+    assert run.jobs() == {"a": "finished", "b": "finished"}
+    assert pid_of_waiting(tmp_path / "go") == pid
+
+
+def test_jobs_of_a_policy_that_is_not_there_are_not_touched(start: Callable[[], ForkedPython[bytes]]) -> None:
+    run = killed(start())
+    for folder in (run.runtime_dir, run.state_dir):
+        record = json.loads((folder / "run.json").read_text())
+        options = {**record["options"], "policy": "unheard-of"}
+        (folder / "run.json").write_text(json.dumps({**record, "options": options}))
+    record = run.record()
+    with pytest.raises(InvalidSpec, match="unheard-of"), resumed_host(run):
+        pass
+    assert steering(run) == {"a": "unsteered", "b": "interrupted"}
+    assert run.record() == record
+
+
+def test_a_service_that_cannot_take_jobs_over_says_why(
+    start: Callable[[], ForkedPython[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = killed(start())
+    options = replace(PACED, shared=True)
+    run.record_facts(options=asdict(options))
+    monkeypatch.setattr(service_host_module, "_START_S_MAX", 1.0)
+    monkeypatch.setattr("punctual.runtime.restore.local_executor", refused)
+    with pytest.raises(InvalidSpec, match="the test must not go on"), service_host(options, {}):
+        pass
+    assert steering(run)["a"] == "unsteered"
 
 
 def is_of_fifo(message: Message) -> bool:

@@ -16,6 +16,7 @@ from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.metrics.run import summarize
 from punctual.runtime import paths
+from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import RunFolder, create_run, run_named
 from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of, open_job, open_jobs
 from punctual.runtime.sweeping import give_up, sweep
@@ -32,15 +33,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def submitted(run: RunFolder, *jobs: str, n_retries: int | None = None) -> None:
-    """Have jobs in the run's record and journal."""
+def submitted(run: RunFolder, *jobs: str, n_retries: int | None = None, follower: str | None = None) -> None:
+    """Have jobs in the run's record and journal, and one that is to run after all of them."""
     specs = [JobSpec(id=JobId(job), ceiling=Resources(1), n_retries=n_retries) for job in jobs]
+    last = [JobSpec(id=JobId(job), ceiling=Resources(1), after=tuple(map(JobId, jobs))) for job in [follower] if job]
     with SqliteJournal(run.journal) as journal:
-        journal.append([JobSubmitted(at=5.0, spec=spec) for spec in specs])
+        journal.append([JobSubmitted(at=5.0, spec=spec) for spec in (*specs, *last)])
         journal.append([
             LaunchJob(at=6.0, job=spec.id, request=1, spec=spec, grant={}, reason=Reason("test", "")) for spec in specs
         ])  # fmt: skip
-    for spec in specs:
+    for spec in (*specs, *last):
         run.record_job(spec.id, "queued")
 
 
@@ -190,6 +192,25 @@ def test_a_job_that_is_given_up_is_not_resumed() -> None:
     assert steering() == {A: "ended"}
     assert ends_of(run) == [JobFailed(at=6.0, job=A, cause="given up")]
     assert run.inherited(A) == {}
+
+
+def test_a_job_that_was_to_run_after_one_that_is_given_up_ends_with_it() -> None:
+    run = create_run("host")
+    submitted(run, "a", "other", follower="b")
+    killed(run)
+    give_up(run, [JobId("a")], "given up")
+    assert run.jobs() == {"a": "failed", "other": "queued", "b": "failed"}
+    with resumed_host(run) as host:
+        assert [host.status(JobId(job)).state for job in ("a", "b")] == ["failed", "failed"]
+
+
+def test_a_job_that_was_to_run_after_one_that_failed_unsteered_ends_with_it() -> None:
+    run = create_run("host")
+    submitted(run, "a", n_retries=0, follower="b")
+    ended_unsteered(run, "a", 1)
+    killed(run)
+    sweep()
+    assert run.jobs() == {"a": "failed", "b": "failed"}
 
 
 def test_what_is_needed_is_not_swept_away() -> None:

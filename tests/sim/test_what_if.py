@@ -11,7 +11,7 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
-from punctual.runtime.local_host import HostState, new_scheduler
+from punctual.runtime.host_state import HostState, new_scheduler
 from punctual.sim import parts
 from punctual.sim.job import SimJob
 from punctual.sim.recorded import ProportionalSpeed

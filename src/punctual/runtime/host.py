@@ -73,7 +73,7 @@ class Host(BoardReader):
         self._lock = Lock()
         self._first_policy = policy
         #: Jobs that were submitted and that the engine has not come to yet.
-        self._coming: set[JobId] = set()
+        self._coming: dict[JobId, JobSubmitted] = {}
         #: What was last declared about jobs where the engine has not come to it yet.
         self._changed: dict[JobId, JobSpec] = {}
 
@@ -139,7 +139,7 @@ class Host(BoardReader):
 
     def resubmit(self, event: JobSubmitted) -> None:
         """Have a job run that an earlier host had accepted."""
-        self._coming.add(event.spec.id)
+        self._coming[event.spec.id] = event
         self.post(event)
 
     def stop(self, job: JobId, cause: str, *, by: str = "") -> None:
@@ -275,6 +275,11 @@ class Host(BoardReader):
         view = view if deadline_s is None else view.with_deadline(deadline_s)
         return self._planner.quote(QuoteRequest(snapshot=snapshot, view=view, amounts=tuple(amounts)), limit_s)
 
+    def open_jobs(self) -> tuple[JobId, ...]:
+        """The jobs that have not ended, those included that the engine has not come to yet."""
+        known = [status.id for status in self.jobs() if not status.ended]
+        return tuple(dict.fromkeys((*known, *list(self._coming))))
+
     def all_ended(self) -> bool:
         """Whether every job that was submitted has ended."""
         return not self._coming and self._board.all_ended
@@ -296,7 +301,7 @@ class Host(BoardReader):
                     f"job '{job}'",
                     "Choose another name (`--name`).",
                 )
-            self._coming.add(job)
+            self._coming[job] = submitted(submission)
         return job
 
     def _known(self, job: JobId) -> JobStatus | None:
@@ -306,7 +311,7 @@ class Host(BoardReader):
     def _release(self, job: JobId) -> None:
         """The job will not come after all."""
         with self._lock:
-            self._coming.discard(job)
+            self._coming.pop(job, None)
 
     def _announce(self, submission: Submission) -> None:
         """Tell the engine of a job whose name is reserved."""
@@ -315,7 +320,7 @@ class Host(BoardReader):
     def _listen(self, message: Message) -> None:
         self._board.fold(message)
         if isinstance(message, JobSubmitted):
-            self._coming.discard(message.spec.id)
+            self._coming.pop(message.spec.id, None)
         elif isinstance(message, SpecChanged):
             self._forget_change(message.spec)
         self._tell(message)

@@ -12,6 +12,7 @@ from typing import Any, Self
 from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.executors.local.context import OnOutput
@@ -25,7 +26,7 @@ from punctual.runtime.host_options import INLINE_POLICY, HostOptions
 from punctual.runtime.job_names import names_in
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
-from punctual.runtime.run_folder import RunFolder
+from punctual.runtime.run_folder import RunFolder, free_name, run_named
 from punctual.runtime.sharing import host_lock, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
@@ -72,6 +73,8 @@ class JoinedHost:
         self._followed: FollowedHost | None = None
         self._tails: list[LogTail] = []
         self._listeners: tuple[Listener, ...] = ()
+        #: How jobs of this command have ended: a board forgets all but the last ends.
+        self._ended: dict[JobId, JobStatus] = {}
         #: Jobs that are to be asked to stop, and why, until they have been.
         self._to_stop: dict[JobId, str] = {}
 
@@ -120,7 +123,7 @@ class JoinedHost:
         self._take_place()
         if self._local is None:
             return False
-        self._local.submit_all(submissions, self._streams())
+        self._local.submit_again(submissions, self._streams())
         self._follow_output(self._local.run_folder)
         return True
 
@@ -134,7 +137,9 @@ class JoinedHost:
 
     def _begin(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> None:
         self._unfollow()
-        name = submissions[0].spec.id
+        job = submissions[0].spec.id
+        # A run may have kept the name of its first job, which has ended, because another of its jobs has not.
+        name = job if job in run_named(job).open_jobs() else free_name(job)
         with ExitStack() as hosting:
             local = hosting.enter_context(local_host(name, options, output_of=receiver_of_none, facts=facts))
             local.submit_all(submissions, self._streams())
@@ -171,7 +176,7 @@ class JoinedHost:
         """
         with host_lock(_LOCK_S_MAX), ExitStack() as hosting:
             local = hosting.enter_context(resumed_host(run, output_of=receiver_of_none, take=take))
-            self.jobs, self.shown_jobs = tuple(status.id for status in local.jobs() if not status.ended), (shown,)
+            self.jobs, self.shown_jobs = local.open_jobs(), (shown,)
             self._is_at(local, hosting)
         self._follow_output(run, skip=True)
 
@@ -197,15 +202,15 @@ class JoinedHost:
 
     def status(self, job: JobId) -> JobStatus:
         """How the job stands; raises `InvalidSpec` as long as the host has not come to it."""
-        return self._present.status(job)
+        return self._ended.get(job) or self._present.status(job)
 
     def knows(self, job: JobId) -> bool:
         """Whether the host has come to the job's submission."""
-        return self._present.knows(job)
+        return job in self._ended or self._present.knows(job)
 
     def has_ended(self, job: JobId) -> bool:
         """Whether the job was there and has ended."""
-        return self._present.has_ended(job)
+        return job in self._ended or self._present.has_ended(job)
 
     def stop(self, job: JobId, cause: str) -> None:
         """Ask the job to end, after a checkpoint if it can make one; also from a signal's code."""
@@ -320,6 +325,9 @@ class JoinedHost:
         self._local, self._hosting = local, hosting.pop_all()
 
     def _tell(self, message: Message) -> None:
+        job = ended_by(message)
+        if job is not None and job in self.jobs and self._present.has_ended(job):
+            self._ended[job] = self._present.status(job)
         for listener in self._listeners:
             listener(message)
 
@@ -367,7 +375,7 @@ class JoinedHost:
 
     def _hand_over(self, local: LocalHost) -> bool:
         """Leave the jobs of other commands to these; False: there are none."""
-        others = tuple(status.id for status in local.jobs() if not status.ended and status.id not in self.jobs)
+        others = tuple(job for job in local.open_jobs() if job not in self.jobs)
         if not others:
             return False
         local.hand_over()

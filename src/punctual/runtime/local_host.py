@@ -2,15 +2,14 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import reduce
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from punctual import registry
 from punctual.core.codec import encode
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
@@ -25,8 +24,6 @@ from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
-from punctual.core.scheduler import Scheduler
-from punctual.core.status import StatusBoard
 from punctual.core.timer import Timer
 from punctual.core.units import format_duration
 from punctual.executors.local.output import LogTail, Streams
@@ -36,7 +33,8 @@ from punctual.runtime.control_socket import ControlFailed, ControlSocket
 from punctual.runtime.engine import Question
 from punctual.runtime.host import Host, submitted
 from punctual.runtime.host_executor import OutputOf, Site, new_site
-from punctual.runtime.host_options import INLINE_POLICY, SHARING_POLICY, HostOptions
+from punctual.runtime.host_options import INLINE_POLICY, HostOptions
+from punctual.runtime.host_state import HostState, new_state
 from punctual.runtime.job_order import in_order
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.paths import refused_if_unwritable
@@ -47,8 +45,7 @@ from punctual.runtime.runs import open_jobs
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
 from punctual.runtime.suspension import LEAST_S, suspended_s
-from punctual.store.state import dumps, loads
-from punctual.store.stored import JournalTaken, StoredJournal, StoreUnreachable
+from punctual.store.stored import JournalTaken, StoreUnreachable
 from punctual.store.upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
@@ -62,40 +59,6 @@ _END_S_MAX = 5.0
 _TELL_S_MAX = 10.0
 #: How long a change may take to be in the journal: less than what a client waits for the answer.
 _SETTLE_S_MAX = 4.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostState:
-    """What a host knows and writes, new or restored: `scheduler` and `board` are of the history in `journal`."""
-
-    run: RunFolder
-    journal: StoredJournal
-    scheduler: Scheduler
-    board: StatusBoard
-    time: JournalTime
-
-    def dumped(self) -> bytes:
-        """The state as a snapshot keeps it."""
-        return dumps((self.scheduler.dump(), self.board.dump()))
-
-    def load(self, snapshot: bytes) -> None:
-        """Take up what `dumped` gave; to be called on a state that is new."""
-        scheduler_state, board_state = loads(snapshot)
-        self.scheduler.load(scheduler_state)
-        self.board.load(board_state)
-
-
-def new_scheduler() -> Scheduler:
-    """One without jobs, which knows every plug-in that is installed."""
-    return Scheduler(
-        registry.maker("controllers"), models=registry.maker("models"), convergences=registry.maker("convergence")
-    )
-
-
-def new_state(run: RunFolder, journal: StoredJournal, time: JournalTime) -> HostState:
-    """That of a host without jobs."""
-    scheduler = new_scheduler()
-    return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)
 
 
 class LocalHost(Host):
@@ -184,11 +147,11 @@ class LocalHost(Host):
         """
         _ = self.capacity  # without any node a job would be turned away as too large
         ordered = in_order(submissions, self._known)
+        _check_names_are_free([submission.spec.id for submission in ordered], self.run_folder)
         with ExitStack() as undoing:
             for submission in ordered:
-                _check_name_is_free(submission.spec.id, self.run_folder)
                 _check_hardware(submission.spec)
-                undoing.callback(self._release, self._reserve(submission))
+                undoing.callback(self._release, self._reserve(self._in_journal_time(submission)))
             in_journal_time = [self._in_journal_time(submission) for submission in ordered]
             for submission in in_journal_time:
                 self._keep(submission, streams)
@@ -196,6 +159,10 @@ class LocalHost(Host):
         for submission in in_journal_time:
             self._announce(submission)
         return [submission.spec.id for submission in submissions]
+
+    def submit_again(self, submissions: Sequence[Submission], streams: Streams | None = None) -> None:
+        """As `submit_all`, but without jobs that were submitted before: here, or to the host whose place this one has."""
+        self.submit_all([submission for submission in submissions if not self._has_same(submission)], streams)
 
     def submit_told(self, submissions: Sequence[Submission], streams: Streams = _PIPED) -> None:
         """The same for another process, which may ask again if it does not hear; returns when the journal has them.
@@ -208,10 +175,9 @@ class LocalHost(Host):
             The host is leaving or too busy.
         """
         self.check_store()
-        new = [submission for submission in submissions if not self._has_same(submission)]
         if not self.takes_changes:
             raise ControlFailed("the host is just leaving, or another process has taken its place")
-        self.submit_all(new, streams)
+        self.submit_again(submissions, streams)
         try:
             self.ask(lambda _: None, _TELL_S_MAX)
         except TimeoutError as error:
@@ -400,10 +366,11 @@ class LocalHost(Host):
 
     def _has_same(self, submission: Submission) -> bool:
         """Whether just this job was submitted before."""
-        if not self.knows(submission.spec.id):
-            return False
-        known, told = self.status(submission.spec.id), self._in_journal_time(submission)
-        return (known.submitted_at, known.program) == (told.submitted_at, told.program)
+        job, told = submission.spec.id, submitted(self._in_journal_time(submission))
+        if (coming := self._coming.get(job)) is not None:
+            return (coming.at, coming.program) == (told.at, told.program)
+        known = self._known(job)
+        return known is not None and (known.submitted_at, known.program) == (told.at, told.program)
 
     def _in_journal_time(self, submission: Submission) -> Submission:
         return replace(submission, submitted_at=submission.submitted_at - self._timers.shift_s)
@@ -493,7 +460,7 @@ def local_host(
         journal = ending.enter_context(host_journal(run))
         state = new_state(run, journal, JournalTime())
         site = new_site(run, journal, options, output_of)
-        host = ending.enter_context(opened(state, site, options.policy))
+        host = ending.enter_context(opened(state, site, state.policy(options.policy)))
         site.join(state.time.from_machine)
         yield host
 
@@ -502,7 +469,8 @@ def tidying(run: RunFolder) -> Callable[[type[BaseException] | None, object, obj
     """What is done about the places of `run` in the end, which another process may have taken over."""
 
     def tidy(kind: type[BaseException] | None, *_: object) -> None:
-        if (kind is not None and issubclass(kind, JournalTaken)) or not run.is_steered_here():
+        is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.kept_jobs()))
+        if is_others or not run.is_steered_here():
             return
         if run.jobs():
             run.remove_live_places()
@@ -514,13 +482,13 @@ def tidying(run: RunFolder) -> Callable[[type[BaseException] | None, object, obj
     return tidy
 
 
-def _check_name_is_free(job: JobId, run: RunFolder) -> None:
+def _check_names_are_free(jobs: Collection[str], run: RunFolder) -> None:
     for other in open_jobs(but=run):
-        if other.title == job:
+        if other.title in jobs:
             raise InvalidSpec(
                 "`name` must be that of no job that has not ended",
-                f"'{job}', which a job of '{other.run.name}' has",
-                f"job '{job}'",
+                f"'{other.title}', which a job of '{other.run.name}' has",
+                f"job '{other.title}'",
                 "Choose another name (`--name`).",
             )
 
@@ -538,31 +506,51 @@ def _check_hardware(spec: JobSpec) -> None:
 
 
 @contextmanager
-def opened(state: HostState, site: Site, policy: str, *, take: bool = False) -> Iterator[LocalHost]:
-    """A host that other processes can talk to; leaving it ends its jobs. `take`: the socket of one that hangs."""
-    chosen, parameters = state.board.policy or (policy, {})
-    with _planner(chosen, parameters, state.time) as planner:
-        host = LocalHost(state, site, planner)
-        try:
+def opened(
+    state: HostState,
+    site: Site,
+    policy: tuple[str, Mapping[str, Any]],
+    begin: Callable[[LocalHost], None] = lambda _: None,
+    *,
+    take: bool = False,
+) -> Iterator[LocalHost]:
+    """A host that other processes can talk to; leaving it ends its jobs. Where it cannot be opened they are left as they are.
+
+    Parameters
+    ----------
+    policy
+        As `HostState.policy` says.
+    begin
+        Called with the host before anybody can talk to it.
+    take
+        Take the socket of a host that hangs.
+    """
+    executor = site.executor
+    with ExitStack() as closing:
+        with ExitStack() as failing:
+            failing.callback(executor.release)
+            host = LocalHost(state, site, closing.enter_context(_planner(*policy, state.time)))
+            begin(host)
             handler = ControlHandler(
                 host, host.told_facts, host.budget, host.submit_told, host.ask_to_leave, host.check_store, host.settle
             )
-            with ControlSocket(state.run.socket, handler.answer, take=take):
+            control = ControlSocket(state.run.socket, handler.answer, take=take)
+            failing.pop_all()
+        try:
+            with control:
                 yield host
             if not host.is_handed_over:
                 host.end_jobs("Punctual is ending")
         except JournalTaken:  # another process steers the jobs now
-            site.executor.release()
+            executor.release()
             raise
         except BaseException:
-            site.executor.close()
+            executor.close()
             raise
 
 
 @contextmanager
 def _planner(policy: str, parameters: Mapping[str, Any], time: JournalTime) -> Iterator[QuotingPlanner]:
     """Who runs the policy: this process where that takes microseconds or there is one job, otherwise a worker process."""
-    if policy != SHARING_POLICY:  # an unknown name is the user's mistake; ours is not loaded where it is not run
-        registry.load("policies", policy)
     with SharingPlanner(policy, parameters, alone=INLINE_POLICY) as planner:
         yield time.stamped(planner)

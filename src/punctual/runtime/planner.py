@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -253,7 +254,8 @@ class ProcessPlanner:
     def _run(self) -> None:
         questions: deque[_Question] = deque()
         try:
-            self._worker = _Worker(self._policy, self._parameters)
+            with suppress(_LostError):  # it is told where a plan is asked for
+                self._present_worker()
             while True:
                 newest, is_closing = self._newest_request(questions)
                 if is_closing:
@@ -324,7 +326,12 @@ class ProcessPlanner:
         if self._worker is None:
             if time.monotonic() < self._replace_at:
                 raise _NoPlanError(self._loss)
-            self._worker = _Worker(self._policy, self._parameters)
+            try:
+                self._worker = _Worker(self._policy, self._parameters)
+            except OSError as error:  # no memory, or no more processes or files may be had
+                loss = f"could not be started: {error.strerror}"
+                self._lose(loss)
+                raise _LostError(loss) from error
         return self._worker
 
     def _lose(self, loss: str) -> None:

@@ -26,7 +26,8 @@ from punctual.runtime.host_executor import (
     local_site,
 )
 from punctual.runtime.host_options import HostOptions
-from punctual.runtime.local_host import HostState, LocalHost, opened, tidying
+from punctual.runtime.host_state import HostState
+from punctual.runtime.local_host import LocalHost, opened, tidying
 from punctual.runtime.restored_state import (
     STOPPED_UNSTEERED,
     missed_events,
@@ -99,28 +100,40 @@ def resumed_host(
                 "See `punctual ps` for what runs, and whether it is steered.",
             )
         options = HostOptions.of(run.record())
+        policy = state.policy(options.policy)
         # The socket is the last host's: with it, who looks now would take this one for a host that hangs.
         run.socket.unlink(missing_ok=True)
         is_local = options.engine == "local"
         steer = partial(run.record_steering, is_service=is_service)
-        resumed = (
-            _local_site(state, options, output_of, jobs, steer)
-            if is_local
-            else _cluster_site(state, options, jobs, steer)
-        )
-        events = list(resumed.missed(last_at))
         ending.push(tidying(run))
-        host = ending.enter_context(opened(state, resumed.site, options.policy, take=take))
-        host.take_in(events)
-        host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=dict(resumed.granted)))
-        if not is_local:
-            resumed.site.join(state.time.from_machine)
-        for job in resumed.granted:
-            if run.jobs()[job] == "stopping":
-                host.stop(job, STOPPED_UNSTEERED)
-        for submission in submissions:
-            host.resubmit(submission)
+        with ExitStack() as failing:
+            failing.callback(_leave, run)
+            resumed = (
+                _local_site(state, options, output_of, jobs, steer)
+                if is_local
+                else _cluster_site(state, options, jobs, steer)
+            )
+
+            def begin(host: LocalHost) -> None:
+                host.take_in(resumed.missed(last_at))
+                host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=dict(resumed.granted)))
+                if not is_local:
+                    resumed.site.join(state.time.from_machine)
+                for job in resumed.granted:
+                    if run.jobs()[job] == "stopping":
+                        host.stop(job, STOPPED_UNSTEERED)
+                for submission in submissions:
+                    host.resubmit(submission)
+
+            host = ending.enter_context(opened(state, resumed.site, policy, begin, take=take))
+            failing.pop_all()
         yield host
+
+
+def _leave(run: RunFolder) -> None:
+    """Have another process be able to steer the run: this one has not come to it."""
+    if run.is_steered_here():
+        run.record_left()
 
 
 def _local_site(

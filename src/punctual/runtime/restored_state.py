@@ -11,8 +11,8 @@ from punctual.core.job import JobState
 from punctual.core.lifecycle import ended_by
 from punctual.executors.local.ending import stopped_by
 from punctual.runtime.adoption import recorded_end
+from punctual.runtime.host_state import HostState, new_state
 from punctual.runtime.journal_time import JournalTime
-from punctual.runtime.local_host import HostState, new_state
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift

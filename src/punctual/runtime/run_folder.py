@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -357,6 +358,12 @@ def run_named(name: str) -> RunFolder:
     return RunFolder(name, runtime_root() / name, state_root() / name)
 
 
+def free_name(name: str) -> str:
+    """`name` if a new run can have it; otherwise with the least number with which it can."""
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(name for name in names if _taken(run_named(name)) is None)
+
+
 def agent_run(name: str) -> RunFolder:
     """The places of a node's agent and its jobs, made if they are missing; it has no journal."""
     live, state = agent_roots()
@@ -410,17 +417,22 @@ def _claim(run: RunFolder, record: Mapping[str, Any]) -> None:
 
 def _check_free(run: RunFolder) -> None:
     """Raise unless the name may be used: nothing that anybody waits for has it."""
+    if (taken := _taken(run)) is not None:
+        got, remedy = taken
+        raise InvalidSpec("`name` must be that of no live run", got, f"job '{run.name}'", remedy)
+
+
+def _taken(run: RunFolder) -> tuple[str, str] | None:
+    """What has the name, and what its user can do about that; None: it is free."""
     if run.is_live() or run.kept_jobs():
-        got, remedy = f"'{run.name}'", f"Choose another name, or end that one first (`punctual stop {run.name}`)."
-    elif run.machine() is not None and run.runtime_dir.exists():
+        return f"'{run.name}'", f"Choose another name, or end that one first (`punctual stop {run.name}`)."
+    if run.machine() is not None and run.runtime_dir.exists():
         got = f"'{run.name}', a run of machine '{run.machine()}'"
-        remedy = f"Choose another name, or remove '{run.runtime_dir}' if it has ended."
-    elif run.open_jobs():
-        got = f"'{run.name}', which was interrupted"
+        return got, f"Choose another name, or remove '{run.runtime_dir}' if it has ended."
+    if run.open_jobs():
         remedy = f"Resume it (`punctual attach {run.name}`), give it up (`punctual stop {run.name}`), or choose another name."
-    else:
-        return
-    raise InvalidSpec("`name` must be that of no live run", got, f"job '{run.name}'", remedy)
+        return f"'{run.name}', which was interrupted", remedy
+    return None
 
 
 def _renamed(source: Path, target: Path) -> bool:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from itertools import count
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
@@ -16,7 +15,7 @@ from punctual.runtime.job_names import names_in
 from punctual.runtime.joined_host import JoinedHost, check_options, ignore_output, receiver_of_none
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
-from punctual.runtime.run_folder import SERVICE, RunFolder, run_named
+from punctual.runtime.run_folder import SERVICE, RunFolder, free_name
 from punctual.runtime.run_journal import check_store
 from punctual.runtime.sharing import host_lock, service_run, shared_run, unsteered_run
 from punctual.runtime.submission import Submission
@@ -103,7 +102,7 @@ class ServiceHost(JoinedHost):
             run = service_run() or shared_run() or unsteered_run()
             if run is None:
                 facts = {**facts, SERVICE: True}
-                self._open(local_host(_free_name(), options, output_of=receiver_of_none, facts=facts, store=store))
+                self._open(local_host(free_name(_NAME), options, output_of=receiver_of_none, facts=facts, store=store))
                 return True
             check_options(options, run, "end its jobs first (`punctual stop`)")
             check_store(run, store)
@@ -122,7 +121,7 @@ class ServiceHost(JoinedHost):
     def _open(self, opening: AbstractContextManager[LocalHost]) -> None:
         with ExitStack() as hosting:
             local = hosting.enter_context(opening)
-            self.taken_over = tuple(status.id for status in local.jobs() if not status.ended)
+            self.taken_over = local.open_jobs()
             self._is_at(local, hosting)
 
     def _asker_has_lock(self, local: LocalHost) -> bool:
@@ -175,12 +174,6 @@ def submit_jobs(submissions: Sequence[Submission], options: HostOptions) -> tupl
         "`punctual submit`",
         "See whether the job is there all the same (`punctual ps`), and which process is the service (`punctual doctor`).",
     )
-
-
-def _free_name() -> str:
-    """That of a new service's run: one that no run has which is live or was interrupted."""
-    names = (_NAME if number == 1 else f"{_NAME}-{number}" for number in count(1))
-    return next(name for name in names if not (run := run_named(name)).is_live() and not run.open_jobs())
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """What hosts that were killed have left: the ends of jobs that are in no journal, and files that nobody needs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from punctual.core.ids import JobId
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.executors.local.orphans import end_orphans, end_processes_of, processes_of
+from punctual.runtime.host_state import HostState
 from punctual.runtime.restored_state import missed_events, record_ended, restored_state, state_by_messages
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import writer
@@ -50,31 +51,37 @@ def note_ends(run: RunFolder) -> None:
         return
     with suppress(InvalidSpec), writer(run) as journal:
         # Otherwise somebody resumes the run just now and will do it, or the journal cannot be read.
-        handle: Callable[[Event], Iterable[Message]]
-        try:
-            state, last_at = restored_state(run, journal)
-            handle = state.scheduler.handle
-        except JournalUnusable:  # nobody can go on with its jobs: nothing follows from an end
-            (state, last_at), handle = state_by_messages(run, journal), lambda _: ()
+        state, last_at, handle = _restored(run, journal)
         record_ended(state)
         for events in missed_events(state, last_at):
-            messages = [message for event in events for message in (event, *handle(event))]
-            ends = [end for end in map(ended_by, messages) if end is not None]
-            if ends:
-                journal.append(messages)
-                run.record_end(ends[0], "finished" if isinstance(events[-1], JobFinished) else "failed")
+            _note(run, journal, events, handle)
 
 
 def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
     """End jobs that have no process any more, and that nobody shall resume."""
     with writer(run) as journal:
-        at = _last_at(journal)
-        journal.append([JobFailed(at=at, job=job, cause=cause) for job in jobs])
+        _, last_at, handle = _restored(run, journal)
         end_processes_of(*map(run.takeover_socket, jobs))
-    for job in jobs:
-        run.record_end(job, "failed")
+        for job in jobs:
+            _note(run, journal, [JobFailed(at=last_at, job=job, cause=cause)], handle)
 
 
-def _last_at(journal: StoredJournal) -> float:
-    """Instant of the last message."""
-    return max((message.at for _, message in journal.read_from(journal.last_sequence)), default=0.0)
+def _restored(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
+    """How the jobs of a run stand, the instant of the journal's last message, and what says what follows from an event."""
+    try:
+        state, last_at = restored_state(run, journal)
+    except JournalUnusable:  # nobody can go on with its jobs: nothing follows from an end
+        return *state_by_messages(run, journal), lambda _: ()
+    return state, last_at, state.scheduler.handle
+
+
+def _note(
+    run: RunFolder, journal: StoredJournal, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]
+) -> None:
+    """Write down what has ended a job, and what follows from that: those that were to run after it may end with it."""
+    messages = [message for event in events for message in (event, *handle(event))]
+    ends = {job: message for message in messages if (job := ended_by(message)) is not None}
+    if ends:
+        journal.append(messages)
+    for job, end in ends.items():
+        run.record_end(job, "finished" if isinstance(end, JobFinished) else "failed")

@@ -31,7 +31,7 @@ from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus
 from punctual.core.timer import Timer
 from punctual.core.verdict import Verdict, verdict
-from punctual.runtime.local_host import HostState
+from punctual.runtime.host_state import HostState
 from punctual.runtime.policy_worker import end_with
 from punctual.runtime.restored_state import restored_state
 from punctual.runtime.run_folder import RunFolder, run_named

@@ -254,6 +254,7 @@ class JobRun:
                 _LOG.warning("job '%s' was taken over by another process", self._launch.job)
             self.ended, self.told_end_at = True, inf
             self._context.devices.free(self._launch.job)
+        self._process.close_link()
 
     def _begin(self) -> None:
         """The process runs: say so, and perform what has been asked since."""

@@ -333,7 +333,7 @@ class JobProcess:
 
     def clear_away(self) -> None:
         """Remove what the keeper has not removed, nor its guard, because they were killed."""
-        self._close_link()
+        self.close_link()
         if self._link is not None:
             self._link.await_guard()
         for folder in self.group.files.remove_dirs if self.group is not None else ():
@@ -360,7 +360,8 @@ class JobProcess:
             members = self.group.processes() if self.group is not None else []
         return members or processes_of(self._takeover_socket)
 
-    def _close_link(self) -> None:
+    def close_link(self) -> None:
+        """Close the connection to the keeper; returns once a keeper that this process has started is gone."""
         with self._lock:
             self._link_closed = True
         if self._link is not None:
