@@ -528,6 +528,11 @@ def _fit(name: str, n_bytes: int = _NAME_BYTES) -> bytes:
     return name.encode()[:n_bytes].decode("utf-8", "ignore").encode()
 
 
+def short_name(name: str) -> str:
+    """The name of a phase as the page has it."""
+    return _fit(name).decode()
+
+
 def process_number() -> int:
     """The number that `/proc` has for this process; in a PID namespace whose `/proc` is another's, not that of `getpid`.
 

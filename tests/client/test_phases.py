@@ -5,6 +5,8 @@ import pytest
 
 import punctual
 from punctual.client.declaration import Phases
+from punctual.client.elastic.agent_client import NoAgent
+from punctual.client.elastic.progress_reporter import ProgressReporter
 from punctual.wire import Fault, Page, PhaseEntry, ProgramState
 
 
@@ -116,6 +118,18 @@ def test_the_declared_cost_is_passed_on(page: Page) -> None:
 def test_a_resumed_training_plans_what_is_left(page: Page, start: int, n_left: int) -> None:
     punctual.track("abc", epochs=4, start_step=start, phases=("evaluate",))
     assert planned(page) == {"evaluate": n_left}
+
+
+def test_another_first_worker_goes_on_with_phases_whose_names_the_page_had_no_room_for(page: Page) -> None:
+    phases = "evaluate on the validation set", "evaluate on the validation set of the day"
+    for is_beginning in (True, False):
+        reporter = ProgressReporter(NoAgent())
+        reporter.take(is_first=True, is_beginning=is_beginning, n_steps=0)
+        reporter.declare(8, 4, 0, phases, can_stop=False)
+        assert [entry.units_planned for entry in page.phases()] == [2, 2]
+    with punctual.phase(phases[0]):
+        pass
+    assert [entry.n_units_done for entry in page.phases()] == [1, 0]
 
 
 def test_a_rehearsal_does_not_change_the_plan(page: Page) -> None:

@@ -22,6 +22,7 @@ from punctual.wire import (
     Page,
     ProgramState,
     process_number,
+    short_name,
 )
 
 #: The index of a phase that is not in the page's table; and of a step, which is none.
@@ -224,7 +225,8 @@ class Session:
 
     def _record(self, name: str) -> PhaseRecord:
         for known in self._phases:
-            if known.name == name:
+            if known.name in (name, short_name(name)):  # one that was inherited has the name that the page had room for
+                known.name = name
                 return known
         self._phases.append(PhaseRecord(name))
         if len(self._phases) > N_PHASES_MAX:
