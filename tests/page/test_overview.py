@@ -43,6 +43,22 @@ def test_the_token_is_taken_out_of_the_address(service: LiveService, reader: Rea
     expect(page.locator("#overview")).to_be_visible()
 
 
+def test_a_token_that_is_put_into_the_address_of_an_open_page_is_used_and_taken_out(
+    service: LiveService, reader: Reader
+) -> None:
+    submitted(service, "named")
+    page = reader.tab(reader.context())
+    page.goto(str(service.served.url))
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.goto(f"{service.served.url}/#token={service.caller.token}")
+    expect(page.locator("#overview")).to_be_visible()
+    expect(page.locator("#entry")).to_be_hidden()
+    assert "token" not in page.url
+    page.goto(f"{service.served.url}/#token={service.caller.token}&job=named")
+    expect(page.locator("#one-title")).to_have_text("Job named")
+    assert "token" not in page.url
+
+
 def test_a_wrong_token_is_refused_and_another_one_asked_for(service: LiveService, reader: Reader) -> None:
     page = reader.open(service, token="wrong")
     expect(page.get_by_role("alert")).to_be_visible()

@@ -1,5 +1,5 @@
 // All jobs against their deadlines. A row is changed only where what it says has changed.
-import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, Refused, takeToken } from "./service.js";
+import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, Refused } from "./service.js";
 import { amount, at, clock, drawn, element, expected, VERDICTS } from "./texts.js";
 import { onView, openViews } from "./views.js";
 import "./budget.js";
@@ -162,8 +162,13 @@ if (frozen) {
   const [only, ...others] = Object.keys(frozen.said);
   if (!location.hash && !others.length) history.replaceState(null, "", `#/jobs/${encodeURIComponent(only)}`);
 }
-takeToken();
-at("entry").hidden = hasToken();
+/** Lets the reader in who has a token, which may just have come with the address. */
+function arrive() {
+  at("entry").hidden = hasToken();
+  isDue = true;
+}
+addEventListener("hashchange", arrive);
+arrive();
 setInterval(pulse, 500);
 pulse();
 if (!frozen) listen();

@@ -23,7 +23,7 @@ export class Refused extends Error {
 export const inOneText = ({ must, got, where, remedy }) => `${must}: got ${got} (${where}). ${remedy}`;
 
 /** Takes the token out of the address (`/#token=…`, and `&job=…` if a job is to be shown), so that it is neither seen nor kept in the history. */
-export function takeToken() {
+function takeToken() {
   const named = new URLSearchParams(location.hash.slice(1)), token = named.get("token"), job = named.get("job");
   if (token) {
     keepToken(token);
@@ -35,6 +35,10 @@ export function takeToken() {
 export const keepToken = (token) => sessionStorage.setItem(KEY, token.trim());
 export const forgetToken = () => sessionStorage.removeItem(KEY);
 export const hasToken = () => Boolean(frozen || sessionStorage.getItem(KEY));
+
+takeToken();
+// Also where the page is open already. No other listener comes before this one: what views read is the address without the token.
+addEventListener("hashchange", takeToken);
 
 /**
  * @param {string} path below /v1
