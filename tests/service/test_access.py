@@ -1,6 +1,7 @@
 """Who is let in, from where, and how much of it."""
 
 import asyncio
+import errno
 import http.client
 import os
 import shutil
@@ -332,6 +333,11 @@ def test_a_port_that_is_taken_is_told(service: LiveService) -> None:
     service.served.socket.unlink()
     with pytest.raises(InvalidSpec, match="able to listen"), serve(service.host, service.caller.place.netloc):
         pass
+
+
+def test_what_goes_wrong_while_it_is_served_is_not_told_as_of_its_address() -> None:
+    with steered_host() as host, pytest.raises(OSError, match="No space left"), serve(host, "127.0.0.1:0"):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:

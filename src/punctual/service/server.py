@@ -222,28 +222,29 @@ def _parsed(address: str) -> tuple[str, int]:
 @contextmanager
 def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[LimitedSocket]:
     name, port = _parsed(address)
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
-        if tls is None and not allow_plain and not ip_address(place[0]).is_loopback:
-            raise InvalidSpec(
-                "without TLS the service must listen on the loopback interface",
-                f"'{address}'",
-                "the service",
-                "Give a certificate (`--tls-cert`, `--tls-key`); or let tokens and jobs be read on the network (`--allow-plain`).",
-            )
-        # With its protocol named: only then does asyncio send small answers at once (TCP_NODELAY).
-        with LimitedSocket(family, kind, protocol) as listening:
+    with ExitStack() as opened:
+        try:
+            family, kind, protocol, _, place = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
+            if tls is None and not allow_plain and not ip_address(place[0]).is_loopback:
+                raise InvalidSpec(
+                    "without TLS the service must listen on the loopback interface",
+                    f"'{address}'",
+                    "the service",
+                    "Give a certificate (`--tls-cert`, `--tls-key`); or let tokens and jobs be read on the network (`--allow-plain`).",
+                )
+            # With its protocol named: only then does asyncio send small answers at once (TCP_NODELAY).
+            listening = opened.enter_context(LimitedSocket(family, kind, protocol))
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(place)
             listening.listen(_BACKLOG)
-            yield listening
-    except OSError as error:
-        raise InvalidSpec(
-            "the service must be able to listen at its address",
-            f"'{address}': {error.strerror or error}",
-            "the service",
-            "Choose another address or port, port 0 for any that is free.",
-        ) from error
+        except OSError as error:
+            raise InvalidSpec(
+                "the service must be able to listen at its address",
+                f"'{address}': {error.strerror or error}",
+                "the service",
+                "Choose another address or port, port 0 for any that is free.",
+            ) from error
+        yield listening
 
 
 @contextmanager
