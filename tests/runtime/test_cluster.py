@@ -16,6 +16,7 @@ from tests.plants.cluster import FixedMembers, ShiftedClock, Wire, direct, end, 
 from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
 from tests.waiting import PATIENCE_S, wait_until
 
+from punctual.core.answers import VARIABLES_GONE
 from punctual.core.commands import LaunchJob, ResizeJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
@@ -42,6 +43,7 @@ from punctual.executors.cluster.executor import LOST_AFTER_S, ClusterExecutor
 from punctual.runtime import host_executor
 from punctual.runtime.agent_process import AgentProcess
 from punctual.runtime.local_host import LocalHost, local_host
+from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import run_named
@@ -181,6 +183,17 @@ def test_instants_of_a_node_with_another_clock_are_converted(closing: ExitStack,
     executor.observe(JOB, host_clock.now(), events.append)
     instants = [event.at for event in events] + [event.unit_at for event in of_kind(events, ProgressReported)]
     assert all(before_at - 10.0 < at <= host_clock.now() for at in instants)
+
+
+def test_a_job_whose_variables_are_gone_is_not_started_without_them(closing: ExitStack, folder: Path) -> None:
+    members = FixedMembers({A: direct(agent_of(closing, A))})
+    events: list[Event] = []
+    executor = ClusterExecutor(members, generation=1, clock=MonotonicClock(), environment_of=lambda _: None)
+    closing.callback(executor.close)
+    executor.start(events.append)
+    executor.perform(launch(A, folder), events.append)
+    (failed,) = wait_until(lambda: of_kind(events, GrantFailed))
+    assert (failed.request, failed.granted, failed.cause) == (1, {}, VARIABLES_GONE)
 
 
 def test_the_offset_of_a_clock_is_known_as_well_as_the_fastest_exchange_tells() -> None:

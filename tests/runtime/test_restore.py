@@ -408,12 +408,33 @@ def test_a_name_that_was_recorded_and_never_submitted_has_failed() -> None:
             NodeJoined(at=1.0, node=HERE, capacity=capacity_here()),
             JobSubmitted(at=1.0, spec=replace(given.spec, id=A), program=given.program),
         ])  # fmt: skip
+    run.keep_submission(A, encode(submitted(given)), given.inherited)
     run.record_job(A, "queued")
     run.record_job(B, "queued")
     (run.runtime_dir / "run.json").write_text("{}")
     with resumed_host(run, output_of=lambda _: lambda output: None) as host:
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished", "b": "failed"}
+
+
+@pytest.mark.parametrize("left", [None, ""], ids=["gone", "empty"])
+def test_a_job_of_which_what_it_needs_is_gone_is_not_started_without_it_and_says_why(left: str | None) -> None:
+    run = create_run("host", {"options": {"actuator": PACED.actuator, "policy": PACED.policy}})
+    given = submission("a", secret="kept")
+    with SqliteJournal(run.journal) as journal:
+        journal.append([
+            NodeJoined(at=1.0, node=HERE, capacity=capacity_here()),
+            JobSubmitted(at=1.0, spec=given.spec, program=given.program),
+        ])  # fmt: skip
+    run.record_job(A, "queued")
+    if left is not None:
+        (run.state_dir / f"{A}.start.json").write_text(left)
+    (run.runtime_dir / "run.json").write_text("{}")
+    output: list[bytes] = []
+    with resumed_host(run, output_of=lambda _: output.append) as host:
+        host.run(host.all_ended)
+        assert "variables is gone" in host.status(A).cause
+    assert (run.jobs(), output) == ({"a": "failed"}, [])
 
 
 def with_snapshot_of_other_version(run: RunFolder) -> SqliteJournal:

@@ -229,6 +229,21 @@ def test_half_a_line_about_a_job_spoils_no_other() -> None:
     assert run.jobs() == {A: "queued", "c": "running"}
 
 
+def test_of_jobs_that_do_not_fit_on_the_disk_together_none_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = create_run("host")
+    run.record_job(A, "queued")
+    for job in ("c", "d"):
+        run.keep_submission(JobId(job), "{}", {})
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, text: write(file, text[: len(text) // 2 + 1]))
+        with pytest.raises(OSError, match="No space"):
+            run.record_submitted([JobId("c"), JobId("d")])
+    assert run.jobs() == {A: "queued"}
+    run.record_submitted([JobId("c"), JobId("d")])
+    assert run.jobs() == {A: "queued", "c": "queued", "d": "queued"}
+
+
 def test_jobs_that_an_earlier_version_wrote_down_are_found() -> None:
     run = create_run("host")
     record = json.loads(run.record_file.read_text())

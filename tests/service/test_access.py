@@ -1,6 +1,7 @@
 """Who is let in, from where, and how much of it."""
 
 import asyncio
+import errno
 import http.client
 import os
 import shutil
@@ -13,11 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.service.live_service import Caller, LiveService, live_service, program, steered_host
+from tests.service.live_service import OPTIONS, Caller, LiveService, live_service, program, steered_host
 from tests.waiting import wait_until
 
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.paths import service_root
+from punctual.runtime.local_host import local_host
+from punctual.runtime.paths import service_root, service_socket
+from punctual.runtime.run_folder import SERVICE
 from punctual.service import connections
 from punctual.service.client import Client, ServiceFailed
 from punctual.service.database import ServiceDatabase
@@ -296,6 +299,24 @@ def test_a_process_of_another_user_is_not_heard(service: LiveService, monkeypatc
             pass
 
 
+def test_services_for_different_processors_run_beside_each_other_and_the_first_has_the_socket() -> None:
+    facts = {SERVICE: True}
+    with (
+        local_host("one", OPTIONS, facts=facts) as one,
+        local_host("two", OPTIONS, facts=facts) as two,
+        serve(one, "127.0.0.1:0") as first,
+    ):
+        two.run_folder.record_facts(hardware="another")
+        with serve(two, "127.0.0.1:0") as second:
+            assert (first.socket, second.socket) == (service_socket(), None)
+            token = second.token_file.read_text().strip()
+            assert [Caller(served, token).get("/health").json()["host"] for served in (first, second)] == ["one", "two"]
+            assert Client().health().host == "one"
+        assert Client().health().host == "one"
+        with pytest.raises(InvalidSpec, match="must be free"), serve(two, None):
+            pass  # nobody could reach it
+
+
 def test_the_socket_goes_with_the_service() -> None:
     with live_service() as service:
         path = service.served.socket
@@ -332,6 +353,11 @@ def test_a_port_that_is_taken_is_told(service: LiveService) -> None:
     service.served.socket.unlink()
     with pytest.raises(InvalidSpec, match="able to listen"), serve(service.host, service.caller.place.netloc):
         pass
+
+
+def test_what_goes_wrong_while_it_is_served_is_not_told_as_of_its_address() -> None:
+    with steered_host() as host, pytest.raises(OSError, match="No space left"), serve(host, "127.0.0.1:0"):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -5,12 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
-from punctual.core.ids import JobId
+from punctual.core.events import JobStarted, NodeLost, SteeringResumed
+from punctual.core.ids import JobId, NodeId
+from punctual.core.resources import Resources
+from punctual.runtime.run_folder import create_run
+from punctual.service import kept_budget
 from punctual.service.budget_routes import _shares
 from punctual.service.kept_budget import KeptBudget
+from punctual.store.sqlite import SqliteJournal
+
+NODE = NodeId("local")
 
 
 def budget(service: LiveService, query: str = "") -> Any:
@@ -50,11 +58,42 @@ def test_what_is_told_as_held_is_what_the_journal_says(service: LiveService, tmp
 def test_a_change_is_told_as_the_mean_of_the_part_it_lies_in(service: LiveService) -> None:
     kept = KeptBudget(service.host.run_folder)
     for at, cores in ((10.0, 2.0), (11.0, 2.0), (15.0, 1.0), (25.0, 0.0)):
-        kept._take(JobId("a"), at, cores)
-    kept._take(JobId("b"), 40.0, 3.0)
+        kept._hold(JobId("a"), at, {NODE: Resources(cores)})
+    kept._hold(JobId("b"), 40.0, {NODE: Resources(3.0)})
     means = kept.means(np.array([0.0, 10.0, 20.0, 30.0]))
     assert {job: list(cores) for job, cores in means.items()} == {"a": [0.0, 1.5, 0.5]}
     assert list(kept.means(np.array([30.0, 50.0]))[JobId("b")]) == [1.5]
+
+
+def test_what_jobs_no_longer_hold_when_a_node_is_lost_or_another_process_steers_is_told_no_more() -> None:
+    run, other = create_run("host"), NodeId("other")
+    edges_at = np.array([0.0, 10.0, 20.0, 30.0])
+    with SqliteJournal(run.journal) as journal:
+        journal.append([
+            JobStarted(at=0.0, job=JobId("a"), request=1, granted={NODE: Resources(2.0)}),
+            JobStarted(at=0.0, job=JobId("b"), request=1, granted={NODE: Resources(2.0), other: Resources(1.0)}),
+            NodeLost(at=10.0, node=other),
+        ])  # fmt: skip
+        kept = KeptBudget(run)
+        assert list(kept.means(edges_at)[JobId("b")]) == [3.0, 2.0, 2.0]
+        journal.append([SteeringResumed(at=25.0, lost_at=20.0, granted={JobId("b"): {NODE: Resources(1.0)}})])
+        means = kept.means(edges_at)
+    assert {job: list(cores) for job, cores in means.items()} == {"a": [2.0, 2.0, 0.0], "b": [3.0, 2.0, 1.0]}
+
+
+def test_where_there_is_no_room_a_job_that_holds_something_is_told_all_the_same(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_budget, "_N_CHANGES_MAX", 10)
+    kept = KeptBudget(service.host.run_folder)
+    kept._hold(JobId("steady"), 0.0, {NODE: Resources(1.0)})
+    for i in range(8):
+        kept._hold(JobId("ended"), float(i), {NODE: Resources(1.0)} if i % 2 == 0 else {})
+    for i in range(40):
+        kept._hold(JobId("changing"), 10.0 + i, {NODE: Resources(1.0 + i % 2)})
+    assert kept._n_changes == sum(len(changes.cores) for changes in kept._held.values()) <= 10
+    means = {job: list(cores) for job, cores in kept.means(np.array([46.0, 48.0, 50.0])).items()}
+    assert means == {"steady": [1.0, 1.0], "changing": [1.5, 1.5]}
 
 
 def test_of_many_jobs_the_largest_are_told_one_by_one() -> None:

@@ -5,18 +5,21 @@ from typing import Any, cast
 import pytest
 
 from punctual.core.cluster import Node
-from punctual.core.events import PauseRequested, PolicyChanged
+from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, PauseRequested, PolicyChanged, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 from punctual.runtime.host_state import HostState, new_scheduler
+from punctual.runtime.run_folder import create_run
 from punctual.sim import parts
+from punctual.sim import what_if as what_if_module
 from punctual.sim.job import SimJob
 from punctual.sim.recorded import ProportionalSpeed
 from punctual.sim.simulation import Simulation, registered
-from punctual.sim.what_if import SimulatedEnd, played
+from punctual.sim.what_if import SimulatedEnd, played, what_if
+from punctual.store.sqlite import SqliteJournal
 from punctual.store.state import dumps, loads
 
 NODE = Node(NodeId("local"), Resources(2.0))
@@ -83,6 +86,30 @@ def test_another_policy_changes_who_is_in_time() -> None:
     jobs = [job("free", core_s=200.0), job("tight", 30.0, core_s=100.0, deadline_s=80.0)]
     assert ends(jobs)["tight"].verdict == "met"
     assert ends(jobs, "max-min")["tight"].verdict == "missed"
+
+
+def test_both_policies_begin_with_the_same_state_though_the_journal_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = create_run("host", {"options": {"policy": POLICY}})
+    with SqliteJournal(run.journal) as journal:
+        journal.append([
+            NodeJoined(at=0.0, node=NODE.id, capacity=NODE.capacity),
+            JobSubmitted(at=1.0, spec=job("a", deadline_s=70.0).spec),
+            JobStarted(at=2.0, job=JobId("a"), request=1, granted={NODE.id: Resources(1.0)}),
+        ])  # fmt: skip
+
+        def played_while_more_comes(state: HostState, at: float, *asked: Any) -> dict[JobId, SimulatedEnd]:
+            known.append((at, [(status.id, status.steps_done) for status in state.board.jobs()]))
+            journal.append([
+                ProgressReported(at=3.0, job=JobId("a"), steps_done=50.0, steps_total=100.0, unit_at=3.0, used_core_s=30.0, landed=False),
+                JobSubmitted(at=4.0, spec=job("b").spec),
+            ])  # fmt: skip
+            return played(state, at, *asked)
+
+        known: list[tuple[float, list[tuple[JobId, float]]]] = []
+        monkeypatch.setattr(what_if_module, "played", played_while_more_comes)
+        (outlook,) = what_if(run, POLICY, {}, 10.0).jobs
+    assert known == [(known[0][0], [(JobId("a"), 0.0)])] * 2
+    assert outlook.other == outlook.today
 
 
 def test_of_a_job_whose_work_nobody_knows_nothing_is_said_and_of_one_that_waits_for_it_neither() -> None:

@@ -108,6 +108,9 @@ class HttpOptions:
 
 
 def _told(served: ServedAddress) -> Sequence[str]:
-    if served.url is None:
-        return [str(served.socket)]
-    return [str(served.socket), served.url]
+    if served.socket is None:
+        write_error(
+            "punctual: another service of this user, for other processors, answers at the user's own socket; programs reach "
+            "this one at its address, with a token\n"
+        )
+    return [str(place) for place in (served.socket, served.url) if place is not None]

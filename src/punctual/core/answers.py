@@ -1,9 +1,16 @@
-"""What an executor answers about a job that it does not know."""
+"""What executors answer where nothing can be done."""
 
-from punctual.core.commands import ResizeJob, StopJob
-from punctual.core.events import JobFailed
+from punctual.core.commands import LaunchJob, ResizeJob, StopJob
+from punctual.core.events import GrantFailed, JobFailed
 
 _UNKNOWN = "the executor does not know the job"
+#: Why a job is not started.
+VARIABLES_GONE = "what was kept of its variables is gone; submit it again"
+
+
+def not_started(command: LaunchJob, cause: str) -> GrantFailed:
+    """The answer to `command` where there is no process."""
+    return GrantFailed(at=command.at, job=command.job, request=command.request, granted={}, cause=cause)
 
 
 def unknown_job(command: ResizeJob | StopJob) -> JobFailed:

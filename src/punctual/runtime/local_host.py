@@ -153,8 +153,7 @@ class LocalHost(Host):
                 _check_hardware(submission.spec)
                 undoing.callback(self._release, self._reserve(self._in_journal_time(submission)))
             in_journal_time = [self._in_journal_time(submission) for submission in ordered]
-            for submission in in_journal_time:
-                self._keep(submission, streams)
+            self._keep(in_journal_time, streams)
             undoing.pop_all()
         for submission in in_journal_time:
             self._announce(submission)
@@ -355,13 +354,18 @@ class LocalHost(Host):
         """Whether the job is to stand still also when nobody steers it."""
         return self.knows(job) and self.status(job).pause is not None
 
-    def _keep(self, submission: Submission, streams: Streams | None) -> None:
-        """Keep what the job needs to be started, beside the journal; raises `InvalidSpec` if there is no room for it."""
-        job, run = submission.spec.id, self.run_folder
+    def _keep(self, submissions: Sequence[Submission], streams: Streams | None) -> None:
+        """Keep what jobs need to be started, beside the journal and as safe as that; of all or, if it raises, of none.
+
+        Raises `InvalidSpec` if there is no room for it.
+        """
+        run = self.run_folder
         with self._record_lock, refused_if_unwritable(run.state_dir), ExitStack() as undoing:
-            undoing.callback(run.forget, job)
-            run.keep_submission(job, encode(submitted(submission)), submission.inherited, submission.argv, streams)
-            run.record_job(job, "queued")
+            for submission in submissions:
+                job = submission.spec.id
+                undoing.callback(run.forget, job)
+                run.keep_submission(job, encode(submitted(submission)), submission.inherited, submission.argv, streams)
+            run.record_submitted([submission.spec.id for submission in submissions])
             undoing.pop_all()
 
     def _has_same(self, submission: Submission) -> bool:

@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
+from punctual.core.answers import not_started
 from punctual.core.codec import decode, encode
 from punctual.core.commands import JobCommand, LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, GrantFailed, JobFailed, JobFinished, ProgressReported
+from punctual.core.events import Event, JobFailed, JobFinished, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
@@ -249,8 +250,7 @@ class NodeAgent:
             self._run.record_job(launch.job, "queued")
             self._open.setdefault(launch.job, 0)
         except (InvalidSpec, OSError) as error:
-            failed = GrantFailed(at=launch.at, job=launch.job, request=launch.request, granted={}, cause=str(error))
-            self._receive(failed)
+            self._receive(not_started(launch, str(error)))
             return False
         return True
 

@@ -66,7 +66,7 @@ class RunFolder:
     def keep_store(self, place: StorePlace) -> None:
         """Keep where the journal is; only this user can read it, for it may hold a password."""
         with refused_if_unwritable(self.state_dir):
-            _write_json(self.state_dir / _STORE, place.told())
+            _write_json(self.state_dir / _STORE, place.told(), is_durable=True)
 
     def has_journal(self) -> bool:
         """Whether a journal was begun, as far as can be seen from here."""
@@ -113,12 +113,20 @@ class RunFolder:
         """Write down how a job stands; costs the same for any number of jobs."""
         _append_line(self.state_dir / _JOBS, json.dumps([job, state]))
 
+    def record_submitted(self, jobs: Sequence[JobId]) -> None:
+        """Write down that jobs are queued, all or, if it raises, none; that, and what is kept of them, is on the disk then."""
+        file = self.state_dir / _JOBS
+        file.touch(mode=0o600)
+        for kept in (*map(self._start_file, jobs), self.state_dir):
+            _sync(kept)
+        _append_line(file, "\n".join(json.dumps([job, "queued"]) for job in jobs), is_durable=True)
+
     def _compact_jobs(self) -> None:
         """Leave one line a job; to be called when nobody else writes down how jobs stand."""
         file = self.state_dir / _JOBS
         if file.exists():
             lines = [json.dumps(pair) + "\n" for pair in _read_pairs(file).items()]
-            _replace_file(file, "".join(lines))
+            _replace_file(file, "".join(lines), is_durable=True)
 
     def record_pause(self, job: JobId, told: str | None) -> None:
         """Write down that a user has paused a job, by whom and why; None: it was resumed."""
@@ -215,6 +223,11 @@ class RunFolder:
         """The variables that were kept for the job; empty if it has ended."""
         return self._kept(job, "environment")
 
+    def start_variables(self, job: JobId) -> dict[str, str] | None:
+        """The variables that were kept for a job that is to be started; None: what was kept of it is gone."""
+        is_kept = _read_json(self._start_file(job)) or self._earlier_file(job, "environment").exists()
+        return self.inherited(job) if is_kept else None
+
     def argv(self, job: JobId) -> list[str] | None:
         """The command line that was kept for the job; None: there is none, or the job has ended."""
         return self._kept(job, "argv").get("argv")
@@ -295,7 +308,7 @@ class RunFolder:
     def record_facts(self, **facts: Any) -> None:
         """Write down what other processes may know of the host (JSON values)."""
         record = _read_json(self.state_dir / _RECORD)
-        _write_json(self.state_dir / _RECORD, {**record, **facts})
+        _write_json(self.state_dir / _RECORD, {**record, **facts}, is_durable=True)
 
     def facts(self) -> dict[str, Any]:
         """What is written down of the host: its options, and what `record_facts` was given."""
@@ -398,7 +411,8 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None) -> RunFolder:
     with refused_if_unwritable(run.state_dir.parent):
         _keep_earlier(run.state_dir)
         run.state_dir.mkdir(mode=0o700)
-        _write_json(run.state_dir / _RECORD, record)
+        _write_json(run.state_dir / _RECORD, record, is_durable=True)
+        _sync(run.state_dir.parent)
     return run
 
 
@@ -455,16 +469,21 @@ def _keep_earlier(folder: Path) -> None:
         number += 1
 
 
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    _replace_file(path, json.dumps(value))
+def _write_json(path: Path, value: Mapping[str, Any], *, is_durable: bool = False) -> None:
+    _replace_file(path, json.dumps(value), is_durable=is_durable)
 
 
-def _replace_file(path: Path, text: str) -> None:
-    """Write the file anew in one step; only this user can read it. Its folder is this user's alone."""
+def _replace_file(path: Path, text: str, *, is_durable: bool = False) -> None:
+    """Write the file anew in one step; only this user can read it. Its folder is this user's alone.
+
+    `is_durable`: if the machine loses power there is either what was there before or all of this.
+    """
     prepared = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         prepared.touch(mode=0o600)
         prepared.write_text(text, encoding="utf-8")
+        if is_durable:
+            _sync(prepared)
         prepared.replace(path)
     except OSError:  # the disk is full, say
         prepared.unlink(missing_ok=True)
@@ -478,16 +497,38 @@ def _read_json(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _append_line(path: Path, text: str) -> None:
-    """Add a line to a file that only this user can read; what a full disk left half written before it is a line of its own."""
+def _sync(path: Path) -> None:
+    """Have what was written to a file, or which names were given in a folder, on the disk when this returns."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _append_line(path: Path, text: str, *, is_durable: bool = False) -> None:
+    """Add a line to a file that only this user can read, or, if it raises, nothing; it is on the disk then if `is_durable`.
+
+    What a kill left half written before it is a line of its own.
+    """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         end = os.fstat(file).st_size
         line = f"{text}\n" if not end or os.pread(file, 1, end - 1) == b"\n" else f"\n{text}\n"
-        if os.write(file, line.encode()) < len(line.encode()):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        try:
+            _write_whole(file, line.encode(), path)
+            if is_durable:
+                os.fsync(file)
+        except OSError:
+            os.ftruncate(file, end)
+            raise
     finally:
         os.close(file)
+
+
+def _write_whole(file: int, text: bytes, path: Path) -> None:
+    if os.write(file, text) < len(text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 #: Of files of pairs that were read: their whole lines, and what these say. A run has a line for each job that it ever had.

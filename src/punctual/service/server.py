@@ -18,6 +18,7 @@ from punctual.runtime.control_socket import listener_pid, make_room, short_enoug
 from punctual.runtime.extras import check_extra
 from punctual.runtime.local_host import LocalHost
 from punctual.runtime.paths import service_root, service_socket
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import live_folders
 from punctual.service.database import ServiceDatabase
 from punctual.service.limits import LimitedSocket, Limits, OpenStreams, RequestRate
@@ -56,7 +57,7 @@ class ServedAddress:
     url
         None: at its socket only.
     socket
-        For programs of its own user, which need no token.
+        For programs of its own user, which need no token; None: another service of this user has it, for other processors.
     token_file
         The owner's token, as long as that was not revoked.
     is_first_start
@@ -64,7 +65,7 @@ class ServedAddress:
     """
 
     url: str | None
-    socket: Path
+    socket: Path | None
     token_file: Path
     is_first_start: bool
 
@@ -125,18 +126,20 @@ def serve(
     with ExitStack() as ending:
         context = _tls_context(tls)
         listening = None if address is None else ending.enter_context(_tcp_socket(address, tls, allow_plain))
-        own = ending.enter_context(_own_socket(service_socket()))
+        path = service_socket()
+        is_anothers = listening is not None and _service_of(listener_pid(path)) not in (None, host.run_folder)
+        own = None if is_anothers else ending.enter_context(_own_socket(path))
         database = ending.enter_context(closing(ServiceDatabase(service_root())))
         tokens = Tokens(database)
         is_first_start = tokens.make_first()
-        endpoints = [Endpoint(listening=own, tokens=None, host_names=None)]
+        endpoints = [] if own is None else [Endpoint(listening=own, tokens=None, host_names=None)]
         if listening is not None and address is not None:
             names = {*LOOPBACK_NAMES, _parsed(address)[0], *host_names}
             endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=names, tls=context))
         ending.enter_context(_answered(host, database, endpoints, limits or Limits(), tracer=tracer))
         yield ServedAddress(
             url=None if listening is None else _url(listening, tls),
-            socket=service_socket(),
+            socket=None if own is None else path,
             token_file=owner_file(database.folder),
             is_first_start=is_first_start,
         )
@@ -222,28 +225,29 @@ def _parsed(address: str) -> tuple[str, int]:
 @contextmanager
 def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[LimitedSocket]:
     name, port = _parsed(address)
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
-        if tls is None and not allow_plain and not ip_address(place[0]).is_loopback:
-            raise InvalidSpec(
-                "without TLS the service must listen on the loopback interface",
-                f"'{address}'",
-                "the service",
-                "Give a certificate (`--tls-cert`, `--tls-key`); or let tokens and jobs be read on the network (`--allow-plain`).",
-            )
-        # With its protocol named: only then does asyncio send small answers at once (TCP_NODELAY).
-        with LimitedSocket(family, kind, protocol) as listening:
+    with ExitStack() as opened:
+        try:
+            family, kind, protocol, _, place = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
+            if tls is None and not allow_plain and not ip_address(place[0]).is_loopback:
+                raise InvalidSpec(
+                    "without TLS the service must listen on the loopback interface",
+                    f"'{address}'",
+                    "the service",
+                    "Give a certificate (`--tls-cert`, `--tls-key`); or let tokens and jobs be read on the network (`--allow-plain`).",
+                )
+            # With its protocol named: only then does asyncio send small answers at once (TCP_NODELAY).
+            listening = opened.enter_context(LimitedSocket(family, kind, protocol))
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(place)
             listening.listen(_BACKLOG)
-            yield listening
-    except OSError as error:
-        raise InvalidSpec(
-            "the service must be able to listen at its address",
-            f"'{address}': {error.strerror or error}",
-            "the service",
-            "Choose another address or port, port 0 for any that is free.",
-        ) from error
+        except OSError as error:
+            raise InvalidSpec(
+                "the service must be able to listen at its address",
+                f"'{address}': {error.strerror or error}",
+                "the service",
+                "Choose another address or port, port 0 for any that is free.",
+            ) from error
+        yield listening
 
 
 @contextmanager
@@ -268,7 +272,12 @@ def _is_replaced(listener: int | None) -> bool:
     """Whether the process that listens steers no run any more: it was stopped, and another one has its jobs."""
     if listener is None or listener == os.getpid():
         return False
-    return not any(run.has_service() and run.record()["pid"] == listener for run in live_folders())
+    return _service_of(listener) is None
+
+
+def _service_of(pid: int | None) -> RunFolder | None:
+    """The run that a process steers as a service; None: there is no such process, or it steers none."""
+    return next((run for run in live_folders() if run.has_service() and run.record()["pid"] == pid), None)
 
 
 def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:

@@ -31,7 +31,7 @@ from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus
 from punctual.core.timer import Timer
 from punctual.core.verdict import Verdict, verdict
-from punctual.runtime.host_state import HostState
+from punctual.runtime.host_state import HostState, new_state
 from punctual.runtime.policy_worker import end_with
 from punctual.runtime.restored_state import restored_state
 from punctual.runtime.run_folder import RunFolder, run_named
@@ -119,11 +119,15 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
     with closing(reader(run)) as journal:
         state, last_at = restored_state(run, journal)
         at = max(last_at, state.time.now())
+        again = new_state(
+            run, journal, state.time
+        )  # the same instant: to read the journal again would bring what has come since
+        again.load(state.dumped())
         name, made_with = state.board.policy or (str(run.facts().get("options", {}).get("policy", "")), {})
         open_jobs = {status.id: status.deadline_at for status in state.board.jobs() if not status.ended}
         change = PolicyChanged(at=at, policy=policy, parameters=dict(parameters), before=name, by="what if")
         today = played(state, at, _as_live(name, made_with), None, limit_s)
-        other = played(restored_state(run, journal)[0], at, _as_live(name, made_with), change, limit_s)
+        other = played(again, at, _as_live(name, made_with), change, limit_s)
     jobs = tuple(
         JobOutlook(job=job, deadline_at=deadline_at, today=today[job], other=other[job])
         for job, deadline_at in open_jobs.items()

@@ -7,7 +7,7 @@ from concurrent.futures import wait
 from dataclasses import replace
 from typing import Any
 
-from punctual.core.answers import unknown_job
+from punctual.core.answers import VARIABLES_GONE, not_started, unknown_job
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
@@ -94,7 +94,7 @@ class ClusterExecutor:
         generation: int,
         clock: Clock,
         known: Collection[NodeId] = (),
-        environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: {},
+        environment_of: Callable[[JobId], Mapping[str, str] | None] = lambda _: {},
         argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
         on_output: Callable[[JobId, bytes], None] = lambda *_: None,
         lost_after_s: float = LOST_AFTER_S,
@@ -207,8 +207,10 @@ class ClusterExecutor:
         node = self._node_of.get(job) or max(command.grant, key=lambda node: _size(command.grant[node]), default=None)
         link = None if node is None else self._links.get(node)
         if node is None or link is None or not link.is_joined:
-            cause = f"node '{node}' is not there"
-            sink(GrantFailed(at=command.at, job=job, request=command.request, granted={}, cause=cause))
+            sink(not_started(command, f"node '{node}' is not there"))
+            return
+        if self._environment_of(job) is None:
+            sink(not_started(command, VARIABLES_GONE))
             return
         if job not in self._node_of:
             self._starting.add(job)
@@ -244,7 +246,7 @@ class ClusterExecutor:
             return False
         job, more = command.job, {}
         if isinstance(command, LaunchJob):
-            environment = {**self._environment_of(job), **variables}
+            environment = {**(self._environment_of(job) or {}), **variables}
             more = {"environment": environment, "argv": _list_of(self._argv_of(job))}
         if not (isinstance(command, StopJob) or job in self._spread):
             command = replace(command, grant={node: command.grant[node]} if node in command.grant else {})

@@ -31,7 +31,7 @@ class ExecutorContext:
     fence_s: float | None
     end_file_of: Callable[[JobId], Path | None]
     log_of: Callable[[JobId], Path]
-    environment_of: Callable[[JobId], Mapping[str, str]]
+    environment_of: Callable[[JobId], Mapping[str, str] | None]
     argv_of: Callable[[JobId], Sequence[str] | None]
     output_of: Callable[[JobId], OnOutput]
     streams_of: Callable[[JobId], Streams | None]

@@ -81,7 +81,8 @@ class LocalExecutor:
     log_of
         The file for what a job writes, see `punctual.executors.local.job_log`. None: one in `runtime_dir`.
     environment_of
-        The variables that a job inherits, beside those of its program; the default hands on those of this process.
+        The variables that a job inherits, beside those of its program; the default hands on those of this process. None: they
+        are not there any more, and the job cannot be started.
     argv_of
         The whole command line of a job whose program has lost secrets on its way into the journal; None: it is not there.
     devices
@@ -114,7 +115,7 @@ class LocalExecutor:
         fence_s: float | None = None,
         end_file_of: Callable[[JobId], Path | None] = lambda _: None,
         log_of: Callable[[JobId], Path] | None = None,
-        environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: os.environ,
+        environment_of: Callable[[JobId], Mapping[str, str] | None] = lambda _: os.environ,
         argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
         output_of: Callable[[JobId], OnOutput] = lambda _: None,
         streams_of: Callable[[JobId], Streams | None] = lambda _: None,

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from punctual.core.answers import VARIABLES_GONE
 from punctual.core.commands import LaunchJob
 from punctual.core.ids import NodeId
 from punctual.core.program import Program
@@ -257,6 +258,8 @@ class JobProcess:
         spec, job = self._launch.spec, self._launch.job
         most = spec.ceiling if self.workers is None or spec.worker is None else spec.worker
         inherited = self._context.environment_of(job)
+        if inherited is None:
+            raise NotStartedError(VARIABLES_GONE)
         environment = job_environment(
             self._program, job, most.cores, page, inherited, is_read=self.is_read, devices=self.devices.shown
         )
