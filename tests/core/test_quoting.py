@@ -89,6 +89,14 @@ def test_jobs_of_workers_are_quoted_by_their_speeds() -> None:
     assert again.can_be_promised
 
 
+def test_a_job_that_needs_more_at_least_than_promises_leave_is_told_whose() -> None:
+    """Beside the core that it is to hold in any case, the other one needs nine tenths of both."""
+    view = fraction("new", 2.0, floor=1.0, ceiling=2.0, work_core_s=60.0, controller="two-level").with_deadline(90.0)
+    answer = asked(view, steered("other", 180.0, 100.0))
+    assert (answer.can_be_promised, answer.earliest_at, answer.reason.code) == (False, None, "breaks-promises")
+    assert [(hurt.job, hurt.promised_until_at) for hurt in answer.hurt] == [("other", 100.0)]
+
+
 BENDING = Table(((1, 1.0), (2, 1.6), (4, 2.4)))
 
 

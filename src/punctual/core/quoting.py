@@ -170,7 +170,7 @@ def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[R
     can_be_promised = _is_promised(plan, view, earliest_at) if promises and deadline_at is not None else None
     fastest = _finish(snapshot, view, view.spec.ceiling)
     hurt: tuple[HurtJob, ...] | None
-    if can_be_promised is False and deadline_at is not None and earliest_at is not None:
+    if can_be_promised is False and deadline_at is not None and (earliest_at is not None or fastest is not None):
         # Where all there is would not be enough, nobody's promise stands in the way.
         is_possible = fastest is None or fastest.finish_at <= deadline_at
         hurt = _broken(policy, asked, view) if is_possible else None
@@ -207,6 +207,8 @@ def _reason(
 ) -> Reason:
     if not promises:
         return Reason("no-promises", "the policy promises no deadlines: forecasts are all there is")
+    if hurt and can_be_promised is False:
+        return Reason("breaks-promises", "for that deadline promises to other jobs would have to be broken")
     if earliest_at is None:
         if view.work is None and view.curve is None:
             return Reason("unknown-work", "it is not known how much work the job has, so nothing can be promised")
@@ -215,8 +217,6 @@ def _reason(
         return Reason("earliest", "no deadline was asked about: this is the earliest that can be promised")
     if can_be_promised:
         return Reason("can-be-promised", "the deadline can be promised, and every promise is kept")
-    if hurt:
-        return Reason("breaks-promises", "for that deadline promises to other jobs would have to be broken")
     if hurt is None:
         return Reason("too-early", "the deadline is too early, also if no promise to another job were kept")
     return Reason(
