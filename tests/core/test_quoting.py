@@ -89,6 +89,49 @@ def test_jobs_of_workers_are_quoted_by_their_speeds() -> None:
     assert again.can_be_promised
 
 
+def test_a_job_that_needs_more_at_least_than_promises_leave_is_told_whose() -> None:
+    """Beside the core that it is to hold in any case, the other one needs nine tenths of both."""
+    view = fraction("new", 2.0, floor=1.0, ceiling=2.0, work_core_s=60.0, controller="two-level").with_deadline(90.0)
+    answer = asked(view, steered("other", 180.0, 100.0))
+    assert (answer.can_be_promised, answer.earliest_at, answer.reason.code) == (False, None, "breaks-promises")
+    assert [(hurt.job, hurt.promised_until_at) for hurt in answer.hurt] == [("other", 100.0)]
+
+
+BENDING = Table(((1, 1.0), (2, 1.6), (4, 2.4)))
+
+
+def workers(name: str, steps: float, deadline_s: float) -> JobView:
+    return job(name, (1, 2, 4), steps=steps, speed=BENDING, preemptible=True, deadline_s=deadline_s)
+
+
+def test_promises_to_jobs_of_workers_that_stand_in_the_way_are_named() -> None:
+    """Nobody is weighed there. The one that is due first could be kept beside the new one, the other could not."""
+    others = [workers("soon", 15.0, 20.0), workers("other", 190.0, 100.0)]
+    jobs = after(decide(SURE_OF_WORKERS, others, ONE_NODE), others)
+    assert all(view.promised_until_at is not None for view in jobs)
+    answer = quote(SURE_OF_WORKERS, picture(jobs, ONE_NODE), workers("new", 90.0, 52.0))
+    assert (answer.can_be_promised, answer.reason.code) == (False, "breaks-promises")
+    assert [(hurt.job, hurt.promised_until_at) for hurt in answer.hurt] == [("other", 100.0)]
+
+
+def test_what_nobody_stands_in_the_way_of_is_too_early() -> None:
+    jobs = after(decide(SURE_OF_WORKERS, [workers("other", 100.0, 100.0)], ONE_NODE), [workers("other", 100.0, 100.0)])
+    answer = quote(SURE_OF_WORKERS, picture(jobs, ONE_NODE), workers("new", 120.0, 49.0))
+    assert (answer.can_be_promised, answer.reason.code, answer.hurt) == (False, "too-early", ())
+
+
+def test_what_only_margins_stand_in_the_way_of_hurts_nobody() -> None:
+    """Three of four devices are never promised."""
+    policy = PromisesFirst(promised_frac=0.25, risk_sigmas=0)
+    answer = quote(policy, picture([], ONE_NODE), workers("new", 100.0, 52.0))
+    assert (answer.can_be_promised, answer.reason.code, answer.hurt) == (False, "needs-margins", ())
+
+
+def test_with_admission_of_none_the_policy_promises_nothing() -> None:
+    answer = quote(PromisesFirst(admission="none"), picture([], ONE_NODE), workers("new", 100.0, 52.0))
+    assert (answer.promises, answer.can_be_promised, answer.reason.code) == (False, None, "no-promises")
+
+
 def test_of_unknown_work_nothing_is_promised() -> None:
     answer = asked(new("new", None, 100.0))
     assert (answer.earliest_at, answer.finishes, answer.reason.code) == (None, (), "unknown-work")
@@ -96,7 +139,7 @@ def test_of_unknown_work_nothing_is_promised() -> None:
 
 def test_a_policy_that_promises_nothing_says_so_and_forecasts() -> None:
     answer = quote(Proportional(), picture([steered("other", 99.0, 100.0)], TWO), new("new", 100.0, 60.0))
-    assert (answer.promises, answer.can_be_promised, answer.earliest_at) == (False, False, None)
+    assert (answer.promises, answer.can_be_promised, answer.earliest_at) == (False, None, None)
     assert answer.reason.code == "no-promises"
     assert answer.expected is not None
     assert len(answer.finishes) == 4

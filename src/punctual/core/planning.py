@@ -9,9 +9,12 @@ from punctual.core.ids import JobId
 #: No plan is followed by another, because it says so, sooner than this.
 _SOONEST_S = 0.1
 #: So many plans in a row may be asked for by the clock and change nothing. From then on the clock asks for no other one
-#: within a time that grows with the time for which nothing has happened, by this share of it, within these bounds: a policy
-#: that looks out for something that stays away looks ever less often.
-_N_IDLE, _SILENCE_FRAC, _IDLE_LEAST_S, _IDLE_MOST_S = 2, 0.01, 1.0, 60.0
+#: within a time that grows with each, within these bounds: a policy that looks out for something that stays away looks ever
+#: less often. It grows slowly, and not with the time that has passed: an instant that a promise asks for may be known only when
+#: it is near, after a few plans that were made long before.
+_N_IDLE, _IDLE_LEAST_S, _IDLE_FACTOR, _IDLE_MOST_S = 2, 1.0, 1.01, 60.0
+#: With so many it is as long as it gets.
+_N_IDLE_MOST = 500
 
 
 @dataclass(slots=True)
@@ -43,8 +46,6 @@ class Planning:
         Nothing has changed: it is only the instant that the last plan named for another one.
     n_idle
         How many plans in a row were asked for by the clock alone and changed nothing; one in flight counts.
-    news_at
-        When a plan was last asked for because something had changed, or changed something.
     """
 
     revision: int = 0
@@ -58,7 +59,6 @@ class Planning:
     promised: dict[JobId, float] = field(default_factory=dict)
     is_by_clock: bool = False
     n_idle: int = 0
-    news_at: float = 0.0
 
     def may_request(self, at: float) -> bool:
         """Whether a plan is due and none is in flight."""
@@ -68,7 +68,7 @@ class Planning:
         """Number of the request that is made now."""
         self.revision += 1
         self.requested_at = at
-        self.n_idle, self.news_at = (self.n_idle + 1, self.news_at) if self.is_by_clock else (0, at)
+        self.n_idle = self.n_idle + 1 if self.is_by_clock else 0
         self.is_by_clock = False
         return self.revision
 
@@ -81,7 +81,7 @@ class Planning:
         """How long the clock waits with the next plan, if the one of instant `at` wants it at `ask_again_at`."""
         least_s = _SOONEST_S
         if self.n_idle >= _N_IDLE:
-            least_s = min(max(_IDLE_LEAST_S, _SILENCE_FRAC * (at - self.news_at)), _IDLE_MOST_S)
+            least_s = min(_IDLE_LEAST_S * _IDLE_FACTOR ** min(self.n_idle, _N_IDLE_MOST), _IDLE_MOST_S)
         return max(least_s, ask_again_at - at)
 
     def answer(self, revision: int) -> bool:
@@ -93,14 +93,14 @@ class Planning:
             self.requested_at, self.is_late = None, False
         return self.used_revision <= revision <= self.revision
 
-    def use(self, revision: int, at: float, *, is_news: bool) -> None:
+    def use(self, revision: int, *, is_news: bool) -> None:
         """The plan of request number `revision` is in force, and changes something if it `is_news`.
 
         One in flight was made without knowing of it.
         """
         self.used_revision = revision
         if is_news:
-            self.n_idle, self.news_at = 0, at
+            self.n_idle = 0
         if self.requested_at is not None:
             self.stale_revision, self.is_due = self.revision, True
 

@@ -1,6 +1,7 @@
 """What a deadline would take, said before anything is changed: a pure function of a snapshot and a policy."""
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, isfinite
 from typing import Any
@@ -75,7 +76,7 @@ class Quote:
     deadline_at
         The deadline asked about; None: none was.
     can_be_promised
-        Whether it can be promised beside what is promised; None: no deadline was asked about.
+        Whether it can be promised beside what is promised; None: no deadline was asked about, or the policy promises none.
     earliest_at
         The earliest deadline that can be promised; None: none can, or nothing is known of the job's work.
     expected
@@ -157,7 +158,8 @@ def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[R
     Notes
     -----
     *Properties.* Changes nothing. Costs one decision of the policy and what it takes to find the earliest deadline, and
-    another decision if the deadline cannot be promised.
+    another decision if the deadline cannot be promised; where promises to others stand in the way, and the policy does not
+    weigh them, as many more as it takes to find how many of these.
     """
     asked = with_job(snapshot, view)
     view = _of(asked, view.id)
@@ -165,12 +167,13 @@ def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[R
     plan, earliest_at = (policy.allocate(asked), None) if quoted is None else quoted(asked, view.id)
     promises = quoted is not None and plan.promises is not None
     deadline_at = view.deadline_at
-    can_be_promised = None if deadline_at is None else promises and _is_promised(plan, view, earliest_at)
+    can_be_promised = _is_promised(plan, view, earliest_at) if promises and deadline_at is not None else None
     fastest = _finish(snapshot, view, view.spec.ceiling)
-    if promises and can_be_promised is False and deadline_at is not None and earliest_at is not None:
+    hurt: tuple[HurtJob, ...] | None
+    if can_be_promised is False and deadline_at is not None and (earliest_at is not None or fastest is not None):
         # Where all there is would not be enough, nobody's promise stands in the way.
         is_possible = fastest is None or fastest.finish_at <= deadline_at
-        hurt = _broken(policy, asked, view) if is_possible else ()
+        hurt = _broken(policy, asked, view) if is_possible else None
     else:
         hurt = _with_less(asked, plan, view.id)
     held = _amount(plan, view)
@@ -183,7 +186,7 @@ def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[R
         earliest_at=earliest_at,
         expected=_finish(snapshot, view, held),
         finishes=tuple(finish for amount in amounts or _usual(view) if (finish := _finish(snapshot, view, amount))),
-        hurt=hurt,
+        hurt=hurt or (),
         reason=_reason(view, promises, can_be_promised, earliest_at, hurt),
     )
 
@@ -196,10 +199,16 @@ def _is_promised(plan: Plan, view: JobView, earliest_at: float | None) -> bool:
 
 
 def _reason(
-    view: JobView, promises: bool, can_be_promised: bool | None, earliest_at: float | None, hurt: Sequence[HurtJob]
+    view: JobView,
+    promises: bool,
+    can_be_promised: bool | None,
+    earliest_at: float | None,
+    hurt: Sequence[HurtJob] | None,
 ) -> Reason:
     if not promises:
         return Reason("no-promises", "the policy promises no deadlines: forecasts are all there is")
+    if hurt and can_be_promised is False:
+        return Reason("breaks-promises", "for that deadline promises to other jobs would have to be broken")
     if earliest_at is None:
         if view.work is None and view.curve is None:
             return Reason("unknown-work", "it is not known how much work the job has, so nothing can be promised")
@@ -208,9 +217,11 @@ def _reason(
         return Reason("earliest", "no deadline was asked about: this is the earliest that can be promised")
     if can_be_promised:
         return Reason("can-be-promised", "the deadline can be promised, and every promise is kept")
-    if hurt:
-        return Reason("breaks-promises", "for that deadline promises to other jobs would have to be broken")
-    return Reason("too-early", "the deadline is too early, also if no margins of other jobs were kept")
+    if hurt is None:
+        return Reason("too-early", "the deadline is too early, also if no promise to another job were kept")
+    return Reason(
+        "needs-margins", "the deadline would need what is kept free of promises: margins, and a part of the devices"
+    )
 
 
 def _replaced(views: Sequence[JobView], view: JobView) -> tuple[JobView, ...]:
@@ -224,8 +235,12 @@ def _of(snapshot: Snapshot, job: JobId) -> JobView:
 # Who would be hurt.
 
 
-def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob, ...]:
-    """Jobs whose promises would be lost if the job had a promise that counts for more than all of theirs."""
+def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob, ...] | None:
+    """Jobs whose promises would be lost if the job had a promise that counts for more than all of theirs.
+
+    Where that is not enough, and its own is lost, those that are due last are taken to have none, as few as will do. None: it
+    could not be kept either way.
+    """
     others = [other for other in (*snapshot.holding, *snapshot.waiting) if other.id != view.id]
     weight = 10.0 * sum((other.spec.weight for other in others), view.spec.weight)
     spec = replace(view.spec, weight=weight, guarantee=False)
@@ -234,11 +249,23 @@ def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob,
         snapshot = replace(snapshot, holding=_replaced(snapshot.holding, forced))
     else:
         snapshot = replace(snapshot, waiting=_replaced(snapshot.waiting, forced))
-    plan = policy.allocate(snapshot)
-    kept = plan.promises or {}
-    if view.id not in kept:
-        return ()  # it could not be kept either way
-    lost = {id for id, reason in plan.warnings.items() if reason.code in _LOST}
+    promised = [(other.promised_until_at, other) for other in others if other.promised_until_at is not None]
+    latest = [other for _, other in sorted(promised, key=lambda pair: (-pair[0], pair[1].id))]
+    plans: dict[int, Plan] = {}
+
+    def is_kept(n: int) -> bool:
+        """Whether its promise is kept if the `n` that are due last have none."""
+        plans[n] = policy.allocate(_withdrawn(snapshot, {other.id for other in latest[:n]}))
+        return view.id in _kept(plans[n])
+
+    if is_kept(0):
+        n = 0
+    elif is_kept(len(latest)):
+        n = bisect_left(range(len(latest)), True, key=is_kept)
+    else:
+        return None
+    plan = plans[n]
+    kept = _kept(plan)
     return tuple(
         HurtJob(
             job=other.id,
@@ -246,9 +273,24 @@ def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob,
             cores_before=total(other.planned.values()).cores,
             cores_after=_amount(plan, other).cores,
         )
-        for other in others
-        if other.promised_until_at is not None and (other.id not in kept or other.id in lost)
+        for _, other in promised
+        if other.id not in kept
     )
+
+
+def _withdrawn(snapshot: Snapshot, jobs: Container[JobId]) -> Snapshot:
+    """The snapshot without the promises to these jobs."""
+    holding, waiting = (
+        tuple(replace(view, promised_until_at=None) if view.id in jobs else view for view in views)
+        for views in (snapshot.holding, snapshot.waiting)
+    )
+    return replace(snapshot, holding=holding, waiting=waiting)
+
+
+def _kept(plan: Plan) -> set[JobId]:
+    """The jobs whose promises the plan keeps."""
+    lost = {id for id, reason in plan.warnings.items() if reason.code in _LOST}
+    return (plan.promises or {}).keys() - lost
 
 
 def _with_less(snapshot: Snapshot, plan: Plan, job: JobId) -> tuple[HurtJob, ...]:

@@ -524,7 +524,7 @@ class Scheduler:
 
     def _use(self, plan: Plan, changes: Changes, at: float) -> None:
         news = [(job, grant) for job, grant in changes if grant != job.target]
-        self._planning.use(plan.revision, at, is_news=bool(news or plan.declines))
+        self._planning.use(plan.revision, is_news=bool(news or plan.declines))
         self._carry = plan.carry
         for name in self._planning.promise(plan.promises, self._may_have):
             if name in self._active:

@@ -16,7 +16,7 @@ from punctual.policies._carried import amounts_in, listed, stalls_in
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._earliest import earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import has_promise, is_protected, span_text
-from punctual.policies._promised_shares import NOW_S, PromiseRequest, as_carried, shares_carried, spans_until
+from punctual.policies._promised_shares import NOW_S, Claim, PromiseRequest, as_carried, shares_carried, spans_until
 from punctual.policies._reservations import ReservationLedger
 
 #: Newcomers of one round for which everything is planned anew if there is no room beside it.
@@ -34,39 +34,6 @@ _GUESS_FRAC = 1.03
 _TRIED_FRACS = (1.0, 1.02, 1.1, 1.3, 2.0, 4.0)
 #: How often promised jobs that find no room are moved to the front.
 _N_ROUNDS = 3
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Claim:
-    """A job that has, or may get, a promise.
-
-    Attributes
-    ----------
-    requests
-        By pool, the preferred one first.
-    due_at
-        The promised instant.
-    promised
-        Whether it has the promise already.
-    overdue
-        Whether it is promised an end of its waiting, not its deadline.
-    unheard
-        Whether it was started again and has still to say how far it is; it had better do so soon.
-    """
-
-    requests: Sequence[PromiseRequest]
-    due_at: float
-    promised: bool
-    overdue: bool
-    unheard: bool
-
-    @property
-    def id(self) -> JobId:
-        return self.requests[0].id
-
-    @property
-    def until_s(self) -> float:
-        return self.requests[0].until_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)

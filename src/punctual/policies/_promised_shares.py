@@ -126,6 +126,39 @@ class PromiseRequest(ReservationRequest):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """A job that has, or may get, a promise.
+
+    Attributes
+    ----------
+    requests
+        By pool, the preferred one first.
+    due_at
+        The promised instant.
+    promised
+        Whether it has the promise already.
+    overdue
+        Whether it is promised an end of its waiting, not its deadline.
+    unheard
+        Whether it was started again and has still to say how far it is; it had better do so soon.
+    """
+
+    requests: Sequence[PromiseRequest]
+    due_at: float
+    promised: bool
+    overdue: bool
+    unheard: bool
+
+    @property
+    def id(self) -> JobId:
+        return self.requests[0].id
+
+    @property
+    def until_s(self) -> float:
+        return self.requests[0].until_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PlannedShare:
     """The share of a plan made before, from now on.
 

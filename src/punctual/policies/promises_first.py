@@ -170,6 +170,8 @@ class PromisesFirst(PolicyBase):
         """The plan, and the earliest instant that could be promised to `job` as its deadline; None: none could."""
         round = _Round(self, self._builder(snapshot))
         earliest_s = round.earliest_s(job)  # before nodes are given out
+        if self.admission == "none":
+            return replace(round.plan(), promises=None), None
         return round.plan(), None if earliest_s is None else snapshot.at + earliest_s
 
 
