@@ -71,6 +71,9 @@ with local_host("host", PACED, output_of=lambda job: lambda output: None) as hos
 #: The same without snapshots.
 HOST_WITHOUT_SNAPSHOTS = HOST.replace("composed.Upkeep = ", "_ = ")
 
+#: The same as the first; a failed process of the first job is started again.
+HOST_THAT_RETRIES = HOST.replace('"a", awaited=go', '"a", awaited=go, n_retries=3')
+
 #: The same as the first; it begins to write into its journal once it is told to, and does not end that.
 HOST_THAT_WRITES_FOR_LONG = HOST.replace(
     "    host.run(host.all_ended)\n",
@@ -282,6 +285,23 @@ def test_the_jobs_of_a_host_that_is_stopped_are_told_as_such_and_can_be_taken_fr
         (tmp_path / "go").touch()
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished", "b": "finished"}
+
+
+def test_a_job_that_was_ended_while_its_host_was_stopped_is_not_started_again_when_that_goes_on(
+    start: Callable[..., ForkedPython[bytes]],
+) -> None:
+    process = start(HOST_THAT_RETRIES)
+    run = run_named("host")
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        assert "without a checkpoint" in stop(find_job("a", open_jobs()))
+        wait_until(run.end_file(A).exists)
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    wait_until(run.open_jobs, lambda jobs: A not in jobs)
+    assert run.jobs()[A] == "failed"
+    assert [message.job for message in messages_of(run) if isinstance(message, JobStarted)].count(A) == 1
+    assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_host_that_was_stopped_while_it_wrote_the_journal_is_replaced_too(

@@ -53,6 +53,9 @@ _LOG = logging.getLogger(__name__)
 #: Where a job writes that is no command's of a terminal.
 _PIPED = Streams()
 
+#: Why a job ends that its user stopped when it had no host, or one that was stopped itself.
+STOPPED_UNSTEERED = "by the user, when nobody steered it"
+
 #: How long the last messages of jobs that were ended may take.
 _END_S_MAX = 5.0
 #: How long a job that another process submits may take to be in the journal.
@@ -98,6 +101,7 @@ class LocalHost(Host):
         self._is_unwritable = False
         self.subscribe(self._record)
         self.subscribe(self._keep_paused)
+        self.subscribe(self._keep_stopped)
         self._is_leaving = False
         #: Whether another process has asked for this one's place.
         self.is_asked_to_leave = False
@@ -350,6 +354,11 @@ class LocalHost(Host):
         """Tell the keeper of a job that its user has paused, as soon as it is: this process may be killed before it beats."""
         if isinstance(message, GrantApplied) and not message.granted and self._is_paused_by_user(message.job):
             self.executor.renew(self._is_paused_by_user)
+
+    def _keep_stopped(self, message: Message) -> None:
+        """Start no job again that its user had its keeper end while this process was stopped."""
+        if isinstance(message, JobFailed) and message.retryable and self.run_folder.is_stopping(message.job):
+            self.stop(message.job, STOPPED_UNSTEERED)
 
     def _is_paused_by_user(self, job: JobId) -> bool:
         """Whether the job is to stand still also when nobody steers it."""
