@@ -44,7 +44,7 @@ from punctual.runtime.run_journal import host_journal, keep_store, remove_journa
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
-from punctual.runtime.suspension import LEAST_S, suspended_s
+from punctual.runtime.suspension import LEAST_S, made_up_s, suspended_s, told_suspended
 from punctual.store.stored import JournalTaken, StoreUnreachable
 from punctual.store.upkeep import Upkeep
 
@@ -93,9 +93,9 @@ class LocalHost(Host):
         self._own_capacity, self._scale = site.capacity, site.scale
         self._timers = state.time
         state.time.pulse(self._beat)
-        self._suspended_s = suspended_s()
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
+        self._suspended_s = made_up_s(state.run.facts())
         #: What the run's folder does not tell yet: the journal does not have it, or the folder could not be written.
         self._unrecorded: deque[Message] = deque()
         self._is_unwritable = False
@@ -109,6 +109,7 @@ class LocalHost(Host):
             actuator=executor.actuator,
             actuator_reason=executor.actuator_reason,
             hardware=usable_hardware(),
+            **told_suspended(self._suspended_s),
         )
 
     @property
@@ -349,6 +350,8 @@ class LocalHost(Host):
                 change = SpecChange(deadline_s=max(status.spec.deadline_s - slept_s, LEAST_S))
                 with suppress(InvalidSpec):  # it has ended or landed
                     self.change(status.id, change, by=by)
+        with self._record_lock:
+            self.run_folder.record_facts(**told_suspended(self._suspended_s))
 
     def _keep_paused(self, message: Message) -> None:
         """Tell the keeper of a job that its user has paused, as soon as it is: this process may be killed before it beats."""
