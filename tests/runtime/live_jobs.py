@@ -39,12 +39,13 @@ def submission(
     secret: str = "",
     floor_cores: float | None = None,
     deadline_s: float | None = None,
+    n_retries: int | None = None,
 ) -> Submission:
     """A training that ends with exit status `code`, once the file `awaited` is there; it prints `secret`."""
     argv = (sys.executable, "-c", TRAINING, str(n_steps), str(awaited or ""), str(code))
     request = JobRequest(
         argv=argv, submitted_at=time.monotonic(), name=name, inherited={**os.environ, "SECRET": secret},
-        floor_cores=floor_cores, deadline_s=deadline_s,
+        floor_cores=floor_cores, deadline_s=deadline_s, n_retries=n_retries,
     )  # fmt: skip
     return checked_submission(request, capacity_here())
 

@@ -28,11 +28,13 @@ from punctual.core.events import (
     NodeJoined,
     PauseRequested,
     PlanProposed,
+    SpecChanged,
     SteeringResumed,
 )
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import N_ENDED_REMEMBERED
 from punctual.core.protocols import Message
+from punctual.runtime import local_host as local_host_module
 from punctual.runtime import service_host as service_host_module
 from punctual.runtime.adoption import _claim
 from punctual.runtime.control_client import standings, stop
@@ -42,6 +44,7 @@ from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import RunFolder, create_run, run_named
 from punctual.runtime.runs import find_job, jobs_of, messages_of, open_jobs
 from punctual.runtime.service_host import service_host
+from punctual.runtime.suspension import suspended_s
 from punctual.runtime.sweeping import sweep
 from punctual.service.standing import job_standing
 from punctual.store import sqlite as sqlite_store
@@ -70,6 +73,12 @@ with local_host("host", PACED, output_of=lambda job: lambda output: None) as hos
 
 #: The same without snapshots.
 HOST_WITHOUT_SNAPSHOTS = HOST.replace("composed.Upkeep = ", "_ = ")
+
+#: The same as the first; the first job has a deadline.
+HOST_WITH_DEADLINE = HOST.replace('"a", awaited=go', '"a", awaited=go, deadline_s=600.0')
+
+#: The same as the first; a failed process of the first job is started again.
+HOST_THAT_RETRIES = HOST.replace('"a", awaited=go', '"a", awaited=go, n_retries=3')
 
 #: The same as the first; it begins to write into its journal once it is told to, and does not end that.
 HOST_THAT_WRITES_FOR_LONG = HOST.replace(
@@ -282,6 +291,38 @@ def test_the_jobs_of_a_host_that_is_stopped_are_told_as_such_and_can_be_taken_fr
         (tmp_path / "go").touch()
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished", "b": "finished"}
+
+
+def test_a_suspension_of_the_machine_between_two_hosts_is_made_up_for_once(
+    start: Callable[..., ForkedPython[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = killed(start(HOST_WITH_DEADLINE))
+    before_s = suspended_s()
+    monkeypatch.setattr(local_host_module, "suspended_s", lambda: before_s + 120.0)
+    with resumed_host(run) as host:
+        host.run(lambda: host.status(A).spec.deadline_s == pytest.approx(480.0, abs=1.0))
+        host.hand_over()
+    with resumed_host(run) as host:
+        (tmp_path / "go").touch()
+        host.run(host.all_ended)
+    assert [message.spec.id for message in messages_of(run) if isinstance(message, SpecChanged)] == [A]
+
+
+def test_a_job_that_was_ended_while_its_host_was_stopped_is_not_started_again_when_that_goes_on(
+    start: Callable[..., ForkedPython[bytes]],
+) -> None:
+    process = start(HOST_THAT_RETRIES)
+    run = run_named("host")
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        assert "without a checkpoint" in stop(find_job("a", open_jobs()))
+        wait_until(run.end_file(A).exists)
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    wait_until(run.open_jobs, lambda jobs: A not in jobs)
+    assert run.jobs()[A] == "failed"
+    assert [message.job for message in messages_of(run) if isinstance(message, JobStarted)].count(A) == 1
+    assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_host_that_was_stopped_while_it_wrote_the_journal_is_replaced_too(

@@ -8,7 +8,7 @@ import pytest
 
 from punctual.core.commands import LaunchJob, RejectJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, JobFinished, JobSubmitted
+from punctual.core.events import JobFailed, JobFinished, JobSubmitted, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
@@ -16,6 +16,7 @@ from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.metrics.run import summarize
 from punctual.runtime import paths
+from punctual.runtime.earlier_runs import core_s_of, core_s_of_same_program
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import RunFolder, create_run, run_named
 from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of, open_job, open_jobs
@@ -240,6 +241,28 @@ def test_a_job_of_an_earlier_run_has_a_number() -> None:
 
 def ends_of(run: RunFolder) -> list[Message]:
     return [message for message in messages_of(run) if not isinstance(message, JobSubmitted | LaunchJob)]
+
+
+def test_what_an_earlier_job_took_is_what_all_its_processes_took() -> None:
+    run = create_run("a")
+    submitted(run, "a")
+    job = JobId("a")
+
+    def reported(at: float, used_core_s: float) -> ProgressReported:
+        return ProgressReported(
+            at=at, job=job, steps_done=at, steps_total=100.0, unit_at=at, used_core_s=used_core_s, landed=at == 100.0
+        )
+
+    with SqliteJournal(run.journal, take=True) as journal:
+        journal.append([
+            reported(80.0, 80.0),
+            JobFailed(at=80.0, job=job, cause="killed", exit_code=137, retryable=True),
+            reported(100.0, 20.0),
+            JobFinished(at=100.0, job=job, landed_at=100.0),
+        ])  # fmt: skip
+    run.record_end(job, "finished", {"argv": ["train"]})
+    assert core_s_of("a") == pytest.approx(100.0)
+    assert core_s_of_same_program(["train"]) == pytest.approx(100.0)
 
 
 def jobs(*names: str) -> list[KnownJob]:

@@ -44,7 +44,7 @@ from punctual.runtime.run_journal import host_journal, keep_store, remove_journa
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
-from punctual.runtime.suspension import LEAST_S, suspended_s
+from punctual.runtime.suspension import LEAST_S, made_up_s, suspended_s, told_suspended
 from punctual.store.stored import JournalTaken, StoreUnreachable
 from punctual.store.upkeep import Upkeep
 
@@ -52,6 +52,9 @@ _LOG = logging.getLogger(__name__)
 
 #: Where a job writes that is no command's of a terminal.
 _PIPED = Streams()
+
+#: Why a job ends that its user stopped when it had no host, or one that was stopped itself.
+STOPPED_UNSTEERED = "by the user, when nobody steered it"
 
 #: How long the last messages of jobs that were ended may take.
 _END_S_MAX = 5.0
@@ -90,14 +93,15 @@ class LocalHost(Host):
         self._own_capacity, self._scale = site.capacity, site.scale
         self._timers = state.time
         state.time.pulse(self._beat)
-        self._suspended_s = suspended_s()
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
+        self._suspended_s = made_up_s(state.run.facts())
         #: What the run's folder does not tell yet: the journal does not have it, or the folder could not be written.
         self._unrecorded: deque[Message] = deque()
         self._is_unwritable = False
         self.subscribe(self._record)
         self.subscribe(self._keep_paused)
+        self.subscribe(self._keep_stopped)
         self._is_leaving = False
         #: Whether another process has asked for this one's place.
         self.is_asked_to_leave = False
@@ -105,6 +109,7 @@ class LocalHost(Host):
             actuator=executor.actuator,
             actuator_reason=executor.actuator_reason,
             hardware=usable_hardware(),
+            **told_suspended(self._suspended_s),
         )
 
     @property
@@ -344,11 +349,18 @@ class LocalHost(Host):
                 change = SpecChange(deadline_s=max(status.spec.deadline_s - slept_s, LEAST_S))
                 with suppress(InvalidSpec):  # it has ended or landed
                     self.change(status.id, change, by=by)
+        with self._record_lock:
+            self.run_folder.record_facts(**told_suspended(self._suspended_s))
 
     def _keep_paused(self, message: Message) -> None:
         """Tell the keeper of a job that its user has paused, as soon as it is: this process may be killed before it beats."""
         if isinstance(message, GrantApplied) and not message.granted and self._is_paused_by_user(message.job):
             self.executor.renew(self._is_paused_by_user)
+
+    def _keep_stopped(self, message: Message) -> None:
+        """Start no job again that its user had its keeper end while this process was stopped."""
+        if isinstance(message, JobFailed) and message.retryable and self.run_folder.is_stopping(message.job):
+            self.stop(message.job, STOPPED_UNSTEERED)
 
     def _is_paused_by_user(self, job: JobId) -> bool:
         """Whether the job is to stand still also when nobody steers it."""

@@ -27,9 +27,8 @@ from punctual.runtime.host_executor import (
 )
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.host_state import HostState
-from punctual.runtime.local_host import LocalHost, opened, tidying
+from punctual.runtime.local_host import STOPPED_UNSTEERED, LocalHost, opened, tidying
 from punctual.runtime.restored_state import (
-    STOPPED_UNSTEERED,
     missed_events,
     missed_submissions,
     record_ended,
@@ -120,7 +119,7 @@ def resumed_host(
                 if not is_local:
                     resumed.site.join(state.time.from_machine)
                 for job in resumed.granted:
-                    if run.jobs()[job] == "stopping":
+                    if run.is_stopping(job):
                         host.stop(job, STOPPED_UNSTEERED)
                 for submission in submissions:
                     host.resubmit(submission)

@@ -13,13 +13,11 @@ from punctual.executors.local.ending import stopped_by
 from punctual.runtime.adoption import recorded_end
 from punctual.runtime.host_state import HostState, new_state
 from punctual.runtime.journal_time import JournalTime
+from punctual.runtime.local_host import STOPPED_UNSTEERED
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift
 from punctual.store.stored import JournalUnusable, StoredJournal
-
-#: Why a job ends that its user stopped when it had no host.
-STOPPED_UNSTEERED = "by the user, when nobody steered it"
 
 
 def restored_state(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float]:

@@ -109,6 +109,10 @@ class RunFolder:
         """The jobs that are not known to have ended."""
         return [job for job, state in self.jobs().items() if state not in ENDED]
 
+    def is_stopping(self, job: JobId) -> bool:
+        """Whether its user has had the job ended by its keeper."""
+        return self.jobs().get(job) == "stopping"
+
     def record_job(self, job: JobId, state: JobState) -> None:
         """Write down how a job stands; costs the same for any number of jobs."""
         _append_line(self.state_dir / _JOBS, json.dumps([job, state]))
