@@ -407,6 +407,7 @@ class ClusterExecutor:
 
     def lost(self, link: NodeLink) -> None:
         with self._lock:
+            self._logged.pop(link.node, None)
             for job in [job for job, node in self._node_of.items() if node == link.node]:
                 at, cause = self._clock.now(), f"node '{link.node}', the first of its nodes, is lost"
                 end = JobFailed(at=at, job=job, cause=cause, retryable=True, is_lost=True)
@@ -420,6 +421,8 @@ class ClusterExecutor:
     def received(self, link: NodeLink, event: Event) -> None:
         with self._lock:
             job: JobId | None = getattr(event, "job", None)
+            if isinstance(event, JobFinished | JobFailed):
+                self._logged.get(link.node, {}).pop(event.job, None)  # what it writes next will be in another log
             spread = None if job is None else self._spread.get(job)
             if spread is not None and link.node in spread.parts:
                 spread.hear(link.node, event)
@@ -483,10 +486,10 @@ class ClusterExecutor:
 
     def wrote(self, link: NodeLink, job: JobId, end: int, output: bytes) -> None:
         with self._lock:
+            self._logged.setdefault(link.node, {})[job] = end  # in any case: its agent tells nothing of the end before
             spread = self._spread.get(job)
             if self._node_of.get(job) != link.node and (spread is None or link.node not in spread.parts):
                 return
-            self._logged.setdefault(link.node, {})[job] = end
         self._on_output(job, output)
 
     def logged_of(self, node: NodeId) -> dict[JobId, int]:
@@ -523,8 +526,6 @@ class ClusterExecutor:
         node, latest = self._node_of.pop(job), self._latest.pop(job, None)
         self._moving.pop(job, None)
         self._spread.pop(job, None)
-        for logged in self._logged.values():
-            logged.pop(job, None)
         self._starting.discard(job)
         self._looks.forget(node, job)
         if latest is not None:
