@@ -200,3 +200,17 @@ def test_what_a_host_does_not_want_to_read_keeps_no_event_from_it(
     wait_until(lambda: not agent._run.open_jobs())
     assert host.output == b""
     assert host.executor.logged_of(A) == {}
+
+
+def test_a_job_that_is_started_again_on_its_node_sends_what_it_writes_then_and_its_logs_do_not_stay(
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+) -> None:
+    host = Host(closing, direct(agent))
+    log = agent._run.log(JOB)
+    log.with_name(f"{log.name}.1").touch()
+    for i in range(2):
+        host.launch(launch("print('one'); exit(1)", tmp_path, request=i + 1))
+        wait_until(lambda: [type(event) for event in host.events].count(JobFailed) > i)
+        wait_until(lambda: not agent._run.open_jobs())
+        assert not list(log.parent.glob(f"{log.name}*"))
+    assert host.output == b"one\none\n"

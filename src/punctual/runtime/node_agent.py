@@ -19,6 +19,7 @@ from punctual.core.commands import JobCommand, LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, GrantFailed, JobFailed, JobFinished, ProgressReported
 from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobState
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.executor import LOST_AFTER_S
@@ -362,7 +363,14 @@ class NodeAgent:
             if event.job not in self._executor.held():
                 self._open.pop(event.job, None)
                 with suppress(OSError):  # a full disk: the end is then told once more after a restart
-                    self._run.record_end(event.job, "finished" if isinstance(event, JobFinished) else "failed")
+                    self._forget(event.job, "finished" if isinstance(event, JobFinished) else "failed")
+
+    def _forget(self, job: JobId, state: JobState) -> None:
+        """Remove all of a job: if it is started again, its log is begun anew."""
+        log = self._run.log(job)
+        for file in (log, log.with_name(f"{log.name}.1")):
+            file.unlink(missing_ok=True)
+        self._run.record_end(job, state)
 
     # Ending jobs.
 
@@ -382,8 +390,7 @@ class NodeAgent:
             self._events.clear()
             self._latest.clear()
         for job in list(self._open):
-            self._run.record_end(job, "failed")
-            self._run.log(job).unlink(missing_ok=True)
+            self._forget(job, "failed")
         self._open.clear()
 
     # What the agent does by itself.
