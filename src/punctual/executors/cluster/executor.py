@@ -227,9 +227,9 @@ class ClusterExecutor:
             return
         self._sinks[command.job] = sink
         if command.grant and node not in command.grant:
-            self._moving[command.job] = command
             to = next(iter(command.grant))
-            self._links[node].send(StopJob(at=command.at, job=command.job, cause=f"it is moved to node '{to}'"))
+            if self._send_to(node, StopJob(at=command.at, job=command.job, cause=f"it is moved to node '{to}'"), {}):
+                self._moving[command.job] = command
             return
         spread = self._spread.get(command.job)
         if spread is not None and spread.concerns(command):
@@ -257,7 +257,7 @@ class ClusterExecutor:
             self._answer_unknown(command, sink)
             return
         self._moving.pop(command.job, None)
-        self._links[node].send(command)
+        self._send_to(node, command, {})  # a node that is not there is lost, and with it the job: that is the answer
 
     def _answer_unknown(self, command: ResizeJob | StopJob, sink: Sink) -> None:
         if command.at > self._told_end_at.get(command.job, -1.0):
