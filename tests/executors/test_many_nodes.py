@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 from tests.waiting import wait_until
 
+from punctual.core.commands import LaunchJob
 from punctual.core.events import Event, NodeJoined, NodeLost
 from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
+from punctual.core.program import Program
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
 from punctual.executors.cluster import executor as cluster_executor
 from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, Request
 from punctual.executors.cluster.executor import ClusterExecutor
@@ -20,7 +25,16 @@ from punctual.executors.cluster.look_times import LookTimes
 from punctual.runtime.mailbox import MonotonicClock
 
 A = NodeId("node-a")
+ONE = Resources(1.0)
 JOB, OTHER = JobId("job"), JobId("other")
+
+
+def launch(request: int) -> LaunchJob:
+    now = MonotonicClock().now()
+    return LaunchJob(
+        at=now, job=JOB, request=request, spec=JobSpec(id=JOB, ceiling=ONE), grant={A: ONE},
+        reason=Reason("test", "a test wants it"), program=Program(argv=("true",)), submitted_at=now,
+    )  # fmt: skip
 
 
 class QuietNode:
@@ -124,6 +138,62 @@ def test_a_node_that_is_lost_and_leaves_and_comes_back_is_to_have_nothing_left(c
     members.nodes[A] = node
     greeting = wait_until(lambda: node.asked)[0]
     assert (greeting["verb"], greeting["reset"], greeting["generation"]) == ("greet", True, [1, 1])
+
+
+class ObedientNode(QuietNode):
+    """Obeys the newest that it has heard of alone, and does not answer its first command before it is `released`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.newest = [0, 0]
+        self.released = threading.Event()
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
+        if request["generation"] < self.newest:
+            return {"superseded": self.newest}
+        answer = await super().ask(request, limit_s)
+        self.newest = request["generation"]
+        if request["verb"] == "do" and not self.released.is_set():
+            await in_thread(self.released.wait)
+            raise ChannelLost("it has taken too long")
+        return answer
+
+
+def test_a_command_on_its_way_when_its_node_is_lost_holds_up_none_of_those_that_follow(closing: ExitStack) -> None:
+    node = ObedientNode()
+    executor, events = joined(closing, Nodes({A: node}), 1, lost_after_s=0.3)
+    executor.perform(launch(1), events.append)
+    wait_until(lambda: any(request["verb"] == "do" for request in node.asked))
+    node.is_there = False
+    wait_until(lambda: any(isinstance(event, NodeLost) for event in events))
+    node.is_there = True
+    wait_until(lambda: [type(event) for event in events].count(NodeJoined) == 2)
+    node.released.set()
+    executor.perform(launch(2), events.append)
+    wait_until(lambda: [1, 1] in [request["generation"] for request in node.asked if request["verb"] == "do"])
+
+
+class RestartedNode(QuietNode):
+    """A machine whose clock shows `shift_s` more than that of the host, and that takes a while to answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift_s, self.incarnation, self.takes_s = 0.0, "1", 0.0
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
+        shift_s, incarnation, takes_s = self.shift_s, self.incarnation, self.takes_s
+        await asyncio.sleep(takes_s)
+        answer = await super().ask(request, limit_s)
+        await asyncio.sleep(takes_s)
+        answer |= {name: answer[name] + shift_s for name in ("received", "sent")}
+        return {**answer, "incarnation": incarnation}
+
+
+def test_the_clock_of_a_machine_that_was_started_again_is_another_one(closing: ExitStack) -> None:
+    node = RestartedNode()
+    executor, _ = joined(closing, Nodes({A: node}), 1)
+    node.shift_s, node.incarnation, node.takes_s = -1000.0, "2", 0.01
+    wait_until(lambda: abs(executor._links[A]._offset.offset_s + 1000.0) < 100.0)
 
 
 def test_a_cluster_that_is_away_is_told_once_in_words_and_the_nodes_go_on(

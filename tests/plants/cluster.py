@@ -41,6 +41,9 @@ class FixedMembers:
     def add(self, node: NodeId, channel: AgentChannel) -> None:
         self._nodes = {**self._nodes, node: ThreadedChannel(channel)}
 
+    def remove(self, node: NodeId) -> None:
+        self._nodes = {name: channel for name, channel in self._nodes.items() if name != node}
+
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         return self._nodes
 

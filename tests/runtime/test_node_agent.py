@@ -31,6 +31,9 @@ from punctual.runtime.run_folder import RunFolder, agent_run
 A = NodeId("node-a")
 JOB = JobId("job")
 E = TypeVar("E", bound=Event)
+#: More than is sent at once.
+N_BYTES = 3_000_000
+WRITES = f"import sys; sys.stdout.write('x' * {N_BYTES})"
 #: Until there is a file `go`.
 WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
 
@@ -175,3 +178,39 @@ def test_the_end_of_a_job_that_ends_while_an_agent_takes_it_over_is_told(
     agent = NodeAgent(options)
     closing.callback(agent.close)
     Asker(direct(agent)).heard(JobFinished)
+
+
+def test_the_end_of_a_job_is_told_with_all_that_it_has_written(
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+) -> None:
+    host = Host(closing, direct(agent))
+    host.launch(launch(WRITES, tmp_path))
+    wait_until(lambda: any(isinstance(event, JobFinished) for event in host.events))
+    assert len(host.output) == N_BYTES
+
+
+def test_what_a_host_does_not_want_to_read_keeps_no_event_from_it(
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+) -> None:
+    host = Host(closing, direct(agent))
+    host.launch(launch(WAITS + WRITES, tmp_path))
+    wait_until(lambda: any(isinstance(event, JobStarted) for event in host.events))
+    host.executor._forget(JOB)  # as if it lay elsewhere
+    (tmp_path / "go").touch()
+    wait_until(lambda: not agent._run.open_jobs())
+    assert host.output == b""
+    assert host.executor.logged_of(A) == {}
+
+
+def test_a_job_that_is_started_again_on_its_node_sends_what_it_writes_then_and_its_logs_do_not_stay(
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+) -> None:
+    host = Host(closing, direct(agent))
+    log = agent._run.log(JOB)
+    log.with_name(f"{log.name}.1").touch()
+    for i in range(2):
+        host.launch(launch("print('one'); exit(1)", tmp_path, request=i + 1))
+        wait_until(lambda: [type(event) for event in host.events].count(JobFailed) > i)
+        wait_until(lambda: not agent._run.open_jobs())
+        assert not list(log.parent.glob(f"{log.name}*"))
+    assert host.output == b"one\none\n"

@@ -37,6 +37,7 @@ from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.cluster.spread_job import JobPart, SpreadJob
 from punctual.runtime import host_executor
 from punctual.runtime.local_host import local_host
 from punctual.runtime.mailbox import MonotonicClock
@@ -291,6 +292,42 @@ def test_what_a_job_has_beside_a_first_node_that_is_lost_ends_before_the_job_cou
     cluster.wires[A].mend()  # what is left there ends when the host is heard again
     (first,) = cluster.pids(A)
     wait_until(lambda: not is_alive(first))
+
+
+def test_a_command_about_a_job_whose_first_node_is_gone_waits_with_it_for_the_end_of_its_parts(
+    tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = grown(Cluster(tmp_path, closing, lost_after_s=SHORT_S))
+    agent = cluster.agents[A]
+    closing.callback(agent._executor.close)
+    monkeypatch.setattr(agent, "_fence", lambda: None)  # as if the machine stood still
+    do = cluster.agents[B]._do
+    monkeypatch.setattr(cluster.agents[B], "_do", lambda _: {"fenced": True})
+    cluster.wires[A].cut()
+    members = cluster.executor._members
+    assert isinstance(members, FixedMembers)
+    members.remove(A)
+    wait_until(lambda: A not in cluster.executor._links)
+    cluster.resize(b=ONE)
+    cluster.executor.perform(StopJob(at=time.monotonic(), job=JOB, cause="enough"), cluster.events.append)
+    assert not any(isinstance(event, JobFailed) for event in cluster.events)
+    monkeypatch.setattr(cluster.agents[B], "_do", do)
+    assert cluster.end().cause == "node 'node-a', the first of its nodes, is lost"
+
+
+def test_a_job_that_has_finished_is_not_lost_with_its_first_node_while_its_parts_end() -> None:
+    now, told = time.monotonic(), list[Event]()
+    launch = LaunchJob(
+        at=now, job=JOB, request=1, spec=JobSpec(id=JOB, ceiling=ONE, worker=ONE), grant=BOTH, reason=WHY, program=None,
+        submitted_at=now,
+    )  # fmt: skip
+    spread = SpreadJob(launch, A, MonotonicClock(), lambda *_: True, told.append)
+    spread.parts = {B: JobPart("there", ONE, ONE)}
+    finished = JobFinished(at=now, job=JOB, landed_at=now)
+    assert spread.end(finished)
+    assert spread.end(JobFailed(at=now, job=JOB, cause="its node is lost", retryable=True, is_lost=True))
+    spread.hear(B, finished)
+    assert told == [finished]
 
 
 def test_a_host_that_comes_back_goes_on_with_a_job_on_two_nodes(cluster: Cluster, closing: ExitStack) -> None:

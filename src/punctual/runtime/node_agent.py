@@ -7,11 +7,12 @@ import secrets
 import threading
 from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from typing import Any
+from itertools import takewhile
+from typing import Any, TypeGuard
 
 from punctual.core.answers import not_started
 from punctual.core.codec import decode, encode
@@ -19,6 +20,7 @@ from punctual.core.commands import JobCommand, LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed, JobFinished, ProgressReported
 from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobState
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.executor import LOST_AFTER_S
@@ -232,7 +234,7 @@ class NodeAgent:
         # By this clock, and before the look: an end that comes meanwhile is then not one that the host knew of.
         command = replace(command, at=self._clock.now())
         with self._changed:
-            ended = {event.job for _, event in self._events if isinstance(event, JobFinished | JobFailed)}
+            ended = {event.job for _, event in self._events if _is_end(event)}
         if command.job in ended:
             return {}  # the host did not know of the end when it made the command: that is the answer
         if isinstance(command, LaunchJob) and not self._kept(command, request):
@@ -270,10 +272,13 @@ class NodeAgent:
         self._look()
         with self._changed:
             events, reports = list(self._events), list(self._latest.values())
+        output, cut = self._output()
+        # Who hears of the end of a job has its log: that is removed then.
+        events = list(takewhile(lambda numbered: not (_is_end(numbered[1]) and numbered[1].job in cut), events))
         return {
             **self._offer(),
             "events": [[number, told(event)] for number, event in events],
-            "output": list(self._output()),
+            "output": output,
             "reports": [told(report) for report in reports],
             "facts": self._facts([event for _, event in events], [report.job for report in reports]),
         }
@@ -295,15 +300,19 @@ class NodeAgent:
             "holds": _plain(total(self._executor.held().values())),
         }
 
-    def _output(self) -> Iterator[tuple[JobId, int, str]]:
-        """What the host does not have of the logs yet, or the beginning of that."""
+    def _output(self) -> tuple[list[tuple[JobId, int, str]], set[JobId]]:
+        """What the host does not have of the logs yet, or the beginning of that; and the jobs of which there is more."""
+        pieces, cut = [], set()
         for job, end in list(self._open.items()):
             with suppress(OSError), self._run.log(job).open("rb") as log:  # where it is missing nothing was written
                 size = os.fstat(log.fileno()).st_size
                 begin = end if end <= size else 0  # it was begun anew
                 log.seek(begin)
                 if output := log.read(_OUTPUT_BYTES_MAX):
-                    yield job, begin, b64encode(output).decode()
+                    pieces.append((job, begin, b64encode(output).decode()))
+                if begin + len(output) < size:
+                    cut.add(job)
+        return pieces, cut
 
     def _facts(self, events: Collection[Event], jobs: Collection[JobId]) -> dict[str, Any]:
         """What only the executor knows of jobs."""
@@ -328,7 +337,7 @@ class NodeAgent:
             if isinstance(event, ProgressReported):
                 self._latest[event.job] = event
                 return
-            if isinstance(event, JobFinished | JobFailed):
+            if _is_end(event):
                 last = self._latest.pop(event.job, None)
                 if last is not None:
                     self._add(last)
@@ -349,12 +358,19 @@ class NodeAgent:
         with self._changed:
             while self._events and self._events[0][0] <= number:
                 acknowledged.append(self._events.popleft()[1])
-        ended = [event for event in acknowledged if isinstance(event, JobFinished | JobFailed)]
+        ended = [event for event in acknowledged if _is_end(event)]
         for event in ended:
             if event.job not in self._executor.held():
                 self._open.pop(event.job, None)
                 with suppress(OSError):  # a full disk: the end is then told once more after a restart
-                    self._run.record_end(event.job, "finished" if isinstance(event, JobFinished) else "failed")
+                    self._forget(event.job, "finished" if isinstance(event, JobFinished) else "failed")
+
+    def _forget(self, job: JobId, state: JobState) -> None:
+        """Remove all of a job: if it is started again, its log is begun anew."""
+        log = self._run.log(job)
+        for file in (log, log.with_name(f"{log.name}.1")):
+            file.unlink(missing_ok=True)
+        self._run.record_end(job, state)
 
     # Ending jobs.
 
@@ -374,8 +390,7 @@ class NodeAgent:
             self._events.clear()
             self._latest.clear()
         for job in list(self._open):
-            self._run.record_end(job, "failed")
-            self._run.log(job).unlink(missing_ok=True)
+            self._forget(job, "failed")
         self._open.clear()
 
     # What the agent does by itself.
@@ -424,6 +439,10 @@ def heard_command(sent: list[str]) -> JobCommand:
             "a command must be one for an executor", sent[0], "a node's agent", "Update Punctual everywhere."
         )
     return command
+
+
+def _is_end(event: Event) -> TypeGuard[JobFinished | JobFailed]:
+    return isinstance(event, JobFinished | JobFailed)
 
 
 def _ignore(_: bytes) -> None:

@@ -21,8 +21,8 @@ do
 poll
     `after`: number of the last event received; `stamp`: `sent` of the last answer received; `wait_s`; `paused`: jobs that are
     to stay paused; `logged`: how many bytes are here of the logs of jobs. Answer: `capacity`, `device` and `holds`; `events`
-    with higher numbers; `reports`, the latest progress; `facts` by job; `output`: job, place in its log and, in base64, what
-    is there.
+    with higher numbers, that of the end of a job and later ones only with the last of its log; `reports`, the latest progress;
+    `facts` by job; `output`: job, place in its log and, in base64, what is there.
 end
     Ends all jobs. Answer: `is_empty`; `last`, the number of the last event that is not known to be received.
 """

@@ -229,9 +229,9 @@ class ClusterExecutor:
             return
         self._sinks[command.job] = sink
         if command.grant and node not in command.grant:
-            self._moving[command.job] = command
             to = next(iter(command.grant))
-            self._links[node].send(StopJob(at=command.at, job=command.job, cause=f"it is moved to node '{to}'"))
+            if self._send_to(node, StopJob(at=command.at, job=command.job, cause=f"it is moved to node '{to}'"), {}):
+                self._moving[command.job] = command
             return
         spread = self._spread.get(command.job)
         if spread is not None and spread.concerns(command):
@@ -259,7 +259,7 @@ class ClusterExecutor:
             self._answer_unknown(command, sink)
             return
         self._moving.pop(command.job, None)
-        self._links[node].send(command)
+        self._send_to(node, command, {})  # a node that is not there is lost, and with it the job: that is the answer
 
     def _answer_unknown(self, command: ResizeJob | StopJob, sink: Sink) -> None:
         if command.at > self._told_end_at.get(command.job, -1.0):
@@ -409,6 +409,7 @@ class ClusterExecutor:
 
     def lost(self, link: NodeLink) -> None:
         with self._lock:
+            self._logged.pop(link.node, None)
             for job in [job for job, node in self._node_of.items() if node == link.node]:
                 at, cause = self._clock.now(), f"node '{link.node}', the first of its nodes, is lost"
                 end = JobFailed(at=at, job=job, cause=cause, retryable=True, is_lost=True)
@@ -422,6 +423,8 @@ class ClusterExecutor:
     def received(self, link: NodeLink, event: Event) -> None:
         with self._lock:
             job: JobId | None = getattr(event, "job", None)
+            if isinstance(event, JobFinished | JobFailed):
+                self._logged.get(link.node, {}).pop(event.job, None)  # what it writes next will be in another log
             spread = None if job is None else self._spread.get(job)
             if spread is not None and link.node in spread.parts:
                 spread.hear(link.node, event)
@@ -485,10 +488,10 @@ class ClusterExecutor:
 
     def wrote(self, link: NodeLink, job: JobId, end: int, output: bytes) -> None:
         with self._lock:
+            self._logged.setdefault(link.node, {})[job] = end  # in any case: its agent tells nothing of the end before
             spread = self._spread.get(job)
             if self._node_of.get(job) != link.node and (spread is None or link.node not in spread.parts):
                 return
-            self._logged.setdefault(link.node, {})[job] = end
         self._on_output(job, output)
 
     def logged_of(self, node: NodeId) -> dict[JobId, int]:
@@ -525,8 +528,6 @@ class ClusterExecutor:
         node, latest = self._node_of.pop(job), self._latest.pop(job, None)
         self._moving.pop(job, None)
         self._spread.pop(job, None)
-        for logged in self._logged.values():
-            logged.pop(job, None)
         self._starting.discard(job)
         self._looks.forget(node, job)
         if latest is not None:

@@ -181,7 +181,8 @@ class NodeLink:
     async def _send(self) -> None:
         while self._goes_on():
             request = await self._outbox.get()
-            while self._goes_on() and self.is_joined:
+            # What was said before the node was lost is not to be obeyed any more.
+            while self._goes_on() and self.is_joined and request["generation"] == self._generation:
                 try:
                     if not (await self._ask(request)).get("fenced"):
                         break
@@ -279,6 +280,8 @@ class NodeLink:
             raise ChannelLost
         self._answered_at = self._now()
         self._stamp = max(self._stamp or answer["sent"], answer["sent"])
+        if answer["incarnation"] != self._incarnation:  # the machine may have been started again, and its clock with it
+            self._offset = ClockOffset()
         self._offset.take(sent_at, answer["received"], answer["sent"], self._answered_at)
         return answer
 

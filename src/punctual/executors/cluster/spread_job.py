@@ -265,7 +265,7 @@ class SpreadJob:
 
     def end(self, event: JobFinished | JobFailed) -> bool:
         """The first process has ended; False: there is no part, and it is over. Otherwise that is told when no part is left."""
-        self._end = event
+        self._end = self._end or event  # what was heard of the first process is so also if its node is lost since
         for node in list(self.parts):
             if self.parts[node].state != "leaving":
                 self._let_go(node, "its job has ended on the first node")
