@@ -70,6 +70,12 @@ def test_a_command_line_that_cannot_be_read_is_a_four_part_error(terminal: Termi
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["error:", "got:", "for:", "to"]
 
 
+def test_work_that_ends_beyond_the_calendar_is_quoted(terminal: Terminal) -> None:
+    quoted = terminal.tell("quote", "--work", "99999999d", "--", "true")
+    assert quoted.returncode == 0, quoted.stderr
+    assert "9999-" in quoted.stdout
+
+
 def test_without_a_command_there_is_help(terminal: Terminal) -> None:
     assert "Commands:" in terminal.tell().stdout
 
