@@ -70,6 +70,34 @@ def test_a_command_line_that_cannot_be_read_is_a_four_part_error(terminal: Termi
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["error:", "got:", "for:", "to"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [["--work", "30m"], ["--like", "other"], ["--cores", "2"], ["--workers", "1..2"], ["--steps", "5"]],
+    ids=" ".join,
+)
+def test_a_job_that_runs_is_quoted_with_no_option_of_a_program(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(terminal.home))
+    create_run(JOB).record_job(JOB, "queued")
+    refused = terminal.tell("quote", JOB, *options)
+    assert refused.returncode == 2
+    assert [line.split()[0] for line in refused.stderr.splitlines()] == ["error:", "got:", "for:", "to"]
+    assert f"{options[0]}` of a job that runs" in refused.stderr
+
+
+def test_a_parameter_without_the_name_of_its_policy_is_refused(terminal: Terminal) -> None:
+    refused = terminal.tell("policy", "--parameter", "size=smallest")
+    assert refused.returncode == 2
+    assert "size=smallest" in refused.stderr
+
+
+def test_work_that_ends_beyond_the_calendar_is_quoted(terminal: Terminal) -> None:
+    quoted = terminal.tell("quote", "--work", "99999999d", "--", "true")
+    assert quoted.returncode == 0, quoted.stderr
+    assert "9999-" in quoted.stdout
+
+
 def test_without_a_command_there_is_help(terminal: Terminal) -> None:
     assert "Commands:" in terminal.tell().stdout
 

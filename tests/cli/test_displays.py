@@ -71,6 +71,10 @@ class TestView:
         forecast = Forecast(finish_s=59.93, std_s=0.0001, earliest_finish_s=45.0, feasible=True)
         assert "± 100 ms" in drawn(replace(folded(started(now.at)), forecast=forecast), now)
 
+    def test_a_forecast_beyond_the_calendar_is_drawn(self, now: Now) -> None:
+        forecast = Forecast(finish_s=1e17, std_s=1.0, earliest_finish_s=1e17, feasible=False)
+        assert "9999-" in drawn(replace(folded(started(now.at)), forecast=forecast), now)
+
     def test_it_can_be_drawn_before_anything_is_known(self, now: Now) -> None:
         text = drawn(folded(deadline_s=None), now)
         assert "no steps reported yet" in text

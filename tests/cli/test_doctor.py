@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.cli.programs import objects
 from tests.cli.test_service import Service
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -39,6 +39,15 @@ def test_everything_is_looked_at_and_nothing_is_left(machine: Service) -> None:
     }  # fmt: skip
     assert machine.runs() == []
     assert "control groups" in machine.tell("doctor").stdout
+
+
+def test_what_comes_after_a_damaged_pytorch_is_looked_at_as_well(machine: Service) -> None:
+    (machine.folder / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')")
+    program = f"import sys; sys.path.insert(0, {str(machine.folder)!r}); from punctual.cli import main; main()"
+    output, errors = machine.start_python("-c", program, "doctor", "--json").communicate(timeout=PATIENCE_S)
+    (found,) = (each for each in objects(output) if each["about"] == "torch")
+    assert (found["level"], "libcudart" in found["text"]) == ("warning", True), errors
+    assert objects(output)[-1]["about"] == "ports"
 
 
 def test_a_port_that_is_taken_is_a_fault(machine: Service) -> None:

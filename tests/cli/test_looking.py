@@ -73,6 +73,7 @@ def test_a_job_is_shown_and_its_output_followed_to_its_end(machine: Service) -> 
     assert follower.returncode == 0, errors
     assert rest == "line 3\nno end of line"
     assert machine.punctual("logs", "talk").stdout == "line 0\nline 1\nline 2\nline 3\nno end of line"
+    assert machine.punctual("logs", "talk", "--lines", str(2**63 - 1)).stdout.startswith("line 0\n")
     assert objects(machine.punctual("logs", "talk", "--json").stdout)[-1]["text"] == "no end of line"
     ended = json.loads(machine.tell("show", "talk", "--json").stdout)
     assert (ended["state"], ended["exit_code"], ended["steps_done"]) == ("finished", 0, 4)

@@ -32,7 +32,14 @@ def test_a_token_is_made_listed_and_revoked(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    "words", [("create", "a", "--role", "king"), ("create", "../a"), ("create", "a", "--expires", "5"), ("revoke", "a")]
+    "words",
+    [
+        ("create", "a", "--role", "king"),
+        ("create", "../a"),
+        ("create", "a", "--expires", "5"),
+        ("create", "a", "--expires", "9999999d"),
+        ("revoke", "a"),
+    ],
 )
 def test_what_cannot_be_done_is_told_in_four_parts(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     told = said(capsys, "token", *words, exit_code=2)

@@ -150,6 +150,20 @@ def phases_are_drawn_and_a_run_is_compared(page: Page, look: str) -> None:
     expect(page.locator("#compared")).to_be_hidden()
 
 
+@pytest.mark.parametrize("value", [-1.5, 0.0012])
+def test_a_loss_below_zero_and_a_small_one_are_drawn_and_told(
+    service: LiveService, reader: Reader, value: float
+) -> None:
+    reports = f"import punctual\nrun = punctual.track(range(3))\nfor i in run: run.report_loss({value})"
+    submitted(service, "losing", [sys.executable, "-c", reports])
+    page = reader.open(service, place="#/jobs/losing")
+    expect(page.locator("#loss-caption")).to_have_text(f"Loss: from {value} to {value}, the least {value}.")
+    expect(page.locator("#loss-chart")).to_contain_text(str(value))
+    line = curve(page, "loss-chart", "loss").get_attribute("d") or ""
+    box = (page.locator("#loss-chart").get_attribute("viewBox") or "").split()
+    assert all(0 <= float(y) <= float(box[3]) for y in re.findall(r"[ML]\S+ (\S+?)(?=L|$)", line))
+
+
 def test_a_job_that_has_ended_is_not_asked_for_again(service: LiveService, reader: Reader) -> None:
     submitted(service, "ended", program())
     wait_until(lambda: service.host.has_ended(JobId("ended")))

@@ -141,6 +141,19 @@ def test_progress_is_shown_against_the_line_to_the_deadline(
     expect(row(page, "half").locator("svg .due")).to_have_count(1)
 
 
+def test_a_job_that_would_end_beyond_the_calendar_keeps_no_other_from_being_seen(
+    service: LiveService, reader: Reader, tmp_path: Path
+) -> None:
+    steps = f"import os, sys, time, punctual\nfor i in punctual.track(range({sys.maxsize}), total_steps={sys.maxsize}):\n    time.sleep(0.02)\n    if os.path.exists({str(tmp_path / 'go')!r}): break"
+    asked = {"program": [sys.executable, "-c", steps], "name": "endless", "deadline": "1h"}
+    assert service.caller.post("/jobs", asked).status == 201
+    page = reader.open(service)
+    expect(row(page, "endless")).to_contain_text("far away")
+    submitted(service, "other")
+    expect(row(page, "other")).to_be_visible()
+    (tmp_path / "go").touch()
+
+
 def test_a_refusal_names_the_deadline_that_would_have_been_accepted(service: LiveService, reader: Reader) -> None:
     assert service.caller.send("PUT", "/policy", {"name": "promises-first"}).status == 200
     submitted(service, "refused", deadline="1m", work="10h", cores="1", guarantee=True)

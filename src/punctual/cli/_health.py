@@ -148,8 +148,12 @@ def _torch() -> Iterator[Finding]:
             "None, if your programs need none or have a Python of their own; else `pip install torch`.",
         )
         return
-    import torch
-
+    try:
+        import torch
+    except Exception as error:  # noqa: BLE001 -- one that is damaged may raise anything
+        remedy = "None, if your programs have a Python of their own; else `pip install --force-reinstall torch`."
+        yield Finding("warning", f"it is installed and cannot be imported: {error}", remedy)
+        return
     cuda = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no CUDA"
     yield Finding("ok", f"{torch.__version__}, {torch.get_num_threads()} threads, {cuda}")
 

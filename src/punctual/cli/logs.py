@@ -1,6 +1,7 @@
 """`punctual logs`: what a job has written."""
 
 import json
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -70,7 +71,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 def _bytes_before_last(path: Path, n_lines: int) -> int:
     """How many bytes a log has before its last lines; the last one may still have no end."""
-    starts: deque[int] = deque(maxlen=n_lines + 1)
+    starts: deque[int] = deque(maxlen=min(n_lines, sys.maxsize - 1) + 1)
     position = 0
     if path.exists():
         with path.open("rb") as file:

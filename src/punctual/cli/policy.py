@@ -30,6 +30,13 @@ def policy(
     as_json: AsJson = False,
 ) -> None:
     """Tell by which policy jobs share the machine, or change it."""
+    if parameter and name is None:
+        raise InvalidSpec(
+            "`--parameter` must come with the policy that it is of",
+            f"'{parameter[0]}' alone",
+            "`punctual policy`",
+            f"Name the policy, the present one too: `punctual policy NAME --parameter {parameter[0]}`.",
+        )
     run = _host(host)
     answer = ask_policy(run, name, dict(_parameter(text) for text in parameter or ()))
     line = f"host {run.name}: {policy_text(answer['policy'], answer.get('parameters', {}))}"

@@ -1,6 +1,7 @@
 """`punctual quote`: ask what a deadline would take, before anything is changed."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.host_options import SHARING_POLICY
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.quotes import quote_alone, told
-from punctual.runtime.runs import open_job, open_jobs
+from punctual.runtime.runs import KnownJob, open_job, open_jobs
 from punctual.runtime.sharing import host_lock, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
@@ -53,23 +54,34 @@ def quote(
     amounts = [parse_cores(text) for text in at_cores or ()]
     words = words or []
     job = _named(words)
+    options: dict[str, Any] = {"work": work, "like": like, "cores": allowed, "workers": workers, "steps": steps}
     if job is not None:
+        _check_none_given(options, job)
         answer = quote_job(job, deadline, amounts)
     else:
-        options = JobOptions(
-            program=tuple(words), deadline=deadline, cores=allowed, workers=workers, steps=steps, work=work, like=like
-        )
-        answer = _of_program(options, amounts)
+        answer = _of_program(JobOptions(program=tuple(words), deadline=deadline, **options), amounts)
     typer.echo(json.dumps(answer) if as_json else "\n".join(sentences(answer)))
 
 
-def _named(words: list[str]) -> Any:
+def _named(words: list[str]) -> KnownJob | None:
     """The open job that is meant; None: the words are a program."""
     if len(words) > 1:
         return None
     if not words or any(job.title.startswith(words[0]) for job in open_jobs()):
         return open_job(words[0] if words else None)
     return None
+
+
+def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
+    """Raise `InvalidSpec` for an option that says something of a program, where a job is asked about that has its own."""
+    given = [f"`--{name}`" for name, value in options.items() if value is not None]
+    if given:
+        raise InvalidSpec(
+            f"{given[0]} must be of a program that is to be run",
+            f"{', '.join(given)} of a job that runs",
+            f"job '{job.title}'",
+            "Leave it out, or ask about a program (`punctual quote [OPTIONS] -- PROGRAM`).",
+        )
 
 
 def _of_program(options: JobOptions, amounts: list[float]) -> dict[str, Any]:

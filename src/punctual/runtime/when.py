@@ -3,7 +3,7 @@
 import os
 import time
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
@@ -11,6 +11,9 @@ from punctual.core.units import DAY_S, After, Extend, WallTime, format_duration,
 
 #: The farthest that a deadline may lie ahead: what is further is a slip, and beyond what the clocks can count.
 _HORIZON_S = 3650 * DAY_S
+
+#: Instants behind this are told as it: the calendar of `datetime` ends soon after.
+_LAST_WALL = datetime(9999, 7, 1, tzinfo=UTC)
 
 #: Loading the interpreter and this program takes a fraction of a second, and some seconds from a cold, slow disk.
 _LOADING_S_MAX = 10.0
@@ -39,8 +42,9 @@ class Now:
         return cls(time.monotonic(), datetime.now().astimezone())
 
     def wall_of(self, at: float) -> datetime:
-        """The wall time of instant `at`, with the offset from UTC that is in force then."""
-        return (self.wall + timedelta(seconds=at - self.at)).astimezone()
+        """The wall time of instant `at`, with the offset from UTC that is in force then; at most that of the year 9999."""
+        ahead_s = min(at - self.at, (_LAST_WALL - self.wall).total_seconds())
+        return (self.wall + timedelta(seconds=ahead_s)).astimezone()
 
 
 def process_started_at() -> float:

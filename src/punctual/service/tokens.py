@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.units import DAY_S, format_duration
 from punctual.service.database import ServiceDatabase
 
 #: Each may do what those before it may.
@@ -24,6 +25,8 @@ OWNER = "owner"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PREFIX = "punctual_"
+#: An end that is farther away is a slip, and perhaps beyond the calendar.
+_LIFETIME_S_MAX = 36_500 * DAY_S
 _N_SECRET_BYTES = 32
 
 
@@ -59,9 +62,9 @@ class Tokens:
         Raises
         ------
         InvalidSpec
-            The name or the role cannot be used.
+            The name, the role or the lifetime cannot be used.
         """
-        _check(name, role)
+        _check(name, role, lifetime_s)
         now, text = time.time(), _PREFIX + secrets.token_urlsafe(_N_SECRET_BYTES)
         row = (name, role, _digest(text), now, None if lifetime_s is None else now + lifetime_s)
         try:
@@ -118,7 +121,7 @@ def owner_file(folder: Path) -> Path:
     return folder / "token"
 
 
-def _check(name: str, role: str) -> None:
+def _check(name: str, role: str, lifetime_s: float | None) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidSpec(
             "the name of a token must be 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit",
@@ -132,6 +135,13 @@ def _check(name: str, role: str) -> None:
             repr(role),
             "the new token",
             f"Choose one of: {', '.join(ROLES)}.",
+        )
+    if lifetime_s is not None and lifetime_s > _LIFETIME_S_MAX:
+        raise InvalidSpec(
+            "a token must expire within a hundred years, or not at all",
+            format_duration(lifetime_s),
+            "the new token",
+            "Give a shorter time, as `30d`; or none: it is good until it is revoked then.",
         )
 
 

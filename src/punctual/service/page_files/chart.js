@@ -11,13 +11,13 @@ const END_LABEL = 110, TOP_LABEL = 85;
 /**
  * An empty chart in place of what the element showed.
  * @param {any} svg
- * @param {{from: number, to: number, most: number, height: number, unit: string, left: string, right: string}} scale
- *   the times at its left and right and what is written there, and the value at its top
+ * @param {{from: number, to: number, least?: number, most: number, height: number, unit: string, left: string, right: string}} scale
+ *   the times at its left and right and what is written there, and the values at its foot and top
  */
-export function chart(svg, { from, to, most, height, unit, left, right }) {
+export function chart(svg, { from, to, least = 0, most, height, unit, left, right }) {
   const width = svg.clientWidth || 800, foot = ABOVE + height;
   const x = (/** @type {number} */ time) => ((width * (time - from)) / (to - from)).toFixed(1);
-  const y = (/** @type {number} */ value) => (ABOVE + height * (1 - value / most)).toFixed(1);
+  const y = (/** @type {number} */ value) => (ABOVE + height * (1 - (value - least) / (most - least))).toFixed(1);
   svg.setAttribute("viewBox", `0 0 ${width} ${foot + BELOW}`);
   svg.replaceChildren();
 

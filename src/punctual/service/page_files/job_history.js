@@ -154,17 +154,20 @@ function drawCores(told, job, past, granted, other) {
   at("cores-caption").textContent = granted.times.length ? `Cores granted (steps) and used (line): ${amount(job.grantedCores)} granted now, ${n} ${n === 1 ? "change" : "changes"}; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
 }
 
+/** A loss in five digits, as a report has it. @param {number | null | undefined} value */
+const loss = (value) => (value == null ? "–" : String(Number(value.toPrecision(5))));
+
 /** @param {any} told @param {any} past what the chart shows of time @param {Other} other */
 function drawLosses(told, past, other) {
   const losses = curveOf(told, told.losses), beside = other && curveOf(other.told, other.told.losses, told);
   at("loss-figure").hidden = !losses.times.length;
   if (!losses.times.length) return;
-  const most = Math.max(...[...losses.values, ...(beside?.values || [])].map(Math.abs)) || 1;
-  const drawing = chart(at("loss-chart"), { ...past, most, height: HEIGHT, unit: "" });
+  const values = [0, ...losses.values, ...(beside?.values || [])], least = Math.min(...values), most = Math.max(...values) || Number(!least);
+  const drawing = chart(at("loss-chart"), { ...past, least, most, height: HEIGHT, unit: "" });
   if (other && beside?.times.length) drawing.line(beside, "other", `loss of ${other.job.name}`);
   drawing.line(losses, "progress", "loss");
-  drawing.frame(most);
-  at("loss-caption").textContent = `Loss: from ${amount(losses.values[0])} to ${amount(losses.values.at(-1) ?? null)}, the least ${amount(Math.min(...losses.values))}.`;
+  drawing.frame(most, least ? `${loss(least)} to ${loss(most)}` : loss(most));
+  at("loss-caption").textContent = `Loss: from ${loss(losses.values[0])} to ${loss(losses.values.at(-1))}, the least ${loss(Math.min(...losses.values))}.`;
 }
 
 /** A row of a table. @param {string} head @param {string[]} cells */
@@ -190,7 +193,7 @@ const COMPARED = [
   ["Steps", (job) => (job.stepsDone === null ? "–" : amount(job.stepsDone))],
   ["Core time used", (job) => (job.usedCoreSeconds === null ? "–" : `${amount(job.usedCoreSeconds)} core seconds`)],
   ["Changes of the grant", (_, told) => String(Math.max(0, told.granted.seconds.length - 1))],
-  ["Last loss", (_, told) => amount(told.losses.values.at(-1) ?? null)],
+  ["Last loss", (_, told) => loss(told.losses.values.at(-1))],
   ["Arguments", (job) => job.program.slice(1).join(" ") || "–"],
 ];
 

@@ -79,10 +79,10 @@ function showFaults(faults, other = "") {
   at("fault-all").textContent = texts.all.join(" ");
 }
 
-/** @param {unknown} error */
-function tell(error) {
+/** @param {unknown} error @param {string} lost what there is to say where no answer came */
+function tell(error, lost) {
   if (error instanceof Refused) showFaults(error.faults, error.faults.length ? "" : error.message);
-  else showFaults([], "The service does not answer. Nothing was submitted; try again.");
+  else showFaults([], `The service does not answer. ${lost}`);
 }
 
 // The quote.
@@ -98,7 +98,7 @@ const quotes = quotesAfterPause(
     at("quote").removeAttribute("aria-busy");
   },
   (error) => {
-    tell(error);
+    tell(error, "Nothing was submitted; try again.");
     at("quote").replaceChildren(element("p", "There is no quote for what the form says."));
     at("quote").removeAttribute("aria-busy");
   },
@@ -146,7 +146,7 @@ async function submit(event) {
     link.href = "#/";
     at("submitted").replaceChildren(`${standing.name} was submitted. `, link);
   } catch (error) {
-    tell(error);
+    tell(error, "The job may have been submitted: press Submit again without a change, which submits it once, or look at all jobs.");
     at("job").querySelector("[aria-invalid]")?.focus();
   } finally {
     button.disabled = false;

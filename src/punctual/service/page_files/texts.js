@@ -11,10 +11,11 @@ const ofToday = new Intl.DateTimeFormat([], { timeStyle: "medium" }), ofAnyDay =
 /** @param {Date} one @param {Date} other */
 const isSameDay = (one, other) => one.getDate() === other.getDate() && one.getMonth() === other.getMonth() && one.getFullYear() === other.getFullYear();
 
-/** A time in the reader's zone. @param {string | number | null} instant */
+/** A time in the reader's zone; one that no calendar has is far away. @param {string | number | null} instant */
 export const clock = (instant) => {
   if (instant === null) return "–";
   const date = new Date(instant);
+  if (Number.isNaN(date.getTime())) return "far away";
   return (isSameDay(date, new Date()) ? ofToday : ofAnyDay).format(date);
 };
 
