@@ -208,9 +208,9 @@ def test_a_job_that_is_started_again_on_its_node_sends_what_it_writes_then_and_i
     host = Host(closing, direct(agent))
     log = agent._run.log(JOB)
     log.with_name(f"{log.name}.1").touch()
-    for i in range(2):
-        host.launch(launch("print('one'); exit(1)", tmp_path, request=i + 1))
-        wait_until(lambda: [type(event) for event in host.events].count(JobFailed) > i)
+    for request in (1, 2):
+        host.launch(launch("print('one'); exit(1)", tmp_path, request=request))
+        wait_until(lambda n=request: [type(event) for event in host.events].count(JobFailed) == n)
         wait_until(lambda: not agent._run.open_jobs())
         assert not list(log.parent.glob(f"{log.name}*"))
     assert host.output == b"one\none\n"
