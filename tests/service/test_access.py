@@ -6,11 +6,12 @@ import http.client
 import os
 import shutil
 import socket
+import sqlite3
 import stat
 import subprocess
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from punctual.runtime.local_host import local_host
 from punctual.runtime.paths import service_root, service_socket
 from punctual.runtime.run_folder import SERVICE
 from punctual.service import connections
+from punctual.service import database as database_module
+from punctual.service import tokens as tokens_module
 from punctual.service.client import Client, ServiceFailed
 from punctual.service.database import ServiceDatabase
 from punctual.service.limits import Limits, RequestRate
@@ -82,6 +85,36 @@ def test_the_owners_token_is_made_once(tokens: Tokens) -> None:
     assert not file.exists()
     assert not tokens.make_first()  # what was revoked does not come back
     assert tokens.all() == []
+
+
+def test_the_owners_token_is_made_again_if_its_file_could_not_be_written(
+    tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def has_no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(tokens_module, "_write_private", has_no_room)
+        with pytest.raises(OSError, match="No space left"):
+            tokens.make_first()
+    assert tokens.make_first()
+    owner = tokens.of((service_root() / "token").read_text().strip())
+    assert owner is not None
+    assert (owner.name, owner.role) == ("owner", "operator")
+
+
+def test_after_a_write_that_another_process_has_held_up_the_next_one_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "_BUSY_S", 0.05)
+    with closing(ServiceDatabase(service_root())) as database:
+        tokens = Tokens(database)
+        with closing(sqlite3.connect(service_root() / "service.db", isolation_level=None)) as other:
+            other.execute("BEGIN")
+            other.execute("SELECT * FROM token").fetchall()
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                tokens.create("a", "viewer")
+            other.execute("COMMIT")
+        tokens.create("b", "viewer")
+        assert [token.name for token in tokens.all()] == ["b"]
 
 
 def test_names_of_tokens_are_given_once(tokens: Tokens) -> None:

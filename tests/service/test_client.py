@@ -57,6 +57,9 @@ def test_errors_are_those_of_the_command_line(service: LiveService) -> None:
     with pytest.raises(InvalidSpec) as refused:
         client.submit(["no-such-program"], deadline="soon")
     assert {error.option for error in refused.value.all()} == {"program", "deadline"}
+    with pytest.raises(InvalidSpec) as refused:
+        client.quote_new(["no-such-program"], deadline="soon")
+    assert {error.option for error in refused.value.all()} == {"program", "deadline"}
     with pytest.raises(ServiceFailed) as unknown:
         client.show("../a")
     assert unknown.value.status == 404

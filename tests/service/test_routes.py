@@ -261,10 +261,25 @@ def test_what_is_wrong_within_a_job_to_be_quoted_is_named_and_its_secrets_are_no
     told = service.caller.post("/quote", {"job": {"program": program(), "weight": "much"}})
     assert (told.status, told.json()["field"]) == (422, "/job/weight")
     assert told.json()["must"].startswith("`weight`: ")
+    found = service.caller.post("/quote", {"job": {"program": program(), "deadline": "soon", "coresPerWorker": "1"}})
+    assert found.status == 422
+    assert {fault["field"] for fault in (found.json(), *found.json()["others"])} == {
+        "/job/deadline",
+        "/job/coresPerWorker",
+    }
     secret = service.caller.post("/quote", {"job": {"program": program(), "env": {"TOKEN": 4711}}})
     assert secret.status == 422
     assert secret.json()["must"].startswith("`env`: ")
     assert b"4711" not in secret.body
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [({"name": "fifi"}, "/policy"), ({"name": "fifo", "parameters": {"no": 1}}, "/policy/parameters")],
+)
+def test_what_is_wrong_within_a_policy_to_be_tried_is_named(service: LiveService, policy: object, field: str) -> None:
+    told = service.caller.post("/what-if", {"policy": policy})
+    assert (told.status, told.json()["field"]) == (422, field)
 
 
 def test_a_quote_says_the_same_over_http_as_beside_a_terminal() -> None:

@@ -4,11 +4,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.service.live_service import LiveService, program
+from tests.service.live_service import LiveService, live_service, program
+from tests.waiting import wait_until
 
 from punctual.runtime.runs import messages_of
 from punctual.service import event_routes
 from punctual.service.client import Client
+from punctual.service.limits import Limits
 from punctual.store.sqlite import SqliteJournal
 from punctual.store.stored import About, StoreUnreachable
 from punctual.store.thinning import Row
@@ -32,6 +34,41 @@ def test_what_was_accepted_is_in_the_journal(service: LiveService, tmp_path: Pat
     for verb, kind in (("pause", "PauseRequested"), ("resume", "ResumeRequested"), ("stop", "StopRequested")):
         assert service.caller.post(f"/jobs/a/{verb}").status == 202
         assert kind in [type(message).__name__ for message in messages_of(service.host.run_folder)]
+
+
+def test_a_stream_of_events_that_cannot_begin_is_refused(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(_: object) -> None:
+        raise StoreUnreachable("the store must be reachable", "one that is away", "a test", "Wait.")
+
+    monkeypatch.setattr(event_routes, "reader", away)
+    reply = service.caller.get("/events")
+    assert (reply.status, reply.headers["Retry-After"], reply.json()["must"]) == (
+        503,
+        "1",
+        "the store must be reachable",
+    )
+    assert caplog.records == []
+
+
+def test_the_journal_is_closed_where_a_stream_of_events_is_refused_and_where_its_reader_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[SqliteJournal] = []
+    close = SqliteJournal.close
+
+    def noted(journal: SqliteJournal) -> None:
+        closed.append(journal)
+        close(journal)
+
+    with live_service(limits=Limits(n_streams_each=1)) as service:
+        monkeypatch.setattr(SqliteJournal, "close", noted)
+        client = Client(service.served.url)
+        with client.events(after=0) as events:
+            assert next(events).sequence >= 1
+            assert (service.caller.get("/events").status, len(closed)) == (429, 1)
+        wait_until(lambda: len(closed), lambda n: n == 2)
 
 
 def test_a_stream_of_events_goes_on_once_the_store_is_back(

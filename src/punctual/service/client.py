@@ -537,8 +537,8 @@ def pauses(timeout_s: float | None) -> Iterator[float]:
 
 
 def _invalid(told: Mapping[str, Any], others: Sequence[InvalidSpec] = ()) -> InvalidSpec:
-    field = told.get("field")
-    option = None if field is None else to_snake(str(field).split("/")[1])
+    names = str(told.get("field") or "").removeprefix("/job/").strip("/").split("/")  # a quote has its job in a part
+    option = to_snake(names[0]) or None
     return InvalidSpec(told["must"], told["got"], told["where"], told["remedy"], option=option, others=others)
 
 

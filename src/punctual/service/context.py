@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
@@ -135,17 +135,28 @@ Operator = Annotated[Caller, Depends(_role("operator"))]
 
 
 class CountedStream(StreamingResponse):
-    """A stream that counts as open until it has ended, however that is; raises `Refused` if there are too many."""
+    """A stream that counts as open until it has ended, however that is; raises `Refused` if there are too many.
+
+    `close` is called then, and also where the stream is refused or nothing of it is sent.
+    """
 
     def __init__(
-        self, pieces: AsyncGenerator[bytes, None], context: ServiceContext, caller: Caller, media_type: str
+        self,
+        pieces: AsyncGenerator[bytes, None],
+        context: ServiceContext,
+        caller: Caller,
+        media_type: str,
+        close: Callable[[], None] = lambda: None,
     ) -> None:
         if not context.streams.has_room(caller.name):
+            close()
             raise Refused(429, "too many streams are open", {"Retry-After": "5"})
         super().__init__(pieces, media_type=media_type)
-        self._pieces, self._context, self._caller = pieces, context, caller
+        self._pieces, self._context, self._caller, self._close = pieces, context, caller, close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._context.streams.counted(self._caller.name):
+        with ExitStack() as ending:
+            ending.callback(self._close)
+            ending.enter_context(self._context.streams.counted(self._caller.name))
             async with aclosing(self._pieces):
                 await super().__call__(scope, receive, send)

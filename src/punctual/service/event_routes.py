@@ -17,7 +17,7 @@ from punctual.runtime.when import Now
 from punctual.service.context import Context, CountedStream, ServiceContext, Viewer
 from punctual.service.problems import answers
 from punctual.service.schema import finite
-from punctual.store.stored import About, Row, StoreUnreachable
+from punctual.store.stored import About, Row, StoredJournal, StoreUnreachable
 
 router = APIRouter(tags=["events"])
 
@@ -68,14 +68,15 @@ async def events(
     if begin_after is None:
         begin_after = context.host.n_written
     kinds = frozenset(kind) or frozenset(KINDS) - UNASKED_KINDS
-    pieces = _told(context, begin_after, job, kinds)
-    return CountedStream(pieces, context, caller, MEDIA_TYPE)
+    # Before the answer begins: where the journal cannot be read, that is the answer.
+    journal = await run_in_threadpool(reader, context.host.run_folder)
+    pieces = _told(context, journal, begin_after, job, kinds)
+    return CountedStream(pieces, context, caller, MEDIA_TYPE, journal.close)
 
 
 async def _told(
-    context: ServiceContext, sequence: int, job: str | None, kinds: Collection[str]
+    context: ServiceContext, journal: StoredJournal, sequence: int, job: str | None, kinds: Collection[str]
 ) -> AsyncGenerator[bytes, None]:
-    journal = await run_in_threadpool(reader, context.host.run_folder)
     wanted = About(kinds=tuple(kinds))
 
     def read(begin: int) -> tuple[list[Row], int]:
@@ -84,31 +85,28 @@ async def _told(
         rows = journal.rows_from(begin, _N_ROWS, wanted)
         return rows, rows[-1][0] if rows else max(begin - 1, n_written)
 
-    try:
-        with context.signal.waiter(kinds) as waiter:
-            yield f"retry: {_RETRY_MS}\n\n".encode()
-            told_at = monotonic()
-            while not context.is_closing.is_set():
-                waiter.look()
-                rows: list[Row] = []
-                wait_s = _SILENCE_S
-                try:
-                    rows, sequence = await run_in_threadpool(read, sequence + 1)
-                except StoreUnreachable:  # what comes meanwhile is told once it is back
-                    wait_s = _AWAY_S
-                now = context.host.clocks()
-                for number, kind, body in rows:
-                    if told := _event(number, kind, json.loads(body), job, now):
-                        yield told
-                        told_at = monotonic()
-                wait_s = min(wait_s, max(0.0, told_at + _SILENCE_S - monotonic()))
-                if not rows and await waiter.wait(wait_s):
-                    await asyncio.sleep(_GATHERED_S)
-                if monotonic() >= told_at + _SILENCE_S:  # also where much happens that was not asked for
-                    yield b": nothing new\n\n"
+    with context.signal.waiter(kinds) as waiter:
+        yield f"retry: {_RETRY_MS}\n\n".encode()
+        told_at = monotonic()
+        while not context.is_closing.is_set():
+            waiter.look()
+            rows: list[Row] = []
+            wait_s = _SILENCE_S
+            try:
+                rows, sequence = await run_in_threadpool(read, sequence + 1)
+            except StoreUnreachable:  # what comes meanwhile is told once it is back
+                wait_s = _AWAY_S
+            now = context.host.clocks()
+            for number, kind, body in rows:
+                if told := _event(number, kind, json.loads(body), job, now):
+                    yield told
                     told_at = monotonic()
-    finally:
-        journal.close()
+            wait_s = min(wait_s, max(0.0, told_at + _SILENCE_S - monotonic()))
+            if not rows and await waiter.wait(wait_s):
+                await asyncio.sleep(_GATHERED_S)
+            if monotonic() >= told_at + _SILENCE_S:  # also where much happens that was not asked for
+                yield b": nothing new\n\n"
+                told_at = monotonic()
 
 
 def _event(sequence: int, kind: str, message: dict[str, Any], job: str | None, now: Now) -> bytes:

@@ -42,15 +42,16 @@ class LimitedSocket(socket.socket):
 
     #: How many may be open.
     n_connections: int = Limits().n_connections
+    _open: tuple[socket.socket, ...] = ()
 
     def accept(self) -> tuple[socket.socket, Any]:
         """The next connection, and where it is from; raises `ConnectionAbortedError` if it is one too many."""
         connection, place = super().accept()
-        self._open = [other for other in getattr(self, "_open", []) if other.fileno() >= 0]  # the others are closed
+        self._open = tuple(other for other in self._open if other.fileno() >= 0)  # else it was closed meanwhile
         if len(self._open) >= self.n_connections:
             connection.close()
             raise ConnectionAbortedError("too many connections are open")
-        self._open.append(connection)
+        self._open += (connection,)
         return connection, place
 
 

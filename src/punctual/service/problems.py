@@ -3,7 +3,8 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -60,6 +61,17 @@ def told_of(error: InvalidSpec, status: int = 422, headers: Mapping[str, str] | 
     return problem(status, str(error), headers, **first.model_dump(), others=others)
 
 
+@contextmanager
+def within(part: str) -> Iterator[None]:
+    """What is found wrong within is about a part of the request, `job` for instance, or about an option in it."""
+    try:
+        yield
+    except InvalidSpec as error:
+        for each in error.all():
+            each.option = part if each.option is None else f"{part}/{each.option}"
+        raise
+
+
 def install(app: FastAPI) -> None:
     """Answer with problems wherever a route raises."""
 
@@ -99,7 +111,8 @@ def install(app: FastAPI) -> None:
 
 
 def _fault(error: InvalidSpec) -> FaultText:
-    field = None if error.option is None else f"/{to_camel(error.option.replace('-', '_'))}"
+    names = () if error.option is None else error.option.replace("-", "_").split("/")
+    field = "".join(f"/{to_camel(name)}" for name in names) or None
     return FaultText.model_validate({**error.as_fields(), "field": field})
 
 

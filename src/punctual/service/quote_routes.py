@@ -14,7 +14,7 @@ from punctual.runtime.quotes import told
 from punctual.runtime.when import Now
 from punctual.service.context import Context, ServiceContext, Submitter
 from punctual.service.job_routes import checked_submission_of
-from punctual.service.problems import Refused, answers
+from punctual.service.problems import Refused, answers, within
 from punctual.service.schema import JobQuoteRequest, NewQuoteRequest, QuoteAnswer, finite
 
 router = APIRouter(tags=["quotes"])
@@ -47,7 +47,8 @@ def quote(job: str, asked: JobQuoteRequest, context: Context, _: Submitter) -> Q
 @router.post("/quote", responses=answers(415))
 def quote_new(asked: NewQuoteRequest, context: Context, _: Submitter) -> QuoteAnswer:
     """Tell what a job would take that is not submitted; nothing is changed."""
-    submission = checked_submission_of(asked.job, context.host.capacity, context.host.capacity_together)
+    with within("job"):
+        submission = checked_submission_of(asked.job, context.host.capacity, context.host.capacity_together)
     amounts = [Resources(cores) for cores in asked.cores]
     return _answered(context, lambda: context.host.quote(submission.spec, amounts=amounts))
 

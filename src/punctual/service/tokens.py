@@ -6,7 +6,6 @@ import re
 import secrets
 import sqlite3
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -64,12 +63,17 @@ class Tokens:
         InvalidSpec
             The name, the role or the lifetime cannot be used.
         """
+<<<<<<< HEAD
         _check(name, role, lifetime_s)
         now, text = time.time(), _PREFIX + secrets.token_urlsafe(_N_SECRET_BYTES)
         row = (name, role, _digest(text), now, None if lifetime_s is None else now + lifetime_s)
+=======
+        _check(name, role)
+        text = _new_text()
+>>>>>>> mend-serv
         try:
             with self._database.writing() as connection:
-                connection.execute("INSERT INTO token VALUES (?, ?, ?, ?, ?)", row)
+                _insert(connection, name, role, text, lifetime_s)
         except sqlite3.IntegrityError as error:
             raise InvalidSpec(
                 "the name of a token must be new",
@@ -106,13 +110,20 @@ class Tokens:
         return None if told is None or told.is_expired(now) else told
 
     def make_first(self) -> bool:
-        """Make the owner's token, in a file that only this user can read, if none was ever made so; whether it did."""
+        """Make the owner's token, in a file that only this user can read, if none was ever made so; whether it did.
+
+        The file is written first: if that fails or this process is killed, the next start does it again.
+        """
         with self._database.writing() as connection:
             if connection.execute("SELECT 1 FROM fact WHERE name = 'had_first_token'").fetchone():
                 return False
+            if not connection.execute(
+                "SELECT 1 FROM token WHERE name = ?", (OWNER,)
+            ).fetchone():  # else the user made it
+                text = _new_text()
+                _write_private(owner_file(self._database.folder), text)
+                _insert(connection, OWNER, "operator", text)
             connection.execute("INSERT INTO fact VALUES ('had_first_token', 1)")
-        with suppress(InvalidSpec):  # the user has made one of that name before
-            _write_private(owner_file(self._database.folder), self.create(OWNER, "operator"))
         return True
 
 
@@ -143,6 +154,16 @@ def _check(name: str, role: str, lifetime_s: float | None) -> None:
             "the new token",
             "Give a shorter time, as `30d`; or none: it is good until it is revoked then.",
         )
+
+
+def _new_text() -> str:
+    return _PREFIX + secrets.token_urlsafe(_N_SECRET_BYTES)
+
+
+def _insert(connection: sqlite3.Connection, name: str, role: str, text: str, lifetime_s: float | None = None) -> None:
+    now = time.time()
+    row = (name, role, _digest(text), now, None if lifetime_s is None else now + lifetime_s)
+    connection.execute("INSERT INTO token VALUES (?, ?, ?, ?, ?)", row)
 
 
 def _digest(text: str) -> bytes:

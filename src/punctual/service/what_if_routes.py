@@ -4,11 +4,10 @@ from datetime import datetime
 
 from fastapi import APIRouter
 
-from punctual.core.errors import OptionChecks
 from punctual.runtime.submission import check_policy
 from punctual.runtime.when import Now
 from punctual.service.context import Context, Submitter
-from punctual.service.problems import Refused, answers
+from punctual.service.problems import Refused, answers, within
 from punctual.service.schema import WhatIfAnswer, WhatIfJob, WhatIfOutcome, WhatIfRequest
 from punctual.sim.what_if import SimulatedEnd, WhatIfFailed, asked
 
@@ -25,10 +24,8 @@ def what_if(question: WhatIfRequest, context: Context, _: Submitter) -> WhatIfAn
     One question at a time is answered, and then none for as long as that took.
     """
     policy, now = question.policy, context.host.clocks()
-    checks = OptionChecks()
-    with checks.of("policy"):
+    with within("policy"):
         check_policy(policy.name, policy.parameters)
-    checks.done()
     with context.what_ifs.turn() as wait_s:
         if wait_s:
             raise Refused(429, "another question of this kind is or was just answered", {"Retry-After": str(wait_s)})
