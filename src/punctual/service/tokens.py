@@ -63,14 +63,8 @@ class Tokens:
         InvalidSpec
             The name, the role or the lifetime cannot be used.
         """
-<<<<<<< HEAD
         _check(name, role, lifetime_s)
-        now, text = time.time(), _PREFIX + secrets.token_urlsafe(_N_SECRET_BYTES)
-        row = (name, role, _digest(text), now, None if lifetime_s is None else now + lifetime_s)
-=======
-        _check(name, role)
         text = _new_text()
->>>>>>> mend-serv
         try:
             with self._database.writing() as connection:
                 _insert(connection, name, role, text, lifetime_s)
