@@ -14,7 +14,7 @@ from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.story import Reason
 from punctual.optim.solution import Solution, status_of
 from punctual.optim.timeline import Share, Timeline
-from punctual.policies._configurations import PARTS_PER_CORE, Pool
+from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
 from punctual.policies._core_promises import CorePromises, kept_in
 from punctual.policies._earliest import waits_for_promise
 from punctual.policies._jobs import (
@@ -112,6 +112,8 @@ class CoreSharing:
         #: What is reserved for jobs of workers.
         self._reserved = shares_carried(carry.get("shares") if isinstance(carry, dict) else None, self._at)
         self._nodes: dict[NodeId, CorePromises] = {}
+        #: What jobs of workers without GPUs hold of each kind of node, as it is reserved for them.
+        self._workers_cores = self._held_by_workers()
         #: What jobs made of workers need to start, or promised ones lack of what their controllers want, by kind of node,
         #: as far as there is room; of that, for how many seconds those with a deadline need how much.
         self._awaited_cores: dict[str, float] = {}
@@ -271,6 +273,17 @@ class CoreSharing:
         for_s = None if reserved is None else _idle_s(reserved)
         return _DatedCores(cores, left_s, can_wait=False) if for_s is None else _DatedCores(cores, for_s, can_wait=True)
 
+    def _held_by_workers(self) -> dict[str, float]:
+        held_cores: dict[str, float] = {}
+        for view in self._builder.snapshot.holding:
+            unit, held = view.spec.unit, self._builder.held(view)
+            if unit is not None and not unit.gpus and held and view.status != "stopping":
+                kind = self._builder.hardware.kind_of[next(iter(held))]
+                held_cores[kind] = (
+                    held_cores.get(kind, 0.0) + n_workers(view.spec, held) * parts_of(unit) / PARTS_PER_CORE
+                )
+        return held_cores
+
     def _more_workers(self, view: JobView) -> int:
         """How many workers a promised job lacks of those that its controller wants."""
         if view.spec.controller is None or view.promised_until_at is None or view.promised_until_at != view.deadline_at:
@@ -400,7 +413,8 @@ class CoreSharing:
         if not isinstance(steps, list) or not steps:
             return Timeline.of(cores)
         share = self._builder.hardware.capacity[node].cores / max(self._builder.hardware.total_of[kind].cores, 1e-9)
-        pairs = [(float(at) - self._at, float(amount) * share) for at, amount in steps]
+        held_cores = self._workers_cores.get(kind, 0.0)
+        pairs = [(float(at) - self._at, max(0.0, float(amount) - held_cores) * share) for at, amount in steps]
         started = [amount for start, amount in pairs if start <= 0]
         # Two starts may be the same: instants have fewer digits behind the point than the seconds that they were made from.
         later = {start: amount for start, amount in pairs if start > 0}
