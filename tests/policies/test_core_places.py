@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from tests.policies.pictures import after, cores, decide, fraction, reason
-from tests.policies.test_core_sharing import SURE, TWO, background, promised, steered, warned
+from tests.policies.pictures import after, cores, decide, fraction, job, reason
+from tests.policies.test_core_sharing import SURE, TWO, background, paced_worker, promised, steered, warned
 
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
+from punctual.policies.promises_first import PromisesFirst
 
 
 def test_a_promise_to_a_job_that_loses_its_place_holds_and_its_user_is_told_once() -> None:
@@ -60,3 +61,29 @@ def test_a_promised_job_that_is_started_again_finds_its_place_before_newcomers()
     kept = replace(fraction("kept", 1.5, floor=1.5, ceiling=2.0, at=1.0, deadline_s=99.0), promised_until_at=100.0)
     plan = decide(SURE, [fraction("late", 2.0, floor=1.0, ceiling=2.0), kept], TWO, at=10.0)
     assert set(cores(plan)) == {"kept"}
+
+
+def test_a_job_of_workers_lends_nothing_that_is_reserved_for_another_one() -> None:
+    """It needs nothing for 75 s, but one that waits needs half a core meanwhile: there is one core for jobs on shares."""
+    policy, workers = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0), paced_worker()
+    kept, urgent = steered("kept", 90.0, 100.0), steered("urgent", 20.0, 40.0, most=1.0)
+    calm = decide(policy, [kept, workers], TWO)
+    assert promised(calm) == {"kept", "workers"}
+    assert isinstance(calm.carry, dict)
+    calm.carry["cores"]["workers"] = {"": [[0.0, 1.0], [200.0, 0.0]]}
+    plan = decide(policy, after(calm, [kept, workers, urgent]), TWO, carry=calm.carry)
+    assert promised(plan) == {"kept", "workers"}
+    assert plan.grants.get(workers.id) != {}
+
+
+def test_what_is_reserved_for_jobs_of_workers_is_not_free_because_one_that_held_it_has_ended() -> None:
+    """It has to hold a second half core for the last 50 s, which another one holds now."""
+    policy = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0)
+    half = Resources(0.5)
+    workers = job("workers", (1, 2), steps=150.0, worker=half, on={"a": 1}, deadline_s=100.0, preemptible=True)
+    other = job("other", 1, steps=1e3, worker=half, on={"a": 1}, weight=1e3, preemptible=True)
+    calm = decide(policy, [workers, other, background("free")], TWO)
+    assert promised(calm) == {"workers"}
+    wide = steered("wide", 140.0, 100.0)
+    plan = decide(policy, after(calm, [workers, background("free"), wide]), TWO, carry=calm.carry)
+    assert promised(plan) == {"workers"}

@@ -191,6 +191,28 @@ def test_the_deadline_that_is_named_is_not_much_later_than_one_that_is_refused(
     assert n_compared >= 2
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("drawn", [on_cores, of_workers])
+def test_no_promise_is_lost_to_the_least_that_later_jobs_hold(
+    drawn: Callable[[str, Random], JobSpec], seed: int
+) -> None:
+    """They ask for no promise, with or without deadlines, and hold up to a quarter of the machine whenever they run."""
+    random, world = Random(seed), World(PromisesFirst(promised_frac=1.0, max_wait_s=0.0), Resources(4.0))
+    n_promised, n_waited = 0, 0
+    for i in range(24):
+        if random.random() < 0.5:
+            n_promised += world.submit(drawn(f"job-{i}", random))
+        else:
+            floor, deadline_s = random.uniform(0.05, 1.0), random.choice((None, random.uniform(100.0, 3000.0)))
+            spec = replace(on_cores(f"job-{i}", random), guarantee=False, deadline_s=deadline_s, ceiling=Resources(4.0))
+            world.submit(replace(spec, floor=Resources(floor)))
+            n_waited += spec.id not in world.launched
+        world.pass_time(world.at + random.expovariate(1 / 60.0))
+    assert not {"promise-lost", "promise-in-danger"} & set(world.warned)
+    assert n_promised >= 3
+    assert n_waited > 0
+
+
 def test_a_promise_outlives_a_process_that_fails_when_nearly_all_is_done() -> None:
     """As a whole it would not fit any more; it goes on where it was."""
     world = World(PromisesFirst(promised_frac=1.0), Resources(2.0))

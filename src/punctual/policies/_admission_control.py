@@ -376,26 +376,19 @@ class AdmissionControl:
         rest = self._problem.remainders[pool] if taken is not None else 0.0  # jobs on shares hold no whole parts
         return Timeline(spans.starts_s, np.maximum(free + rest, 0.0))
 
-    def growth(self, held: Mapping[JobId, tuple[Pool, int]]) -> dict[str, list[list[float]]]:
-        """By kind of node, from when on promised jobs are to hold how many cores beyond what all jobs hold now.
-
-        Parameters
-        ----------
-        held
-            What each job of workers holds: of which pool, and how much.
-        """
-        growth: dict[str, list[list[float]]] = {}
+    def reserved_cores(self) -> dict[str, list[list[float]]]:
+        """By kind of node, from when on promised jobs without GPUs are to hold how many cores."""
+        reserved: dict[str, list[list[float]]] = {}
         for (kind, uses_gpus), ledger in self._ledgers.items():
             if uses_gpus or not ledger.shares:
                 continue
-            now = sum(amount for pool, amount in held.values() if pool == (kind, uses_gpus))
             amounts = np.zeros(len(ledger.free.starts_s))
             for share in ledger.shares:
                 amounts[: len(share.amounts)] += share.amounts
-            more = np.maximum(amounts - now, 0.0) / PARTS_PER_CORE
             starts_at = self._at + ledger.free.starts_s
-            growth[kind] = [[float(at), float(cores)] for at, cores in zip(starts_at, more, strict=True)]
-        return growth
+            pairs = zip(starts_at.tolist(), (amounts / PARTS_PER_CORE).tolist(), strict=True)
+            reserved[kind] = [[at, cores] for at, cores in pairs]
+        return reserved
 
     def _reserve(self, claim: Claim, *, with_reserve: bool) -> bool:
         """Reserve for one job; False if there is no room beside the others in any of its pools."""

@@ -93,6 +93,11 @@ class Configurations:
         return known
 
 
+def parts_of(worker: Resources) -> int:
+    """The cores of a worker in sixteenths."""
+    return max(1, ceil(worker.cores * PARTS_PER_CORE - 1e-9))
+
+
 def configurations_of(hardware: Hardware, view: JobView) -> Configurations | None:
     """The configurations of a job made of workers; None if the nodes cannot hold it or it is known not to run on them."""
     worker, counts = view.spec.unit, hardware.counts_wanted(view)
@@ -113,7 +118,7 @@ def _configurations(
         columns = _guesses(hardware, speed, worker, counts)
     if not columns:
         return None
-    per_worker = ceil(worker.gpus) or max(1, ceil(worker.cores * PARTS_PER_CORE - 1e-9))
+    per_worker = ceil(worker.gpus) or parts_of(worker)
     amounts = np.array([0, *(n * per_worker for _, n, _, _ in columns)], dtype=np.int64)
     rates = np.array([0.0, *(rate for _, _, rate, _ in columns)])
     return Configurations(

@@ -14,7 +14,7 @@ from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.story import Reason
 from punctual.optim.solution import Solution, status_of
 from punctual.optim.timeline import Share, Timeline
-from punctual.policies._configurations import PARTS_PER_CORE, Pool
+from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
 from punctual.policies._core_promises import CorePromises, kept_in
 from punctual.policies._earliest import waits_for_promise
 from punctual.policies._jobs import (
@@ -63,13 +63,13 @@ class _Deferrable:
     ----------
     for_s
         For how many seconds.
-    lent
-        Cores of what it holds that its promise does not need, over time.
+    cores
+        What it holds.
     """
 
     view: JobView
     for_s: float
-    lent: Timeline
+    cores: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +112,8 @@ class CoreSharing:
         #: What is reserved for jobs of workers.
         self._reserved = shares_carried(carry.get("shares") if isinstance(carry, dict) else None, self._at)
         self._nodes: dict[NodeId, CorePromises] = {}
+        #: What jobs of workers without GPUs hold of each kind of node, as it is reserved for them.
+        self._workers_cores = self._held_by_workers()
         #: What jobs made of workers need to start, or promised ones lack of what their controllers want, by kind of node,
         #: as far as there is room; of that, for how many seconds those with a deadline need how much.
         self._awaited_cores: dict[str, float] = {}
@@ -235,17 +237,20 @@ class CoreSharing:
             return True
         floor_cores = least(view.spec).cores
         not_yet_cores = sum(member.base.cores for member in members if waits_for_promise(member.view))
-        room = self._over_time(node, self._builder.free[node].cores).plus(self._returning_cores(node) + not_yet_cores)
+        room = self._over_time(node, self._builder.free[node].cores).plus(not_yet_cores)
         if floor_cores > float(room.free.min()) + TOLERANCE:  # promised jobs of workers are to have it
             return False
         promised = [member for member in members if self._is_promised(member.view) and member.due_s < inf]
         if not promised:
             return True
-        for each in self._deferrable(node):
-            room = room.added(each.lent)
-        rooms = room, room.less(floor_cores)
-        before, after = (kept_in(promised, each, self._options.risk_sigmas) for each in rooms)
-        return after >= before
+        room = room.added(self._lent(node, self._deferrable(node)))
+        for there in (room, room.plus(self._returning_cores(node))):  # what is given back may be taken again
+            before, after = (
+                kept_in(promised, each, self._options.risk_sigmas) for each in (there, there.less(floor_cores))
+            )
+            if after < before:
+                return False
+        return True
 
     def _wait_for_workers(self, waiting: Iterable[JobView]) -> None:
         builder, awaited = self._builder, dict[str, Resources]()
@@ -270,6 +275,17 @@ class CoreSharing:
         reserved = None if self._builder.held(view) else self._reserved.get(view.id)
         for_s = None if reserved is None else _idle_s(reserved)
         return _DatedCores(cores, left_s, can_wait=False) if for_s is None else _DatedCores(cores, for_s, can_wait=True)
+
+    def _held_by_workers(self) -> dict[str, float]:
+        held_cores: dict[str, float] = {}
+        for view in self._builder.snapshot.holding:
+            unit, held = view.spec.unit, self._builder.held(view)
+            if unit is not None and not unit.gpus and held and view.status != "stopping":
+                kind = self._builder.hardware.kind_of[next(iter(held))]
+                held_cores[kind] = (
+                    held_cores.get(kind, 0.0) + n_workers(view.spec, held) * parts_of(unit) / PARTS_PER_CORE
+                )
+        return held_cores
 
     def _more_workers(self, view: JobView) -> int:
         """How many workers a promised job lacks of those that its controller wants."""
@@ -332,8 +348,7 @@ class CoreSharing:
         deferred: list[_Deferrable] = []
         for each in sorted(self._deferrable(node), key=lambda each: (-each.for_s, each.view.id)):
             deferred.append(each)
-            room = room.added(each.lent)
-            more = self._promises(node, promises.members, room)
+            more = self._promises(node, promises.members, room.added(self._lent(node, deferred)))
             if (len(more.kept), len(more.likely)) > (len(promises.kept), len(promises.likely)):
                 return more, deferred
         return (more, deferred) if deferred and promises.is_crowded() else (promises, [])
@@ -343,9 +358,13 @@ class CoreSharing:
         for view, reserved in self._promised_workers(node):
             for_s, rests_s = _idle_s(reserved), self._at - view.granted_at
             if may_pause(view) and for_s is not None and for_s >= _REST_S <= rests_s:
-                needed_cores = np.array(reserved.amounts) / PARTS_PER_CORE
-                lent_cores = np.maximum(self._builder.held(view)[node].cores - needed_cores, 0.0)
-                yield _Deferrable(view, for_s, Timeline(np.array(reserved.starts_s), lent_cores))
+                yield _Deferrable(view, for_s, self._builder.held(view)[node].cores)
+
+    def _lent(self, node: NodeId, deferred: Iterable[_Deferrable]) -> Timeline:
+        """What jobs of workers lend if they hold nothing for a while: what is reserved for all of them is still to be had."""
+        free, cores = self._builder.free[node].cores, sum(each.cores for each in deferred)
+        before, after = self._over_time(node, free), self._over_time(node, free + cores, lent_cores=cores)
+        return Timeline(after.starts_s, after.free - before.free)
 
     def _promised_workers(self, node: NodeId) -> Iterable[tuple[JobView, PlannedShare]]:
         """Promised jobs of workers on this node alone, and what is reserved for each."""
@@ -392,15 +411,16 @@ class CoreSharing:
         listed = self._carry.get(name)
         return {JobId(str(id)) for id in listed} if isinstance(listed, list) else set()
 
-    def _over_time(self, node: NodeId, cores: float) -> Timeline:
-        """`cores` now, and later less by what promised jobs of workers are to hold beyond what they hold now."""
+    def _over_time(self, node: NodeId, cores: float, lent_cores: float = 0.0) -> Timeline:
+        """`cores` now, and later less by what promised jobs of workers are to hold beyond what they hold without `lent_cores`."""
         kind = self._builder.hardware.kind_of[node]
         growth = self._carry.get("workers")
         steps = growth.get(kind) if isinstance(growth, dict) else None
         if not isinstance(steps, list) or not steps:
             return Timeline.of(cores)
         share = self._builder.hardware.capacity[node].cores / max(self._builder.hardware.total_of[kind].cores, 1e-9)
-        pairs = [(float(at) - self._at, float(amount) * share) for at, amount in steps]
+        held_cores = self._workers_cores.get(kind, 0.0) - lent_cores
+        pairs = [(float(at) - self._at, max(0.0, float(amount) - held_cores) * share) for at, amount in steps]
         started = [amount for start, amount in pairs if start <= 0]
         # Two starts may be the same: instants have fewer digits behind the point than the seconds that they were made from.
         later = {start: amount for start, amount in pairs if start > 0}

@@ -457,7 +457,7 @@ class _Round:
         ]
         carry = self._admission.handed_on({view.spec.id for view in (*snapshot.holding, *snapshot.waiting)})
         carry["stalls"] = self._admission.stalls(changed)
-        carry["cores"] = {**self._cores.handed_on(), "workers": self._admission.growth(held)}
+        carry["cores"] = {**self._cores.handed_on(), "workers": self._admission.reserved_cores()}
         plan = self._builder.build(**carry, prices=self._prices_of(solution))
         looks_s = [_LOOK_S if n_paused else None, self._cores.changes_in_s()]
         changes_s = [max(in_s, _LOOK_S) for in_s in looks_s if in_s is not None]
