@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, AnyStr
 
+from punctual.runtime.paths import HOME_VARIABLE
+
 SERVER = Path(__file__).with_name("python_server.py")
 
 
@@ -24,9 +26,11 @@ class _Server:
 
     def __init__(self) -> None:
         self.control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # It has the home of no test: a test that looks for processes of its home may be the first that needs it.
+        environment = {name: value for name, value in os.environ.items() if name != HOME_VARIABLE}
         with other_end:
             self._process = subprocess.Popen(
-                [sys.executable, str(SERVER)], stdin=other_end.fileno(), stdout=subprocess.DEVNULL
+                [sys.executable, str(SERVER)], env=environment, stdin=other_end.fileno(), stdout=subprocess.DEVNULL
             )
         atexit.register(self._end)
 

@@ -475,8 +475,9 @@ def local_host(
             keep_store(run, store)
         journal = ending.enter_context(host_journal(run))
         state = new_state(run, journal, JournalTime())
+        policy = state.policy(options.policy)
         site = new_site(run, journal, options, output_of)
-        host = ending.enter_context(opened(state, site, state.policy(options.policy)))
+        host = ending.enter_context(opened(state, site, policy))
         site.join(state.time.from_machine)
         yield host
 
