@@ -1,19 +1,39 @@
 """Pieces that the tests of the command line share."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from punctual.cli._shown_job import ShownJob
 from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined, ProgressReported
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobSpec
+from punctual.core.job import JobSpec, JobState
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus, StatusBoard
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.when import Now
 
 JOB = JobId("train-3f2a")
 HERE = NodeId("here")
+
+
+@contextmanager
+def counted_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunFolder]]:
+    """Each run whose record of its jobs is read meanwhile, once for each time."""
+    looks: list[RunFolder] = []
+    read = RunFolder.jobs
+
+    def jobs(run: RunFolder) -> dict[JobId, JobState]:
+        looks.append(run)
+        return read(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "jobs", jobs)
+        yield looks
 
 
 def submitted(at: float, deadline_s: float | None = 60.0, job: JobId = JOB) -> JobSubmitted:

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from tests.cli.pieces import counted_looks
 
 from punctual.cli import down
 from punctual.core.errors import InvalidSpec
@@ -34,6 +35,22 @@ def ask_all(service: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(down, "standings", lambda run: [])
     jobs = {job.job: job for job in jobs_of(run)}
     down._ask_all(run, jobs, process_record(os.getpid()), service.ask, ())
+
+
+def test_what_became_of_jobs_is_looked_up_as_often_for_many_as_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = create_run("host")
+    monkeypatch.setattr(down, "service_run", lambda: run)
+    monkeypatch.setattr(down, "leave", lambda run: None)
+    monkeypatch.setattr(down, "is_alive", lambda process: False)
+    monkeypatch.setattr(down, "standings", lambda run: [])
+    n_looks = []
+    for n_jobs in (2, 20):
+        for i in range(n_jobs):
+            run.record_job(JobId(f"job-{i}"), "running")
+        with counted_looks(monkeypatch) as looks:
+            down.down(down.JobsThen.CONTINUE)
+        n_looks.append(len(looks))
+    assert n_looks[0] == n_looks[1]
 
 
 def test_a_job_is_asked_again_when_all_others_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:

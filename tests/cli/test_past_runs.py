@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.pieces import counted_looks
 from tests.cli.programs import TRACKED, Terminal
 
 from punctual.core.errors import InvalidSpec
@@ -49,6 +50,19 @@ def test_past_runs_are_listed_the_oldest_first_with_how_each_landed(terminal: Te
     assert rows[3].endswith("python train.py")
     assert "landed 50 ms early" in rows[4]
     assert rows[4].endswith("…")
+
+
+def test_the_record_of_a_run_is_read_as_often_for_many_jobs_as_for_few(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, n_looks = create_run("service"), []
+    for n_jobs in (2, 20):
+        for i in range(n_jobs):
+            run.record_end(JobId(f"job-{i}"), "finished", LATE)
+        with counted_looks(monkeypatch) as looks:
+            assert len(terminal.tell("ps", "--all").stdout.splitlines()) == 1 + n_jobs
+        n_looks.append(len(looks))
+    assert n_looks[0] == n_looks[1]
 
 
 def test_a_program_is_told_the_same(terminal: Terminal) -> None:

@@ -345,6 +345,14 @@ def test_the_unit_for_systemd_starts_this_service_and_leaves_its_jobs(monkeypatc
     assert "Environment='PUNCTUAL_HOME=/home/a user/runs'" in lines
 
 
+def test_the_unit_for_systemd_has_paths_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/opt/50%/a$b/python")
+    http = HttpOptions(address="127.0.0.1:80", tls_key=Path("/a%h$b.pem"), tls_cert=Path("/cert"), allow_plain=True)
+    command = next(line for line in unit(HostOptions(), http).splitlines() if line.startswith("ExecStart="))
+    assert command.startswith("ExecStart='/opt/50%%/a$b/python' ")
+    assert "'/a%%h$$b.pem'" in command
+
+
 def test_a_service_tells_a_collector_of_its_jobs(machine: Service) -> None:
     with collector() as server:
         machine._environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = server.url

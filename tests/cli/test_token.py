@@ -31,6 +31,13 @@ def test_a_token_is_made_listed_and_revoked(capsys: pytest.CaptureFixture[str]) 
     assert known.of(text) is None
 
 
+def test_without_more_it_tells_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    told = said(capsys, "token")
+    assert "Make, list and revoke tokens" in told
+    assert "  revoke " in told
+    assert "error:" not in told
+
+
 @pytest.mark.parametrize(
     "words",
     [

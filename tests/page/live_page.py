@@ -10,9 +10,9 @@ from itertools import product
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect, sync_playwright
 from tests.service.live_service import LiveService
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 #: Set where a browser must be there, in continuous integration: tests of the page then fail without one.
 NEEDS_BROWSER = "PUNCTUAL_NEEDS_BROWSER"
@@ -108,6 +108,21 @@ class Reader:
         # That a request was refused or came to nothing is told there too, and is what some tests are about.
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.faults.append(message.text)
+
+
+@contextmanager
+def away(page: Page, pattern: str) -> Iterator[None]:
+    """Within, requests to `pattern` come to nothing; it is left when one has been made."""
+    lost: list[Route] = []
+
+    def lose(route: Route) -> None:
+        lost.append(route)
+        route.abort()
+
+    page.route(pattern, lose)
+    yield
+    wait_until(lambda: page.evaluate("true") and lost)  # its events come while it is asked
+    page.unroute(pattern)
 
 
 def fact(page: Page, term: str) -> Locator:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from tests.page.live_page import Reader, barriers, fact, in_all_looks, overflows
+from tests.page.live_page import Reader, away, barriers, fact, in_all_looks, overflows
 from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
@@ -334,6 +334,17 @@ def test_a_job_is_paused_resumed_and_stopped_when_that_is_confirmed(
     button(page, "Stop it").click()
     expect(page.locator("#steer")).to_be_hidden()
     expect(fact(page, "Why")).to_contain_text("stopped over HTTP")
+
+
+def test_a_job_s_controls_are_shown_once_the_service_says_who_the_reader_is(
+    service: LiveService, reader: Reader, tmp_path: Path
+) -> None:
+    submitted(service, "steered", program(tmp_path / "go"))
+    page = reader.open(service)
+    expect(page.locator("#submit-link")).to_be_visible()
+    with away(page, "**/v1/health"):
+        page.get_by_role("link", name="steered", exact=True).click()
+    expect(page.locator("#steer")).to_be_visible()
 
 
 def test_a_viewer_sees_no_controls(service: LiveService, reader: Reader, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from playwright.sync_api import APIResponse, Page, Route, expect
-from tests.page.live_page import Reader, barriers, in_all_looks, overflows
+from tests.page.live_page import Reader, away, barriers, in_all_looks, overflows
 from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
@@ -120,6 +120,14 @@ def test_a_form_sent_again_after_a_lost_answer_is_the_same_job(service: LiveServ
     page.get_by_role("button", name="Submit").click()
     expect(page.locator("#submitted")).to_contain_text("once was submitted")
     assert [job["name"] for job in service.caller.get("/jobs").json()["jobs"]] == ["once"]
+
+
+def test_the_form_is_shown_once_the_service_says_who_the_reader_is(service: LiveService, reader: Reader) -> None:
+    page = reader.open(service)
+    expect(page.get_by_role("link", name="Submit")).to_be_visible()
+    with away(page, "**/v1/health"):
+        page.get_by_role("link", name="Submit").click()
+    expect(page.locator("#job")).to_be_visible()
 
 
 def test_a_viewer_is_told_that_it_takes_another_token(service: LiveService, reader: Reader) -> None:

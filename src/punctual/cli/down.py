@@ -61,9 +61,11 @@ def down(
     states = {str(standing["job"]): str(standing["state"]) for standing in standings(run)}
     leave(run)
     _await(lambda: not is_alive(process), process)
-    for job in {**before, **_open_jobs(run)}.values():
-        told = _told(job, states.get(job.title, "queued"))
-        typer.echo(json.dumps(told) if as_json else f"{told['job']}: {told['text']}")
+    known, recorded = jobs_of(run), run.jobs()
+    for job in known:
+        if job.job in before or job.steering != "ended":
+            told = _told(job, states.get(job.title, "queued"), recorded.get(job.job, "ended"))
+            typer.echo(json.dumps(told) if as_json else f"{told['job']}: {told['text']}")
     typer.echo(f"the service, process {process['pid']}, has ended", err=True)
 
 
@@ -121,23 +123,22 @@ def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:
         time.sleep(_LOOK_S)
 
 
-def _told(job: KnownJob, state: str) -> dict[str, Any]:
-    """What has become of a job; `state`: how it stood when the service left it."""
-    now = next((known for known in jobs_of(job.run) if known.job == job.job), job)
-    if now.steering == "ended":
-        facts = now.run.end_facts(job.job)
-        became = now.run.jobs().get(job.job, "ended")
+def _told(job: KnownJob, state: str, recorded: str) -> dict[str, Any]:
+    """What has become of a job; `state`: how it stood when the service left it; `recorded`: as is written down since."""
+    if job.steering == "ended":
+        facts = job.run.end_facts(job.job)
+        became = recorded
         text = "has finished" if became == "finished" else f"has ended ({facts.get('cause') or 'not known why'})"
     elif state == "paused":
         became, text = "paused", "paused until the next `punctual up`, and then until it is resumed"
-    elif now.run.is_followed() or now.steering == "steered":
+    elif job.run.is_followed() or job.steering == "steered":
         became, text = "steered", "goes on, steered by a command that waits for one of these jobs"
-    elif now.steering == "unsteered":
+    elif job.steering == "unsteered":
         became, text = (
             "unsteered",
             f"goes on at full speed until somebody steers it: punctual up, or punctual attach {job.title}",
         )
-    elif state in ("starting", "running") and HostOptions.of(now.run.facts()).engine != "local":
+    elif state in ("starting", "running") and HostOptions.of(job.run.facts()).engine != "local":
         became, text = (
             "unsteered",
             "goes on for a while on its node, and then waits, after a checkpoint, for the next `punctual up`",

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -10,8 +10,11 @@ import typer
 
 from punctual.cli._streams import print_table
 from punctual.cli._words import clock, early_or_late, short
+from punctual.core.ids import JobId
+from punctual.core.job import JobState
 from punctual.runtime.control_client import SILENT, STARTING, standings
-from punctual.runtime.runs import KnownJob, known_jobs, known_runs
+from punctual.runtime.run_folder import RunFolder
+from punctual.runtime.runs import KnownJob, jobs_of, known_runs
 from punctual.runtime.sweeping import sweep
 
 #: What to do about a job of which nothing is told but its state.
@@ -39,7 +42,7 @@ def ps(
     """List the jobs that have not ended. Tells what each holds and wants, and what is free."""
     sweep()
     rows = [standing for run in known_runs() for standing in standings(run)]
-    ended = [_ended(job) for job in known_jobs() if job.steering == "ended"] if everything else []
+    ended = [standing for run in known_runs() for standing in _ended_jobs(run)] if everything else []
     ended.sort(key=lambda standing: standing["submitted_wall"] or "")
     if as_json:
         for standing in [*rows, *ended]:
@@ -73,14 +76,19 @@ def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"node {node} is slow: steps cost {slowness:.2g} times the CPU time there, see `punctual why`"
 
 
-def _ended(job: KnownJob) -> dict[str, Any]:
-    """What was written down of a job at its end; null: nothing was."""
+def _ended_jobs(run: RunFolder) -> list[dict[str, Any]]:
+    states = run.jobs()  # once for all: a service has had thousands of jobs
+    return [_ended(job, states) for job in jobs_of(run) if job.steering == "ended"]
+
+
+def _ended(job: KnownJob, states: Mapping[JobId, JobState]) -> dict[str, Any]:
+    """What was written down of a job at its end; null: nothing was. `states`: how the jobs of its run stand."""
     known = job.run.end_facts(job.job)
-    if "submitted_wall" not in known and len(job.run.jobs()) == 1:  # what is written down of its host is of this job
+    if "submitted_wall" not in known and len(states) == 1:  # what is written down of its host is of this job
         facts = job.run.facts()
         known = {"submitted_wall": facts.get("wall"), "argv": facts.get("argv")}
     told = {name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause")}
-    return {"job": job.title, "state": job.run.jobs().get(job.job, "ended"), **told}
+    return {"job": job.title, "state": states.get(job.job, "ended"), **told}
 
 
 def _past_row(standing: dict[str, Any]) -> tuple[str, ...]:

@@ -14,10 +14,16 @@ from punctual.runtime.paths import service_root
 from punctual.service.database import ServiceDatabase
 from punctual.service.tokens import ROLES, Token, Tokens
 
-token = typer.Typer(help="Make, list and revoke tokens of the service's HTTP API.", no_args_is_help=True)
+token = typer.Typer(help="Make, list and revoke tokens of the service's HTTP API.", invoke_without_command=True)
 
 _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _COLUMNS = ("NAME", "ROLE", "MADE", "EXPIRES")
+
+
+@token.callback()
+def _tell_commands(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @token.command()

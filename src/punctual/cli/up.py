@@ -183,7 +183,10 @@ def unit(options: HostOptions, http: HttpOptions, store: str | None = None) -> s
         for name, value in variables.items()
         if value
     )
-    return _UNIT.format(command=shlex.join(up_command(options, http.arguments())), environment=environment)
+    program, *arguments = up_command(options, http.arguments())
+    # systemd puts variables into the arguments, not into the program's path; and its own names into both.
+    command = shlex.join([program, *(word.replace("$", "$$") for word in arguments)]).replace("%", "%%")
+    return _UNIT.format(command=command, environment=environment)
 
 
 def _check_no_service() -> None:

@@ -145,11 +145,16 @@ export async function steer(job) {
   forgetQuote();
   report("");
   at("steer").hidden = true;
+  await learnRole();
+}
+
+async function learnRole() {
   at("steer").dataset.role = await health().then(({ role }) => role, () => "");
 }
 
 /** @param {any} job as it stands */
 export function steerable(job) {
+  if (!at("steer").dataset.role) learnRole(); // the service was away when it was asked: the next time that the job is looked at it is known
   at("steer").hidden = !["submitter", "operator"].includes(at("steer").dataset.role) || ENDED.includes(job.state);
   if (at("steer").hidden) at("steer-sure").close(); // a dialog that is open and hidden would hold the page
   at("steer-pause").disabled = job.state === "paused";

@@ -1,20 +1,31 @@
 // Which view the address names: `#/` all jobs, `#/jobs/NAME` one, `#/budget`, `#/submit`. A view is an element with `data-view`.
 
-/** @type {Map<string, () => void>} */
+/** @typedef {() => void | Promise<void>} Enter */
+
+/** @type {Map<string, Enter>} */
 const entered = new Map();
 let isOpen = false;
+/** The view that had no answer to what it asked when it came to be seen; null: there is none. @type {string | null} */
+let unanswered = null;
 
 /** @returns {string[]} the parts of the address behind `#/` */
 export const place = () => (location.hash.startsWith("#/") ? location.hash.slice(2).split("/").map(decodeURIComponent) : [""]);
 
-/** @param {string} name of the view @param {() => void} enter is called whenever the view comes to be seen */
+/** @param {string} name of the view @param {Enter} enter is called whenever the view comes to be seen, and again if it fails */
 export const onView = (name, enter) => entered.set(name, enter);
 
 /** Shows the view that the address names. @param {boolean} mayShow whether the service lets the reader in */
 export function openViews(mayShow) {
+  if (mayShow && unanswered !== null) enter(unanswered); // the service answers again
   if (mayShow === isOpen) return;
   isOpen = mayShow;
   show();
+}
+
+/** @param {string} name */
+function enter(name) {
+  unanswered = null;
+  entered.get(name)?.()?.catch(() => { unanswered = name; });
 }
 
 function show() {
@@ -26,7 +37,7 @@ function show() {
     if (link.getAttribute("href") === `#/${named}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (isOpen) entered.get(named)?.();
+  if (isOpen) enter(named);
 }
 
 addEventListener("hashchange", () => {
