@@ -65,11 +65,14 @@ class _Deferrable:
         For how many seconds.
     cores
         What it holds.
+    needless
+        What of that its own promise does not need, over time.
     """
 
     view: JobView
     for_s: float
     cores: float
+    needless: Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,13 +361,18 @@ class CoreSharing:
         for view, reserved in self._promised_workers(node):
             for_s, rests_s = _idle_s(reserved), self._at - view.granted_at
             if may_pause(view) and for_s is not None and for_s >= _REST_S <= rests_s:
-                yield _Deferrable(view, for_s, self._builder.held(view)[node].cores)
+                cores, needed_cores = self._builder.held(view)[node].cores, np.array(reserved.amounts) / PARTS_PER_CORE
+                needless = Timeline(np.array(reserved.starts_s), np.maximum(cores - needed_cores, 0.0))
+                yield _Deferrable(view, for_s, cores, needless)
 
     def _lent(self, node: NodeId, deferred: Iterable[_Deferrable]) -> Timeline:
-        """What jobs of workers lend if they hold nothing for a while: what is reserved for all of them is still to be had."""
-        free, cores = self._builder.free[node].cores, sum(each.cores for each in deferred)
+        """What jobs of workers lend if they hold nothing for a while: neither they nor others need it for their promises."""
+        needless, cores, free = Timeline.of(0.0), 0.0, self._builder.free[node].cores
+        for each in deferred:
+            needless, cores = needless.added(each.needless), cores + each.cores
         before, after = self._over_time(node, free), self._over_time(node, free + cores, lent_cores=cores)
-        return Timeline(after.starts_s, after.free - before.free)
+        more = Timeline(after.starts_s, after.free - before.free).split(needless.starts_s)
+        return Timeline(more.starts_s, np.minimum(more.free, needless.split(more.starts_s).free))
 
     def _promised_workers(self, node: NodeId) -> Iterable[tuple[JobView, PlannedShare]]:
         """Promised jobs of workers on this node alone, and what is reserved for each."""
