@@ -87,3 +87,5 @@ def test_what_is_reserved_for_jobs_of_workers_is_not_free_because_one_that_held_
     wide = steered("wide", 140.0, 100.0)
     plan = decide(policy, after(calm, [workers, background("free"), wide]), TWO, carry=calm.carry)
     assert promised(plan) == {"workers"}
+    freed = decide(policy, after(calm, [background("free"), wide]), TWO, carry=calm.carry)
+    assert promised(freed) == {"wide"}, "what was reserved for one that has ended is free"

@@ -65,11 +65,14 @@ class _Deferrable:
         For how many seconds.
     cores
         What it holds.
+    needless
+        What of that its own promise does not need, over time.
     """
 
     view: JobView
     for_s: float
     cores: float
+    needless: Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,13 +361,18 @@ class CoreSharing:
         for view, reserved in self._promised_workers(node):
             for_s, rests_s = _idle_s(reserved), self._at - view.granted_at
             if may_pause(view) and for_s is not None and for_s >= _REST_S <= rests_s:
-                yield _Deferrable(view, for_s, self._builder.held(view)[node].cores)
+                cores, needed_cores = self._builder.held(view)[node].cores, np.array(reserved.amounts) / PARTS_PER_CORE
+                needless = Timeline(np.array(reserved.starts_s), np.maximum(cores - needed_cores, 0.0))
+                yield _Deferrable(view, for_s, cores, needless)
 
     def _lent(self, node: NodeId, deferred: Iterable[_Deferrable]) -> Timeline:
-        """What jobs of workers lend if they hold nothing for a while: what is reserved for all of them is still to be had."""
-        free, cores = self._builder.free[node].cores, sum(each.cores for each in deferred)
+        """What jobs of workers lend if they hold nothing for a while: neither they nor others need it for their promises."""
+        needless, cores, free = Timeline.of(0.0), 0.0, self._builder.free[node].cores
+        for each in deferred:
+            needless, cores = needless.added(each.needless), cores + each.cores
         before, after = self._over_time(node, free), self._over_time(node, free + cores, lent_cores=cores)
-        return Timeline(after.starts_s, after.free - before.free)
+        more = Timeline(after.starts_s, after.free - before.free).split(needless.starts_s)
+        return Timeline(more.starts_s, np.minimum(more.free, needless.split(more.starts_s).free))
 
     def _promised_workers(self, node: NodeId) -> Iterable[tuple[JobView, PlannedShare]]:
         """Promised jobs of workers on this node alone, and what is reserved for each."""
@@ -414,19 +422,27 @@ class CoreSharing:
     def _over_time(self, node: NodeId, cores: float, lent_cores: float = 0.0) -> Timeline:
         """`cores` now, and later less by what promised jobs of workers are to hold beyond what they hold without `lent_cores`."""
         kind = self._builder.hardware.kind_of[node]
-        growth = self._carry.get("workers")
-        steps = growth.get(kind) if isinstance(growth, dict) else None
+        reserved = self._carry.get("workers")
+        steps = reserved.get(kind) if isinstance(reserved, dict) else None
         if not isinstance(steps, list) or not steps:
             return Timeline.of(cores)
-        share = self._builder.hardware.capacity[node].cores / max(self._builder.hardware.total_of[kind].cores, 1e-9)
-        held_cores = self._workers_cores.get(kind, 0.0) - lent_cores
-        pairs = [(float(at) - self._at, max(0.0, float(amount) - held_cores) * share) for at, amount in steps]
+        pairs = [(float(at) - self._at, float(amount)) for at, amount in steps]
         started = [amount for start, amount in pairs if start <= 0]
         # Two starts may be the same: instants have fewer digits behind the point than the seconds that they were made from.
         later = {start: amount for start, amount in pairs if start > 0}
         amounts = [started[-1] if started else 0.0, *later.values()]
-        starts_s = np.array([0.0, *later])
-        return Timeline.of(cores).without(Timeline(starts_s, np.array(amounts)))
+        needed = Timeline(np.array([0.0, *later]), np.array(amounts))
+        for planned in self._of_ended(kind):
+            needed = needed.without(Timeline(np.array(planned.starts_s), np.array(planned.amounts) / PARTS_PER_CORE))
+        share = self._builder.hardware.capacity[node].cores / max(self._builder.hardware.total_of[kind].cores, 1e-9)
+        held_cores = self._workers_cores.get(kind, 0.0) - lent_cores
+        return Timeline.of(cores).without(Timeline(needed.starts_s, np.maximum(needed.free - held_cores, 0.0) * share))
+
+    def _of_ended(self, kind: str) -> list[PlannedShare]:
+        """What the last plan reserved for jobs that have ended since, or are about to."""
+        snapshot = self._builder.snapshot
+        present = {view.id for view in (*snapshot.holding, *snapshot.waiting) if view.status != "stopping"}
+        return [each for id, each in self._reserved.items() if id not in present and each.pool == (kind, False)]
 
     def _give(self, node: NodeId, member: SharingJob) -> None:
         view, room = member.view, self._builder.free[node] + member.base
