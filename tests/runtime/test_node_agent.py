@@ -208,9 +208,13 @@ def test_a_job_that_is_started_again_on_its_node_sends_what_it_writes_then_and_i
     host = Host(closing, direct(agent))
     log = agent._run.log(JOB)
     log.with_name(f"{log.name}.1").touch()
-    for request in (1, 2):
+
+    def fail(request: int) -> None:
         host.launch(launch("print('one'); exit(1)", tmp_path, request=request))
-        wait_until(lambda n=request: [type(event) for event in host.events].count(JobFailed) == n)
+        wait_until(lambda: [type(event) for event in host.events].count(JobFailed) == request)
         wait_until(lambda: not agent._run.open_jobs())
+
+    for request in (1, 2):
+        fail(request)
         assert not list(log.parent.glob(f"{log.name}*"))
     assert host.output == b"one\none\n"
