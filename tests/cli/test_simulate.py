@@ -2,6 +2,7 @@
 
 import json
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,15 @@ def test_without_the_extra_a_user_is_told_what_to_install(terminal: Terminal, co
     assert "pip install 'punctual[sim]'" in errors
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell that starts tests in the background has them ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_is_not_lost_where_a_function_drops_exceptions() -> None:
     """As destructors do: what is raised there is printed, and the study would go on."""
     progress = StudyProgress(n_runs=2, n_done=0, n_found=0, done_frac=0.0)
