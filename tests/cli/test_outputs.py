@@ -1,14 +1,18 @@
 """Commands whose output nobody reads, or has no room, and commands that are interrupted."""
 
 import json
+import signal
 import subprocess
+from array import array
 from collections.abc import Iterator
+from fcntl import ioctl
 from pathlib import Path
+from termios import FIONREAD
 
 import pytest
 from tests.cli.programs import PAUSING, PRINTING_SOON, TRACKED, Terminal
 from tests.cli.test_looking import TALKING
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -79,6 +83,24 @@ def test_a_job_s_output_that_nobody_reads_or_has_no_room_ends_the_command(
     assert run.wait(PATIENCE_S) == 0
 
 
+def test_a_log_whose_reader_pauses_is_left_by_ctrl_c_without_a_word(terminal: Terminal) -> None:
+    run = terminal.begin(FLOODING, "--name", "flood", "--actuator", "pacing")
+    following = terminal.start_python("-m", "punctual", "logs", "flood", "--follow")
+    output = following.stdout
+    assert output is not None
+
+    def is_full() -> bool:
+        waiting = array("i", [0])
+        ioctl(output, FIONREAD, waiting)
+        return waiting[0] >= PIPE_BYTES
+
+    wait_until(is_full)
+    following.send_signal(signal.SIGINT)
+    assert end(following) == (130, "")
+    terminal.go_on()
+    assert run.wait(PATIENCE_S) == 0
+
+
 @pytest.mark.parametrize("closed", [[1], [2], [0, 1, 2]], ids=str)
 def test_a_stream_that_is_closed_is_one_that_nobody_reads(terminal: Terminal, closed: list[int]) -> None:
     script = terminal.script(TRACKED)
@@ -86,6 +108,18 @@ def test_a_stream_that_is_closed_is_one_that_nobody_reads(terminal: Terminal, cl
         code, errors = end(terminal.start_python("-c", CLOSED.format(closed), *arguments))
         assert (code, "Traceback" in errors) == (0, False), errors
 
+
+#: What a pipe holds of what nobody has read, with all that Linux gives it unasked.
+PIPE_BYTES = 1 << 16
+#: Writes more than that, and waits.
+FLOODING = """
+import pathlib, time, punctual
+for _ in punctual.track(range(1)):
+    print("x" * (1 << 20), flush=True)
+    pathlib.Path("begun").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+"""
 
 #: The command, with its standard output into a file.
 INTO = """

@@ -8,7 +8,10 @@ import pytest
 from tests.policies.pictures import Table, after, decide, fraction, job, picture
 from tests.policies.test_core_sharing import SURE, background, steered
 
+from punctual.core.cluster import Snapshot
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
+from punctual.core.plan import Plan
 from punctual.core.quoting import Quote, quote, with_job
 from punctual.core.resources import Resources
 from punctual.policies.promises_first import PromisesFirst
@@ -132,9 +135,39 @@ def test_with_admission_of_none_the_policy_promises_nothing() -> None:
     assert (answer.promises, answer.can_be_promised, answer.reason.code) == (False, None, "no-promises")
 
 
-def test_of_unknown_work_nothing_is_promised() -> None:
-    answer = asked(new("new", None, 100.0))
+@pytest.mark.parametrize(
+    "others", [(), (replace(background("lazy"), planned={NodeId("a"): Resources(2.0)}),)], ids=["alone", "beside"]
+)
+def test_of_unknown_work_nothing_is_promised(others: tuple[JobView, ...]) -> None:
+    answer = asked(new("new", None, 100.0), *others)
     assert (answer.earliest_at, answer.finishes, answer.reason.code) == (None, (), "unknown-work")
+
+
+class Crowded:
+    """A policy that keeps the promise to the job `new` only beside four others, and counts its decisions."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        self.n += 1
+        promises = {view.id: until_at for view in snapshot.jobs if (until_at := view.promised_until_at) is not None}
+        if len(promises) > 5:
+            promises.pop(JobId("new"), None)
+        return Plan(revision=snapshot.revision, grants={}, promises=promises, keeps_others=True)
+
+    def quoted(self, snapshot: Snapshot, job: JobId) -> tuple[Plan, float | None]:
+        return self.allocate(snapshot), 1000.0
+
+
+def test_many_promises_that_stand_in_the_way_cost_a_few_decisions() -> None:
+    """A quote has the time of a few plans."""
+    others = [replace(steered(f"other-{i}", 1.0, 100.0 + i), promised_until_at=100.0 + i) for i in range(64)]
+    policy = Crowded()
+    answer = quote(policy, picture(others, TWO), new("new", 50.0, 60.0))
+    assert answer.reason.code == "breaks-promises"
+    assert policy.n <= 7
+    assert 60 <= len(answer.hurt) < 64
 
 
 def test_a_policy_that_promises_nothing_says_so_and_forecasts() -> None:

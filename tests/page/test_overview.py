@@ -151,6 +151,10 @@ def test_a_job_that_would_end_beyond_the_calendar_keeps_no_other_from_being_seen
     expect(row(page, "endless")).to_contain_text("far away")
     submitted(service, "other")
     expect(row(page, "other")).to_be_visible()
+    page.get_by_role("link", name="endless").click()
+    page.get_by_role("slider", name="Deadline").press("ArrowRight")
+    expect(page.locator("#steer-deadline")).not_to_have_value("")
+    expect(page.locator("#one-problem")).to_have_text("")
     (tmp_path / "go").touch()
 
 

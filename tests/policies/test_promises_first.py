@@ -100,6 +100,9 @@ def test_a_promised_job_that_was_started_again_goes_on_where_it_was_until_it_say
     found = counts(plan, [begun, *rivals])
     assert found.pop("job") > 0
     assert sum(found.values()) >= 2, "the others have to leave it little"
+    crowd = [elastic(f"rival-{i}", 1e4, on={"a": 1}, weight=1e3) for i in range(4)]
+    at_end = [replace(begun, steps_before=230.0), *crowd]
+    assert counts(decide(SURE, at_end, {"a": 4}, at=20.0), at_end)["job"] > 0, "it has still to say that it is done"
     anew = replace(begun, steps_before=0.0, done_steps=1.0)
     assert warned(decide(SURE, [anew, *rivals], {"a": 4}, at=20.0)) == {"job": "promise-in-danger"}
     assert promised(decide(SURE, [replace(begun, promised_until_at=None)], {"a": 4}, at=20.0)) == set()

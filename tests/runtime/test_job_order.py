@@ -28,7 +28,7 @@ def test_each_comes_behind_those_that_it_waits_for() -> None:
 @pytest.mark.parametrize(
     ("jobs", "must"),
     [
-        ([after("a", "nobody")], "must name other jobs of the file"),
+        ([after("a", "nobody")], "must name jobs submitted with it"),
         ([after("a", "c"), after("b", "a"), after("c", "b")], "must not lead back"),
     ],
 )

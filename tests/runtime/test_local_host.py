@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
@@ -126,9 +127,13 @@ def test_what_is_said_again_before_the_host_has_come_to_it_is_not_refused_becaus
 ) -> None:
     monkeypatch.setattr(local_host_module, "_TELL_S_MAX", 0.05)
     given = submission("a")
-    for _ in range(2):
-        with pytest.raises(ControlFailed, match="too busy"):
-            host.submit_told([given])
+    with pytest.raises(ControlFailed, match="too busy"):
+        host.submit_told([given])
+    kept = host.run_folder.jobs()
+    monkeypatch.setattr(RunFolder, "record_submitted", lambda *_: pytest.fail("there is nothing new"))
+    with pytest.raises(ControlFailed, match="too busy"):
+        host.submit_told([given])
+    assert host.run_folder.jobs() == kept
     host.run(host.all_ended)
     assert [status.state for status in host.jobs()] == ["finished"]
 
@@ -276,8 +281,9 @@ def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: LocalHost
     assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "failed"}
 
 
+@pytest.mark.parametrize("is_full", [False, True], ids=["", "no room to note it"])
 def test_a_suspension_of_the_machine_brings_deadlines_forward_and_is_told(
-    host: LocalHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_full: bool
 ) -> None:
     awaited = tmp_path / "go"
     host.submit(submission("dated", awaited=awaited, deadline_s=600.0))
@@ -287,6 +293,9 @@ def test_a_suspension_of_the_machine_brings_deadlines_forward_and_is_told(
     host.run(lambda: pid_of_waiting(awaited) > 0)
     before_s = suspended_s()
     monkeypatch.setattr(local_host_module, "suspended_s", lambda: before_s + 120.0)
+    if is_full:
+        no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        monkeypatch.setattr(RunFolder, "record_facts", Mock(side_effect=no_room))
     host.run(lambda: bool(changed))
     awaited.touch()
     host.run(host.all_ended)

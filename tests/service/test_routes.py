@@ -27,6 +27,7 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.quoting import Finish, HurtJob, Quote
 from punctual.core.story import Reason
+from punctual.runtime import local_host
 from punctual.runtime.control_socket import ask
 from punctual.runtime.paths import service_root
 from punctual.runtime.quotes import told
@@ -431,6 +432,22 @@ def test_a_database_of_the_version_before_is_taken_over_and_its_keys_run_nothing
     with live_service() as later:
         assert later.caller.post("/jobs", asked, key).status == 410
         assert later.caller.post("/jobs", asked, {"Idempotency-Key": "k2"}).status == 201
+
+
+def test_a_request_said_again_before_the_host_has_come_to_it_is_not_refused_because_of_itself(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = SqliteJournal.append
+
+    def slow(journal: SqliteJournal, messages: Iterable[Message]) -> int:
+        time.sleep(0.5)
+        return write(journal, messages)
+
+    monkeypatch.setattr(local_host, "_TELL_S_MAX", 0.05)
+    monkeypatch.setattr(SqliteJournal, "append", slow)
+    asked, key = {"program": program(), "name": "a"}, {"Idempotency-Key": "k1"}
+    assert service.caller.post("/jobs", asked, key).status == 503
+    assert service.caller.post("/jobs", asked, key).status == 201
 
 
 def test_a_key_of_a_refused_request_can_be_used_again(service: LiveService) -> None:

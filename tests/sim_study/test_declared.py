@@ -155,7 +155,7 @@ def test_a_job_that_is_left_out_is_not_waited_for(tmp_path: Path, trace: dict[st
 
 
 @pytest.mark.parametrize(
-    ("text", "must"), [(AFTER.replace('"a"\nsubmit', '"x"\nsubmit'), "must name other jobs of the file"),
+    ("text", "must"), [(AFTER.replace('"a"\nsubmit', '"x"\nsubmit'), "must name jobs submitted with it"),
                        (AFTER.replace('submit_at = "5m"', 'after = "c"'), "must not lead back")]
 )  # fmt: skip
 def test_after_jobs_that_never_finish_is_refused_as_it_is_live(tmp_path: Path, text: str, must: str) -> None:

@@ -43,6 +43,7 @@ def exit_code_of(error: OSError) -> int:
     if is_of_writing:
         discard(1)  # what is left of the output would fail once more when the process ends
     if error.errno == errno.EPIPE:
+        write_error("")  # what is left there too, where it is standard error that nobody reads
         return EXIT_UNREAD
     tell_user(
         InvalidSpec(

@@ -1,6 +1,7 @@
 """`punctual logs`: what a job has written."""
 
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -43,7 +44,7 @@ def logs(
     written = [_JsonLines(target, fd) for fd, _ in enumerate(paths, start=1)]
     tails = []
     for fd, path in enumerate(paths, start=1):
-        receive = written[fd - 1] if as_json else partial(typer.echo, nl=False, err=fd == 2)
+        receive = written[fd - 1] if as_json else partial(_write, fd)
         skipped = _Skipping(receive, 0 if lines is None else _bytes_before_last(path, lines))
         if follow:
             tails.append(_Followed(path, skipped))
@@ -56,6 +57,13 @@ def logs(
         tail.finish()
     for output in written:
         output.finish()
+
+
+def _write(fd: int, output: bytes) -> None:
+    """Past Python's buffer: a thread that waits for a reader would keep its lock, and the command from ending."""
+    rest = memoryview(output)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def _is_open(target: KnownJob) -> bool:

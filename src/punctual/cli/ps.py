@@ -77,8 +77,8 @@ def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _ended_jobs(run: RunFolder) -> list[dict[str, Any]]:
-    states = run.jobs()  # once for all: a service has had thousands of jobs
-    return [_ended(job, states) for job in jobs_of(run) if job.steering == "ended"]
+    known, states = jobs_of(run), run.jobs()  # once for all; in this order what has ended is written down
+    return [_ended(job, states) for job in known if job.steering == "ended"]
 
 
 def _ended(job: KnownJob, states: Mapping[JobId, JobState]) -> dict[str, Any]:

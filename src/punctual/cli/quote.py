@@ -80,7 +80,7 @@ def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
             f"{given[0]} must be of a program that is to be run",
             f"{', '.join(given)} of a job that runs",
             f"job '{job.title}'",
-            "Leave it out, or ask about a program (`punctual quote [OPTIONS] -- PROGRAM`).",
+            "Leave it out; or, for a program that is called as the job begins, name it with its folder (`-- /usr/bin/train`).",
         )
 
 

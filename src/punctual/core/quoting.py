@@ -1,6 +1,5 @@
 """What a deadline would take, said before anything is changed: a pure function of a snapshot and a policy."""
 
-from bisect import bisect_left
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, isfinite
@@ -23,6 +22,8 @@ _LOST = ("promise-lost", "promise-in-danger")
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 #: So many numbers of workers at most.
 _N_COUNTS = 8
+#: How often the number of promises that stand in the way is halved: a quote has the time of a few plans.
+_N_HALVINGS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +208,7 @@ def _reason(
 ) -> Reason:
     if not promises:
         return Reason("no-promises", "the policy promises no deadlines: forecasts are all there is")
-    if hurt and can_be_promised is False:
+    if can_be_promised is False and hurt and hurt[0].promised_until_at is not None:
         return Reason("breaks-promises", "for that deadline promises to other jobs would have to be broken")
     if earliest_at is None:
         if view.work is None and view.curve is None:
@@ -238,8 +239,8 @@ def _of(snapshot: Snapshot, job: JobId) -> JobView:
 def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob, ...] | None:
     """Jobs whose promises would be lost if the job had a promise that counts for more than all of theirs.
 
-    Where that is not enough, and its own is lost, those that are due last are taken to have none, as few as will do. None: it
-    could not be kept either way.
+    Where that is not enough, and its own is lost, those that are due last are taken to have none, about as few as will do.
+    None: it could not be kept either way.
     """
     others = [other for other in (*snapshot.holding, *snapshot.waiting) if other.id != view.id]
     weight = 10.0 * sum((other.spec.weight for other in others), view.spec.weight)
@@ -258,12 +259,16 @@ def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob,
         plans[n] = policy.allocate(_withdrawn(snapshot, {other.id for other in latest[:n]}))
         return view.id in _kept(plans[n])
 
-    if is_kept(0):
-        n = 0
-    elif is_kept(len(latest)):
-        n = bisect_left(range(len(latest)), True, key=is_kept)
-    else:
-        return None
+    n = 0
+    if not is_kept(0):
+        low, n = 0, len(latest)  # so few will not do, so many may
+        if not is_kept(n):
+            return None
+        for _ in range(_N_HALVINGS):
+            middle = (low + n) // 2
+            if middle == low:
+                break
+            low, n = (low, middle) if is_kept(middle) else (middle, n)
     plan = plans[n]
     kept = _kept(plan)
     return tuple(

@@ -564,7 +564,8 @@ class AdmissionControl:
             worked_s = max(0.0, self._at - view.progress_at - stalled_s)
             left = view.remaining_steps(view.progress_at + worked_s)
             left = candidate.remaining if left is None else left
-            return max(0.0, left - view.steps_before) if has_promise(view, self._at) else left
+            # One that had done all has still to be started to say so.
+            return max(min(left, 1.0), left - view.steps_before) if has_promise(view, self._at) else left
         return float(candidate.options.rates[1]) * self._prior_s
 
     def _reserved_of(self, capacities: Mapping[Pool, int]) -> dict[Pool, int]:

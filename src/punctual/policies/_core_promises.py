@@ -464,17 +464,23 @@ class CorePromises:
         return member.view.spec.weight / max(1.0, _deadline_at(member) - self.at)
 
 
-def kept_in(members: Sequence[SharingJob], cores: Timeline, risk_sigmas: float) -> tuple[bool, int]:
-    """Whether all these promises can be kept if their work is what is expected, and how many can in the best case.
+def are_kept_beside(members: Sequence[SharingJob], cores: Timeline, floor_cores: float, risk_sigmas: float) -> bool:
+    """Whether these promises are kept with `floor_cores` less, as far as they are without.
+
+    If their work is what is expected; or, where that does not fit in any case, as many in the best case.
 
     Parameters
     ----------
     cores
         What there is over time beside the bases of all members of the node.
     """
-    room = _with_freed(members, cores)
-    is_expected = all_fit([member.job(late_s=member.slack_s) for member in members], room)
-    return is_expected, len(_kept_at_best(members, cores, room, risk_sigmas))
+    less = cores.less(floor_cores)
+    room, left = _with_freed(members, cores), _with_freed(members, less)
+    expected = [member.job(late_s=member.slack_s) for member in members]
+    if all_fit(expected, room):
+        return all_fit(expected, left)
+    n_before = len(_kept_at_best(members, cores, room, risk_sigmas))
+    return len(_kept_at_best(members, less, left, risk_sigmas)) >= n_before
 
 
 def _kept_at_best(

@@ -15,7 +15,7 @@ from punctual.core.story import Reason
 from punctual.optim.solution import Solution, status_of
 from punctual.optim.timeline import Share, Timeline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
-from punctual.policies._core_promises import CorePromises, kept_in
+from punctual.policies._core_promises import CorePromises, are_kept_beside
 from punctual.policies._earliest import waits_for_promise
 from punctual.policies._jobs import (
     least,
@@ -247,13 +247,8 @@ class CoreSharing:
         if not promised:
             return True
         room = room.added(self._lent(node, self._deferrable(node)))
-        for there in (room, room.plus(self._returning_cores(node))):  # what is given back may be taken again
-            before, after = (
-                kept_in(promised, each, self._options.risk_sigmas) for each in (there, there.less(floor_cores))
-            )
-            if after < before:
-                return False
-        return True
+        rooms = (room, room.plus(self._returning_cores(node)))  # what is given back may be taken again
+        return all(are_kept_beside(promised, there, floor_cores, self._options.risk_sigmas) for there in rooms)
 
     def _wait_for_workers(self, waiting: Iterable[JobView]) -> None:
         builder, awaited = self._builder, dict[str, Resources]()

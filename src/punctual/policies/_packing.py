@@ -183,7 +183,8 @@ class Packing:
         if more is None:
             return None
         extended = {node: held.get(node, NOTHING) + more.get(node, NOTHING) for node in {**held, **more}}
-        return extended if move.view.spec.parts_of(total(extended.values())) else None
+        amount, spec = total(extended.values()), move.view.spec
+        return extended if amount.fits_in(spec.ceiling) and spec.parts_of(amount) else None
 
     def _has_room(self, allocation: Allocation) -> bool:
         return all(amount.fits_in(self._free[node]) for node, amount in allocation.items())

@@ -57,7 +57,7 @@ def in_order(jobs: Sequence[J], known: Callable[[JobId], JobStatus | None]) -> l
 def _check_known(job: JobId, name: JobId, status: JobStatus | None) -> None:
     if status is None or status.state == "failed":
         raise InvalidSpec(
-            "`after` must name other jobs of the file, or jobs of the same host that have not failed",
+            "`after` must name jobs submitted with it, or jobs of the same host that have not failed",
             f"'{name}', " + ("which is none" if status is None else f"which has ended: {status.cause}"),
             f"job '{job}'",
             "Correct the name (`punctual ps --all` has those of the host), submit the other job first, or leave it out.",

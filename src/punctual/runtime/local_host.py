@@ -166,7 +166,8 @@ class LocalHost(Host):
 
     def submit_again(self, submissions: Sequence[Submission], streams: Streams | None = None) -> None:
         """As `submit_all`, but without jobs that were submitted before: here, or to the host whose place this one has."""
-        self.submit_all([submission for submission in submissions if not self._has_same(submission)], streams)
+        if new := [submission for submission in submissions if not self._has_same(submission)]:
+            self.submit_all(new, streams)
 
     def submit_told(self, submissions: Sequence[Submission], streams: Streams = _PIPED) -> None:
         """The same for another process, which may ask again if it does not hear; returns when the journal has them.
@@ -349,8 +350,11 @@ class LocalHost(Host):
                 change = SpecChange(deadline_s=max(status.spec.deadline_s - slept_s, LEAST_S))
                 with suppress(InvalidSpec):  # it has ended or landed
                     self.change(status.id, change, by=by)
-        with self._record_lock:
-            self.run_folder.record_facts(**told_suspended(self._suspended_s))
+        try:
+            with self._record_lock:
+                self.run_folder.record_facts(**told_suspended(self._suspended_s))
+        except OSError as error:  # the next host would make up for it once more
+            _LOG.warning("for how long the machine slept could not be written down: %s", error)
 
     def _keep_paused(self, message: Message) -> None:
         """Tell the keeper of a job that its user has paused, as soon as it is: this process may be killed before it beats."""
@@ -372,12 +376,15 @@ class LocalHost(Host):
         Raises `InvalidSpec` if there is no room for it.
         """
         run = self.run_folder
-        with self._record_lock, refused_if_unwritable(run.state_dir), ExitStack() as undoing:
+        jobs = [submission.spec.id for submission in submissions]
+        with refused_if_unwritable(run.state_dir), ExitStack() as undoing:
             for submission in submissions:
                 job = submission.spec.id
                 undoing.callback(run.forget, job)
                 run.keep_submission(job, encode(submitted(submission)), submission.inherited, submission.argv, streams)
-            run.record_submitted([submission.spec.id for submission in submissions])
+            run.sync_submissions(jobs)
+            with self._record_lock:  # for no longer: the engine's thread waits for it where a job ends
+                run.record_submitted(jobs)
             undoing.pop_all()
 
     def _has_same(self, submission: Submission) -> bool:

@@ -117,13 +117,15 @@ class RunFolder:
         """Write down how a job stands; costs the same for any number of jobs."""
         _append_line(self.state_dir / _JOBS, json.dumps([job, state]))
 
-    def record_submitted(self, jobs: Sequence[JobId]) -> None:
-        """Write down that jobs are queued, all or, if it raises, none; that, and what is kept of them, is on the disk then."""
-        file = self.state_dir / _JOBS
-        file.touch(mode=0o600)
+    def sync_submissions(self, jobs: Sequence[JobId]) -> None:
+        """Have what is kept of jobs on the disk."""
+        (self.state_dir / _JOBS).touch(mode=0o600)
         for kept in (*map(self._start_file, jobs), self.state_dir):
             _sync(kept)
-        _append_line(file, "\n".join(json.dumps([job, "queued"]) for job in jobs), is_durable=True)
+
+    def record_submitted(self, jobs: Sequence[JobId]) -> None:
+        """Write down that jobs are queued, all or, if it raises, none; that is on the disk then."""
+        _append_line(self.state_dir / _JOBS, "\n".join(json.dumps([job, "queued"]) for job in jobs), is_durable=True)
 
     def _compact_jobs(self) -> None:
         """Leave one line a job; to be called when nobody else writes down how jobs stand."""

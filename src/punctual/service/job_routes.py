@@ -3,7 +3,9 @@
 import base64
 import json
 import os
+import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -207,14 +209,15 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Calle
 
     Raises `Refused` if it did and the host has forgotten it.
     """
+    if claimed.job is not None and not context.host.knows(claimed.job) and claimed.job in context.host.open_jobs():
+        context.host.settle()  # it was accepted, and the host has not come to it yet
     if claimed.job is not None and context.host.knows(claimed.job):
         if not claimed.is_accepted:  # the service was killed before it could note that
             claimed.accept()
         return claimed.job
     if claimed.is_accepted:
-        raise Refused(
-            410, f"this request has led to job '{claimed.job}', which has ended and is not remembered any more"
-        )
+        ended = "it has ended and is not remembered any more, or is another service's"
+        raise Refused(410, f"this request has led to job '{claimed.job}', which this service does not know: {ended}")
     submission = checked_submission_of(asked, context.host.capacity, context.host.capacity_together)
     if claimed.job is None:
         submission = _named(context, submission)
@@ -227,7 +230,8 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Calle
         if claimed.job is None:
             claimed.forget()
         raise
-    claimed.accept()
+    with suppress(sqlite3.Error):  # it is noted when the request is said again
+        claimed.accept()
     return job
 
 

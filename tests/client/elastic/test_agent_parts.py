@@ -79,7 +79,9 @@ def test_the_board_keeps_workers_apart(board: HeartbeatBoard) -> None:
     board.show(1, 6, False, 12)
     board.generation_wanted = 4
     other = HeartbeatBoard(os.dup(board.fd))
-    assert (other.heartbeat(0), other.heartbeat(1)) == (Heartbeat(5, True, 11), Heartbeat(6, False, 12))
+    assert (other.heartbeat(0), other.heartbeat(1)) == (
+        Heartbeat(5, True, 11, stepped_ns=11), Heartbeat(6, False, 12, stepped_ns=12),
+    )  # fmt: skip
     assert other.generation_wanted == 4
     other.close()
     board.excuse(0, True)
@@ -490,6 +492,31 @@ def test_without_a_newcomer_that_cannot_be_forked_training_goes_on(page: Page, t
         assert len(made._pool.workers) == len(made._pool.members) == 2
         assert (page.worker_status().request, page.worker_status().cause) == (2, "no process can be forked: no memory")
         assert made._exit_code is None
+
+
+def test_without_a_first_worker_that_cannot_be_forked_training_begins_with_the_others(
+    monkeypatch: pytest.MonkeyPatch, page: Page
+) -> None:
+    monkeypatch.setattr(node_workers, "WorkerSpawner", IdleSpawner)
+    page.send_worker_target(WorkerTarget(1, 3))
+    with agent.Agent(print, page) as made:
+        made._reconcile(time.monotonic_ns())
+        *others, last = made._pool.workers
+        made._hear(made._here, {"said": "not forked", "slot": last.i_slot, "cause": "no memory"})
+        for worker in others:
+            worker.pid = 100 + worker.number
+            say(made, worker, **JOIN)
+        made._reconcile(time.monotonic_ns())
+        assert (made._exit_code, made._pool.members) == (None, others)
+
+
+def test_the_instant_of_the_last_step_is_not_that_of_the_last_sign_of_life(board: HeartbeatBoard) -> None:
+    for stamp_ns, n_steps in ((10, 5), (20, 5), (30, 6), (40, 6)):
+        board.show(0, n_steps, False, stamp_ns)
+    assert (board.heartbeat(0).stamp_ns, board.heartbeat(0).stepped_ns) == (40, 30)
+    board.wipe(0)
+    board.show(0, 0, False, 50)
+    assert board.heartbeat(0).stepped_ns == 50
 
 
 def test_devices_are_shared_only_where_there_are_too_few() -> None:

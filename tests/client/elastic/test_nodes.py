@@ -321,7 +321,7 @@ def test_a_node_whose_forkserver_has_died_is_done_without(two: TwoNodes) -> None
     (forkserver,) = children(two.other.agent_pid)
     os.kill(forkserver, signal.SIGKILL)
     two.first.await_status(lambda status: status.generation > generation)
-    assert "got punctual: the process that workers are forked from has ended for node" in two.first.output()
+    assert "got the process that workers are forked from has ended for node" in two.first.output()
     assert two.other.exit_code() == 70
 
 

@@ -253,7 +253,7 @@ class Agent:
         """A node has left, or is not heard any more: the training goes on with the others."""
         members = [worker for worker in self._pool.of(node) if worker in self._pool.members]
         for worker in members:
-            self._stats.stop(worker.heartbeat.n_steps, worker.heartbeat.stamp_ns)
+            self._stats.stop(worker.heartbeat.n_steps, worker.heartbeat.stepped_ns)
         for worker in list(self._pool.of(node)):
             self._pool.drop(worker)
             self._miss(worker, f"the loss of its node ({why})")
@@ -314,12 +314,13 @@ class Agent:
             if worker.serves:
                 self._stats.lose_server()
             else:
-                self._stats.stop(stamp.n_steps, stamp.stamp_ns)
-                self._stats_of(worker.node).lose(stamp.n_steps, stamp.stamp_ns)
-            worker.node.given_up = (-1, "")
+                self._stats.stop(stamp.n_steps, stamp.stepped_ns)
+                self._stats_of(worker.node).lose(stamp.n_steps, stamp.stepped_ns)
             self._break_generation()
             if had_servers:
                 self._restart()
+        if was_member or not self._pool.of(worker.node):  # nobody else may come there any more
+            worker.node.given_up = (-1, "")
         self._warn_worker_lost(worker, how)
         if self._n_deaths >= _N_DEATHS_MAX:
             cause = f"{self._n_deaths} workers in a row ended before their first step, the last {how}"
@@ -339,7 +340,7 @@ class Agent:
         self._state_lost_ns = 0
         for worker in list(self._pool.members):
             stamp = worker.heartbeat
-            self._stats.stop(stamp.n_steps, stamp.stamp_ns)
+            self._stats.stop(stamp.n_steps, stamp.stepped_ns)
             self._pool.members.remove(worker)
             self._dismiss(worker)
 
@@ -361,8 +362,8 @@ class Agent:
         )
 
     def _do_without(self, node: NodeWorkers, cause: str, code: int = 1) -> None:
-        """A node has no workers to come: training goes on with those there are, if there are any here."""
-        if any(member.node is self._here for member in self._pool.members) or node is not self._here:
+        """A node has no workers to come: training goes on with those there are, or that start up, if there are any here."""
+        if node is not self._here or any(not one.serves and one.state != "leaving" for one in self._pool.of(node)):
             self._give_up_target(node, cause)
         else:
             self._end(code, f"punctual: {cause}\n")

@@ -19,13 +19,15 @@ _N_BYTES = 8 * _WORDS_PER_LINE * (N_SLOTS + 1)
 class Heartbeat:
     """Where a worker was when it last said so. `stamp_ns` 0: it has said nothing yet.
 
-    `waiting` is for the others; `excused`: the others may have to wait for it, which is on purpose.
+    `waiting` is for the others; `excused`: the others may have to wait for it, which is on purpose. `stepped_ns`: when it first
+    said that it had done so many steps.
     """
 
     n_steps: int
     waiting: bool
     stamp_ns: int
     excused: bool = False
+    stepped_ns: int = 0
 
 
 class HeartbeatBoard:
@@ -69,6 +71,8 @@ class HeartbeatBoard:
     def show(self, i_slot: int, n_steps: int, waiting: bool, stamp_ns: int) -> None:
         """Put up a worker's stamp. The hot path: some times a step."""
         i = (i_slot + 1) * _WORDS_PER_LINE
+        if n_steps != self._words[i] or not self._words[i + 2]:
+            self._words[i + 4] = stamp_ns
         self._words[i] = n_steps
         self._words[i + 1] = waiting
         self._words[i + 2] = stamp_ns
@@ -79,8 +83,8 @@ class HeartbeatBoard:
 
     def heartbeat(self, i_slot: int) -> Heartbeat:
         i = (i_slot + 1) * _WORDS_PER_LINE
-        n_steps, waiting, stamp_ns, excused = self._words[i : i + 4]
-        return Heartbeat(n_steps, bool(waiting), stamp_ns, bool(excused))
+        n_steps, waiting, stamp_ns, excused, stepped_ns = self._words[i : i + 5]
+        return Heartbeat(n_steps, bool(waiting), stamp_ns, bool(excused), stepped_ns)
 
     def wipe(self, i_slot: int) -> None:
         """Make the slot ready for another worker."""

@@ -229,7 +229,7 @@ class LocalWorkers:
 
 def last_line(trace: str) -> str:
     """What a traceback comes down to."""
-    return trace.rstrip().rpartition("\n")[2]
+    return trace.rstrip().rpartition("\n")[2].removeprefix("punctual: ")
 
 
 def is_stopped(pid: int) -> bool:

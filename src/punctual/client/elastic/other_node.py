@@ -144,7 +144,8 @@ class OtherNode:
         while True:
             self._hear()
             if self._failure:
-                os.write(2, self._failure.encode())
+                if "\n" in self._failure.rstrip():  # a traceback; its last line is said below
+                    os.write(2, self._failure.encode())
                 return _fail(self._page, self._stats, last_line(self._failure))
             if self._is_over:
                 break

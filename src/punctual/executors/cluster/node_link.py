@@ -84,7 +84,7 @@ class NodeLink:
     is_joined
         Whether the node has answered, and is not lost.
     has_answered
-        Whether what the agent has had to say when it was greeted is known.
+        Whether the agent was heard since it was greeted; the ends of jobs with long logs may still be to come.
     """
 
     def __init__(
@@ -280,9 +280,10 @@ class NodeLink:
             raise ChannelLost
         self._answered_at = self._now()
         self._stamp = max(self._stamp or answer["sent"], answer["sent"])
-        if answer["incarnation"] != self._incarnation:  # the machine may have been started again, and its clock with it
-            self._offset = ClockOffset()
-        self._offset.take(sent_at, answer["received"], answer["sent"], self._answered_at)
+        # The machine may have been started again, and its clock with it.
+        offset = self._offset if answer["incarnation"] == self._incarnation else ClockOffset()
+        offset.take(sent_at, answer["received"], answer["sent"], self._answered_at)
+        self._offset = offset
         return answer
 
     def _here(self, message: M) -> M:

@@ -42,8 +42,11 @@ let moved = null;
 /** Whether a pointer holds it. */
 let isHeld = false;
 
+/** The last instant that a calendar has, in milliseconds. */
+const LAST = 8.64e15;
+
 /** What stands in the field of the new deadline for it. @param {number | null} instant */
-const written = (instant) => (instant === null ? "" : new Date(instant).toISOString());
+const written = (instant) => (instant === null ? "" : new Date(Math.min(instant, LAST)).toISOString());
 
 /** Types it there: that shows its quote, and lets it be set. @param {number | null} instant */
 function type(instant) {

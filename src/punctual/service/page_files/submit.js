@@ -85,6 +85,9 @@ function tell(error, lost) {
   else showFaults([], `The service does not answer. ${lost}`);
 }
 
+/** Of the form as it was sent, as long as it is not known whether the job was submitted; "": it is, or was not sent. */
+let key = "";
+
 // The quote.
 
 const quotes = quotesAfterPause(
@@ -93,12 +96,12 @@ const quotes = quotesAfterPause(
     return post("/quote", { job }, { signal });
   },
   (answer) => {
-    showFaults([]);
+    if (!key) showFaults([]); // else what is shown is of the submission
     at("quote").replaceChildren(...shown(answer, (deadline) => { input("deadline").value = deadline; changed(); }));
     at("quote").removeAttribute("aria-busy");
   },
   (error) => {
-    tell(error, "Nothing was submitted; try again.");
+    if (!key) tell(error, "Nothing was submitted; try again.");
     at("quote").replaceChildren(element("p", "There is no quote for what the form says."));
     at("quote").removeAttribute("aria-busy");
   },
@@ -106,7 +109,6 @@ const quotes = quotesAfterPause(
 
 // What is typed.
 
-let key = "";
 function changed() {
   quotes.forget();
   key = "";
