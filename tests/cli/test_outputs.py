@@ -83,9 +83,10 @@ def test_a_job_s_output_that_nobody_reads_or_has_no_room_ends_the_command(
     assert run.wait(PATIENCE_S) == 0
 
 
-def test_a_log_whose_reader_pauses_is_left_by_ctrl_c_without_a_word(terminal: Terminal) -> None:
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=str)
+def test_a_log_whose_reader_pauses_is_left_by_ctrl_c_without_a_word(terminal: Terminal, options: list[str]) -> None:
     run = terminal.begin(FLOODING, "--name", "flood", "--actuator", "pacing")
-    following = terminal.start_python("-m", "punctual", "logs", "flood", "--follow")
+    following = terminal.start_python("-m", "punctual", "logs", "flood", "--follow", *options)
     output = following.stdout
     assert output is not None
 

@@ -1,20 +1,20 @@
 """`punctual logs`: what a job has written."""
 
 import json
-import os
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Annotated
 
 import typer
 
 from punctual.cli._options import AnyJob
 from punctual.core.errors import InvalidSpec
-from punctual.executors.local.output import LogTail, Receive, Streams, logs_of
+from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_all
 from punctual.runtime.runs import KnownJob, job_to_tell_of, jobs_of
 
 #: Between two looks whether the job has ended, and how long its last output may take.
@@ -44,7 +44,8 @@ def logs(
     written = [_JsonLines(target, fd) for fd, _ in enumerate(paths, start=1)]
     tails = []
     for fd, path in enumerate(paths, start=1):
-        receive = written[fd - 1] if as_json else partial(_write, fd)
+        # Not by Python's file: a thread that waits for a reader would keep its lock, and the command from ending.
+        receive = written[fd - 1] if as_json else partial(write_all, fd)
         skipped = _Skipping(receive, 0 if lines is None else _bytes_before_last(path, lines))
         if follow:
             tails.append(_Followed(path, skipped))
@@ -57,13 +58,6 @@ def logs(
         tail.finish()
     for output in written:
         output.finish()
-
-
-def _write(fd: int, output: bytes) -> None:
-    """Past Python's buffer: a thread that waits for a reader would keep its lock, and the command from ending."""
-    rest = memoryview(output)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
 
 
 def _is_open(target: KnownJob) -> bool:
@@ -127,6 +121,9 @@ class _Followed:
 class _JsonLines:
     """Writes an object for each whole line; for the last one, which may have no end, when nothing more comes."""
 
+    #: Two streams are followed in a thread each, and an object is not to lie within another one.
+    _writing = Lock()
+
     def __init__(self, target: KnownJob, fd: int) -> None:
         self._facts = {"job": target.title, "stream": "stdout" if fd == 1 else "stderr"}
         self._rest = b""
@@ -142,4 +139,6 @@ class _JsonLines:
             self._write(self._rest)
 
     def _write(self, line: bytes) -> None:
-        typer.echo(json.dumps({**self._facts, "text": line.decode("utf-8", "replace")}))
+        told = json.dumps({**self._facts, "text": line.decode("utf-8", "replace")}) + "\n"
+        with self._writing:
+            write_all(1, told.encode())

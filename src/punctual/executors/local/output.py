@@ -335,13 +335,18 @@ class LogTail:
 
 def write_through(fd: int, output: bytes) -> None:
     """Pass output on to where this process writes; where that fails, nothing more is written there."""
-    rest = memoryview(output)
     try:
         (sys.stdout if fd == 1 else sys.stderr).flush()
-        while rest:
-            rest = rest[os.write(fd, rest) :]
+        write_all(fd, output)
     except OSError as error:
         discard(fd, error)
+
+
+def write_all(fd: int, output: bytes) -> None:
+    """Write all of it, past the buffer of Python's file."""
+    rest = memoryview(output)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def discard(fd: int, error: OSError | None = None) -> None:
