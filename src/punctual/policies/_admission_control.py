@@ -105,7 +105,7 @@ class AdmissionControl:
         self._endangered: set[JobId] = set()
         self.warnings: dict[JobId, Reason] = {}
         #: Promised jobs that none of the nodes can hold.
-        self._homeless = [view for view in problem.unfit if has_promise(view, at) and admission != "none"]
+        self._unplaceable = [view for view in problem.unfit if has_promise(view, at) and admission != "none"]
         #: What promises may count on, and what of that deadlines to be promised may take; ends of waiting may take all.
         self._reserved = self._reserved_of(problem.capacities)
         self._offered = {
@@ -220,7 +220,7 @@ class AdmissionControl:
             for candidate in self._candidates
             if self.is_promised(candidate) or self._is_pending(candidate)
         ]
-        promised += self._homeless
+        promised += self._unplaceable
         return {view.id: view.deadline_at for view in promised if view.deadline_at is not None}
 
     def handed_on(self, present: set[JobId]) -> dict[str, object]:
@@ -395,7 +395,7 @@ class AdmissionControl:
 
         def rule(timeline: Timeline, request: PromiseRequest) -> tuple[Timeline, Share] | None:
             room = request.room(timeline)
-            share = request.cheapest(room, late=self._late and not claim.unheard, with_reserve=with_reserve)
+            share = request.cheapest(room, late=self._late and not claim.awaits_report, with_reserve=with_reserve)
             return None if share is None else (room, share)
 
         own = (request for request in claim.requests if request.pool in self._ledgers)
@@ -456,16 +456,15 @@ class AdmissionControl:
 
     def _tell_of_dropped(self) -> None:
         """Tell the users of promised jobs that no node can hold, and of those whose earlier deadline is not promised."""
-        for view in self._homeless:
+        for view in self._unplaceable:
             self._endangered.add(view.id)
             if view.id not in self._told:
                 left_s = (view.deadline_at or self._at) - self._at
                 text = f"its promised deadline in {span_text(left_s)} is in danger: no node there is can hold it"
                 self.warnings[view.id] = Reason("promise-in-danger", text, {"left_s": left_s, "left_frac": 1.0})
-        promises = self.promises()
         for candidate in self._candidates if self._admission != "none" else ():
             is_sooner = candidate.view.promised_until_at is not None and not has_promise(candidate.view, self._at)
-            if is_sooner and 0 < candidate.left_s < inf and candidate.id not in promises:
+            if is_sooner and 0 < candidate.left_s < inf and not self.is_promised(candidate):
                 text = f"its deadline in {span_text(candidate.left_s)} cannot be promised: it was promised a later one"
                 self.warnings[candidate.id] = Reason("not-promised", text, {"left_s": candidate.left_s})
 
@@ -499,9 +498,9 @@ class AdmissionControl:
         kept = promised or (overdue and candidate.id in self._overdue)
         if not kept and self._work_steps(candidate) > candidate.options.surely_fastest(self._risk_sigmas) * until_s:
             return None
-        unheard = promised and candidate.view.steps_before > 0
+        awaits_report = promised and candidate.view.steps_before > 0
         requests = self._requests(candidate, until_s)
-        return Claim(requests, self._at + due_s, promised=kept, overdue=overdue, unheard=unheard)
+        return Claim(requests, self._at + due_s, promised=kept, overdue=overdue, awaits_report=awaits_report)
 
     def _requests(self, candidate: Candidate, until_s: float) -> list[PromiseRequest]:
         """For its work to be done in so many seconds, by pool."""

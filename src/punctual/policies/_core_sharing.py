@@ -65,14 +65,14 @@ class _Deferrable:
         For how many seconds.
     cores
         What it holds.
-    needless
+    spare
         What of that its own promise does not need, over time.
     """
 
     view: JobView
     for_s: float
     cores: float
-    needless: Timeline
+    spare: Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class CoreSharing:
             self._wait_for_workers(waiting)
         for node, on_node in members.items():
             self._share(node, on_node)
-        self._homeless = self._without_node()
+        self._unplaced = self._without_node()
 
     # What is handed on.
 
@@ -145,15 +145,15 @@ class CoreSharing:
         """By when each promised job is to be done; a promise to one that finds no node now, and waits, holds."""
         nodes = self._nodes.values()
         promised = [member.view for promises in nodes for member in (*promises.kept, *promises.pending)]
-        return {view.id: view.deadline_at for view in (*promised, *self._homeless) if view.deadline_at is not None}
+        return {view.id: view.deadline_at for view in (*promised, *self._unplaced) if view.deadline_at is not None}
 
     def handed_on(self) -> dict[str, object]:
         """What the next round needs, for the plan's carry."""
         refused = {id for each in self._nodes.values() for id in each.refused}
         planned = {member.id for each in self._nodes.values() for member in each.likely}
         lost = {id for each in self._nodes.values() for id in each.lost}
-        homeless = {"homeless": sorted(view.id for view in self._homeless)} if self._homeless else {}
-        return {"planned": sorted(planned), "refused": sorted(refused), "lost": sorted(lost), **homeless}
+        unplaced = {"unplaced": sorted(view.id for view in self._unplaced)} if self._unplaced else {}
+        return {"planned": sorted(planned), "refused": sorted(refused), "lost": sorted(lost), **unplaced}
 
     def changes_in_s(self) -> float | None:
         """Seconds until a job is to hold something else; None: never."""
@@ -202,13 +202,13 @@ class CoreSharing:
         views = [
             view for view in (*snapshot.holding, *snapshot.waiting) if self._is_promised(view) and _takes_part(view)
         ]
-        homeless = [view for view in views if view.id not in members]
-        for view in homeless:
-            if view.id not in self._carried("homeless"):
+        unplaced = [view for view in views if view.id not in members]
+        for view in unplaced:
+            if view.id not in self._carried("unplaced"):
                 left_s = (view.deadline_at or self._at) - self._at
                 text = f"its promised deadline in {span_text(left_s)} is in danger: no node has the room that it needs at least"
                 self.warnings[view.id] = Reason("promise-in-danger", text, {"left_s": left_s})
-        return homeless
+        return unplaced
 
     def _put_base(self, members: dict[NodeId, list[SharingJob]], view: JobView, node: NodeId, base: Resources) -> None:
         self._builder.put(view, {node: base}, _BASE)
@@ -225,7 +225,7 @@ class CoreSharing:
         # Rounded, because the last digit of a sum depends on the order of its terms, which means nothing here.
         left = {node: round((free[node].cores - wanted[node]) / slowness.get(node, 1.0), 9) for node in nodes}
         ranked = sorted(nodes, key=lambda node: (node not in home, -left[node], node))
-        best = next((node for node in ranked if self._may_come(view, node, members.get(node, ()))), None)
+        best = next((node for node in ranked if self._leaves_promises_kept(view, node, members.get(node, ()))), None)
         if best is not None:
             self._put_base(members, view, best, floor)
         elif nodes:
@@ -234,7 +234,7 @@ class CoreSharing:
         elif self._builder.hardware.amount(view) is None:
             self._builder.explain(view, never_fits(view))
 
-    def _may_come(self, view: JobView, node: NodeId, members: Sequence[SharingJob]) -> bool:
+    def _leaves_promises_kept(self, view: JobView, node: NodeId, members: Sequence[SharingJob]) -> bool:
         """Whether promises are kept as before with what the job is to hold on the node in any case, if it has none itself."""
         if self._is_promised(view) or waits_for_promise(view):
             return True
@@ -357,17 +357,17 @@ class CoreSharing:
             for_s, rests_s = _idle_s(reserved), self._at - view.granted_at
             if may_pause(view) and for_s is not None and for_s >= _REST_S <= rests_s:
                 cores, needed_cores = self._builder.held(view)[node].cores, np.array(reserved.amounts) / PARTS_PER_CORE
-                needless = Timeline(np.array(reserved.starts_s), np.maximum(cores - needed_cores, 0.0))
-                yield _Deferrable(view, for_s, cores, needless)
+                spare = Timeline(np.array(reserved.starts_s), np.maximum(cores - needed_cores, 0.0))
+                yield _Deferrable(view, for_s, cores, spare)
 
     def _lent(self, node: NodeId, deferred: Iterable[_Deferrable]) -> Timeline:
         """What jobs of workers lend if they hold nothing for a while: neither they nor others need it for their promises."""
-        needless, cores, free = Timeline.of(0.0), 0.0, self._builder.free[node].cores
+        spare, cores, free = Timeline.of(0.0), 0.0, self._builder.free[node].cores
         for each in deferred:
-            needless, cores = needless.added(each.needless), cores + each.cores
+            spare, cores = spare.added(each.spare), cores + each.cores
         before, after = self._over_time(node, free), self._over_time(node, free + cores, lent_cores=cores)
-        more = Timeline(after.starts_s, after.free - before.free).split(needless.starts_s)
-        return Timeline(more.starts_s, np.minimum(more.free, needless.split(more.starts_s).free))
+        more = Timeline(after.starts_s, after.free - before.free).split(spare.starts_s)
+        return Timeline(more.starts_s, np.minimum(more.free, spare.split(more.starts_s).free))
 
     def _promised_workers(self, node: NodeId) -> Iterable[tuple[JobView, PlannedShare]]:
         """Promised jobs of workers on this node alone, and what is reserved for each."""

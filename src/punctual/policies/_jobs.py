@@ -32,9 +32,14 @@ def is_protected(view: JobView) -> bool:
 def is_bound(view: JobView) -> bool:
     """Whether the job runs and is not to leave its nodes: it may not be paused, or a move would cost it all that it has done.
 
-    On some clusters a move launches a job again, and one that is launched only once has nothing to go on from.
+    On some clusters a move launches a job again.
     """
-    return is_protected(view) or (view.spec.n_retries == 0 and view.status != "stopping")
+    return is_protected(view) or (begins_anew(view) and view.status != "stopping")
+
+
+def begins_anew(view: JobView) -> bool:
+    """Whether its next launch would begin at the first step: one that is launched only once has no checkpoints."""
+    return view.spec.n_retries == 0
 
 
 def may_pause(view: JobView) -> bool:

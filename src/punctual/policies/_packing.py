@@ -8,7 +8,7 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.story import Reason
 from punctual.optim.placement import place
-from punctual.policies._jobs import may_pause, n_workers, seniority, waits
+from punctual.policies._jobs import begins_anew, may_pause, n_workers, seniority, waits
 from punctual.policies._layout import shrunk
 from punctual.policies._plan_builder import PlanBuilder
 
@@ -56,8 +56,8 @@ class Move:
 class Packing:
     """Best fit decreasing: places all jobs made of workers anew, the largest first, those not to be moved before them.
 
-    A job keeps its nodes if they are the fewest it can lie on, or if it is launched only once. Otherwise it takes the node on which it displaces the
-    fewest workers that are not placed yet; of equal ones the tightest fit. Displaced jobs are smaller and are placed
+    A job keeps its nodes if they are the fewest it can lie on, or if it would begin anew elsewhere. Otherwise it takes the
+    node on which it displaces the fewest workers that are not placed yet; of equal ones the tightest fit. Displaced jobs are smaller and are placed
     later: counts that are powers of two fill their nodes without a gap.
 
     Room is taken in the order in which the plan frees it: nobody waits for a job that leaves in the same plan, and those
@@ -150,7 +150,7 @@ class Packing:
             at_home = self._at_home(move, n, held)
             if at_home is not None and (move.stays or len(at_home) <= self._fewest(move, n)):
                 return at_home
-            if move.view.spec.n_retries == 0:
+            if begins_anew(move.view):
                 return self._extended(move, n, held)
         if not move.stays:
             return self._beside(move, n)

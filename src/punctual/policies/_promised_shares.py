@@ -139,7 +139,7 @@ class Claim:
         Whether it has the promise already.
     overdue
         Whether it is promised an end of its waiting, not its deadline.
-    unheard
+    awaits_report
         Whether it was started again and has still to say how far it is; it had better do so soon.
     """
 
@@ -147,7 +147,7 @@ class Claim:
     due_at: float
     promised: bool
     overdue: bool
-    unheard: bool
+    awaits_report: bool
 
     @property
     def id(self) -> JobId:

@@ -78,21 +78,21 @@ def _goes_last(view: JobView) -> tuple[bool, float, JobId]:
 
 def _rehouse(builder: PlanBuilder, displaced: Iterable[JobView]) -> list[JobView]:
     """Find a place for jobs that may not be paused, at the expense of those that may; the jobs that hold nothing."""
-    homeless: list[JobView] = []
+    unplaced: list[JobView] = []
     for view in sorted(displaced, key=seniority):
         if not is_protected(view):
-            homeless.append(view)
+            unplaced.append(view)
             continue
-        allocation = builder.fit(view) or _evict(builder, view, homeless)
+        allocation = builder.fit(view) or _evict(builder, view, unplaced)
         if allocation is not None:
             builder.put(view, allocation, Reason("moved", "a node it was on is gone or has less than it had"))
         else:
-            homeless.append(view)
+            unplaced.append(view)
             builder.status = "infeasible" if view.planned else builder.status
-    return sorted(homeless, key=seniority)
+    return sorted(unplaced, key=seniority)
 
 
-def _evict(builder: PlanBuilder, view: JobView, homeless: list[JobView]) -> Allocation | None:
+def _evict(builder: PlanBuilder, view: JobView, unplaced: list[JobView]) -> Allocation | None:
     """Pause the youngest jobs that may be paused until `view` fits."""
     candidates = [
         other
@@ -102,7 +102,7 @@ def _evict(builder: PlanBuilder, view: JobView, homeless: list[JobView]) -> Allo
     for other in sorted(candidates, key=seniority, reverse=True):
         text = f"paused: '{view.spec.id}' lost its place and may not be paused"
         builder.put(other, {}, Reason("paused", text))
-        homeless.append(other)
+        unplaced.append(other)
         allocation = builder.fit(view)
         if allocation is not None:
             return allocation

@@ -378,9 +378,9 @@ class _BalancedPlacement:
             if _is_less(job.parts, job.before):
                 self._seat(job)
         starting = sorted((job for job in changed if not any(job.before)), key=attrgetter("age"))
-        homeless = {job.view.spec.id for job in starting if not self._start(job)}
+        unplaced = {job.view.spec.id for job in starting if not self._start(job)}
         for job in changed:
-            if not _is_less(job.parts, job.before) and job.view.spec.id not in homeless:
+            if not _is_less(job.parts, job.before) and job.view.spec.id not in unplaced:
                 self._seat(job)
 
     def _turn(self, job: _JobState) -> tuple[float, float, str]:

@@ -169,9 +169,9 @@ class PromisesFirst(PolicyBase):
     def quoted(self, snapshot: Snapshot, job: JobId) -> tuple[Plan, float | None]:
         """The plan, and the earliest instant that could be promised to `job` as its deadline; None: none could."""
         round = _Round(self, self._builder(snapshot))
-        earliest_s = round.earliest_s(job)  # before nodes are given out
         if self.admission == "none":
             return replace(round.plan(), promises=None), None
+        earliest_s = round.earliest_s(job)  # before nodes are given out
         return round.plan(), None if earliest_s is None else snapshot.at + earliest_s
 
 
