@@ -44,7 +44,7 @@ from punctual.runtime.run_journal import host_journal, keep_store, remove_journa
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
-from punctual.runtime.suspension import LEAST_S, made_up_s, suspended_s, told_suspended
+from punctual.runtime.suspension import LEAST_S, accounted_s, suspended_s, told_suspended
 from punctual.store.stored import JournalTaken, StoreUnreachable
 from punctual.store.upkeep import Upkeep
 
@@ -95,7 +95,7 @@ class LocalHost(Host):
         state.time.pulse(self._beat)
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
-        self._suspended_s = made_up_s(state.run.facts())
+        self._suspended_s = accounted_s(state.run.facts())
         #: What the run's folder does not tell yet: the journal does not have it, or the folder could not be written.
         self._unrecorded: deque[Message] = deque()
         self._is_unwritable = False
@@ -353,7 +353,7 @@ class LocalHost(Host):
         try:
             with self._record_lock:
                 self.run_folder.record_facts(**told_suspended(self._suspended_s))
-        except OSError as error:  # the next host would make up for it once more
+        except OSError as error:  # the next host would bring deadlines forward once more
             _LOG.warning("for how long the machine slept could not be written down: %s", error)
 
     def _keep_paused(self, message: Message) -> None:

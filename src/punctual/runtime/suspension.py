@@ -15,12 +15,12 @@ def suspended_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
-def told_suspended(made_up_s: float) -> dict[str, Any]:
-    """In the record of a run: for how many seconds of suspension its deadlines have been made up."""
-    return {"suspended": {"boot": boot_id(), "made_up_s": made_up_s}}
+def told_suspended(accounted_s: float) -> dict[str, Any]:
+    """For the record of a run: the seconds of suspension by which its deadlines were brought forward already."""
+    return {"suspended": {"boot": boot_id(), "accounted_s": accounted_s}}
 
 
-def made_up_s(facts: Mapping[str, Any]) -> float:
-    """What the record of a run says of that; all, where it says nothing of the time since the machine was started."""
+def accounted_s(facts: Mapping[str, Any]) -> float:
+    """Those that the record tells; all seconds of suspension, if it tells none since the machine was started."""
     told = facts.get("suspended", {})
-    return float(told["made_up_s"]) if told.get("boot") == boot_id() else suspended_s()
+    return float(told["accounted_s"]) if told.get("boot") == boot_id() else suspended_s()

@@ -111,9 +111,8 @@ class Tokens:
         with self._database.writing() as connection:
             if connection.execute("SELECT 1 FROM fact WHERE name = 'had_first_token'").fetchone():
                 return False
-            if not connection.execute(
-                "SELECT 1 FROM token WHERE name = ?", (OWNER,)
-            ).fetchone():  # else the user made it
+            # One of that name may be there: the user's own.
+            if not connection.execute("SELECT 1 FROM token WHERE name = ?", (OWNER,)).fetchone():
                 text = _new_text()
                 _write_private(owner_file(self._database.folder), text)
                 _insert(connection, OWNER, "operator", text)

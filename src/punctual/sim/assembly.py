@@ -9,7 +9,7 @@ from punctual.core.resources import resource_names
 from punctual.runtime.cluster_file import n_devices, n_units
 from punctual.sim import parts
 from punctual.sim.choice import made, parameters_of
-from punctual.sim.declared import among_themselves, declared
+from punctual.sim.declared import declared, without_missing_dependencies
 from punctual.sim.job import SimJob
 from punctual.sim.scenario import Scenario
 from punctual.sim.workload import sim_jobs
@@ -47,7 +47,7 @@ def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
     """The jobs of the trace: the wanted part of it, at the wanted load, with deadlines; errors as in `jobs_of`."""
     section = scenario.trace
     jobs = _first(_after(section.start_s, normalized(_counted(_source(scenario, seed)))), section.jobs)
-    jobs = among_themselves(jobs) if scenario.job else jobs
+    jobs = without_missing_dependencies(jobs) if scenario.job else jobs
     if section.load is not None and not _generator_has(scenario, "load"):
         amount = device_s if n_devices(scenario.cluster) else core_s
         jobs = rescaled(jobs, section.load, n_units(scenario.cluster), amount)

@@ -47,8 +47,8 @@ def declared(tables: Sequence[Mapping[str, Any]], cluster: Sequence[NodeGroup]) 
     return traces
 
 
-def among_themselves(jobs: Sequence[TraceJob]) -> list[TraceJob]:
-    """`jobs` that are to run after each other alone: one that was left out is not waited for."""
+def without_missing_dependencies(jobs: Sequence[TraceJob]) -> list[TraceJob]:
+    """The same jobs, none of which waits any more for one that is not among them."""
     kept = {job.id for job in jobs}
     return [job if job.spec is None else replace(job, spec=_after(job.spec, kept)) for job in jobs]
 

@@ -102,10 +102,10 @@ def compare(first: Contender, others: Iterable[Contender], *, seed: int = 0) -> 
     InvalidSpec
         Two have no job in common.
     """
-    return [_against(*_telling(first, other), seed) for other in others]
+    return [_against(*_with_distinct_seeds(first, other), seed) for other in others]
 
 
-def _telling(first: Contender, other: Contender) -> tuple[Contender, Contender]:
+def _with_distinct_seeds(first: Contender, other: Contender) -> tuple[Contender, Contender]:
     """Both without the seeds with which each of them came to the same as with an earlier one."""
     own, two = first.contents(), other.contents()
     common = own.keys() & two.keys()

@@ -119,9 +119,8 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
     with closing(reader(run)) as journal:
         state, last_at = restored_state(run, journal)
         at = max(last_at, state.time.now())
-        again = new_state(
-            run, journal, state.time
-        )  # the same instant: to read the journal again would bring what has come since
+        # Of the same instant: to read the journal again would bring what has come since.
+        again = new_state(run, journal, state.time)
         again.load(state.dumped())
         name, made_with = state.board.policy or (str(run.facts().get("options", {}).get("policy", "")), {})
         open_jobs = {status.id: status.deadline_at for status in state.board.jobs() if not status.ended}

@@ -256,7 +256,7 @@ class Agent:
             self._stats.stop(worker.heartbeat.n_steps, worker.heartbeat.stepped_ns)
         for worker in list(self._pool.of(node)):
             self._pool.drop(worker)
-            self._miss(worker, f"the loss of its node ({why})")
+            self._fail_unfinished(worker, f"the loss of its node ({why})")
         self._others.drop(node)
         if members and self._exit_code is None:
             self._break_generation()
@@ -306,7 +306,7 @@ class Agent:
         stamp, had_servers = worker.heartbeat, bool(self._pool.servers)
         was_member = self._remove(worker)
         how = "because it stood still" if worker.has_hung else end_of(code)
-        self._miss(worker, f"an end {how}", code=shell_code(code))
+        self._fail_unfinished(worker, f"an end {how}", code=shell_code(code))
         if worker.state in ("leaving", "done") or self._exit_code is not None:
             return
         self._n_deaths += not worker.has_stepped
@@ -567,10 +567,10 @@ class Agent:
             sys.stderr.write(text)
         self._exit_code, self._has_failed = self._exit_code or code, True
 
-    def _miss(
+    def _fail_unfinished(
         self, worker: Worker, got: str, remedy: str = "It has not done what it had left to do.", code: int = 1
     ) -> None:
-        """A worker that still trains when others have ended is lost: what it had left to do is not done, which is no success."""
+        """Have the training fail if the worker, which is lost, still trained when another one had ended."""
         if self._exit_code is not None and worker.state == "training" and not self._has_failed:
             warn("each worker must come to the end of the training function", got, worker.title, remedy)
             self._exit_code = self._exit_code or code
@@ -583,7 +583,9 @@ class Agent:
             must = self._has_failed or (not is_excused(worker) and self._is_still(worker, now_ns))
             if worker.state != "leaving" and (waits or must or worker not in self._pool.members):
                 got = f"nothing new for {self._hang_ns / 1e9:g} s after another one's end"
-                self._miss(worker, got, "Put what one worker does alone, and takes longer, into a `run.phase`.")
+                self._fail_unfinished(
+                    worker, got, "Put what one worker does alone, and takes longer, into a `run.phase`."
+                )
                 self._dismiss(worker)
 
     def _is_still(self, worker: Worker, now_ns: int) -> bool:

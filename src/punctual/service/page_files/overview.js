@@ -163,12 +163,12 @@ if (frozen) {
   if (!location.hash && !others.length) history.replaceState(null, "", `#/jobs/${encodeURIComponent(only)}`);
 }
 /** Lets the reader in who has a token, which may just have come with the address. */
-function arrive() {
+function showEntry() {
   at("entry").hidden = hasToken();
   isDue = true;
 }
-addEventListener("hashchange", arrive);
-arrive();
+addEventListener("hashchange", showEntry);
+showEntry();
 setInterval(pulse, 500);
 pulse();
 if (!frozen) listen();
