@@ -11,14 +11,14 @@ import pytest
 from tests.waiting import wait_until
 
 from punctual.core.commands import LaunchJob
-from punctual.core.events import Event, NodeJoined, NodeLost
+from punctual.core.events import Event, JobFailed, NodeJoined, NodeLost
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.executors.cluster import executor as cluster_executor
-from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, Request
+from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, Request, told
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 from punctual.executors.cluster.look_times import LookTimes
@@ -171,6 +171,31 @@ def test_a_command_on_its_way_when_its_node_is_lost_holds_up_none_of_those_that_
     node.released.set()
     executor.perform(launch(2), events.append)
     wait_until(lambda: [1, 1] in [request["generation"] for request in node.asked if request["verb"] == "do"])
+
+
+class FailingNode(QuietNode):
+    """An agent whose first job fails as soon as it is launched."""
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
+        answer = await super().ask(request, limit_s)
+        is_launched = any(asked["verb"] == "do" for asked in self.asked)
+        if request["verb"] != "poll" or not is_launched or request["after"]:
+            return answer
+        failed = JobFailed(at=MonotonicClock().now(), job=JOB, cause="it may", retryable=True)
+        return {**answer, "events": [[1, told(failed)]]}
+
+
+def test_a_launch_that_answers_a_failure_says_that_the_host_has_heard_of_it(closing: ExitStack) -> None:
+    node = FailingNode()
+    executor, _ = joined(closing, Nodes({A: node}), 1)
+
+    def again(event: Event) -> None:
+        if isinstance(event, JobFailed):
+            executor.perform(launch(2), again)
+
+    executor.perform(launch(1), again)
+    launches = wait_until(lambda: (found := [asked for asked in node.asked if asked["verb"] == "do"])[1:] and found)
+    assert [asked["seen"] for asked in launches] == [0, 1]
 
 
 class RestartedNode(QuietNode):

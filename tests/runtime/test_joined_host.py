@@ -13,6 +13,7 @@ from punctual.core.ids import JobId
 from punctual.core.status import StatusBoard
 from punctual.runtime.capacity import usable_hardware
 from punctual.runtime.host import submitted
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.joined_host import host_of_new_jobs, host_of_old_jobs, receiver_of_none
 from punctual.runtime.run_folder import SERVICE, RunFolder, create_run
 from punctual.runtime.runs import known_jobs, messages_of
@@ -20,6 +21,7 @@ from punctual.runtime.submission import Submission
 from punctual.store.sqlite import SqliteJournal
 
 A = JobId("a")
+SHARED = replace(PACED, shared=True)
 
 
 def test_a_command_ends_with_its_last_job_although_the_ends_of_the_first_are_forgotten(
@@ -35,9 +37,9 @@ def test_a_command_ends_with_its_last_job_although_the_ends_of_the_first_are_for
         assert all(host.knows(job) and host.has_ended(job) for job in host.jobs)
 
 
-def accepted(job: Submission) -> RunFolder:
+def accepted(job: Submission, options: HostOptions = SHARED) -> RunFolder:
     """The run of a host that has accepted a job, and was killed before that was in its journal or answered."""
-    run = create_run("host", {"options": asdict(replace(PACED, shared=True)), SERVICE: True})
+    run = create_run("host", {"options": asdict(options), SERVICE: True})
     run.record_facts(hardware=usable_hardware(), actuator=PACED.actuator)
     with SqliteJournal(run.journal):
         pass
@@ -50,11 +52,26 @@ def accepted(job: Submission) -> RunFolder:
 def test_a_job_that_was_accepted_and_not_answered_is_not_refused_because_of_itself() -> None:
     given = submission("a")
     run = accepted(given)
-    with host_of_new_jobs([given], replace(PACED, shared=True), output_of=receiver_of_none, facts={}) as host:
+    with host_of_new_jobs([given], SHARED, output_of=receiver_of_none, facts={}) as host:
         assert host.run_folder == run
         host.run()
     assert run.jobs() == {"a": "finished"}
     assert [message.spec.id for message in messages_of(run) if isinstance(message, JobSubmitted)] == ["a"]
+
+
+def test_a_command_says_once_why_it_cannot_take_the_place_of_a_host_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("punctual.runtime.joined_host._ALIKE_S", 0.0)
+    monkeypatch.setattr("punctual.runtime.joined_host._JOIN_S_MAX", 2.0)
+    options = replace(SHARED, policy="elsewhere")
+    accepted(submission("a"), options)
+    with pytest.raises(InvalidSpec, match="elsewhere") as refused:
+        host_of_new_jobs([submission("b")], options, output_of=receiver_of_none, facts={}).__enter__()
+    assert "be able to take its place" in refused.value.must
+    assert [record.message for record in caplog.records if "elsewhere" in record.message] == [
+        refused.value.got.partition("; ")[2]
+    ]
 
 
 def test_a_job_that_was_accepted_is_waited_for_by_who_attaches_to_it() -> None:

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from math import inf
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,8 +37,8 @@ _LOG = logging.getLogger(__name__)
 
 #: Between two looks at what another process does.
 _LOOK_S = 0.1
-#: After an attempt to take the host's place that failed.
-_PAUSE_S = 0.1
+#: After an attempt to take the host's place that failed; and after how long of attempts that fail alike it is said why.
+_PAUSE_S, _ALIKE_S = 0.1, 5.0
 #: How long others may take to begin, join or leave a host, and how long it may take to find one that answers.
 _LOCK_S_MAX, _JOIN_S_MAX = 20.0, 60.0
 #: How long the last output of a job, and the record of its end, may take once the journal says that it has ended.
@@ -77,6 +78,8 @@ class JoinedHost:
         self._ended: dict[JobId, JobStatus] = {}
         #: Jobs that are to be asked to stop, and why, until they have been.
         self._to_stop: dict[JobId, str] = {}
+        #: Why the place of a host that is gone could not be taken, and when it first was so; `inf`: it has been said.
+        self._refusals: dict[str, float] = {}
 
     # Entering.
 
@@ -99,8 +102,8 @@ class JoinedHost:
         while not self._try_to_run(submissions, options, facts):
             if time.monotonic() > give_up_at:
                 raise InvalidSpec(
-                    "the host of this machine's jobs must answer",
-                    "no answer",
+                    "the host of this machine's jobs must answer, or another process must be able to take its place",
+                    "; ".join(("no answer", *self._refusals)),
                     f"the host of '{self.run_folder.name}'" if self._followed else "the shared host",
                     "See `punctual ps`, or run these jobs beside it (`--alone`).",
                 )
@@ -305,6 +308,7 @@ class JoinedHost:
         followed = self._follower
         run = followed.run_folder
         if not followed.is_lost() or followed.is_there():
+            self._refusals.clear()
             return None
         with ExitStack() as hosting:
             try:
@@ -312,12 +316,19 @@ class JoinedHost:
             except JournalUnusable:
                 raise
             except InvalidSpec as error:
-                _LOG.debug("the jobs of '%s' cannot be taken over now: %s", run.name, error)
+                self._say_once(f"the jobs of '{run.name}' cannot be taken over: {error}")
                 return None
             followed.look()  # all that the host before has written
             self._is_at(local, hosting)
         self._unfollow()
         return local
+
+    def _say_once(self, refusal: str) -> None:
+        """Tell the user why nobody steers the jobs, unless that passes by itself."""
+        now = time.monotonic()
+        if now - self._refusals.setdefault(refusal, now) > _ALIKE_S:
+            _LOG.warning("%s", refusal)
+            self._refusals[refusal] = inf
 
     def _is_at(self, local: LocalHost, hosting: ExitStack) -> None:
         """The host is in this process from now on; `hosting` ends it."""

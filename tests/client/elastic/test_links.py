@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -29,6 +30,20 @@ LONG = links.SLOT_BYTES // 4 + 1001
 LONGEST = 3 * LONG
 
 Worker = Callable[[int, Collectives], Any]
+
+
+def test_many_workers_and_servers_need_more_files_than_a_process_has_by_default() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir()) + 50
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+    try:
+        with ExitStack() as opened:
+            fds = links.make(12, opened, n_servers=11)
+            assert [len(own) for own in fds] == [links.n_files(rank, 12) + 11 for rank in range(12)] + [12] * 11
+            assert len({fd for own in fds for fd in own}) == 1 + 2 * (11 + 12 * 11)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (few, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class Team:

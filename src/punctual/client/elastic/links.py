@@ -5,9 +5,10 @@ through /proc may as well read the workers' memory: the job's own user, and root
 """
 
 import os
+import resource
 import socket
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 #: Workers form a tree in which each has at most so many below it: up to nine workers all wait for the first.
@@ -77,9 +78,16 @@ def n_files(i_worker: int, n_workers: int, *, is_open: bool = False) -> int:
 
 
 def make(
-    n_workers: int, opened: ExitStack, *, n_everywhere: int = 0, listening: socket.socket | None = None
+    n_workers: int,
+    opened: ExitStack,
+    *,
+    n_servers: int = 0,
+    n_everywhere: int = 0,
+    listening: socket.socket | None = None,
 ) -> list[list[int]]:
-    """What each worker is to be handed, by rank; open until `opened` ends. A worker that is alone needs nothing.
+    """What each worker and then each server is to be handed; open until `opened` ends. A worker that is alone needs nothing.
+
+    A worker has sockets to all servers after its `Links`, and a server one to each worker.
 
     Parameters
     ----------
@@ -88,16 +96,36 @@ def make(
     n_everywhere, listening
         Where there are other nodes: the workers of all together, and where those of others connect.
     """
-    if n_workers == 1 and listening is None:
-        return [[]]
-    memory_fd = os.memfd_create("punctual-links")
-    opened.callback(os.close, memory_fd)
-    os.fchmod(memory_fd, _MODE)
-    os.truncate(memory_fd, n_memory_bytes(n_everywhere or n_workers))
-    fds = [[memory_fd] for _ in range(n_workers)]
-    for rank in range(1, n_workers):
-        for owner, end in zip((rank, (rank - 1) // FAN_OUT), socket.socketpair(), strict=True):
+    opened.enter_context(_room_for_files())
+    fds: list[list[int]] = [[] for _ in range(n_workers + n_servers)]
+
+    def connect(i: int, j: int) -> None:
+        for owner, end in zip((i, j), socket.socketpair(), strict=True):
             fds[owner].append(opened.enter_context(end).fileno())
+
+    if n_workers > 1 or listening is not None:
+        memory_fd = os.memfd_create("punctual-links")
+        opened.callback(os.close, memory_fd)
+        os.fchmod(memory_fd, _MODE)
+        os.truncate(memory_fd, n_memory_bytes(n_everywhere or n_workers))
+        for files in fds[:n_workers]:
+            files.append(memory_fd)
+    for rank in range(1, n_workers):
+        connect(rank, (rank - 1) // FAN_OUT)
     if listening is not None:
         fds[0].append(listening.fileno())
+    for i_worker in range(n_workers):
+        for i_server in range(n_workers, n_workers + n_servers):
+            connect(i_worker, i_server)
     return fds
+
+
+@contextmanager
+def _room_for_files() -> Iterator[None]:
+    """Let this process open as many files as the system allows it: all ends of all connections are open here at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -182,8 +182,11 @@ class LocalWorkers:
 
     def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
         trainers = [membership for membership in memberships if membership.rank < membership.n_workers]
+        n_servers = len(memberships) - len(trainers)
+        is_open = bool(trainers and trainers[0].nodes)
+        n_everywhere, listening = (trainers[0].n_workers, self.listening) if is_open else (0, None)
         with ExitStack() as opened:
-            fds = self._connected(trainers, len(memberships) - len(trainers), opened)
+            fds = links.make(len(trainers), opened, n_servers=n_servers, n_everywhere=n_everywhere, listening=listening)
             for i, (slot, membership) in enumerate(zip(slots, memberships, strict=True)):
                 words = {name: value for name, value in asdict(membership).items() if name not in ("links", "peers")}
                 if membership.i_device is not None:
@@ -191,18 +194,6 @@ class LocalWorkers:
                 if membership.nodes and not i:
                     words["certificate"] = self.certificate
                 self._send(slot, fds[i], {"membership": words, "n_steps": n_steps})
-
-    def _connected(self, trainers: Sequence[Membership], n_servers: int, opened: ExitStack) -> list[list[int]]:
-        """What each is to be handed, and what is closed here with `opened`: links between workers, then sockets to servers."""
-        is_open = bool(trainers and trainers[0].nodes)
-        n_everywhere, listening = (trainers[0].n_workers, self.listening) if is_open else (0, None)
-        ends = links.make(len(trainers), opened, n_everywhere=n_everywhere, listening=listening)
-        ends += [[] for _ in range(n_servers)]
-        for i, _ in enumerate(trainers):
-            for j in range(len(trainers), len(ends)):
-                for owner, end in zip((i, j), socket.socketpair(), strict=True):
-                    ends[owner].append(opened.enter_context(end).fileno())
-        return ends
 
     def _store_path(self, generation: int) -> str:
         """Of this generation's; its folder is one that nobody else may enter."""

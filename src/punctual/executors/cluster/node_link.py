@@ -255,8 +255,8 @@ class NodeLink:
             if number > self._last_number:
                 event = self._here(heard(sent))
                 assert isinstance(event, Event)
+                self._last_number = number  # first: a launch that answers the event says that the host has heard it
                 self._listener.received(self, event)
-                self._last_number = number
         self.has_answered = True
 
     def _take_capacity(self, answer: Answer, jobs: Sequence[FoundJob]) -> None:
