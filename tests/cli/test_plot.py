@@ -48,6 +48,12 @@ def test_what_is_told_of_a_run_is_below_its_plots_in_lines_that_fit() -> None:
     assert 0 <= box.y0 < box.y1 <= min(axes.get_tightbbox().y0 for axes in figure.axes)
 
 
+def test_a_command_with_signs_of_no_font_and_an_argument_that_is_no_text_is_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "out.png"
+    save(path, DRAWN, "a job", ["Command: python 中.py \x1b \udcff"])
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("name", ["out.pdf", "missing/out.png", "folder.png"])
 def test_what_cannot_be_drawn_is_refused_beforehand(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.png").mkdir()

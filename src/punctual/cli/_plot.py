@@ -2,6 +2,7 @@
 
 import os
 import textwrap
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -73,7 +74,10 @@ class DrawnRun:
 
 def save(path: Path, run: DrawnRun, title: str, texts: Sequence[str] = ()) -> None:
     """Write the picture of a run, with `texts` as paragraphs below it; raises `OSError` when `path` cannot be written."""
-    _draw(run, title, texts).savefig(path, dpi=150, facecolor="white")
+    figure = _draw(run, title, texts)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box is drawn for it
+        figure.savefig(path, dpi=150, facecolor="white")
 
 
 def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
@@ -102,7 +106,8 @@ def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _LINE_CHARACTERS, max_lines=_LINES_MAX, placeholder=" …")
+    drawable = text.encode(errors="replace").decode()  # arguments of a command may be no text
+    return textwrap.wrap(drawable, _LINE_CHARACTERS, max_lines=_LINES_MAX, placeholder=" …")
 
 
 def _right_edge_s(run: DrawnRun) -> float:
