@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +268,44 @@ class TwoNodes:
             node.close()
 
 
+def ports_of(pid: int) -> set[int]:
+    """Where a process listens."""
+    opened = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            opened.add(str(fd.readlink()))
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in opened}
+
+
+@contextmanager
+def silence(ports: set[int], n_each: int = 5) -> Iterator[None]:
+    """As many connections at each port on which nothing is said; for one that is closed there is soon another one."""
+    is_over, connected = threading.Event(), threading.Semaphore(0)
+
+    def keep(port: int) -> None:
+        while not is_over.is_set():
+            with suppress(OSError), socket.create_connection((ADDRESS, port), 1.0) as connection:
+                connection.settimeout(0.1)
+                connected.release()
+                while not is_over.is_set():
+                    with suppress(TimeoutError):
+                        if not connection.recv(1):
+                            break
+
+    threads = [threading.Thread(target=keep, args=(port,)) for port in sorted(ports) * n_each]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in threads:
+            assert connected.acquire(timeout=10.0)
+        yield
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+
+
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[TwoNodes]:
     made = TwoNodes(tmp_path)
@@ -377,6 +415,19 @@ def test_who_does_not_have_the_key_does_not_join(two: TwoNodes) -> None:
     status = two.join(**stranger)
     assert "CERTIFICATE_VERIFY_FAILED" in status.cause
     assert two.first.await_status(lambda status: status.n_workers == 1).generation == 1
+
+
+def test_who_says_nothing_does_not_keep_workers_of_nodes_from_each_other(two: TwoNodes) -> None:
+    two.start(LINK_TRAINING, "for_ever", "torch.distributed")
+    two.join()
+    ports = ports_of(two.first.agent_pid)
+    assert len(ports) == 2
+    generation = two.first.page.worker_status().generation
+    with silence(ports):
+        two.first.resize(2)
+        status = two.first.resize(1)  # only after a step together
+    assert (status.generation, status.n_workers, status.n_workers_lost) == (generation + 2, 1, 0)
+    assert "a node must stay" not in two.first.output()
 
 
 def test_a_training_on_one_node_does_not_listen(stage: Stage) -> None:
