@@ -1,5 +1,6 @@
 """What goes in and out over HTTP. The client reads answers into the same classes."""
 
+import json
 import re
 from datetime import datetime
 from math import isfinite
@@ -8,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticSerializationError
 
 from punctual.core.job import JobState
 from punctual.core.verdict import Verdict
@@ -67,6 +69,14 @@ class AnswerBody(BaseModel):
     """What the service says; a client that does not know a name leaves it out."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="ignore")
+
+    def model_dump_json(self, **options: Any) -> str:  # type: ignore[override]
+        """As JSON. A command may have arguments that are no Unicode: of such a sign a question mark is told."""
+        try:
+            return super().model_dump_json(**options)
+        except PydanticSerializationError:
+            said = json.dumps(self.model_dump(mode="json", **options), ensure_ascii=False)
+            return said.encode(errors="replace").decode()
 
 
 class SubmitRequest(RequestBody):
