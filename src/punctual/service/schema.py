@@ -70,7 +70,7 @@ class AnswerBody(BaseModel):
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="ignore")
 
-    def model_dump_json(self, **options: Any) -> str:  # type: ignore[override]
+    def model_dump_json(self, **options: Any) -> str:
         """As JSON. A command may have arguments that are no Unicode: of such a sign a question mark is told."""
         try:
             return super().model_dump_json(**options)
