@@ -17,7 +17,7 @@ from punctual.core.loss import LossGoal
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
-from punctual.executors.local.progress_text import ProgressText
+from punctual.executors.local.progress_text import PATTERN_LENGTH_MAX, ProgressText
 from punctual.runtime.capacity import FLOOR_CORES, LEAST_CORES
 from punctual.runtime.redaction import redacted
 from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABLE, WORKERS_VARIABLE
@@ -257,6 +257,13 @@ def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
 
 def _check_pattern(request: JobRequest, pattern: str) -> None:
     """Raise `InvalidSpec` unless progress can be read by `pattern`, and steered by what is read."""
+    if len(pattern) > PATTERN_LENGTH_MAX:
+        raise InvalidSpec(
+            f"the progress pattern must have at most {PATTERN_LENGTH_MAX} characters",
+            f"{len(pattern)}",
+            "`--progress-regex`",
+            "Leave out what need not match.",
+        )
     if ProgressText(pattern).may_tell_total or request.n_steps is not None or request.deadline_s is None:
         return
     raise InvalidSpec(

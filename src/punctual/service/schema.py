@@ -13,6 +13,7 @@ from pydantic_core import PydanticSerializationError
 
 from punctual.core.job import JobState
 from punctual.core.verdict import Verdict
+from punctual.executors.local.progress_text import PATTERN_LENGTH_MAX
 
 #: The longest that the kernel takes as one argument or variable.
 _TEXT_LENGTH_MAX = 131_072
@@ -95,7 +96,7 @@ class SubmitRequest(RequestBody):
     servers: ShortText | None = None
     controller: ShortText | None = None
     margin: ShortText | None = Field(None, description="Share of the deadline to be early by, `0.1%`.")
-    progress_regex: Annotated[str, Field(max_length=1024)] | None = None
+    progress_regex: Annotated[str, Field(max_length=PATTERN_LENGTH_MAX)] | None = None
     until: ShortText | None = Field(None, description="The loss to train to, `loss<0.1`.")
     steps: Annotated[int, Field(ge=1, le=2**53)] | None = None
     checkpoint_dir: Folder | None = None
