@@ -14,10 +14,10 @@ from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal
-from punctual.core.program import Program
+from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
-from punctual.executors.local.progress_text import PATTERN_LENGTH_MAX, ProgressText
+from punctual.executors.local.progress_text import ProgressText
 from punctual.runtime.capacity import FLOOR_CORES, LEAST_CORES
 from punctual.runtime.redaction import redacted
 from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABLE, WORKERS_VARIABLE

@@ -12,8 +12,8 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticSerializationError
 
 from punctual.core.job import JobState
+from punctual.core.program import PATTERN_LENGTH_MAX
 from punctual.core.verdict import Verdict
-from punctual.executors.local.progress_text import PATTERN_LENGTH_MAX
 
 #: The longest that the kernel takes as one argument or variable.
 _TEXT_LENGTH_MAX = 131_072

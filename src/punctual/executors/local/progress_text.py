@@ -21,8 +21,6 @@ _LINE_BYTES_MAX, _OWN_LINE_BYTES_MAX = 4096, 1024
 #: What a number consists of; the first one of a line that was cut may have lost its beginning.
 _NUMERALS = b"0123456789,_"
 _N_DIGITS_MAX = 18
-#: The longest pattern of the user's own, in characters.
-PATTERN_LENGTH_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
