@@ -11,7 +11,7 @@ from punctual.client.elastic.group_key import SecureSockets
 
 #: How long a handshake may take, and most that are under way at once; of more, the one that has taken longest is given up.
 LIMIT_S = 5.0
-_N_MAX = 64
+_N_MAX = 256
 
 
 @dataclass(slots=True)
