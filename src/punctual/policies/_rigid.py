@@ -9,6 +9,7 @@ from math import inf
 
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
+from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.policies._hardware import RigidRequest
 from punctual.policies._jobs import Size, may_pause, n_workers, never_fits, starts, waits
@@ -131,6 +132,8 @@ class _Round:
         self._others: list[Ranked] = []
         #: Made when the first job does not fit: in short queues that is rare.
         self._space: Space | None = None
+        #: More than is free and held behind a job that was served before: so it is for those that come after it.
+        self._too_much: Resources | None = None
         self._watch = False
         self._first: str | None = None
 
@@ -214,6 +217,8 @@ class _Round:
     def _make_room(self, ranked: Ranked) -> Allocation | None:
         """Pause the jobs that rank last until the request fits, if they are enough; they come in their turn behind it."""
         rank, _, _, view, request = ranked
+        if self._too_much is not None and self._too_much.fits_in(request.amount):
+            return None
         chosen = self._fewest(self._behind(rank + self._margin), view, request)
         if chosen is None:
             return None
@@ -267,6 +272,8 @@ class _Round:
                 allocation = builder.find(view, request.n, request.worker, free)
                 if allocation is not None:
                     return chosen, allocation
+        if not space.may_hold(request.amount):
+            self._too_much = request.amount
         return None
 
     def _pause(self, victim: JobView, gainer: JobView) -> None:
