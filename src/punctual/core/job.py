@@ -179,6 +179,8 @@ class JobSpec:
         counts: Sequence[int] = self.counts or range(1, largest + 1)
         if counts and counts[-1] > largest:
             counts = [n for n in counts if n <= largest]
+        if counts and self.floor.fits_in(worker * counts[0]):
+            return tuple(counts)
         # Where one number is enough for the floor, all larger ones are.
         return tuple(counts[bisect_left(counts, True, key=lambda n: self.floor.fits_in(worker * n)) :])
 
