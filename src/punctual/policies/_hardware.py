@@ -13,7 +13,7 @@ from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec, JobView
 from punctual.core.remembered import N_REMEMBERED_MAX, Remembered
 from punctual.core.resources import NOTHING, Resources, resource_names, total
-from punctual.core.speed import Shape
+from punctual.core.speed import Shape, made_shape
 from punctual.policies._jobs import Size, least, n_workers, seconds_for
 
 K = TypeVar("K")
@@ -304,7 +304,7 @@ class JobRates:
         on_one = self._n_per_node(kind)
         n_nodes = -(-n // on_one) if on_one else 1
         n_servers = n if self._spec.server is not None else 0
-        return Shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
+        return made_shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
 
     def _n_per_node(self, kind: str) -> int:
         """How many workers, each with a server if the job has some, the largest empty node of a kind holds."""
