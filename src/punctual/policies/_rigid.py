@@ -9,6 +9,7 @@ from math import inf
 
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
+from punctual.core.slots import set_by_slots
 from punctual.core.story import Reason
 from punctual.policies._hardware import RigidRequest
 from punctual.policies._jobs import Size, may_pause, n_workers, never_fits, starts, waits
@@ -22,6 +23,7 @@ Ranked = tuple[float, float, str, JobView, RigidRequest]
 _LAST_OF_ALL = 1e300
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True)
 class Order:
     """The order in which jobs are served: the lowest rank first.
