@@ -102,9 +102,10 @@ class Bookings:
 
     def total_on(self, node: NodeId) -> Resources:
         """Everything booked on `node`."""
-        if node not in self._totals:
-            self._totals[node] = total(self._amounts.get(node, {}).values())
-        return self._totals[node]
+        known = self._totals.get(node)
+        if known is None:
+            known = self._totals[node] = total(self._amounts.get(node, {}).values())
+        return known
 
     def others_on(self, node: NodeId, but: Container[JobId]) -> Resources:
         """What jobs other than `but` have booked on `node`; added up anew, because subtracting fractions drifts."""
@@ -201,7 +202,7 @@ class Ledger:
             if node not in self._capacity:
                 return False
             if before is None:
-                after = self._booked.total_on(node) + amount
+                after = amount + self._booked.total_on(node)
             else:
                 after = self._booked.others_on(node, (job,)) + before.at_least(amount)
             if not after.fits_in(self._capacity[node]):
