@@ -190,7 +190,7 @@ class JobFeatures:
     best, fastest
         Steps per second: per device where that is most, and at most.
     left_s
-        Seconds to the deadline; infinite without candidate.
+        Seconds to the deadline; infinite without a deadline.
     promised
         Whether the deadline is promised.
     startup_s, resize_s
@@ -243,7 +243,7 @@ class UtilityModel:
         )
 
     def tightness(self, features: JobFeatures) -> FloatArray:
-        """Share of the time to the deadline that the job needs at its fastest; 0 without candidate, if promised, if late."""
+        """Share of the time to the deadline that the job needs at its fastest; 0 without a deadline, if promised, if late."""
         room_s = features.left_s - features.startup_s
         with np.errstate(divide="ignore", invalid="ignore"):
             tight = np.nan_to_num(features.remaining / (features.fastest * room_s), nan=0.0, posinf=0.0)

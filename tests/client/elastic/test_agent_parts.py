@@ -311,7 +311,7 @@ def test_an_end_is_told_once_and_waits_for_the_others(talk: Talk) -> None:
 
 def test_the_training_function_must_have_a_name() -> None:
     with pytest.raises(ValueError, match="must be found by its name in another process"):
-        WorkerSpawner(lambda link: None, 0)
+        WorkerSpawner(lambda link: None, 0, ())
 
 
 class IdleSpawner:

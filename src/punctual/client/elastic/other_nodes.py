@@ -123,10 +123,7 @@ class RemoteWorkers:
         self._say("answer", slot=i_slot, words=words)
 
     def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
-        words = [
-            {name: value for name, value in asdict(membership).items() if name not in ("links", "peers")}
-            for membership in memberships
-        ]
+        words = [membership.words() for membership in memberships]
         self._say("form", slots=list(slots), memberships=words, n_steps=n_steps)
 
     def announce(self, generation: int) -> None:
