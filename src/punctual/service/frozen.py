@@ -17,10 +17,10 @@ from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.metrics.run import RunCourse
 from punctual.runtime.chain import chain
+from punctual.runtime.kept_log import KeptLog
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import reader
 from punctual.runtime.when import Now
-from punctual.service.kept_log import KeptLog
 from punctual.service.schema import Health, JobPage
 from punctual.service.standing import job_standing
 from punctual.service.told_course import job_history, job_program, why_answer
