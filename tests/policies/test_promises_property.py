@@ -39,11 +39,7 @@ class Watched:
 
 @st.composite
 def workloads(draw: st.DrawFn) -> list[SimJob]:
-    """Jobs with what they need, and when they come: no two at one instant.
-
-    A start that is decided and taken back within an instant keeps its devices until it is done, and promises that are
-    given then do not count with that.
-    """
+    """Jobs with what they need, and when they come, some at one instant."""
     jobs, asked_s = list[tuple[float, dict[int, float], float, float, float]](), 0.0
     for _ in range(draw(st.integers(1, 16))):
         power, most = draw(st.floats(0.6, 0.95)), draw(st.sampled_from([1, 2, 4, 8, 16]))
@@ -52,7 +48,7 @@ def workloads(draw: st.DrawFn) -> list[SimJob]:
         asked = draw(st.sampled_from(list(rates)))
         duration_s, cost_s = draw(st.floats(60.0, 7200.0)), draw(st.floats(10.0, 60.0))
         deadline_s = cost_s + draw(st.floats(1.05, 2.5)) * duration_s
-        jobs.append((draw(st.floats(0.001, 2.0)), rates, rates[asked] * duration_s, deadline_s, cost_s))
+        jobs.append((draw(st.just(0.0) | st.floats(0.001, 2.0)), rates, rates[asked] * duration_s, deadline_s, cost_s))
         asked_s += asked * duration_s
     at, found = 0.0, []
     for i, (gap, rates, work_steps, deadline_s, cost_s) in enumerate(jobs):
@@ -79,3 +75,14 @@ def test_promises_are_kept_and_nothing_is_idle_that_a_waiting_job_could_use(
     assert not found.short
     assert not found.warned_at, "nothing was in danger"
     assert not watched.idle
+
+
+def test_a_start_that_is_taken_back_at_once_holds_its_devices_until_it_is_done() -> None:
+    """Jobs that come together are planned for one after the other: what the third is to have is taken back for the fourth."""
+    jobs = [
+        elastic_job("first", 364.0, {8: 7.0}, 8130.0, 9278.0, 35.0),
+        elastic_job("second", 409.0, {4: 3.1}, 5885.0, 12401.0, 31.0),
+        elastic_job("third", 491.0, {8: 4.3}, 17470.0, 13952.0, 60.0),
+        elastic_job("fourth", 491.0, {4: 2.3}, 60.0, 73.0, 10.0),
+    ]
+    assert not outcome(PromisesFirst(admission="decline"), jobs, 1, N_GPUS).late_s

@@ -118,11 +118,12 @@ class AdmissionControl:
         self._offered = {
             pool: ceil(offered_fracs[pool[1]] * n - 1e-9) for pool, n in self._reserved.items()
         }  # of a few devices, one
-        #: Jobs that are starting, and for how long they cannot give up what they hold.
+        #: Jobs that are starting, or may be at any moment as the last plan says, and for how long they cannot give up what
+        #: they hold.
         self._starting_s = {
             candidate.id: self._starts_in_s(candidate)
             for candidate in self._candidates
-            if candidate.n and candidate.view.status == "starting"
+            if candidate.n and candidate.view.status in ("queued", "starting")
         }
         #: Ends of the spans of time that the plan distinguishes.
         self._ends_s: list[float] = []
