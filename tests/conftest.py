@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -16,6 +17,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 settings.load_profile("punctual")
+
+# A suite that was started in the background ignores Ctrl-C, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: What a test may know of the user who runs it: where traces lie, and whether a browser must be there.
 KEPT_VARIABLES = {"PUNCTUAL_DATA", "PUNCTUAL_NEEDS_BROWSER"}
