@@ -12,7 +12,7 @@ import json
 import resource
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from _reference import turn_s
@@ -88,22 +88,20 @@ def run(case: Case, *listeners: Callable[[Any], None]) -> dict[str, float | None
 
     `listeners` get each message.
     """
-    from pydantic import TypeAdapter
-
     from punctual import registry
     from punctual.metrics.cluster import ClusterRecord
-    from punctual.runtime.cluster_file import NodeGroup, nodes_of, parsed_cluster
+    from punctual.runtime.cluster_file import groups_of, nodes_of
     from punctual.sim.garbage import rare_collections
     from punctual.sim.simulation import Simulation
 
-    groups = TypeAdapter(tuple[NodeGroup, ...]).validate_python(parsed_cluster(case.cluster), strict=False)
     record = ClusterRecord()
     controllers = {} if case.controller is None else {case.controller: registry.load("controllers", case.controller)()}
     models = {"tabulated": registry.load("models", "tabulated")()}
     policy = registry.load("policies", case.policy)()
     with rare_collections():  # as in a study
         told = (record.add, *listeners)
-        Simulation(case.jobs(), nodes_of(groups), policy, controllers=controllers, models=models, listeners=told).run()
+        nodes = nodes_of(groups_of(case.cluster, "the case"))
+        Simulation(case.jobs(), nodes, policy, controllers=controllers, models=models, listeners=told).run()
         row = record.summary().row()
     shown = ("n_jobs", "n_finished", "n_deadlines_met", "jct_mean_s", "makespan_s", "granted_device_frac", "n_rounds")
     return {name: row[name] for name in shown}
@@ -122,6 +120,17 @@ def digest(case: Case) -> dict[str, Any]:
 
     found.update(json.dumps(run(case, add)).encode())
     return {"n_messages": n_messages, "sha256": found.hexdigest()}
+
+
+def import_all(case: Case, family: str) -> None:
+    """Simulate a job or two on the same parts, and find the readers of traces: after it everything is imported."""
+    from punctual import registry
+    from punctual.traces.trace import FAMILY
+
+    for name in registry.names(FAMILY):
+        registry.load(FAMILY, name)
+    few = FAMILIES["elastic" if family == "elastic" else "rigid"]("fifo", "2", "0")
+    run(replace(few, policy=case.policy))
 
 
 def cost(case: Case) -> dict[str, Any]:
@@ -147,9 +156,8 @@ def main() -> None:
     parser.add_argument("--digest", action="store_true", help="a hash of the messages and results in place of the cost")
     asked = parser.parse_args()
     family, *arguments = asked.name.split("/")
-    # A job or two on the same parts: after it everything is imported.
-    run(FAMILIES["elastic" if family == "elastic" else "rigid"]("fifo", "2", "0"))
     case = FAMILIES[family](*arguments)
+    import_all(case, family)
     print(json.dumps({"name": asked.name, **(digest(case) if asked.digest else cost(case))}))
 
 

@@ -1,5 +1,6 @@
 """What a reproduction answers, and which there are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Protocol, cast
 
 import experiments
 from punctual.core.errors import InvalidSpec
+
+#: Up to this share of it a figure is near the published one.
+NEAR = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,16 @@ class Row:
         """Obtained over published."""
         return self.obtained / self.published if self.published else None
 
+    @property
+    def is_near(self) -> bool:
+        """Whether the obtained figure is within `NEAR` of the published one."""
+        return self.off <= NEAR
+
+    @property
+    def off(self) -> float:
+        """How far the obtained figure is from the published one, as a share of that."""
+        return abs((self.ratio or 0.0) - 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
@@ -45,6 +59,15 @@ class Reproduction:
 def supposed(reason: str) -> str:
     """What is said where no measurement tells why figures differ."""
     return f"not known; supposed: {reason}"
+
+
+def nearest(tried: Sequence[Row]) -> tuple[Row, str]:
+    """The row nearest to the published figure, and what to put before it, of rows with one figure under several readings.
+
+    That reading is a reason only if the first one, that of the main rows, is not near, and it is: else "not known; ".
+    """
+    best = min(tried, key=lambda row: row.off)
+    return best, "" if best.is_near and not tried[0].is_near else "not known; "
 
 
 class Run(Protocol):

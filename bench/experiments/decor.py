@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from experiments._base import Reproduction, Row
+from experiments._base import Reproduction, Row, nearest
 from punctual import registry
 from punctual.controllers.decor_pi import DecorPi
 
@@ -37,8 +37,7 @@ application, the machine, and what a batch costs on it. Assumed: {_CORES} cores 
 costs of batches that vary by {_QUIET.spread_frac:.0%} with a correlation of {_QUIET.correlation:g}. The rows by size and by noise show what hangs on that;
 of which of the two kinds of device the published mean is, is not known either. On GPUs ResNet-50 is smaller than what the
 law's constants need to be stable, and a quarter of it is left out: it would be over before one change of the number is.
-Every figure is a mean of |finish - D| / D in %. At 1.0 times the fastest time no law can be early: what is left is the
-noise of the fastest time itself, and the share that is lost before the first tick.
+Every figure is a mean of |finish - D| / D in %.
 `bench/deadline.py --part published` runs the same ratios for real, on jobs of 100 core-seconds."""
 
 
@@ -84,11 +83,23 @@ def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:  # noqa:
     for device, ours in _LAWS.items():
         cells = list(_cells(device, "decor-pi", models, seeds))
         changed = list(_by_setting(device, "decor-pi", models, seeds))
-        found = [row.obtained for row in changed]
-        why = f"the machine is assumed; with other assumptions below {min(found):.2g} to {max(found):.2g}"
-        headlines.append(Row(f"{device}, decor-pi, mean, %", _PUBLISHED, fmean(row.obtained for row in cells), why))
+        headlines.append(headline(device, cells, changed))
         rows += [*cells, *_cells(device, ours, models, seeds), *changed, *_by_setting(device, ours, models, seeds)]
     return Reproduction(title="Landings of [decor2025], simulated", rows=(*headlines, *rows), note=_NOTE)
+
+
+def headline(device: str, cells: Sequence[Row], changed: Sequence[Row]) -> Row:
+    """The published mean beside ours, with the setting that is nearest to it: settings are compared at the ratios above 1."""
+    above = fmean(row.obtained for row in cells if f", {_RATIOS[0]:g} x fastest" not in row.what)
+    best, known = nearest([
+        Row("as assumed", _PUBLISHED, above),
+        *(replace(row, what=row.what.split(", ")[-2], published=_PUBLISHED) for row in changed),
+    ])  # fmt: skip
+    why = (
+        f"{known}at 1.5 and 1.8 x fastest alone {above:.3g}, and of {1 + len(changed)} settings there nearest: "
+        f"{best.what}, {best.obtained:.3g}"
+    )
+    return Row(f"{device}, decor-pi, mean, %", _PUBLISHED, fmean(row.obtained for row in cells), why)
 
 
 def _cells(device: str, controller: str, models: Sequence[str], seeds: int) -> Iterator[Row]:

@@ -26,6 +26,8 @@ from punctual.traces.order import normalized
 _QUEUEING, _EFFICIENCY, _DECISION_S = -32.0, 24.0, 0.4
 _QUEUED_IN, _EFFICIENT_IN = "queueing, change in %: ", "efficiency, change in %: "
 _GREEDY = "greedy"
+#: Said of a queue in which a job hardly waits for anything else.
+_START_UP = ", the start-up"
 _OBJECTIVES = ("fraction", "throughput")
 _LOADS = (0.6, 0.8, 1.0, 1.2, 1.5)
 _CLUSTER = (NodeGroup(n_nodes=32, gpus=8),)
@@ -46,12 +48,10 @@ resize costs 30 s, jobs may have powers of two of the devices up to four times w
 
 The published figures are "up to". The two at the head are both from one setting, the nearest to both of them; the best
 of each alone come from different settings and are far beyond, see the rows.
-Where the figures show. Queueing: where greedy itself has a queue, which takes overload and jobs that cannot shrink far.
-The fraction is then far below -32 %; throughput less. Efficiency: with the fraction at almost every load; with
-throughput only where jobs can shrink.
-Where they do not. If jobs can shrink to a quarter, or the load is that of a few long jobs, greedy's queue is the start-up,
-and nothing can be shorter; with the fraction queues are longer there, with throughput nearly as they are. With jobs that
-have to start large, throughput is no more efficient than greedy.
+By setting (a queue of less than twice the start-up counts as the start-up):
+
+{ranges}
+
 No row takes a part of either policy away, so why is not measured. Supposed: the fraction starts whatever finishes soon,
 while greedy serves its queue in order, so that one large job blocks all behind it; and it gives devices to jobs that are
 about to end, greedy to whoever gains most seconds, which are the long jobs. Greedy is our reconstruction.
@@ -103,7 +103,8 @@ def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:
             for objective in case.objectives:
                 rows += _compared(case, load, objective, found[_GREEDY], found[objective])
     heads = headlines(rows, fmean(spans_s))
-    return Reproduction(title="Elastic allocator [hu2021] against greedy", rows=(*heads, *rows), note=_note(data))
+    note = _note(data, ranges(rows))
+    return Reproduction(title="Elastic allocator [hu2021] against greedy", rows=(*heads, *rows), note=note)
 
 
 def headlines(rows: Sequence[Row], decision_s: float) -> list[Row]:
@@ -135,6 +136,34 @@ def headlines(rows: Sequence[Row], decision_s: float) -> list[Row]:
     ]  # fmt: skip
 
 
+def ranges(rows: Sequence[Row]) -> str:
+    """What the rows show by objective, a line for each group of settings."""
+    lines = []
+    for objective in _OBJECTIVES:
+        mine = [row for row in rows if row.what.endswith(f", {objective}")]
+        queueing = [row for row in mine if row.what.startswith(_QUEUED_IN)]
+        short = [row for row in queueing if _START_UP in row.why]
+        long = [row for row in queueing if row not in short]
+        lines += _extent(
+            "Queueing", f"{objective}, where greedy's own queue is longer than the start-up", long, _QUEUEING
+        )
+        lines += _extent("Queueing", f"{objective}, where it is the start-up", short, _QUEUEING)
+        for least in (_ASKED, _QUARTER):
+            some = [row for row in mine if row.what.startswith(_EFFICIENT_IN) and f", {least}, " in row.what]
+            lines += _extent("Efficiency", f"{objective}, jobs {least}", some, _EFFICIENCY)
+    return "\n".join(lines)
+
+
+def _extent(what: str, where: str, rows: Sequence[Row], published: float) -> list[str]:
+    """A line on the least and the most of the changes, and on how many are as far from 0 as is published."""
+    if not rows:
+        return []
+    found = [row.obtained for row in rows]
+    n_reached = sum(change / published >= 1 for change in found)
+    extent = f"{min(found):+,.1f} to {max(found):+,.1f} %"
+    return [f"* {what} with the {where}: {extent}; {published:+g} % or beyond in {n_reached} of {len(rows)} settings."]
+
+
 def _compared(
     case: _Case, load: float, objective: str, greedy: Sequence[_Outcome], ours: Sequence[_Outcome]
 ) -> list[Row]:
@@ -142,7 +171,7 @@ def _compared(
     queued = [[one.queued_s for one in many] for many in (greedy, ours)]
     efficient = [[one.efficiency for one in many] for many in (greedy, ours)]
     its_s = fmean(queued[0])
-    its_queue = f"greedy's queue: {its_s:,.0f} s{', the start-up' if its_s < 2 * _STARTUP_S else ''}"
+    its_queue = f"greedy's queue: {its_s:,.0f} s{_START_UP if its_s < 2 * _STARTUP_S else ''}"
     return [
         Row(f"{_QUEUED_IN}{place}", None, _change(*queued), f"{its_queue}{_spread(*queued)}"),
         Row(f"{_EFFICIENT_IN}{place}", None, _change(*efficient), _spread(*efficient).removeprefix("; ")),
@@ -220,6 +249,7 @@ def _range(n_gpus: int) -> dict[str, float]:
     return {"n_gpus_min": n_gpus, "n_gpus_max": max(n_gpus, min(_STRETCH * n_gpus, _N_DEVICES))}
 
 
-def _note(data: Path | None) -> str:
+def _note(data: Path | None, shown: str) -> str:
     missing = [name for name in (_PHILLY, _CLUSTER10) if data is None or not (data / name).exists()]
-    return f"{_NOTE}\nWithout the traces {', '.join(missing)}: see `--data`." if missing else _NOTE
+    note = _NOTE.format(ranges=shown)
+    return f"{note}\nWithout the traces {', '.join(missing)}: see `--data`." if missing else note

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments._base import Reproduction, Row
+from experiments._base import Reproduction, Row, nearest
 from experiments._smd_case import (
     UNIT,
     Array,
@@ -62,7 +62,16 @@ _N_JOBS = 50
 #: With more jobs the capacity grows in proportion: the published totals do.
 _UNITS_PER_JOB = 5 / _N_JOBS
 
-_NEAR = 0.1
+#: Where the readings are compared, by figure.
+_POINTS = {
+    "SMD / ESW": " at capacity 3",
+    "SMD / Optimus, limits": " at capacity 3",
+    "SMD / Optimus, use": " at capacity 3",
+    "SMD / optimum": f" at capacity 1, {_N_JOBS} jobs,",
+}
+#: From this ratio on the rival is worth next to nothing.
+_NEXT_TO_NOTHING = 1e3
+
 _NOTE = """\
 Ratios of total utilities over all seeds; all jobs are there at once and decided about once.
 The paper does not say in which unit completion times enter the utility, what t_f is the time of, nor what exactly a job's
@@ -71,8 +80,9 @@ a multiple of one worker's amounts. The unit of time is fitted: of nine from two
 ESW's ratio at three units of capacity is nearest to the published one, for each kind and each reading by itself. So that
 ESW fits there says nothing; how it changes with capacity, and all other ratios, do. No one unit serves both kinds.
 All readings that were tried have rows at the end, with all ratios at three units of capacity, the distance to the optimum
-at one, and the use at one and five. A reading is named as a reason where it brings a figure from more than 10 % off to
-within 10 %; where none does, the reason is not known. The totals themselves cannot be had: with heights
+at one, and the use at one and five. A reading is named as a reason where it brings a figure there from more than 10 % off
+to within 10 %; where none does, the reason is not known. Other rows quote the readings at that point: none was tried with
+the capacity or the jobs of the row. The totals themselves cannot be had: with heights
 from 1 to 100 two hundred jobs are worth 10,100 at most on average, and 14,006 and 16,122 are published for them.
 Sums that grow in proportion to the jobs mean that capacity does; so it does here, 5 units for 50 jobs.
 Optimus chooses pairs by marginal gain with the same speeds; the row in which they are admitted as SMD's are shows how much
@@ -140,7 +150,8 @@ def _draws(kind: Kind, n_seeds: int, n_jobs: int, interpretation: Interpretation
 
 
 def _row(what: str, published: float, obtained: float, why: str) -> Row:
-    return Row(what, published, obtained, why if abs(obtained / published - 1) > _NEAR else "")
+    row = Row(what, published, obtained)
+    return row if row.is_near else replace(row, why=why)
 
 
 def _against(
@@ -287,24 +298,20 @@ def _figures(kind: Kind, name: str, unit_s: float, draws: Sequence[Sequence[Case
         **{f"share of limits used, capacity {n}": (_USED[kind][n], _used(draws, n * UNIT)) for n in (1, 5)},
     }
     for figure, (its, ours) in found.items():
-        yield Row(f"{kind}, {name}: {figure}", its, float(ours), f"unit of {unit_s / MINUTE_S:g} min")
+        yield Row(f"{kind}, {name}: {figure}", its, float(ours), _unit_text(unit_s, float(ours)))
+
+
+def _unit_text(unit_s: float, ratio: float) -> str:
+    unit = f"unit of {unit_s / MINUTE_S:g} min"
+    return f"{unit}, in which the rival's jobs are worth next to nothing" if ratio > _NEXT_TO_NOTHING else unit
 
 
 def _nearest(readings: Sequence[Row], figure: str) -> str:
-    """The reading that comes nearest to a published figure, where the readings are compared.
-
-    It is a reason only if the first reading, that of the main rows, is not near there, and this one is.
-    """
+    """The reading that comes nearest to a published figure, and at which point the readings are compared."""
     rows = [row for row in readings if row.what.endswith(f": {figure}")]
-    best = min(rows, key=_off)
+    best, known = nearest(rows)
     name = best.what.partition(", ")[2].rpartition(": ")[0]
-    found = f"of {len(rows)} readings nearest: {name}, {best.obtained:.2f} for {best.published:.2f}"
-    return found if _off(best) <= _NEAR < _off(rows[0]) else f"not known; {found}"
-
-
-def _off(row: Row) -> float:
-    """How far the figure is from the published one, as a share of that."""
-    return abs((row.ratio or 0.0) - 1)
+    return f"{known}of {len(rows)} readings{_POINTS.get(figure, '')} nearest: {name}, {best.obtained:.2f} for {best.published:.2f}"
 
 
 def _orders(kind: Kind, fifty: Sequence[Sequence[Case]]) -> Iterable[Row]:

@@ -7,7 +7,7 @@ Nothing is imported before it is asked for.
 import ast
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -30,6 +30,18 @@ def names(family: str) -> list[str]:
         There is no such family.
     """
     return sorted({*_own_names(family), *_foreign(family)})
+
+
+def each(family: str) -> Iterator[str]:
+    """The same, ours first. Those of others are looked for only when ours are through: a file of each distribution is read.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no such family.
+    """
+    yield from _own_names(family)
+    yield from (name for name in names(family) if name not in _own_names(family))
 
 
 def load(family: str, name: str) -> type:

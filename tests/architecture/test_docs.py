@@ -1,4 +1,4 @@
-"""What the documentation names is there."""
+"""What the documentation, and what the source says of itself, names is there."""
 
 import ast
 import importlib
@@ -14,6 +14,8 @@ PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob
 _BASES = (ROOT, ROOT / "docs", PACKAGE.parent, PACKAGE)
 _PATH = re.compile(r"\b(?:(?:src|tests|bench|docs)/[\w./-]*\w|(?:\w+/)+\w+\.py)\b")
 _DOTTED = re.compile(r"(?<![\w.])punctual(?:\.[A-Za-z_]\w*)+")
+#: In docstrings and comments; without the backticks imports would be looked up too.
+_QUOTED = re.compile(r"`punctual\.[\w.]+`")
 
 
 def missing_paths(text: str, page: Path) -> list[str]:
@@ -58,8 +60,19 @@ def _complaints() -> Iterator[str]:
             yield f"{page.relative_to(ROOT)}: {name}"
 
 
+def quoted(source: str) -> str:
+    """What a module names in backticks."""
+    return " ".join(_QUOTED.findall(source))
+
+
 def test_what_pages_name_is_there() -> None:
     assert not list(_complaints())
+
+
+def test_what_docstrings_and_comments_name_is_there() -> None:
+    modules = {path: quoted(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+    assert sum(map(bool, modules.values())) > 10
+    assert not [(path.name, name) for path, text in modules.items() for name in missing_names(text)]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +84,13 @@ def test_what_pages_name_is_there() -> None:
 )
 def test_missing_files_are_found(text: str, missing: list[str]) -> None:
     assert missing_paths(text, ROOT / "README.md") == missing
+
+
+def test_missing_names_of_a_docstring_are_found() -> None:
+    source = (
+        "import punctual.core.imported\ndef f(): '''See `punctual.core.job.JobSpec` and `punctual.core.job.Nothing`.'''"
+    )
+    assert missing_names(quoted(source)) == ["punctual.core.job.Nothing"]
 
 
 def test_missing_names_are_found() -> None:

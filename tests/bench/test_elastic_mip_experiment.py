@@ -57,6 +57,25 @@ def test_both_headlines_come_from_the_one_setting_that_is_nearest_to_both() -> N
     assert "of 3 settings the nearest to both figures; 1 reach both at once" in queueing.why
 
 
+def test_what_is_said_of_all_settings_is_counted_from_their_rows() -> None:
+    def row(what: str, case: str, obtained: float, why: str = "") -> Row:
+        return Row(f"{what}, change in %: {case}, fraction", None, obtained, why)
+
+    rows = [
+        row("queueing", "a, from what it asked for, load 1", -40.0, "greedy's queue: 500 s"),
+        row("queueing", "b, from what it asked for, load 1", 5.0, "greedy's queue: 90 s"),
+        row("queueing", "a, from a quarter of it, load 1", 100.0, "greedy's queue: 30 s, the start-up"),
+        row("efficiency", "a, from what it asked for, load 1", 24.0),
+        row("efficiency", "b, from what it asked for, load 1", 5.0),
+    ]
+    longer = "* Queueing with the fraction, where greedy's own queue is longer than the start-up"
+    assert elastic_mip.ranges(rows).splitlines() == [
+        f"{longer}: -40.0 to +5.0 %; -32 % or beyond in 1 of 2 settings.",
+        "* Queueing with the fraction, where it is the start-up: +100.0 to +100.0 %; -32 % or beyond in 0 of 1 settings.",
+        "* Efficiency with the fraction, jobs from what it asked for: +5.0 to +24.0 %; +24 % or beyond in 1 of 2 settings.",
+    ]
+
+
 def test_no_job_runs_with_less_than_it_asked_for() -> None:
     for before, after in zip(
         elastic_mip._generated(50, 1.0, 0), _case(50, elastic_mip._ASKED).jobs(1.0, 0), strict=True
@@ -66,6 +85,6 @@ def test_no_job_runs_with_less_than_it_asked_for() -> None:
 
 
 def test_missing_traces_are_named(tmp_path: Path) -> None:
-    assert "philly_jobs_pollux.csv" in elastic_mip._note(None)
-    assert "cluster10.csv" in elastic_mip._note(tmp_path)
+    assert "philly_jobs_pollux.csv" in elastic_mip._note(None, "")
+    assert "cluster10.csv" in elastic_mip._note(tmp_path, "")
     assert [case.name for case in elastic_mip._cases(tmp_path, quick=False)] == ["modelarts-like"] * 2

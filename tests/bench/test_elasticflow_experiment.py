@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from experiments import elasticflow as experiment
+from experiments._base import Row
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
@@ -70,6 +71,23 @@ def test_every_case_of_every_trace_has_its_rows(folder: Path) -> None:
             assert bool(row.why) == (row.published is not None)
         assert by_name[f"{name}: met, ElasticFlow as in the paper"].obtained == 2
     assert len(experiment.run(quick=True, seeds=1, data=folder).rows) < len(found.rows)
+
+
+@pytest.mark.parametrize(
+    ("costly", "known"),
+    [(100, ""), (110, ""), (95, "-5 of -20 where starts and changes cost 10 s"), (80, "-20 of -20")],
+)
+def test_costly_changes_are_a_reason_for_as_much_as_they_take_away(costly: int, known: str) -> None:
+    paper = "x: met, ElasticFlow as in the paper"
+    rows = [
+        Row("x: met, ElasticFlow as programmed", 80, 100),
+        Row("x: met, ElasticFlow as programmed, no admission", 80, 100),
+        Row(paper, None, 100),
+        Row(f"{paper}, starts and changes cost 10 s", None, costly),
+    ]
+    admission, without, *_ = (row.why for row in experiment.explained(rows))
+    assert admission.startswith(known or "not known; supposed: ")
+    assert without.startswith("not known; supposed: "), "costly changes were tried with admission only"
 
 
 def test_counts_are_capped_as_in_the_published_programme(folder: Path) -> None:

@@ -138,6 +138,16 @@ def test_a_reading_is_a_reason_only_where_it_brings_a_figure_near() -> None:
     assert reason(2.1, 2.0) == "not known; of 2 readings nearest: reading 1, 2.00 for 2.00"
 
 
+def test_it_is_said_at_which_point_readings_are_compared() -> None:
+    found = smd._nearest([smd.Row("sync, reading: SMD / optimum", 2.0, 3.0)], "SMD / optimum")
+    assert found.startswith("not known; of 1 readings at capacity 1, 50 jobs, nearest: ")
+
+
+def test_a_rival_that_is_worth_next_to_nothing_is_called_so() -> None:
+    assert smd._unit_text(300.0, 1.7e6) == "unit of 5 min, in which the rival's jobs are worth next to nothing"
+    assert smd._unit_text(300.0, 4.0) == "unit of 5 min"
+
+
 def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smd, "_LIMITS", ("worker",))
     monkeypatch.setattr(smd, "_FORWARDS", ("batch",))

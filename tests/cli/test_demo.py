@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 from tests.cli.pieces import JOB, started, submitted
+from tests.core.desk import A, Desk, none, only
 
 from punctual.cli import demo
 from punctual.cli.demo import TrainingSpeed, pick_steps, speed_in
+from punctual.core.commands import WarnUser
 from punctual.core.control import PhaseProgress
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished, PhaseReported, ProgressReported
@@ -38,6 +40,19 @@ def test_the_job_takes_half_of_its_deadline_at_full_speed() -> None:
     n_epochs = demo._N_EPOCHS
     fastest_s = speed.start_s + n_epochs * (pick_steps(speed) * speed.step_s + speed.epoch_end_s)
     assert fastest_s == pytest.approx(demo._DEADLINE_S / demo._SLACK, rel=0.01)
+
+
+def test_the_phases_of_the_demo_are_measured_before_anybody_is_warned_of_them() -> None:
+    desk = Desk()
+    desk.run(A, 1.0)
+    phase = PhaseProgress(name="evaluate", units_planned=demo._N_EPOCHS, units_done=0)
+    at_first_end = 100 / demo._N_EPOCHS
+    for at, steps in ((1.0, at_first_end - 1), (2.0, at_first_end)):
+        desk.tell(PhaseReported(at=at, job=A, phases=(phase,)))
+        desk.progress(A, at=at, steps=steps)
+        assert none(desk.tick(A, at=at), WarnUser)
+    desk.progress(A, at=3.0, steps=99)
+    assert only(desk.tick(A, at=3.0), WarnUser).reason.code == "unmeasured-phase"
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_anything_is_trained(

@@ -36,7 +36,7 @@ def test_every_command_of_the_lesson_does_what_it_says(terminal: Terminal) -> No
     assert all(name in told["ps"] for name in ("first", "second", "third"))
     assert told["deadline second 12s"].startswith("second: the deadline is now")
     assert "deadline" in told["show second"]
-    assert told["logs second --follow"].splitlines()[-1] == "second has done 1800 steps"
+    assert told["logs second --follow"].splitlines()[-1] == "second has done 5000 steps"
     assert "The deadline was set to" in told["report second"]
     assert re.findall(r"^(\w+): has ended ", told["down --jobs stop"], re.MULTILINE) == ["first", "third"]
     wait_until(lambda: terminal.jobs() == [])

@@ -1,7 +1,9 @@
 """Many jobs from one file: checked as a whole, run together, reported together."""
 
+import os
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
@@ -97,6 +99,20 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, must: s
         read(tmp_path, text)
     assert must in caught.value.must
     assert where in caught.value.where
+
+
+def test_a_file_of_any_size_is_refused_before_it_is_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.touch()
+    os.truncate(path, 1 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidSpec, match="at most 16,000,000 characters") as caught:
+            read_jobs(path, time.monotonic(), Resources(4))
+        assert tracemalloc.get_traced_memory()[1] < 200_000_000
+    finally:
+        tracemalloc.stop()
+    assert caught.value.where == f"'{path}'"
 
 
 @pytest.mark.parametrize("option", ["deadline", "cores", "cores_per_worker", "workers", "margin", "until"])

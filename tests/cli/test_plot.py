@@ -29,6 +29,31 @@ def test_a_picture_is_a_png(tmp_path: Path, run: DrawnRun) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_is_told_of_a_run_is_below_its_plots_in_lines_that_fit() -> None:
+    texts = [
+        "Landed. " + "It used what it was given. " * 10,
+        "Command: sh -c 'echo $HOME $PATH'",
+        "Host: " + "x " * 9999,
+    ]
+    figure = _plot._draw(DRAWN, "a job", texts)
+    title, below = figure.texts
+    figure.draw_without_rendering()
+    lines = below.get_text().splitlines()
+    assert title.get_text() == "a job"
+    assert " ".join(lines[:3]).startswith(texts[0].strip())
+    assert texts[1] in lines
+    assert len(lines) == 3 + 1 + _plot._LINES_MAX
+    box = below.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert 0 <= box.y0 < box.y1 <= min(axes.get_tightbbox().y0 for axes in figure.axes)
+
+
+def test_a_command_with_signs_of_no_font_and_an_argument_that_is_no_text_is_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "out.png"
+    save(path, DRAWN, "a job", ["Command: python 中.py \x1b \udcff"])
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("name", ["out.pdf", "missing/out.png", "folder.png"])
 def test_what_cannot_be_drawn_is_refused_beforehand(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.png").mkdir()

@@ -233,7 +233,9 @@ def test_jobs_that_are_paused_with_the_service_stand_still_until_they_are_resume
     pid = int(wait_until(lambda: machine.folder.joinpath("a.begun").read_text() if machine.n_starts("a") else ""))
     ended = machine.punctual("down", "--jobs", "pause", "--json")
     assert ended.returncode == 0, ended.stderr
-    assert [(job["job"], job["became"]) for job in objects(ended.stdout)] == [("a", "paused")]
+    (told,) = objects(ended.stdout)
+    assert (told["job"], told["became"]) == ("a", "paused")
+    assert told["text"] == "stands still until it is resumed: punctual up, then punctual resume a"
     left(service)
 
     machine.let("a")  # it would end at once if it went on
@@ -245,8 +247,8 @@ def test_jobs_that_are_paused_with_the_service_stand_still_until_they_are_resume
     assert "(paused by the user: `punctual down`). Have it go on: punctual up, then punctual resume a" in listed.stderr
     assert json.loads(machine.tell("show", "a", "--json").stdout)["state"] == "paused"
     again = machine.up()
-    told = wait_until(machine.jobs, lambda jobs: [job["state"] for job in jobs] == ["paused"])
-    assert told[0]["paused"] == "paused by the user: `punctual down`"
+    (paused,) = wait_until(machine.jobs, lambda jobs: [job["state"] for job in jobs] == ["paused"])
+    assert paused["paused"] == "paused by the user: `punctual down`"
     assert cpu_s(pid) == used_s
     assert machine.tell("resume", "a").returncode == 0
     wait_until(lambda: machine.run_folder(RUN).pause(JobId("a")) is None)

@@ -42,6 +42,7 @@ def test_a_job_for_which_no_service_runs_starts_one(machine: Service) -> None:
     assert told.returncode == 0, told.stderr
     assert told.stdout == "a\n"
     assert "no service ran: started one, process" in told.stderr
+    assert f"punctual: what it says is in {machine.home / 'state' / 'service.log'}\n" in told.stderr
     log = machine.run_folder("service").log(JobId("a"))
     wait_until(lambda: log.exists() and len(log.read_text().splitlines()) == 2)
     assert set(log.read_text().splitlines()) == {f"{machine.folder} vanilla first", "to standard error"}

@@ -108,7 +108,7 @@ def test_no_workers_are_started_to_leave() -> None:
 
 def speeds(**seconds: float) -> dict[int, Speed]:
     return {
-        int(name[1:]): Speed(step_s=step_s, lasting_s=step_s, std_frac=0.1, bound_s=inf, is_seen=True)
+        int(name[1:]): Speed(step_s=step_s, slow_step_s=step_s, std_frac=0.1, bound_s=inf, is_seen=True)
         for name, step_s in seconds.items()
     }
 

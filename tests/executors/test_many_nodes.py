@@ -57,8 +57,6 @@ class QuietNode:
             "events": [], "reports": [], "output": [], "facts": {},
         }  # fmt: skip
 
-    def close(self) -> None: ...
-
 
 class Nodes:
     """Those that a test puts in and takes out."""

@@ -4,6 +4,8 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.executors.conftest import JOB, NODE, WHY, Stage, until
@@ -14,8 +16,10 @@ from punctual.core.events import GrantApplied, GrantFailed, JobStarted
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.executors.local import workers
+from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.keeper_link import take_over, takeover_socket_of
 from punctual.executors.local.workers import parts_in
+from punctual.wire import WorkerStatus
 
 WORKER = Resources(cores=0.25)
 SPEC = JobSpec(id=JOB, ceiling=WORKER * 4, worker=WORKER)
@@ -51,6 +55,15 @@ def launch(stage: Stage, code: str, n_workers: int = 1, spec: JobSpec = SPEC) ->
     stage.prepare(code)
     stage.executor.perform(stage.launch_command(WORKER * n_workers, spec), stage.sink)
     stage.wait(JobStarted)
+
+
+@pytest.mark.parametrize(("n_told", "n_held"), [(3, 3), (0, 2), (2**40, 4)])
+def test_an_adopted_job_holds_no_more_than_its_ceiling_whatever_its_page_tells(n_told: int, n_held: int) -> None:
+    process: Any = SimpleNamespace(
+        group=SimpleNamespace(freezer=SimpleNamespace(was_frozen=lambda: False)), progress=None, devices=None,
+        workers=SimpleNamespace(status=WorkerStatus(n_workers=n_told), n_target=2), first_cores=0.25,
+    )  # fmt: skip
+    assert JobGrant.adopted(SPEC, process, WORKER).held == WORKER * n_held
 
 
 def hesitant(folder: Path) -> str:

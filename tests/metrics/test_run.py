@@ -90,6 +90,7 @@ def test_a_whole_run() -> None:
         steps_total=100,
         used_core_s=9.25,
         granted_core_s=2 * 2.0 + 4 * 1.0 + 2 * 0.5,
+        ceiling_core_s=8 * 2.0,
         n_resizes=2,
         warnings=(),
         unsteered_s=0.0,
@@ -139,9 +140,17 @@ def test_a_run_that_goes_on() -> None:
     assert summary.granted_core_s == 2 * 2.0 + 4 * 1.0
 
 
+def test_a_ceiling_counts_from_the_start_and_as_long_as_it_was_in_force() -> None:
+    before_start = SpecChanged(at=100.5, spec=replace(SPEC, ceiling=Resources(3.0)))
+    lowered = SpecChanged(at=104.0, spec=replace(SPEC, ceiling=Resources(1.0)))
+    summary = summarize([*RUN[:1], before_start, *RUN[1:5], lowered, *RUN[5:]], JOB)
+    assert summary.ceiling_core_s == 3 * 3.0 + 5 * 1.0
+
+
 def test_a_run_that_has_just_been_submitted() -> None:
     summary = summarize([submitted()], JOB)
     assert (summary.started_at, summary.granted_core_s, summary.used_core_s, summary.n_resizes) == (None, 0.0, 0.0, 0)
+    assert summary.ceiling_core_s == 0.0
     assert summary.steps_total == 100
 
 

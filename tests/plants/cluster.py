@@ -75,8 +75,6 @@ class Wire:
             raise ChannelLost("cut after")
         return answer
 
-    def close(self) -> None: ...
-
 
 def new_agent(node: NodeId, **options: Any) -> NodeAgent:
     return NodeAgent(AgentOptions(**{"name": f"test-{node}", "node": node, "actuator": "pacing", **options}))

@@ -32,6 +32,13 @@ def test_every_name_leads_to_its_class(family: str) -> None:
         assert registry.load(family, name).__name__ == registry.class_name(name)
 
 
+def test_ours_come_first_and_others_are_looked_for_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, entry("aaa", "any:Thing"), entry("fifo", "any:Thing"))
+    assert list(registry.each("policies")) == [*(name for name in registry.names("policies") if name != "aaa"), "aaa"]
+    monkeypatch.delattr(registry, "entry_points")
+    assert registry.load("policies", next(registry.each("policies")))
+
+
 def test_class_name() -> None:
     assert registry.class_name("decor-pi") == "DecorPi"
 

@@ -53,6 +53,15 @@ def test_a_job_that_was_paused_for_nothing_keeps_its_place() -> None:
     assert "one" not in plan.grants
 
 
+def test_a_small_job_has_room_made_behind_one_for_which_there_cannot_be_enough() -> None:
+    jobs = [
+        may("long", 2, 8000.0, on={"n": 2}), job("fixed", 6, on={"n": 6}), job("large", 8, steps=8.0, at=1.0),
+        job("also-large", 8, steps=16.0, at=2.0), job("small", 2, steps=40.0, at=3.0),
+    ]  # fmt: skip
+    plan = decide(ShortestRemaining(), jobs, {"n": 8})
+    assert counts(plan, jobs) == {"fixed": 6, "small": 2}
+
+
 def test_nobody_is_paused_in_vain() -> None:
     jobs = [may("long", 2, 8000.0, on={"n": 2}), job("fixed", 6, on={"n": 6}), job("short", 4, steps=4.0, at=1.0)]
     assert decide(ShortestRemaining(), jobs, {"n": 8}).grants == {}

@@ -132,7 +132,7 @@ class Outcome:
     short
         Jobs that plans gave less than they reserved for them, for more than a moment: the instants since when.
     jct_mean_s
-        Of all that finished.
+        Of all that finished; 0 if none did.
     """
 
     promised: dict[JobId, float] = field(default_factory=dict)
@@ -181,5 +181,5 @@ def outcome(
         if ends.get(job, until_at) > until_at:  # who was stopped is not late
             result.late_s[job] = ends[job] - until_at
     result.n_declined = len(of(auditor.journal, RejectJob))
-    result.jct_mean_s = sum(at - begins[job] for job, at in ends.items()) / len(ends)
+    result.jct_mean_s = sum(at - begins[job] for job, at in ends.items()) / max(1, len(ends))
     return result

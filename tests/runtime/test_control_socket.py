@@ -183,9 +183,9 @@ def test_another_file_is_left_alone(path: Path) -> None:
 
 
 def test_closing_twice(path: Path) -> None:
-    door = ControlSocket(path, echo)
-    door.close()
-    door.close()
+    opened = ControlSocket(path, echo)
+    opened.close()
+    opened.close()
     assert not path.exists()
 
 

@@ -39,7 +39,8 @@ def test_its_pulse_goes_on_while_it_waits() -> None:
         if n_pulses == 3:
             mailbox.post(LOST)
 
-    mailbox = Mailbox(pulse, pulse_s=0.01)
+    mailbox = Mailbox()
+    mailbox.pulse(pulse, 0.01)
     mailbox.set_timer(TICK, time.monotonic() + 3600.0)
     assert mailbox.next() == LOST
     assert n_pulses >= 3
@@ -52,7 +53,8 @@ def test_its_pulse_goes_on_while_events_keep_coming() -> None:
         nonlocal n_pulses
         n_pulses += 1
 
-    mailbox = Mailbox(pulse, pulse_s=0.0)
+    mailbox = Mailbox()
+    mailbox.pulse(pulse, 0.0)
     for _ in range(5):
         mailbox.post(LOST)
     assert [mailbox.next() for _ in range(5)] == [LOST] * 5

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import struct
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,27 @@ def test_a_home_that_others_may_write_to_is_refused(
     assert (caught.value.where, caught.value.got) == (f"'{place}'", f"one of mode {mode:o}")
     place.chmod(0o1707)  # only the owner of a thing may replace it
     paths.state_root()
+
+
+def test_a_home_where_another_user_may_write_by_an_access_control_list_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a" / "home").mkdir(parents=True)
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "a" / "home"))
+    monkeypatch.setattr(paths, "_is_group_of_one", lambda group: True)
+    (tmp_path / "a").chmod(0o775)
+    paths.runtime_root()
+    # Owner, user 12345, group, mask and others, each with its rights.
+    entries = [(1, 7, -1), (2, 7, 12345), (4, 5, -1), (0x10, 7, -1), (0x20, 5, -1)]
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(tmp_path / "a", "system.posix_acl_access", acl)
+    except OSError:
+        pytest.skip("this file system has no access control lists")
+    paths._check_above.cache_clear()
+    with pytest.raises(InvalidSpec, match="only this user may write to") as caught:
+        paths.runtime_root()
+    assert caught.value.where == f"'{tmp_path / 'a'}'"
 
 
 def test_a_home_behind_a_link_in_a_place_of_all_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def test_a_job_may_use_a_part_of_a_gpu_all_the_time() -> None:
         ({"gpu_frac": 0.5}, Resources(8), "a part of a GPU needs one"),
         ({"controller": "remaning-cost"}, MACHINE, "remaining-cost"),
         ({"progress_pattern": "("}, MACHINE, "regular expression"),
+        ({"progress_pattern": r"(\d+)" + "x" * 1024}, MACHINE, "at most 1024 characters"),
         ({"name": "../up"}, MACHINE, "`name`"),
         ({"argv": ("",)}, MACHINE, "command"),
         ({"deadline_s": -1.0}, MACHINE, "deadline"),

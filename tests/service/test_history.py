@@ -1,5 +1,6 @@
 """Over HTTP: the course of a job."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.waiting import wait_until
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunCourse, series
 from punctual.runtime.runs import messages_of
+from punctual.service.schema import JobProgram
 from punctual.service.told_course import _curve
 
 COUNTS = """
@@ -75,3 +77,10 @@ def test_of_a_program_s_variables_that_a_caller_gives_only_names_are_told(servic
     assert b"t0p" not in told.body
     assert service.caller.get("/jobs/none/program").status == 404
     (tmp_path / "go").touch()
+
+
+def test_an_argument_that_is_no_text_is_told_as_far_as_it_is() -> None:
+    told = JobProgram(arguments=["a\udcff", "ü"], folder=None, variables={"A": "\udc80"}, handed_on=[])
+    assert json.loads(told.model_dump_json(by_alias=True)) == {
+        "arguments": ["a?", "ü"], "folder": None, "variables": {"A": "?"}, "handedOn": [],
+    }  # fmt: skip

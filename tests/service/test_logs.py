@@ -11,9 +11,9 @@ from typing import Any, cast
 from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
+from punctual.runtime.kept_log import PIECE_BYTES
 from punctual.service.client import Client
 from punctual.service.guard import SELF
-from punctual.service.kept_log import PIECE_BYTES
 from punctual.service.log_routes import logs
 
 

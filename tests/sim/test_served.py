@@ -1,6 +1,7 @@
 """Jobs with parameter servers: the law, its fit to a table, and the rule that makes them."""
 
 import os
+import tracemalloc
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -15,6 +16,7 @@ from punctual.core.job import shape_of
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 from punctual.metrics.cluster import ClusterRecord
+from punctual.runtime import input_file
 from punctual.runtime.cluster_file import NodeGroup, nodes_of
 from punctual.sim import parts
 from punctual.sim.served_speeds import fitted, read_laws
@@ -105,6 +107,19 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     ]:  # fmt: skip
         with pytest.raises(InvalidSpec, match=complaint):
             read_laws(tmp_path / name)
+
+
+def test_a_table_of_any_size_is_refused_before_it_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_file, "N_CHARACTERS_MAX", 1_000_000)
+    (tmp_path / "speeds").touch()
+    os.truncate(tmp_path / "speeds", 1 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidSpec, match="at most 1,000,000 characters"):
+            read_laws(tmp_path / "speeds")
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.skipif(not PROFILES.is_file(), reason="PUNCTUAL_DATA names no folder with the published table")

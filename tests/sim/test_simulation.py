@@ -453,3 +453,20 @@ def test_the_search_for_garbage_is_as_before_afterwards() -> None:
     with pytest.raises(InvariantBroken):
         play([sim_job("a"), sim_job("b")], nodes(1, 1), Greedy())
     assert gc.get_threshold() == thresholds
+
+
+def test_what_a_simulation_leaves_is_not_searched_as_if_it_were_young() -> None:
+    n_young: list[int] = []
+
+    def look(phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            n_young.append(len(gc.get_objects(generation=0)))
+
+    gc.unfreeze()  # of what `conftest` has frozen
+    gc.callbacks.append(look)
+    journal = play([sim_job(f"{i}", float(i)) for i in range(500)], nodes(), Fifo())
+    kept = [[i] for i in range(2 * gc.get_threshold()[0])]
+    gc.callbacks.remove(look)
+    gc.freeze()
+    assert n_young
+    assert max(n_young) < len(kept) < len(journal)

@@ -1,9 +1,15 @@
 """Numbers side by side: means over seeds, and which is best."""
 
-import pytest
+from typing import cast
 
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from punctual.sim.drawing import figures
 from punctual.sim.drawing.figures import averaged
 from punctual.sim.measures import MEASURES, Estimate, best_of
+from punctual.sim.stored import StoredRun
 
 JCT = next(one for one in MEASURES if one.name == "jct_mean_s")
 MET = next(one for one in MEASURES if one.name == "deadlines_met_frac")
@@ -38,3 +44,14 @@ def test_averages_keep_what_was_used() -> None:
     assert averaged(curve, n_stretches=4) is curve
     found = averaged(curve, n_stretches=2)
     assert found == {"at": [0.0, 4.0], "mean": [2.0, (4.0 + 3 * 2.0) / 4], "until_at": 8.0}
+
+
+@pytest.mark.parametrize(("latest_frac", "scale"), [(0.4, "linear"), (30.0, "symlog")])
+def test_the_latest_job_is_in_the_plot_of_lateness(
+    monkeypatch: pytest.MonkeyPatch, latest_frac: float, scale: str
+) -> None:
+    monkeypatch.setattr(figures, "_late_frac", lambda run: np.array([-0.5, 0.0, latest_frac]))
+    axes = Figure().subplots()
+    figures.lateness(axes, {"fifo": [cast(StoredRun, None)]})
+    assert axes.get_xscale() == scale
+    assert axes.get_xlim()[1] > 100 * latest_frac

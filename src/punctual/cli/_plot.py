@@ -1,6 +1,8 @@
 """The plot of a run as a picture. Matplotlib is imported only when it is drawn."""
 
 import os
+import textwrap
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".png")
 _INK = "#222222"
+#: So many characters of the text below the plots fit in a line; of what is longer than so many lines the rest is left out.
+_LINE_CHARACTERS, _LINES_MAX = 130, 4
+_LINE_INCHES = 0.16
 
 _PROGRESS, _GRANT, _USAGE, _DEADLINE = "#1f9d55", "#2b7de9", "#f08c2e", "#d6336c"
 
@@ -67,12 +72,15 @@ class DrawnRun:
     ended_s: float
 
 
-def save(path: Path, run: DrawnRun, title: str) -> None:
-    """Write the picture of a run; raises `OSError` when `path` cannot be written."""
-    _draw(run, title).savefig(path, dpi=150, facecolor="white")
+def save(path: Path, run: DrawnRun, title: str, texts: Sequence[str] = ()) -> None:
+    """Write the picture of a run, with `texts` as paragraphs below it; raises `OSError` when `path` cannot be written."""
+    figure = _draw(run, title, texts)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box is drawn for it
+        figure.savefig(path, dpi=150, facecolor="white")
 
 
-def _draw(run: DrawnRun, title: str) -> "Figure":
+def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -81,7 +89,8 @@ def _draw(run: DrawnRun, title: str) -> "Figure":
     )
     with rc_context({**styles, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         n_plots = 3 if run.series.workers else 2
-        figure = Figure(figsize=(9, 3 + 1.2 * n_plots), layout="constrained")
+        lines = [line for text in texts for line in _wrapped(text)]
+        figure = Figure(figsize=(9, 3 + 1.2 * n_plots + _LINE_INCHES * len(lines)), layout="constrained")
         axes = figure.subplots(n_plots, 1, sharex=True, height_ratios=(3, 2, 1)[:n_plots])
         _draw_progress(axes[0], run)
         _draw_cores(axes[1], run)
@@ -91,7 +100,14 @@ def _draw(run: DrawnRun, title: str) -> "Figure":
         axes[-1].set_xlim(0, _right_edge_s(run))
         if title:
             figure.suptitle(title)
+        if lines:  # a dollar sign in a command is no formula
+            figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, parse_math=False)
     return figure
+
+
+def _wrapped(text: str) -> list[str]:
+    drawable = text.encode(errors="replace").decode()  # arguments of a command may be no text
+    return textwrap.wrap(drawable, _LINE_CHARACTERS, max_lines=_LINES_MAX, placeholder=" …")
 
 
 def _right_edge_s(run: DrawnRun) -> float:

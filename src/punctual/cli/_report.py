@@ -19,6 +19,8 @@ from punctual.runtime.run_folder import RunFolder
 #: Usage is drawn over windows of at least this share of the run: over single ticks it shows steps, not usage.
 _WINDOW_FRAC = 0.01
 _WINDOW_S = 0.5
+#: Less than this share of its ceiling that a job did not hold is not worth a word.
+_TOLD_FRAC = 0.01
 #: How the cause of a job's end begins if it was asked to end.
 _STOPPED = "stopped: "
 
@@ -54,7 +56,12 @@ def _end(summary: RunSummary) -> str:
 def _amounts(summary: RunSummary) -> str:
     used, granted = summary.used_core_s, summary.granted_core_s
     resizes = "1 resize" if summary.n_resizes == 1 else f"{summary.n_resizes} resizes"
-    return f"It used {used:.1f} core-seconds of {granted:.1f} granted, with {resizes}."
+    text = f"It used {used:.1f} core-seconds of {granted:.1f} granted, with {resizes}."
+    left_core_s = summary.ceiling_core_s - granted
+    if left_core_s > _TOLD_FRAC * summary.ceiling_core_s:
+        ceiling = f"{summary.ceiling_core_s:.1f} core-seconds"
+        text += f" Its ceiling over the same time is {ceiling}: it left {left_core_s:.1f} of them to others."
+    return text
 
 
 def _changes(summary: RunSummary) -> list[str]:
@@ -102,7 +109,9 @@ def draw(path: Path, run: RunFolder, messages: Sequence[Message], *jobs: JobId) 
     summaries = [summarize(messages, job) for job in jobs]
     try:
         if path.suffix == ".png":
-            _plot.save(path, _drawn(messages, summaries[0]), f"{jobs[0]}: {_title(summaries[0])}")
+            rows = [f"{name.capitalize()}: {text}" for name, text in about(run, summaries[0]).items()]
+            title = f"{jobs[0]}: {_title(summaries[0])}"
+            _plot.save(path, _drawn(messages, summaries[0]), title, [paragraph(summaries[0]), *rows])
         else:
             from punctual.service.frozen import frozen_page  # most commands have no use for what it needs
 

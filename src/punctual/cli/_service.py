@@ -28,6 +28,11 @@ def log_file() -> Path:
     return state_root().parent / "service.log"
 
 
+def where_it_writes() -> str:
+    """What is said to people of that file, when a service was started in the background."""
+    return f"punctual: what it says is in {log_file()}"
+
+
 def started_service(options: HostOptions, arguments: Sequence[str] = (), *, store: str | None = None) -> RunFolder:
     """Start a service that outlives this command, with further arguments of `punctual up`; its run, once it answers.
 

@@ -23,6 +23,7 @@ from punctual.runtime.sharing import service_run
 _LOOK_S = 0.1
 #: How long the service may take to end once its jobs stand as they should.
 _END_S_MAX = 60.0
+_UNTIL_RESUMED = "until it is resumed: punctual up, then punctual resume {job}"
 
 
 class JobsThen(StrEnum):
@@ -45,8 +46,8 @@ def down(
     jobs: Annotated[
         JobsThen,
         typer.Option(
-            help="What becomes of its jobs: they go on at full speed until somebody steers them again; they stand still until "
-            "the next `punctual up`; or they end, after a checkpoint if they can make one.",
+            help="What becomes of its jobs. Each goes on at full speed until somebody steers it again; or stands still "
+            f"{_UNTIL_RESUMED.format(job='JOB')}; or ends, after a checkpoint if it can make one.",
         ),
     ] = JobsThen.CONTINUE,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
@@ -130,7 +131,7 @@ def _told(job: KnownJob, state: str, recorded: str) -> dict[str, Any]:
         became = recorded
         text = "has finished" if became == "finished" else f"has ended ({facts.get('cause') or 'not known why'})"
     elif state == "paused":
-        became, text = "paused", "paused until the next `punctual up`, and then until it is resumed"
+        became, text = "paused", f"stands still {_UNTIL_RESUMED.format(job=job.title)}"
     elif job.run.is_followed() or job.steering == "steered":
         became, text = "steered", "goes on, steered by a command that waits for one of these jobs"
     elif job.steering == "unsteered":

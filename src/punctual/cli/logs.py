@@ -15,11 +15,11 @@ import typer
 from punctual.cli._options import AnyJob
 from punctual.core.errors import InvalidSpec
 from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_all
+from punctual.runtime.kept_log import KeptLog
 from punctual.runtime.runs import KnownJob, job_to_tell_of, jobs_of
 
 #: Between two looks whether the job has ended, and how long its last output may take.
 _LOOK_S, _END_S_MAX = 0.2, 5.0
-_PIECE_BYTES = 1 << 16
 
 
 def logs(
@@ -65,21 +65,23 @@ def _is_open(target: KnownJob) -> bool:
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    if path.exists():
-        with path.open("rb") as file:
-            while piece := file.read(_PIECE_BYTES):
-                yield piece
+    """All that is kept of a log, also what was rotated away."""
+    kept = KeptLog(path)
+    return kept.pieces(0, kept.n_bytes)
 
 
 def _bytes_before_last(path: Path, n_lines: int) -> int:
     """How many bytes a log has before its last lines; the last one may still have no end."""
-    starts: deque[int] = deque(maxlen=min(n_lines, sys.maxsize - 1) + 1)
+    starts: deque[int] = deque([0], maxlen=min(n_lines, sys.maxsize - 2) + 2)
     position = 0
-    if path.exists():
-        with path.open("rb") as file:
-            for line in file:
-                starts.append(position)
-                position += len(line)
+    for piece in _pieces(path):
+        end = piece.find(b"\n")
+        while end >= 0:
+            starts.append(position + end + 1)
+            end = piece.find(b"\n", end + 1)
+        position += len(piece)
+    if starts[-1] == position:  # no line has begun there yet
+        starts.pop()
     return position if n_lines == 0 else next(iter(list(starts)[-n_lines:]), 0)
 
 
@@ -102,7 +104,7 @@ class _Followed:
     def __init__(self, path: Path, receive: Receive) -> None:
         self.error: OSError | None = None
         self._receive = receive
-        self._tail = LogTail([path], self._pass_on)
+        self._tail = LogTail([path], self._pass_on, with_earlier=True)
 
     def _pass_on(self, output: bytes) -> None:
         try:

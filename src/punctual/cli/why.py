@@ -10,14 +10,20 @@ import typer
 from punctual.cli._options import AnyJob
 from punctual.cli._words import cores, proven, short
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.chain import chain
+from punctual.runtime.chain import Link, chain
 from punctual.runtime.runs import job_to_tell_of, messages_of
+
+#: Changes of a grant for one reason are told as one if they come within so many seconds: the last seconds have one at each tick.
+_TOGETHER_S = 1.0
 
 
 def why(
     job: AnyJob = None,
     last: Annotated[int, typer.Option(metavar="N", min=1, help="How many of the latest decisions to tell.")] = 10,
-    every: Annotated[bool, typer.Option("--all", help="Also tell of new pacing lines; there are many.")] = False,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Also tell of new pacing lines, and of each of several changes within a second."),
+    ] = False,
     study: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Tell of a simulated job: what `punctual simulate --out` wrote.")
     ] = None,
@@ -36,11 +42,31 @@ def why(
     reason = target.run.facts().get("actuator_reason")
     if reason:
         typer.echo(f"how grants are enforced: {reason}", err=True)
-    for link in chain(messages, name, every=every)[-last:]:
-        if as_json:
+    links = chain(messages, name, every=every)
+    if as_json:
+        for link in links[-last:]:
             typer.echo(json.dumps({"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text, **link.facts}))
+        return
+    for group in ([[link] for link in links] if every else grouped(links))[-last:]:
+        together = f" (the last of {len(group)} such changes within a second)" if len(group) > 1 else ""
+        typer.echo(f"{group[-1].sentence()}{together}")
+
+
+def grouped(links: Iterable[Link]) -> list[list[Link]]:
+    """What happened to a job, where changes of its grant for one reason that come soon after each other are in one group."""
+    groups: list[list[Link]] = []
+    for link in links:
+        first = groups[-1][0] if groups else None
+        if (
+            first is not None
+            and first.kind == link.kind == "grant"
+            and first.facts["code"] == link.facts["code"]
+            and link.elapsed_s - first.elapsed_s <= _TOGETHER_S
+        ):
+            groups[-1].append(link)
         else:
-            typer.echo(link.sentence())
+            groups.append([link])
+    return groups
 
 
 def _tell_study(folder: Path, job: str | None, last: int, *, as_json: bool) -> None:

@@ -74,7 +74,7 @@ class Speed:
     ----------
     step_s
         Seconds a step, expected.
-    lasting_s
+    slow_step_s
         The same if what is slow now stays slow.
     std_frac
         Its relative standard deviation.
@@ -87,7 +87,7 @@ class Speed:
     """
 
     step_s: float
-    lasting_s: float
+    slow_step_s: float
     std_frac: float
     bound_s: float
     is_seen: bool
@@ -149,7 +149,7 @@ def speeds(belief: StepTime, counts: tuple[int, ...], horizon_s: float, model: M
             bound_s = _exp(level + offsets[more].log_frac + risk_frac) * more / n
         made[n] = Speed(
             step_s=_exp(level + offsets[n].log_frac),
-            lasting_s=_exp(max(level, belief.level) + offsets[n].log_frac),
+            slow_step_s=_exp(max(level, belief.level) + offsets[n].log_frac),
             std_frac=sqrt(risk_frac**2 + offsets[n].variance),
             bound_s=bound_s,
             is_seen=n in belief.offsets,

@@ -72,7 +72,7 @@ class Outlook:
         Who waits for what is slow now to pass, and is wrong, finds that nothing makes up for it: half of it counts.
         """
         speed = self.speeds[self.held]
-        return max(speed.safe_s(self.sigmas_kept), sqrt(speed.step_s * speed.lasting_s))
+        return max(speed.safe_s(self.sigmas_kept), sqrt(speed.step_s * speed.slow_step_s))
 
     def end_s(self, n: int) -> float:
         """Seconds expected until all is done with `n` workers, a change to them included."""

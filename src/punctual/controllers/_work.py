@@ -26,6 +26,11 @@ def ends_with_work(line: PacingLine, reading: Reading) -> bool:
     return abs(total - line.end_work) < 1e-6
 
 
+def is_another_run(before: Reading, reading: Reading) -> bool:
+    """Whether the job was paused or started again since, or another training began in it."""
+    return reading.held_since_s != before.held_since_s or reading.steps_done < before.steps_done
+
+
 def units_done(reading: Reading) -> dict[str, int]:
     """Units done of each phase."""
     return {phase.name: phase.units_done for phase in reading.phases}

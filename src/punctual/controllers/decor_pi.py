@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from punctual.controllers._base import (
+    check_parameters,
     clamp,
     core_bounds,
     count_held,
@@ -10,7 +11,6 @@ from punctual.controllers._base import (
     wanted,
 )
 from punctual.core.control import Demand, Reading
-from punctual.core.errors import check_above_zero, check_fraction
 from punctual.core.job import JobSpec
 from punctual.core.resources import TOLERANCE
 from punctual.core.story import Reason
@@ -102,13 +102,7 @@ class DecorPi:
     spike_workers_frac: float = 0.995
 
     def __post_init__(self) -> None:
-        where = "controller 'decor-pi'"
-        check_above_zero(
-            where, gain_cores=self.gain_cores, integral_time_s=self.integral_time_s, period_s=self.period_s,
-            alpha=self.alpha, rounding_cores=self.rounding_cores, minimum_cores=self.minimum_cores,
-            period_workers_s=self.period_workers_s,
-        )  # fmt: skip
-        check_fraction(where, spike_frac=self.spike_frac, spike_workers_frac=self.spike_workers_frac)
+        check_parameters(self)
 
     def init(self, spec: JobSpec) -> DecorPiState:
         """The state before the first reading: everything at the ceiling."""

@@ -22,7 +22,7 @@ from punctual.controllers._landing import (
     waits,
 )
 from punctual.controllers._slow_mean import SlowMean, drifted
-from punctual.controllers._work import blend, largest_unit_steps, units_done, work
+from punctual.controllers._work import blend, is_another_run, largest_unit_steps, units_done, work
 from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.story import Reason
@@ -410,14 +410,8 @@ def _doubt_s(outlook: _Outlook) -> float:
 def _learn(state: RemainingCostState, reading: Reading) -> RemainingCostState:
     """Cost, phases and delivery from what happened since the mark; the mark moves when a sample was taken."""
     mark, reading = state.mark, reading.to_remember()
-    if (
-        mark is None
-        or reading.held_since_s != mark.held_since_s
-        or reading.steps_done < mark.steps_done
-        or (reading.steps_done == mark.steps_done and not state.warm)
-    ):
-        # Nothing was trained yet; or the job was paused or started again; or the count has fallen, and another training
-        # begins in the same job.
+    if mark is None or is_another_run(mark, reading) or (reading.steps_done == mark.steps_done and not state.warm):
+        # Nothing was trained yet, or what was belongs to another run.
         return replace(state, mark=reading, warm=False)
     core_s = _unit_core_s(reading) - _unit_core_s(mark)
     steps = reading.steps_done - mark.steps_done

@@ -23,7 +23,7 @@ from punctual.controllers._landing import (
 )
 from punctual.controllers._step_time import Model, StepTime
 from punctual.controllers._two_levels import CountPlan, Outlook
-from punctual.controllers._work import blend, largest_unit_steps, units_done, work
+from punctual.controllers._work import blend, is_another_run, largest_unit_steps, units_done, work
 from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.story import Reason
@@ -389,7 +389,7 @@ def _reason(code: str, text: str, outlook: Outlook) -> Reason:
 def _learn(state: TwoLevelState, reading: Reading, held: int, model: Model, *, awaits: bool) -> TwoLevelState:
     """Times of steps and of phases from what happened since the mark; the mark moves when a sample was taken."""
     mark, reading = state.mark, reading.to_remember()
-    if mark is None or held != state.held or _is_another_run(mark, reading) or reading.steps_done <= 0:
+    if mark is None or held != state.held or is_another_run(mark, reading) or reading.steps_done <= 0:
         # Another number, another process or training, or a pause: what is under way belongs to neither.
         is_tried = state.is_tried and held == state.held
         return replace(state, held=held, mark=reading, warm=False, is_tried=is_tried)
@@ -405,11 +405,6 @@ def _learn(state: TwoLevelState, reading: Reading, held: int, model: Model, *, a
     if steps <= 0 or over_s <= 0.0 or over_s < _least_sample_s(state, over_s / steps):
         return state
     return replace(_learn_time(state, reading, mark, held, model), mark=reading, is_tried=True)
-
-
-def _is_another_run(before: Reading, reading: Reading) -> bool:
-    """Whether the job was paused or started again since, or another training began in it."""
-    return reading.held_since_s != before.held_since_s or reading.steps_done < before.steps_done
 
 
 def _least_sample_s(state: TwoLevelState, step_s: float) -> float:
@@ -435,7 +430,7 @@ def _learn_time(state: TwoLevelState, reading: Reading, mark: Reading, held: int
 def _learn_stop(state: TwoLevelState, before: Reading, mark: Reading, held: int) -> TwoLevelState:
     """Training time lost between the last unit before a change and the mark after it."""
     state = replace(state, before=None)
-    if units_done(before) != units_done(mark) or _is_another_run(before, mark) or state.times is None:
+    if units_done(before) != units_done(mark) or is_another_run(before, mark) or state.times is None:
         return state
     step_s = state.times.now_s(held)
     lost_s = mark.unit_at_s - before.unit_at_s - (mark.steps_done - before.steps_done) * step_s

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from math import isfinite
+from math import inf
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -121,30 +121,33 @@ def did_you_mean(word: str, known: Iterable[str], least_similarity: float = 0.6)
 def check_above_zero(where: str, **amounts: float) -> None:
     """Refuse a parameter that is not a finite number above zero: raise `InvalidSpec` about the first such."""
     for name, amount in amounts.items():
-        _check(isfinite(amount) and amount > 0, name, "finite and above zero", amount, where, "a positive number")
+        if not 0 < amount < inf:
+            raise _wrong(name, "finite and above zero", amount, where, "a positive number")
 
 
 def check_not_negative(where: str, **amounts: float) -> None:
     """The same for one that is not a finite number of zero or more."""
     for name, amount in amounts.items():
-        _check(isfinite(amount) and amount >= 0, name, "finite and not negative", amount, where, "0 or more")
+        if not 0 <= amount < inf:
+            raise _wrong(name, "finite and not negative", amount, where, "0 or more")
 
 
 def check_share(where: str, **amounts: float) -> None:
     """The same for one that is not from 0 to 1."""
     for name, amount in amounts.items():
-        _check(0 <= amount <= 1, name, "from 0 to 1", amount, where, "a share, as 0.5")
+        if not 0 <= amount <= 1:
+            raise _wrong(name, "from 0 to 1", amount, where, "a share, as 0.5")
 
 
 def check_fraction(where: str, **amounts: float) -> None:
     """The same for one that is not from 0 to below 1."""
     for name, amount in amounts.items():
-        _check(0 <= amount < 1, name, "from 0 to below 1", amount, where, "a share, as 0.01")
+        if not 0 <= amount < 1:
+            raise _wrong(name, "from 0 to below 1", amount, where, "a share, as 0.01")
 
 
-def _check(holds: bool, name: str, must: str, got: float, where: str, give: str) -> None:
-    if not holds:
-        raise InvalidSpec(f"`{name}` must be {must}", repr(got), where, f"Give {give}.")
+def _wrong(name: str, must: str, got: float, where: str, give: str) -> InvalidSpec:
+    return InvalidSpec(f"`{name}` must be {must}", repr(got), where, f"Give {give}.")
 
 
 class InvariantBroken(AssertionError):

@@ -13,7 +13,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.loss import LossGoal
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.slots import set_by_slots
-from punctual.core.speed import RateCurve, SeenRate, Shape
+from punctual.core.speed import RateCurve, SeenRate, Shape, made_shape
 from punctual.core.utility import Sigmoid
 
 #: A job without a process is *queued*: it was not launched yet, or its process is gone and it is launched again. It is
@@ -179,6 +179,8 @@ class JobSpec:
         counts: Sequence[int] = self.counts or range(1, largest + 1)
         if counts and counts[-1] > largest:
             counts = [n for n in counts if n <= largest]
+        if counts and self.floor.fits_in(worker * counts[0]):
+            return tuple(counts)
         # Where one number is enough for the floor, all larger ones are.
         return tuple(counts[bisect_left(counts, True, key=lambda n: self.floor.fits_in(worker * n)) :])
 
@@ -339,7 +341,7 @@ def shape_of(spec: JobSpec, allocation: Allocation, devices: Mapping[NodeId, str
     amount = total(allocation.values())
     kinds = {devices[node] for node in allocation if devices.get(node)}
     n_workers, n_servers = _parts(spec, amount)
-    return Shape(
+    return made_shape(
         n_workers=n_workers,
         cores=amount.cores,
         n_nodes=max(1, len(allocation)),

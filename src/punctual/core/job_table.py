@@ -51,6 +51,8 @@ class JobTable:
 
     def queue_behind(self, job: ScheduledJob) -> Reason | None:
         """Have a new job wait for those that it is to run after; why it never can; None: it can."""
+        if not job.spec.after:
+            return None
         for name in job.spec.after:
             before = self.get(name)
             if before is None:

@@ -4,7 +4,10 @@ from math import inf
 
 from punctual.core.events import ProgressReported
 from punctual.core.scheduled_job import Mark, ScheduledJob
+from punctual.core.slots import maker
 from punctual.core.speed import RateCurve, SeenRate
+
+_mark, _seen_rate, _rate_curve = maker(Mark), maker(SeenRate), maker(RateCurve)
 
 
 def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> None:
@@ -32,14 +35,14 @@ def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> N
         if 0 <= over_s < learn_s and not is_held_up:
             return
         if steps > 0 and over_s > 0:
-            seen = SeenRate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
-            curve = RateCurve(job.curve.model, job.curve.model.update(job.curve.state, seen))
+            seen = _seen_rate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
+            curve = _rate_curve(job.curve.model, job.curve.model.update(job.curve.state, seen))
             _check_rate(curve.rate_sps(seen.shape))
             job.curve = curve
     # Until the first step `unit_at` is only the beginning of a step if it is the report's own instant.
     begun_at = event.unit_at if event.steps_done or event.unit_at == event.at else inf
     runs_free = job.is_applied and job.asked is not None and job.asked[1] is None
-    job.mark = Mark(begun_at, event.steps_done, job.phases, runs_free)
+    job.mark = _mark(begun_at, event.steps_done, job.phases, runs_free)
 
 
 def _is_alike_since(mark: Mark, event: ProgressReported, job: ScheduledJob) -> bool:

@@ -24,7 +24,7 @@ def larger(one: Allocation, other: Allocation) -> Allocation:
 
 
 @dataclass(slots=True)
-class Account:
+class LedgerEntry:
     """What one job holds, and what was asked for it.
 
     Attributes
@@ -102,9 +102,10 @@ class Bookings:
 
     def total_on(self, node: NodeId) -> Resources:
         """Everything booked on `node`."""
-        if node not in self._totals:
-            self._totals[node] = total(self._amounts.get(node, {}).values())
-        return self._totals[node]
+        known = self._totals.get(node)
+        if known is None:
+            known = self._totals[node] = total(self._amounts.get(node, {}).values())
+        return known
 
     def others_on(self, node: NodeId, but: Container[JobId]) -> Resources:
         """What jobs other than `but` have booked on `node`; added up anew, because subtracting fractions drifts."""
@@ -118,7 +119,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._capacity: dict[NodeId, Resources] = {}
-        self._accounts: dict[JobId, Account] = {}
+        self._entries: dict[JobId, LedgerEntry] = {}
         self._booked = Bookings()
         #: Nodes on which a fact (less capacity, a grant larger than asked) put more than fits; no job may grow there.
         self._overdrawn: set[NodeId] = set()
@@ -130,15 +131,13 @@ class Ledger:
 
     def dump(self) -> tuple[Any, ...]:
         """Everything as plain values."""
-        accounts = {
-            job: (account.granted, dict(account.asked), account.held) for job, account in self._accounts.items()
-        }
+        accounts = {job: (account.granted, dict(account.asked), account.held) for job, account in self._entries.items()}
         return dict(self._capacity), accounts, self._booked.dump(), sorted(self._overdrawn)
 
     def load(self, state: tuple[Any, ...]) -> None:
         """Continue from what `dump` gave."""
         self._capacity, accounts, booked, overdrawn = state
-        self._accounts = {job: Account(*account) for job, account in accounts.items()}
+        self._entries = {job: LedgerEntry(*account) for job, account in accounts.items()}
         self._booked.load(booked)
         self._overdrawn = set(overdrawn)
 
@@ -153,30 +152,30 @@ class Ledger:
         self._overdrawn.discard(node)
         hit = self._booked.forget(node)
         for job in hit:
-            self._accounts[job].lose(node)
+            self._entries[job].lose(node)
         return hit
 
     def open(self, job: JobId) -> None:
         """`job` may hold something from now on."""
-        self._accounts[job] = Account()
+        self._entries[job] = LedgerEntry()
 
     def close(self, job: JobId) -> None:
         """Everything the job held is free."""
-        account = self._accounts.pop(job, None)
+        account = self._entries.pop(job, None)
         if account is not None:
             self._booked.remove(job, account.held)
 
     def granted(self, job: JobId) -> Allocation:
         """What the job really holds."""
-        return self._accounts[job].granted
+        return self._entries[job].granted
 
     def holds(self, job: JobId) -> bool:
         """Whether anything is booked for the job."""
-        return bool(self._accounts[job].held)
+        return bool(self._entries[job].held)
 
     def in_flight(self, job: JobId) -> bool:
         """Whether a request has no answer yet."""
-        return bool(self._accounts[job].asked)
+        return bool(self._entries[job].asked)
 
     def ask(self, job: JobId, request: int, allocation: Allocation) -> bool:
         """Book `allocation`, asked under number `request`, beside what the job has, if everything booked still fits then.
@@ -186,7 +185,7 @@ class Ledger:
         bool
             Whether it is booked.
         """
-        account = self._accounts[job]
+        account = self._entries[job]
         if not self._fits(job, account.held, allocation):
             return False
         self._booked.remove(job, account.held)
@@ -203,7 +202,7 @@ class Ledger:
             if node not in self._capacity:
                 return False
             if before is None:
-                after = self._booked.total_on(node) + amount
+                after = amount + self._booked.total_on(node)
             else:
                 after = self._booked.others_on(node, (job,)) + before.at_least(amount)
             if not after.fits_in(self._capacity[node]):
@@ -212,7 +211,7 @@ class Ledger:
 
     def settle(self, job: JobId, request: int, granted: Allocation) -> None:
         """Request number `request` was answered: `granted` is what the job holds, older requests are void."""
-        account = self._accounts[job]
+        account = self._entries[job]
         held = account.held
         account.settle(request, {node: amount for node, amount in granted.items() if amount and node in self._capacity})
         if account.held != held:  # most answers say that the job holds what was asked, which is booked

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from punctual.core.errors import InvalidSpec
 
+#: The longest progress pattern that a user may give, in characters.
+PATTERN_LENGTH_MAX = 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:

@@ -246,10 +246,9 @@ def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob,
     weight = 10.0 * sum((other.spec.weight for other in others), view.spec.weight)
     spec = replace(view.spec, weight=weight, guarantee=False)
     forced = replace(view, spec=spec, promised_until_at=view.deadline_at)
-    if any(other.id == view.id for other in snapshot.holding):
-        snapshot = replace(snapshot, holding=_replaced(snapshot.holding, forced))
-    else:
-        snapshot = replace(snapshot, waiting=_replaced(snapshot.waiting, forced))
+    snapshot = replace(
+        snapshot, holding=_replaced(snapshot.holding, forced), waiting=_replaced(snapshot.waiting, forced)
+    )
     promised = [(other.promised_until_at, other) for other in others if other.promised_until_at is not None]
     latest = [other for _, other in sorted(promised, key=lambda pair: (-pair[0], pair[1].id))]
     plans: dict[int, Plan] = {}

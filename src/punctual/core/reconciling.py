@@ -8,7 +8,10 @@ from punctual.core.ids import JobId
 from punctual.core.ledger import Ledger
 from punctual.core.outbox import Outbox
 from punctual.core.scheduled_job import Periods, ScheduledJob
+from punctual.core.slots import maker
 from punctual.core.snapshot_cache import SnapshotCache
+
+_launch_job, _resize_job = maker(LaunchJob), maker(ResizeJob)
 
 
 class Reconciler:
@@ -65,7 +68,7 @@ class Reconciler:
     def _launch(self, job: ScheduledJob, at: float) -> None:
         job.status = "starting"
         self._cache.touch(job.spec.id)
-        command = LaunchJob(
+        command = _launch_job(
             at=at,
             job=job.spec.id,
             spec=job.spec,
@@ -77,7 +80,7 @@ class Reconciler:
 
     def _resize(self, job: ScheduledJob, at: float) -> None:
         pacing = job.pacing()
-        command = ResizeJob(at=at, job=job.spec.id, pacing=pacing, **self._asked(job, at, pacing))
+        command = _resize_job(at=at, job=job.spec.id, pacing=pacing, **self._asked(job, at, pacing))
         self._outbox.put(command, job)
 
     def _stop(self, job: ScheduledJob, at: float) -> None:

@@ -67,6 +67,8 @@ class Resources:
         Resources.__init__(self, self.cores, self.gpus, self.memory_bytes, self.others)
 
     def __add__(self, other: "Resources") -> "Resources":
+        if other is NOTHING:  # so many nodes hold one job, or none
+            return self
         return _made(
             self.cores + other.cores,
             self.gpus + other.gpus,
@@ -76,6 +78,8 @@ class Resources:
 
     def __sub__(self, other: "Resources") -> "Resources":
         """What is left; never below zero, because a deficit is not an amount."""
+        if other is NOTHING:
+            return self
         cores, gpus = self.cores - other.cores, self.gpus - other.gpus
         memory_bytes = self.memory_bytes - other.memory_bytes
         others = _each(_left, self.others, other.others) if self.others else ()

@@ -13,7 +13,7 @@ from punctual.core.loss import LossCurve
 from punctual.core.program import Program
 from punctual.core.protocols import Controller
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.core.slots import set_by_slots
+from punctual.core.slots import maker, set_by_slots
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.story import Reason, Story
 
@@ -23,6 +23,8 @@ _BOUNDS = ("floor", "ceiling", "worker", "server", "counts")
 _QUEUED = Reason("start-up", "a job starts at its ceiling")
 #: Work left, and an instant it is due, that differ by these shares from what policies were shown are worth a plan.
 _WORK_BAND_FRAC, _DUE_BAND_FRAC = 0.05, 0.02
+
+_view = maker(JobView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +356,7 @@ class ScheduledJob:
     def view(self, granted: Allocation, promised_until_at: float | None) -> JobView:
         """The job as a policy sees it."""
         steps_total, steps_total_std = self.steps_total()
-        return JobView(
+        return _view(
             spec=self.spec,
             status=self.status,
             submitted_at=self.submitted_at,

@@ -9,6 +9,9 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.ledger import Bookings
 from punctual.core.resources import Resources
+from punctual.core.slots import maker
+
+_snapshot = maker(Snapshot)
 
 
 class SnapshotCache:
@@ -87,7 +90,7 @@ class SnapshotCache:
             if node in self._free:
                 self._free[node] = self._capacity[node] - self._planned.total_on(node)
         self._changed_nodes.clear()
-        return Snapshot(
+        return _snapshot(
             at=at,
             revision=revision,
             nodes=self._nodes,

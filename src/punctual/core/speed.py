@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from punctual.core.slots import set_by_slots
+from punctual.core.slots import maker, set_by_slots
 
 
 @set_by_slots
@@ -31,6 +31,9 @@ class Shape:
     n_nodes: int = 1
     device: str = ""
     n_servers: int = 0
+
+
+made_shape = maker(Shape)
 
 
 @set_by_slots

@@ -29,7 +29,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobState, shape_of
-from punctual.core.ledger import Account
+from punctual.core.ledger import LedgerEntry
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
 from punctual.core.program import Program
 from punctual.core.protocols import Message
@@ -170,7 +170,7 @@ class _Entry:
     """A job's status, and what it takes to keep it up."""
 
     status: JobStatus
-    account: Account = field(default_factory=Account)
+    account: LedgerEntry = field(default_factory=LedgerEntry)
     #: Number of the last command about it; answers with a lower one are about what another command has replaced.
     n_requests: int = 0
     #: Where the measurements of usage and speed began: (instant, CPU seconds), (instant, steps).
@@ -381,7 +381,7 @@ class StatusBoard:
     def _end(self, entry: _Entry, **changes: Any) -> None:
         entry.measure_anew()
         entry.set(granted={}, pause=None, **changes)
-        entry.account = Account()
+        entry.account = LedgerEntry()
         self._ended[entry.status.id] = None
         if len(self._ended) > self._n_ended:
             forgotten = next(iter(self._ended))
@@ -389,7 +389,7 @@ class StatusBoard:
 
     def _queue_again(self, entry: _Entry) -> None:
         """The process is gone; the next one counts for itself."""
-        entry.account = Account()
+        entry.account = LedgerEntry()
         entry.n_requests += 1
         entry.measure_anew()
         entry.set(state="queued", granted={}, landed=False, landed_at=None, phases=())

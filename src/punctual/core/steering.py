@@ -7,7 +7,7 @@ from typing import Any
 
 from punctual.core.control import CoreWork, Demand, Forecast, PacingLine, Reading
 from punctual.core.job import MARGIN_FRAC, JobSpec
-from punctual.core.resources import NOTHING, Resources
+from punctual.core.resources import Resources, largest
 from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.story import Reason
 
@@ -67,10 +67,7 @@ def ceiling_of(spec: JobSpec, node_sizes: Mapping[Resources, int]) -> Resources:
     if worker is not None and spec.server is None:
         n_workers = sum(n_nodes * capacity.n_times(worker) for capacity, n_nodes in node_sizes.items())
         return spec.ceiling.at_most(worker * n_workers).at_least(spec.floor)
-    largest = NOTHING
-    for capacity in node_sizes:
-        largest = largest.at_least(capacity)
-    return spec.ceiling.at_most(largest).at_least(spec.floor)
+    return spec.ceiling.at_most(largest(tuple(node_sizes))).at_least(spec.floor)
 
 
 def _reading(job: ScheduledJob, at: float, deadline_s: float, ceiling: Resources) -> Reading:

@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from punctual.core.control import INTERVAL_SIGMAS
 from punctual.core.status import JobStatus
 
 #: *met*, *missed*: the job has landed in time, or cannot any more. *infeasible*: its controller says that it will be late
 #: whatever it is given. *at_risk*: it may be. *on_track*: neither.
 Verdict = Literal["on_track", "at_risk", "infeasible", "met", "missed"]
-
-#: Standard deviations to either side of what is expected, between which the truth lies nine times out of ten.
-N_SIGMAS = 1.645
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ def remaining_time(status: JobStatus, at: float) -> RemainingTime | None:
     if status.ended or status.forecast is None:
         return None
     expected_s = status.submitted_at + status.forecast.finish_s - at
-    spread_s = N_SIGMAS * status.forecast.std_s
+    spread_s = INTERVAL_SIGMAS * status.forecast.std_s
     return RemainingTime(max(0.0, expected_s), max(0.0, expected_s - spread_s), max(0.0, expected_s + spread_s))
 
 
@@ -60,7 +58,7 @@ def verdict(status: JobStatus, at: float) -> Verdict | None:
         return None
     if not forecast.feasible:
         return "infeasible"
-    spread_s, deadline_s = N_SIGMAS * forecast.std_s, deadline_at - status.submitted_at
+    spread_s, deadline_s = INTERVAL_SIGMAS * forecast.std_s, deadline_at - status.submitted_at
     # At full speed it may be late; or it goes so slowly that it is late unless something changes.
     may_be_late = forecast.earliest_finish_s + spread_s > deadline_s or forecast.finish_s - spread_s > deadline_s
     return "at_risk" if may_be_late else "on_track"

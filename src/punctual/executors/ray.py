@@ -152,9 +152,6 @@ class RayChannel:
         if ray_node != self._ray_node:
             self._ray_node, self._relay, self._again_at = ray_node, None, 0.0
 
-    def close(self) -> None:
-        """Let go of the agent, which goes on."""
-
     def remove(self) -> None:
         """Have the relay end; the agent ends by itself when it has no job."""
         with suppress(RayError, ValueError):

@@ -99,6 +99,13 @@ class FrameworkLoop:
         """Make the checkpoint, and end the process as Punctual asked; `exit_code` as `end_asked` gave it."""
         stop.obey(exit_code)
 
+    def ends_here(self) -> bool:
+        """Whether the loop is to end here as a success; if Punctual asked for another end, the process ends."""
+        asked = self.end_asked()
+        if asked > GOAL_REACHED:
+            self.end(asked)
+        return bool(asked)
+
     def finish(self) -> None:
         """The library's loop has ended: steps and phases that are left need not be done."""
         self._session.end_early(n_phases_more=0)
@@ -139,12 +146,23 @@ def folder_of_checkpoints(given: str | os.PathLike[str] | None) -> Path | None:
     return Path(named) if named else None
 
 
-def save_model(model: Any, path: Path) -> None:
-    """Have `model.save_model` write `path`, which is there only when it is complete."""
+def replace_file(path: Path, write: Callable[[str], object]) -> None:
+    """Have `write` write the file of that name, which is there only when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     writing = path.with_name(f"writing-{path.name}")
-    model.save_model(str(writing))
+    write(str(writing))
     writing.replace(path)
+
+
+def check_one_model(model: object, kind: type, callback: str, library: str) -> None:
+    """Raise `ValueError` if a library trains several models at once, to compare them."""
+    if not isinstance(model, kind):
+        raise invalid(
+            "a training must be of one model",
+            type(model).__name__,
+            f"`{callback}`",
+            f"Leave the callback out of `{library}.cv`, and track its folds with `punctual.track`.",
+        )
 
 
 def _known(total_steps: float) -> int:

@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from punctual.client.complaint import invalid
 from punctual.client.declaration import Phases, by_name
 from punctual.client.span import phase
-from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, folder_of_checkpoints
+from punctual.integrations._loop import FrameworkLoop, folder_of_checkpoints
 
 if TYPE_CHECKING:
     from punctual.client.elastic.context import Context
@@ -85,10 +85,7 @@ class AcceleratedLoop:
                 yield batch
                 self._n_steps = self.step + 1
                 self._loop.step_ended()
-                asked = self._loop.end_asked()
-                if asked > GOAL_REACHED:
-                    self._loop.end(asked)
-                if asked:
+                if self._loop.ends_here():
                     return self._loop.finish()
             n_skipped = 0
         return self._loop.finish()

@@ -8,7 +8,7 @@ from typing import Any
 
 from keras.callbacks import Callback
 
-from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, OpenPhase, folder_of_checkpoints
+from punctual.integrations._loop import FrameworkLoop, OpenPhase, folder_of_checkpoints
 
 
 class KerasCallback(Callback):
@@ -78,7 +78,7 @@ class KerasCallback(Callback):
         self._loop.step_ended(None if self._loss else (logs or {}).get("loss"))
         # What comes after an epoch would be lost with a checkpoint of its last batch: it is asked again there.
         if batch + 1 != self.params.get("steps"):
-            self._end_if_asked()
+            self._end_if_asked(self._loop)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._epoch = epoch + 1
@@ -86,7 +86,7 @@ class KerasCallback(Callback):
             loss = (logs or {}).get(self._loss) if self._loss else None
             if loss is not None:
                 self._loop.report_loss(loss)
-            self._end_if_asked()
+            self._end_if_asked(self._loop)
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._phase.begin("evaluate")
@@ -101,13 +101,9 @@ class KerasCallback(Callback):
         loop, self._loop = self._loop or self._begun(self.initial_epoch), None  # none, if all epochs were done before
         loop.finish()
 
-    def _end_if_asked(self) -> None:
-        assert self._loop is not None
-        asked = self._loop.end_asked()
-        if asked == GOAL_REACHED:
+    def _end_if_asked(self, loop: FrameworkLoop) -> None:
+        if loop.ends_here():
             self.model.stop_training = True
-        elif asked:
-            self._loop.end(asked)
 
     def _save(self) -> None:
         assert self._folder is not None

@@ -5,8 +5,13 @@ import os
 from lightgbm import Booster
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
-from punctual.client.complaint import invalid
-from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, folder_of_checkpoints, save_model
+from punctual.integrations._loop import (
+    GOAL_REACHED,
+    FrameworkLoop,
+    check_one_model,
+    folder_of_checkpoints,
+    replace_file,
+)
 
 
 class LightGBMCallback:
@@ -67,16 +72,10 @@ class LightGBMCallback:
 
     def _begun(self, env: CallbackEnv) -> FrameworkLoop:
         model, path = env.model, self._path
-        if not isinstance(model, Booster):
-            raise invalid(
-                "a training must be of one model",
-                type(model).__name__,
-                "`LightGBMCallback`",
-                "Leave the callback out of `lightgbm.cv`, and track its folds with `punctual.track`.",
-            )
+        check_one_model(model, Booster, "LightGBMCallback", "lightgbm")
         # The first call comes after the first round.
         return FrameworkLoop(
             env.end_iteration,
             start_step=env.begin_iteration,
-            save=None if path is None else lambda: save_model(model, path),
+            save=None if path is None else lambda: replace_file(path, model.save_model),
         )

@@ -11,7 +11,7 @@ from typing import Any
 from punctual.client.complaint import invalid
 from punctual.client.declaration import Phase
 from punctual.client.span import phase
-from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, OpenPhase, folder_of_checkpoints
+from punctual.integrations._loop import FrameworkLoop, OpenPhase, folder_of_checkpoints
 
 #: Published by an attacker on 2026-04-30: to import them runs a program that steals credentials (GHSA-w37p-236h-pfx3).
 MALICIOUS_VERSIONS = {"2.6.2", "2.6.3"}
@@ -138,11 +138,8 @@ class LightningCallback(Callback):
 
     def _end_if_asked(self, trainer: Trainer) -> None:
         assert self._loop is not None
-        asked = self._loop.end_asked()
-        if asked == GOAL_REACHED:
+        if self._loop.ends_here():
             trainer.should_stop = True
-        elif asked:
-            self._loop.end(asked)
 
     def _save(self, trainer: Trainer) -> None:
         self._folder = self._folder or folder_of_checkpoints(trainer.default_root_dir)

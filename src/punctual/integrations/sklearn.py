@@ -10,7 +10,7 @@ from punctual.client.complaint import invalid
 from punctual.client.span import phase
 from punctual.client.stop import on_stop
 from punctual.client.track import track
-from punctual.integrations._loop import folder_of_checkpoints
+from punctual.integrations._loop import folder_of_checkpoints, replace_file
 
 Estimator = TypeVar("Estimator")
 
@@ -98,7 +98,4 @@ def _read(path: Path, estimator: Estimator) -> tuple[Estimator, int]:
 
 
 def _write(path: Path, content: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writing = path.with_name(f"writing-{path.name}")
-    writing.write_bytes(pickle.dumps(content))
-    writing.replace(path)
+    replace_file(path, lambda name: Path(name).write_bytes(pickle.dumps(content)))

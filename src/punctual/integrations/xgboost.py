@@ -7,8 +7,7 @@ from typing import Any
 from xgboost import Booster
 from xgboost.callback import TrainingCallback
 
-from punctual.client.complaint import invalid
-from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, folder_of_checkpoints, save_model
+from punctual.integrations._loop import FrameworkLoop, check_one_model, folder_of_checkpoints, replace_file
 
 
 class XGBoostCallback(TrainingCallback):
@@ -53,18 +52,12 @@ class XGBoostCallback(TrainingCallback):
         return self._n_rounds - (0 if path is None else Booster(model_file=path).num_boosted_rounds())
 
     def before_training(self, model: Booster) -> Booster:
-        if not isinstance(model, Booster):
-            raise invalid(
-                "a training must be of one model",
-                type(model).__name__,
-                "`XGBoostCallback`",
-                "Leave the callback out of `xgboost.cv`, and track its folds with `punctual.track`.",
-            )
+        check_one_model(model, Booster, "XGBoostCallback", "xgboost")
         path = self._path
         self._loop = FrameworkLoop(
             self._n_rounds,
             start_step=model.num_boosted_rounds(),
-            save=None if path is None else lambda: save_model(model, path),
+            save=None if path is None else lambda: replace_file(path, model.save_model),
         )
         return model
 
@@ -80,10 +73,7 @@ class XGBoostCallback(TrainingCallback):
             data, metric = self._loss
             self._loop.report_loss(evals_log[data][metric][-1])
         self._loop.step_ended()
-        asked = self._loop.end_asked()
-        if asked > GOAL_REACHED:
-            self._loop.end(asked)
-        return bool(asked)
+        return self._loop.ends_here()
 
     def after_training(self, model: Booster) -> Booster:
         assert self._loop is not None

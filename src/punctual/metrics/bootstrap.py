@@ -48,7 +48,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedDifference:
-    """Two runs on the same jobs: `other` minus `one`, job by job.
+    """Two runs on the same jobs: `other` minus `base`, job by job.
 
     Attributes
     ----------
@@ -162,7 +162,7 @@ def paired_difference(
 
     Parameters
     ----------
-    one, other
+    base, other
         A number for each job (or seed). The result does not depend on their order.
     n_resamples
         How often values are drawn for the interval, and signs for the test.
@@ -178,7 +178,7 @@ def paired_difference(
 
     Notes
     -----
-    *Formula.* dᵢ = otherᵢ − oneᵢ, or the sum of these over group i. p is the share of sign flips s ∈ {−1, 1}ⁿ with |Σ sᵢdᵢ| ≥ |Σ dᵢ|: all 2ⁿ of them if
+    *Formula.* dᵢ = otherᵢ − baseᵢ, or the sum of these over group i. p is the share of sign flips s ∈ {−1, 1}ⁿ with |Σ sᵢdᵢ| ≥ |Σ dᵢ|: all 2ⁿ of them if
     that is at most `n_resamples`, otherwise (1 + hits)/(1 + B) over B = `n_resamples` random ones.
     """
     keys = sorted(base.keys() & other.keys(), key=str)

@@ -47,12 +47,12 @@ class Level:
         How many pieces the course may have.
     """
 
-    __slots__ = ("_area", "_n_points", "_pieces", "_since_at", "value")
+    __slots__ = ("_area", "_n_pieces_max", "_n_points", "_pieces", "_since_at", "value")
 
     def __init__(self, n_points: int) -> None:
         #: The level now.
         self.value = 0.0
-        self._n_points = n_points
+        self._n_points, self._n_pieces_max = n_points, _SLACK * n_points
         self._since_at: float | None = None
         self._area = 0.0
         self._pieces: list[_Piece] = []
@@ -65,7 +65,10 @@ class Level:
         if since_at is None:
             self._since_at = at
         elif at > since_at:
-            self._close(since_at, at)
+            self._area += self.value * (at - since_at)
+            _append(self._pieces, since_at, self.value, at - since_at)
+            if len(self._pieces) > self._n_pieces_max:
+                self._pieces = _thin(self._pieces, at, self._n_points)
             self._since_at = at
         self.value = value
 
@@ -86,12 +89,6 @@ class Level:
             high=tuple(piece.high for piece in pieces),
             until_at=until_at,
         )
-
-    def _close(self, since_at: float, at: float) -> None:
-        self._area += self.value * (at - since_at)
-        _append(self._pieces, since_at, self.value, at - since_at)
-        if len(self._pieces) > _SLACK * self._n_points:
-            self._pieces = _thin(self._pieces, at, self._n_points)
 
 
 def _append(pieces: list[_Piece], at: float, value: float, duration_s: float) -> None:

@@ -4,7 +4,7 @@
 training, and it is given its ceiling for it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -73,8 +73,8 @@ class RunSummary:
         Landed at or before the deadline. A run that ended without landing is not; None: undecided, or no deadline.
     steps_done, steps_total
         As last reported.
-    used_core_s, granted_core_s
-        CPU used, and the integral of the granted cores, until landing.
+    used_core_s, granted_core_s, ceiling_core_s
+        CPU used, and the integrals of the granted cores and, from the start, of the job's ceiling; until landing.
     n_resizes
         Changes of the granted cores after the start and until landing; new pacing lines are not counted.
     warnings
@@ -105,6 +105,7 @@ class RunSummary:
     steps_total: float | None
     used_core_s: float
     granted_core_s: float
+    ceiling_core_s: float
     n_resizes: int
     warnings: tuple[Warned, ...]
     unsteered_s: float
@@ -206,6 +207,7 @@ class RunCourse:
     lost_core_s: float = 0.0
     process_core_s: float = 0.0
     deadlines: list[DeadlineSet] = field(default_factory=list)
+    ceilings: list[Point] = field(default_factory=list)
     readings: list[ProgressReported] = field(default_factory=list)
     #: What the job holds, and when that changed to how many cores.
     granted: Allocation = field(default_factory=dict)
@@ -283,6 +285,8 @@ class RunCourse:
             self.argv = event.program.argv if event.program is not None else ()
         if self.spec is None or self.spec.deadline_s != event.spec.deadline_s:
             self.deadlines.append(DeadlineSet(at=event.at, deadline_s=event.spec.deadline_s))
+        if self.spec is None or self.spec.ceiling != event.spec.ceiling:
+            self.ceilings.append((event.at, event.spec.ceiling.cores))
         self.spec = event.spec
 
     def _lose(self, event: NodeLost) -> None:
@@ -415,7 +419,8 @@ def _summary(course: RunCourse) -> RunSummary:
         steps_done=last.steps_done if last else 0.0,
         steps_total=_steps_total(course),
         used_core_s=_used_core_s(course),
-        granted_core_s=_granted_core_s(course),
+        granted_core_s=_core_s(course.grants, course.last_at()),
+        ceiling_core_s=_core_s(_ceilings(course), course.last_at()),
         n_resizes=_n_resizes(course),
         warnings=tuple(course.warnings.values()),
         unsteered_s=course.unsteered_s,
@@ -456,10 +461,15 @@ def _used_core_s(course: RunCourse) -> float:
     return course.lost_core_s + course.landing.used_core_s - course.landing.in_flight_core_s
 
 
-def _granted_core_s(course: RunCourse) -> float:
-    last_at = course.last_at()
-    held = [(min(at, last_at), cores) for at, cores in [*course.grants, (last_at, 0.0)]]
+def _core_s(points: Sequence[Point], until_at: float) -> float:
+    """The integral, up to an instant, of cores that are given with the instants from which on they hold."""
+    held = [(min(at, until_at), cores) for at, cores in [*points, (until_at, 0.0)]]
     return sum((cores * (until - at) for (at, cores), (until, _) in pairwise(held)), 0.0)
+
+
+def _ceilings(course: RunCourse) -> list[Point]:
+    started_at = course.last_at() if course.started_at is None else course.started_at
+    return [(max(at, started_at), cores) for at, cores in course.ceilings]
 
 
 def _n_resizes(course: RunCourse) -> int:

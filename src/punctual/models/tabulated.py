@@ -8,7 +8,7 @@ from math import exp, inf, log, sqrt
 from punctual.core.errors import check_above_zero
 from punctual.core.job import JobSpec
 from punctual.core.remembered import Remembered
-from punctual.core.slots import set_by_slots
+from punctual.core.slots import maker, set_by_slots
 from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import FitStatus, possible, usable
 
@@ -63,6 +63,9 @@ class TabulatedState:
         return "ok" if self.table else "no-points"
 
 
+_state, _made_entries = maker(TabulatedState), maker(Entries)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tabulated:
     """Speed of a job that was measured beforehand, `spec.profile`, in many shapes.
@@ -102,7 +105,7 @@ class Tabulated:
         """The table of the job's profile; of several speeds in one shape their mean."""
         by_workers = spec.worker is not None
         table = (_table_by_workers if by_workers else _table_by_cores)(spec.profile)
-        return TabulatedState(table, by_workers, self.noise_frac**2)
+        return _state(table, by_workers, self.noise_frac**2, 0.0, 0)
 
     def update(self, state: TabulatedState, seen: SeenRate) -> TabulatedState:
         """Move the factor on the table, or add an entry that it lacks."""
@@ -117,7 +120,7 @@ class Tabulated:
         variance = state.variance
         if state.n_seen:  # the first report tells the factor; only further ones tell how far reports scatter around it
             variance += (surprise**2 - variance) / self.n_memory
-        return TabulatedState(state.table, state.by_workers, variance, state.log_factor + surprise / n_seen, n_seen)
+        return _state(state.table, state.by_workers, variance, state.log_factor + surprise / n_seen, n_seen)
 
     def rate_sps(self, state: TabulatedState, shape: Shape) -> float:
         """Expected steps per second; 0 on a kind of device that is not in the table."""
@@ -164,8 +167,11 @@ def _line(shape: Shape) -> Line:
 
 def _line_in(table: dict[Line, Entries], shape: Shape) -> Line:
     """The line that tells the speed in `shape`: that of its kind of device, or the one for all kinds where only that is."""
-    line, for_all = _line(shape), ("", shape.n_nodes, shape.n_servers)
-    return for_all if line not in table and for_all in table else line
+    line = _line(shape)
+    if line in table:
+        return line
+    for_all = ("", shape.n_nodes, shape.n_servers)
+    return for_all if for_all in table else line
 
 
 def _amount(shape: Shape, *, by_workers: bool) -> float:
@@ -184,7 +190,7 @@ def _means(measured: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _entries(pairs: list[tuple[float, float]]) -> Entries:
     amounts, log_rates = zip(*pairs, strict=True)
-    return Entries(amounts, tuple([log(amount) for amount in amounts]), log_rates)
+    return _made_entries(amounts, tuple([log(amount) for amount in amounts]), log_rates)
 
 
 def _inside(entries: Entries, amount: float) -> tuple[float, float] | None:

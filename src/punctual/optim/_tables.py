@@ -27,7 +27,7 @@ def value_table(values: ArrayLike, allowed: ArrayLike | None) -> FloatArray:
 
 
 def cost_table(costs: ArrayLike, shape: tuple[int, ...], *, integral: bool) -> FloatArray:
-    """`costs` spread to `shape`; if they must be `whole`, the array has to be one of integers."""
+    """`costs` spread to `shape`; if they must be `integral`, the array has to be one of integers."""
     table = np.asarray(costs)
     if integral:
         require(

@@ -7,7 +7,7 @@ from math import ceil
 
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation
-from punctual.core.resources import TOLERANCE, Resources, Size, largest, resource_names, total
+from punctual.core.resources import NOTHING, TOLERANCE, Resources, Size, largest, resource_names, total
 
 
 def place(
@@ -62,18 +62,25 @@ def place(
 def _tightest(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources]) -> NodeId | None:
     """The node with room for all workers, and for the fewest beside them; None: no node has as much."""
     gpus = worker.gpus
-    if gpus and not (worker.cores or worker.memory_bytes or worker.others):
-        # Spelled out because this runs over all nodes for each job that is started.
+    if _has_only_gpus(worker):
         fitting = [(n, node) for node, amount in free.items() if (n := amount.gpus // gpus) >= n_workers]
         return min(fitting)[1] if fitting else None
     rooms = [room for room in _rooms(worker, free) if room[0] >= n_workers]
     return min(rooms)[1] if rooms else None
 
 
+def _has_only_gpus(worker: Resources) -> bool:
+    """Questions about such are spelled out below, because they run over all nodes for each job that is started."""
+    return bool(worker.gpus) and not (worker.cores or worker.memory_bytes or worker.others)
+
+
 def _rooms(worker: Resources, free: Mapping[NodeId, Resources]) -> list[tuple[int, NodeId]]:
     """For each node with room for a worker: how many, and the node."""
     gpus = worker.gpus
-    rooms = [(amount.n_times(worker), node) for node, amount in free.items() if amount.gpus >= gpus]
+    if _has_only_gpus(worker):
+        rooms = [(int((amount.gpus + TOLERANCE) // gpus), node) for node, amount in free.items()]
+    else:
+        rooms = [(amount.n_times(worker), node) for node, amount in free.items() if amount.gpus >= gpus]
     return [room for room in rooms if room[0]]
 
 
@@ -81,12 +88,15 @@ def _spread(n_workers: int, worker: Resources, rooms: list[tuple[int, NodeId]]) 
     """Fill the largest rooms; the rest goes where it fits best. The rooms are enough, and none is alone."""
     left, largest = n_workers, sorted(rooms, key=lambda room: (-room[0], room[1]))
     allocation: Allocation = {}
+    n_alike, amount = 0, NOTHING
     for i, (n, node) in enumerate(largest):
         if n >= left:
             n, node = min(room for room in largest[i:] if room[0] >= left)  # noqa: PLW2901 -- the last round
             allocation[node] = worker * left
             break
-        allocation[node] = worker * n
+        if n != n_alike:  # mostly all rooms are alike
+            n_alike, amount = n, worker * n
+        allocation[node] = amount
         left -= n
     return allocation
 

@@ -12,12 +12,9 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.story import Reason
 from punctual.optim.timeline import Levels, Share, Timeline
-from punctual.policies._jobs import Size, span_text
+from punctual.policies._jobs import ROUNDING_S, Size, span_text
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._reservations import ReservationLedger, ReservationRequest
-
-#: A finish this much behind the deadline is rounding: of instants, which are large numbers.
-_ROUNDING_S = 1e-6
 
 
 class Admission:
@@ -58,7 +55,7 @@ class Admission:
             (kind, has): room.gpus if has else room.cores for kind, room in kinds.items() for has in (True, False)
         }
         ledgers = {
-            pool: ReservationLedger[ReservationRequest](Timeline.of(amount), _ROUNDING_S)
+            pool: ReservationLedger[ReservationRequest](Timeline.of(amount), ROUNDING_S)
             for pool, amount in amounts.items()
         }
         known = (*snapshot.holding, *(view for view in snapshot.waiting if not self._is_new(view)))

@@ -16,7 +16,14 @@ from punctual.policies._carried import amounts_in, listed, stalls_in
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._earliest import earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import has_promise, is_protected, span_text
-from punctual.policies._promised_shares import NOW_S, Claim, PromiseRequest, as_carried, shares_carried, spans_until
+from punctual.policies._promised_shares import (
+    NOW_S,
+    PromiseRequest,
+    ShareRequest,
+    as_carried,
+    shares_carried,
+    spans_until,
+)
 from punctual.policies._reservations import ReservationLedger
 
 #: Newcomers of one round for which everything is planned anew if there is no room beside it.
@@ -98,7 +105,7 @@ class AdmissionControl:
         self._planned = shares_carried(carry.get("shares"), at)
         #: From when until when jobs that were changed lately do not work.
         self._stalls = stalls_in(carry.get("stalls"))
-        self._claims: dict[JobId, Claim] = {}
+        self._claims: dict[JobId, ShareRequest] = {}
         #: Jobs that are turned away.
         self._declines: dict[JobId, Reason] = {}
         #: Jobs whose promises cannot be kept as it looks now, and of those what is new to their users.
@@ -111,11 +118,12 @@ class AdmissionControl:
         self._offered = {
             pool: ceil(offered_fracs[pool[1]] * n - 1e-9) for pool, n in self._reserved.items()
         }  # of a few devices, one
-        #: Jobs that are starting, and for how long they cannot give up what they hold.
+        #: Jobs that are starting, or may be at any moment as the last plan says, and for how long they cannot give up what
+        #: they hold.
         self._starting_s = {
             candidate.id: self._starts_in_s(candidate)
             for candidate in self._candidates
-            if candidate.n and candidate.view.status == "starting"
+            if candidate.n and candidate.view.status in ("queued", "starting")
         }
         #: Ends of the spans of time that the plan distinguishes.
         self._ends_s: list[float] = []
@@ -268,8 +276,8 @@ class AdmissionControl:
         """Reserve for the promised jobs first, then for as many others as there is room for."""
         if self._admission == "none":
             return
-        kept: list[Claim] = []
-        others: list[tuple[Candidate, Claim]] = []
+        kept: list[ShareRequest] = []
+        others: list[tuple[Candidate, ShareRequest]] = []
         for candidate in self._candidates:
             claim = self._claim(candidate)
             if claim is not None:
@@ -299,7 +307,7 @@ class AdmissionControl:
         changes_s += [start_s for start_s in self._starting_s.values() if start_s < last_s]
         return spans_until([*dues_s, *changes_s])
 
-    def _keep(self, claims: Sequence[Claim]) -> None:
+    def _keep(self, claims: Sequence[ShareRequest]) -> None:
         """Plan for those that are promised, earliest deadline first; what fails moves to the front.
 
         Within what is offered if that is enough: with all there is, work would be put off until it needs all there is.
@@ -318,7 +326,9 @@ class AdmissionControl:
                 self._rescue(claim)
         self._withhold()
 
-    def _fill(self, order: Sequence[Claim], *, is_all: bool, reserved: Container[JobId] = ()) -> list[Claim]:
+    def _fill(
+        self, order: Sequence[ShareRequest], *, is_all: bool, reserved: Container[JobId] = ()
+    ) -> list[ShareRequest]:
         """Reserve for all in this order; those without room.
 
         Parameters
@@ -337,7 +347,7 @@ class AdmissionControl:
             if claim.id in reserved or not self._reserve(claim, with_reserve=False)
         ]
 
-    def _go_on(self, order: Sequence[Claim]) -> list[Claim]:
+    def _go_on(self, order: Sequence[ShareRequest]) -> list[ShareRequest]:
         """Reserve what the last plan did; those for which that is not enough any more, and that find no room beside."""
         points_s = {start_s for planned in self._planned.values() for start_s in planned.starts_s}
         timelines = {pool: self._free_of(pool, is_all=True, points_s=points_s) for pool in self._reserved}
@@ -349,7 +359,7 @@ class AdmissionControl:
             if not (self._reserve(claim, with_reserve=True) or self._reserve(claim, with_reserve=False))
         ]
 
-    def _reserve_as_planned(self, claim: Claim) -> bool:
+    def _reserve_as_planned(self, claim: ShareRequest) -> bool:
         planned = self._planned.get(claim.id)
         request = next((each for each in claim.requests if planned is not None and each.pool == planned.pool), None)
         if planned is None or request is None or request.pool not in self._ledgers:
@@ -390,7 +400,7 @@ class AdmissionControl:
             reserved[kind] = [[at, cores] for at, cores in pairs]
         return reserved
 
-    def _reserve(self, claim: Claim, *, with_reserve: bool) -> bool:
+    def _reserve(self, claim: ShareRequest, *, with_reserve: bool) -> bool:
         """Reserve for one job; False if there is no room beside the others in any of its pools."""
 
         def rule(timeline: Timeline, request: PromiseRequest) -> tuple[Timeline, Share] | None:
@@ -401,7 +411,7 @@ class AdmissionControl:
         own = (request for request in claim.requests if request.pool in self._ledgers)
         return any(self._ledgers[request.pool].reserve(request, rule) for request in own)
 
-    def _reserve_anew(self, claim: Claim, claims: Sequence[Claim]) -> bool:
+    def _reserve_anew(self, claim: ShareRequest, claims: Sequence[ShareRequest]) -> bool:
         """Reserve for one job, planning all others anew; False, and nothing changes, if somebody finds no room.
 
         So it is if somebody would lose the reserve that it has.
@@ -433,7 +443,7 @@ class AdmissionControl:
         for pool, ledger in self._ledgers.items():
             ledger.withhold(self._reserved[pool] - self._offered[pool])
 
-    def _rescue(self, claim: Claim) -> None:
+    def _rescue(self, claim: ShareRequest) -> None:
         """Reserve everything that is free for a job that found no room; if that is not enough, tell it so."""
         own = [request for request in claim.requests if request.pool in self._ledgers]
         if not own:
@@ -487,7 +497,7 @@ class AdmissionControl:
             text = f"its deadline in {span_text(candidate.left_s)} cannot be promised beside what is promised already"
             self._declines[candidate.id] = Reason("declined", text, {"left_s": candidate.left_s})
 
-    def _claim(self, candidate: Candidate) -> Claim | None:
+    def _claim(self, candidate: Candidate) -> ShareRequest | None:
         """What the job would need for its promise; None if there is none to be had."""
         promised = has_promise(candidate.view, self._at)
         overdue = not promised and (candidate.id in self._overdue or self._is_overdue(candidate))
@@ -500,7 +510,7 @@ class AdmissionControl:
             return None
         awaits_report = promised and candidate.view.steps_before > 0
         requests = self._requests(candidate, until_s)
-        return Claim(requests, self._at + due_s, promised=kept, overdue=overdue, awaits_report=awaits_report)
+        return ShareRequest(requests, self._at + due_s, promised=kept, overdue=overdue, awaits_report=awaits_report)
 
     def _requests(self, candidate: Candidate, until_s: float) -> list[PromiseRequest]:
         """For its work to be done in so many seconds, by pool."""

@@ -28,7 +28,7 @@ _ROOM_FRAC = 0.25
 _N_DUE_ROUNDS = 2
 #: Jobs that came lately are compared with each other before one of them is promised anything: one that is measured waits for
 #: those that are not until so much of its time has passed, or `GUESSED_S` if that is longer.
-_PATIENCE_FRAC = 0.25
+_NEW_FRAC = 0.25
 #: Jobs that start within so many seconds are compared although each says what it costs.
 _TOGETHER_S = 2.0
 #: Halvings of the interval in which the share of their margins lies that promised jobs are counted with.
@@ -382,10 +382,10 @@ class CorePromises:
 
     def _is_new(self, member: SharingJob) -> bool:
         """Whether it came lately: such jobs are compared with each other before any of them is promised something."""
-        patience_s = GUESSED_S
+        new_for_s = GUESSED_S
         if not waits_for_promise(member.view):  # those have somebody who waits for the answer
-            patience_s = max(patience_s, _PATIENCE_FRAC * (member.view.spec.deadline_s or 0.0))
-        return self.at - member.view.submitted_at < patience_s
+            new_for_s = max(new_for_s, _NEW_FRAC * (member.view.spec.deadline_s or 0.0))
+        return self.at - member.view.submitted_at < new_for_s
 
     def _starts_with_others(self, member: SharingJob) -> bool:
         """Whether it has a deadline and has only just started, so that others which were submitted with it may follow."""

@@ -13,7 +13,7 @@ from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec, JobView
 from punctual.core.remembered import N_REMEMBERED_MAX, Remembered
 from punctual.core.resources import NOTHING, Resources, resource_names, total
-from punctual.core.speed import Shape
+from punctual.core.speed import Shape, made_shape
 from punctual.policies._jobs import Size, least, n_workers, seconds_for
 
 K = TypeVar("K")
@@ -70,6 +70,8 @@ class Hardware:
         self.is_broken = Remembered(self._is_broken)
         self.worker_counts = Remembered(JobSpec.worker_counts)
         self.counts = Remembered(self._counts)
+        #: Most jobs of a trace have the same worker.
+        self._most_workers = Remembered(self._n_of_one_kind)
         self.worker_amounts = Remembered(self._worker_amounts)
         self.worker_steps = Remembered(self._worker_steps)
         self.end_at = Remembered(_end_at)
@@ -154,7 +156,7 @@ class Hardware:
         unit = spec.unit
         if unit is None:
             return ()
-        most = max([self._n_of_kind(unit, kind) for kind in self.kinds], default=0)
+        most = self._most_workers(unit)
         if spec.server is not None:
             most = min(most, spec.ceiling.n_times(unit))
         counts = self.worker_counts(spec)
@@ -168,8 +170,10 @@ class Hardware:
     def _worker_steps(self, spec: JobSpec) -> tuple[Resources, ...]:
         return steps_between(self.worker_amounts(spec))
 
-    def _n_of_kind(self, worker: Resources, kind: str) -> int:
-        return sum([room.n_times(worker) * n_nodes for room, n_nodes in self.room_sizes[kind].items()])
+    def _n_of_one_kind(self, worker: Resources) -> int:
+        """How many workers the nodes of one kind have room for together, of that with the most."""
+        rooms = self.room_sizes.values()
+        return max([sum([room.n_times(worker) * n for room, n in sizes.items()]) for sizes in rooms], default=0)
 
     def _largest(self, view: JobView) -> RigidRequest | None:
         counts = self.counts(view.spec)
@@ -304,7 +308,7 @@ class JobRates:
         on_one = self._n_per_node(kind)
         n_nodes = -(-n // on_one) if on_one else 1
         n_servers = n if self._spec.server is not None else 0
-        return Shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
+        return made_shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
 
     def _n_per_node(self, kind: str) -> int:
         """How many workers, each with a server if the job has some, the largest empty node of a kind holds."""

@@ -1,6 +1,6 @@
 """Building a plan change by change."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId, NodeId
@@ -16,16 +16,13 @@ from punctual.policies._jobs import least, n_workers
 class Space:
     """The sum of what is free on several nodes: a quick check that a job cannot fit."""
 
-    def __init__(self, amounts: Iterable[Resources]) -> None:
-        gpus, cores, memory_bytes = TOLERANCE, TOLERANCE, 0
+    def __init__(self, amounts: Collection[Resources]) -> None:
+        self.gpus = sum([amount.gpus for amount in amounts], TOLERANCE)
+        self.cores = sum([amount.cores for amount in amounts], TOLERANCE)
+        self.memory_bytes = sum([amount.memory_bytes for amount in amounts])
         self.others: dict[str, float] = {}
-        for amount in amounts:
-            gpus += amount.gpus
-            cores += amount.cores
-            memory_bytes += amount.memory_bytes
-            for name, more in amount.others:
-                self.others[name] = self.others.get(name, 0.0) + more
-        self.gpus, self.cores, self.memory_bytes = gpus, cores, memory_bytes
+        for name, more in [pair for amount in amounts if amount.others for pair in amount.others]:
+            self.others[name] = self.others.get(name, 0.0) + more
 
     def add(self, amount: "Resources | Space", n: int = 1) -> None:
         self.gpus += amount.gpus * n

@@ -126,7 +126,7 @@ class PromiseRequest(ReservationRequest):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Claim:
+class ShareRequest:
     """A job that has, or may get, a promise.
 
     Attributes

@@ -31,7 +31,7 @@ def repair(builder: PlanBuilder) -> list[JobView]:
             builder.put(view, {}, _DISPLACED)
     if builder.hardware_changed:
         displaced += _relieve_nodes(builder)
-    return _rehouse(builder, displaced)
+    return _place_displaced(builder, displaced)
 
 
 def _relieve_nodes(builder: PlanBuilder) -> list[JobView]:
@@ -76,7 +76,7 @@ def _goes_last(view: JobView) -> tuple[bool, float, JobId]:
     return view.spec.preemptible, view.submitted_at, view.spec.id
 
 
-def _rehouse(builder: PlanBuilder, displaced: Iterable[JobView]) -> list[JobView]:
+def _place_displaced(builder: PlanBuilder, displaced: Iterable[JobView]) -> list[JobView]:
     """Find a place for jobs that may not be paused, at the expense of those that may; the jobs that hold nothing."""
     unplaced: list[JobView] = []
     for view in sorted(displaced, key=seniority):

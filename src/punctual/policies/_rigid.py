@@ -9,6 +9,7 @@ from math import inf
 
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
+from punctual.core.slots import set_by_slots
 from punctual.core.story import Reason
 from punctual.policies._hardware import RigidRequest
 from punctual.policies._jobs import Size, may_pause, n_workers, never_fits, starts, waits
@@ -22,6 +23,7 @@ Ranked = tuple[float, float, str, JobView, RigidRequest]
 _LAST_OF_ALL = 1e300
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True)
 class Order:
     """The order in which jobs are served: the lowest rank first.
@@ -131,6 +133,8 @@ class _Round:
         self._others: list[Ranked] = []
         #: Made when the first job does not fit: in short queues that is rare.
         self._space: Space | None = None
+        #: More devices than are free and held behind a job that was served before: so it is for those that come after it.
+        self._too_many_gpus = inf
         self._watch = False
         self._first: str | None = None
 
@@ -160,9 +164,8 @@ class _Round:
             rank += shift  # noqa: PLW2901 -- the rank of now
             while others and others[0][:3] < (rank, submitted_at, name):
                 self._look_at(others.pop(0))
-            space = self._space
-            if space is not None and request.amount.gpus > space.gpus and rank + self._margin >= self._last:
-                if space.gpus < least_gpus and not others:
+            if self._is_vain(rank, request.amount.gpus):
+                if not others and self._is_vain(rank, least_gpus):
                     break  # the same holds for all that follow
                 continue  # `_try` would find the same; most waiting jobs end here
             self._try((rank, submitted_at, name, view, request))
@@ -170,9 +173,14 @@ class _Round:
             self._look_at(others.pop(0))
 
     def _look_at(self, ranked: Ranked) -> None:
-        space = self._space
-        if space is None or ranked[4].amount.gpus <= space.gpus or ranked[0] + self._margin < self._last:
+        if not self._is_vain(ranked[0], ranked[4].amount.gpus):
             self._try(ranked)
+
+    def _is_vain(self, rank: float, n_gpus: float) -> bool:
+        """Whether it is known without a look at nodes that a job of this rank, or of a later one, cannot have so many devices."""
+        if self._space is None:
+            return False
+        return n_gpus > self._space.gpus if rank + self._margin >= self._last else n_gpus >= self._too_many_gpus
 
     def _try(self, ranked: Ranked) -> None:
         """Start the job if there is room, or if room can be made."""
@@ -267,6 +275,8 @@ class _Round:
                 allocation = builder.find(view, request.n, request.worker, free)
                 if allocation is not None:
                     return chosen, allocation
+        if request.amount.gpus > space.gpus:
+            self._too_many_gpus = min(request.amount.gpus, self._too_many_gpus)
         return None
 
     def _pause(self, victim: JobView, gainer: JobView) -> None:

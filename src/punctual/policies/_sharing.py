@@ -71,7 +71,7 @@ class Sharing:
         running = [view for view in builder.snapshot.holding if builder.held(view) and view.status != "stopping"]
         self._lower([view for view in running if view.spec.worker is None])
         hardware, free = builder.hardware, builder.free
-        self.spaces = {kind: Space(free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
+        self.spaces = {kind: Space([free[node] for node in nodes]) for kind, nodes in hardware.kinds.items()}
         self._node_spaces: dict[NodeId, Space] = {}
         #: What jobs without workers demand beyond their floors.
         self._wanted_cores: dict[NodeId, float] = {}

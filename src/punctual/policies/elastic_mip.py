@@ -12,10 +12,10 @@ import numpy as np
 from punctual.core.cluster import Snapshot
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
-from punctual.core.plan import Plan, PlanStatus
+from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution, relative_gap
+from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution, status_of
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
 from punctual.policies._configurations import Pool
@@ -266,13 +266,12 @@ class _Round:
         plan = self._builder.build(**carry)
         # Where there is enough for all, time alone changes nothing.
         again_at = self._at + self._policy.interval_s if any(prices) else None
-        status: PlanStatus = "optimal" if relative_gap(objective, solution.bound) == 0 else "feasible"
         return replace(
             plan,
             bound=solution.bound,
             objective=objective,
             ask_again_at=again_at,
-            status=plan.status if plan.status == "infeasible" else status,
+            status=plan.status if plan.status == "infeasible" else status_of(objective, solution.bound, inf),
         )
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
-from punctual.core.plan import Plan, PlanStatus
+from punctual.core.plan import Plan
 from punctual.core.story import Reason
-from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution, relative_gap
+from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution, status_of
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
 from punctual.policies._jobs import may_pause, waits
@@ -210,13 +210,12 @@ class _Round:
     def _finished(self, solution: Solution, values: FloatArray, weight: float, wants_more: bool) -> Plan:
         value = float(values[np.arange(len(values)), self._problem.columns_given()].sum())
         power = self._policy.power
-        status: PlanStatus = "optimal" if relative_gap(value, solution.bound) == 0 else "feasible"
         plan = self._builder.build(restarts=self._restarts())
         return replace(
             plan,
             objective=power_mean(value, weight, power),
             bound=power_mean(solution.bound, weight, power),
-            status=plan.status if plan.status == "infeasible" else status,
+            status=plan.status if plan.status == "infeasible" else status_of(value, solution.bound, inf),
             ask_again_at=self._at + self._policy.interval_s if wants_more else None,
         )
 

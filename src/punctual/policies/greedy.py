@@ -131,7 +131,7 @@ class _Allocation:
     def __init__(self, builder: PlanBuilder) -> None:
         self._builder = builder
         hardware = builder.hardware
-        self._spaces = {kind: Space(builder.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
+        self._spaces = {kind: Space([builder.free[node] for node in nodes]) for kind, nodes in hardware.kinds.items()}
         self._jobs: dict[str, list[_JobState]] = {kind: [] for kind in hardware.kinds}
         #: What the jobs of a kind could give up, and who loses least by it; made when somebody asks for it.
         self._slack: dict[str, Space] = {}

@@ -306,7 +306,7 @@ class _Allocator:
         hardware = builder.hardware
         self._builder, self._pressure = builder, pressure
         self._capacity_of = hardware.total_of
-        self._spaces = {kind: Space(builder.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
+        self._spaces = {kind: Space([builder.free[node] for node in nodes]) for kind, nodes in hardware.kinds.items()}
         self.jobs: dict[str, list[_JobState]] = {kind: [] for kind in hardware.kinds}
 
     def resume(self, views: Iterable[JobView], *, keep: bool) -> None:

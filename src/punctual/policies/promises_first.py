@@ -190,7 +190,7 @@ class JobFeatures:
     best, fastest
         Steps per second: per device where that is most, and at most.
     left_s
-        Seconds to the deadline; infinite without candidate.
+        Seconds to the deadline; infinite without a deadline.
     promised
         Whether the deadline is promised.
     startup_s, resize_s
@@ -243,7 +243,7 @@ class UtilityModel:
         )
 
     def tightness(self, features: JobFeatures) -> FloatArray:
-        """Share of the time to the deadline that the job needs at its fastest; 0 without candidate, if promised, if late."""
+        """Share of the time to the deadline that the job needs at its fastest; 0 without a deadline, if promised, if late."""
         room_s = features.left_s - features.startup_s
         with np.errstate(divide="ignore", invalid="ignore"):
             tight = np.nan_to_num(features.remaining / (features.fastest * room_s), nan=0.0, posinf=0.0)
@@ -424,7 +424,7 @@ class _Round:
             fallbacks=tuple(sorted(smaller, reverse=True)),
             n_least=-(-least // options.per_worker),
             stays=self._stays(candidate),
-            reason=_why(candidate, column, is_promised=least > 0),
+            reason=_why(candidate, column, reservation if self._admission.is_promised(candidate) else None),
         )
 
     def _stays(self, candidate: Candidate) -> bool:
@@ -501,14 +501,14 @@ def _text(pool: Pool) -> str:
     return f"{pool[0]}:{'gpus' if pool[1] else 'cores'}"
 
 
-def _why(candidate: Candidate, column: int, *, is_promised: bool) -> Reason:
-    """The reason of going to `column`; `is_promised`: a promise asks for workers at this moment."""
+def _why(candidate: Candidate, column: int, promise: Reservation | None) -> Reason:
+    """The reason of going to `column`; `promise`: what is reserved for the deadline, if that is promised."""
     options, n = candidate.options, candidate.options.counts[column]
     facts = {"n_workers_before": float(candidate.n), "n_workers": float(n)}
     if n == 0:
         return Reason("paused", f"{candidate.n} -> 0 workers: what it had is worth more to others for now", facts)
     after_s = None if candidate.remaining is None else candidate.remaining / float(options.rates[column])
-    due = _due(candidate, after_s, facts, is_promised=is_promised) if isfinite(candidate.left_s) else ""
+    due = _due(candidate, column, after_s, facts, promise) if isfinite(candidate.left_s) else ""
     if not candidate.n:
         verb = "starts" if candidate.view.started_at is None else "goes on"
         return Reason("starts", f"{verb} with {n} worker{'s' * (n != 1)}{due}", facts)
@@ -523,12 +523,25 @@ def _why(candidate: Candidate, column: int, *, is_promised: bool) -> Reason:
     return Reason(code, f"{change}: finishes {span_text(abs(sooner_s))} {gain if sooner_s >= 0 else loss}{due}", facts)
 
 
-def _due(candidate: Candidate, after_s: float | None, facts: dict[str, float], *, is_promised: bool) -> str:
-    """How far the deadline is from the end; notes it in `facts` too."""
+def _due(
+    candidate: Candidate, column: int, after_s: float | None, facts: dict[str, float], promise: Reservation | None
+) -> str:
+    """What is planned until a promised deadline, if that is more later; else how far the deadline is from the end.
+
+    Notes it in `facts` too.
+    """
     facts["left_s"] = candidate.left_s
+    word = "deadline" if promise is None else "promised deadline"
+    options = candidate.options
+    if promise is not None:
+        amount = options.counts[column] * options.per_worker
+        rises_s = promise.share.rises_at_s(amount if promise.pool == (options.kinds[column], options.uses_gpus) else 0)
+        if isfinite(rises_s):
+            n_later = -(-int(promise.share.at(rises_s)) // options.per_worker)
+            facts |= {"rises_s": rises_s, "n_workers_later": float(n_later)}
+            return f"; {word} in {span_text(candidate.left_s)}, rises to {n_later} in {span_text(rises_s)}"
     if after_s is None:
         return ""
     slack_s = candidate.left_s - after_s
     facts["slack_s"] = slack_s
-    word = "promised deadline" if is_promised else "deadline"
     return f"; {word} {span_text(abs(slack_s))} {'behind' if slack_s >= 0 else 'before'} its end"

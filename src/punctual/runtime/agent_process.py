@@ -53,9 +53,6 @@ class AgentProcess:
                 self.start()
             raise ChannelLost(str(error)) from error
 
-    def close(self) -> None:
-        """Let go of the agent, which goes on."""
-
     def start(self) -> None:
         """Start the process if it is not there; returns when it answers, or has ended, or after a while."""
         with self._lock:

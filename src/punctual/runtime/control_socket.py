@@ -1,4 +1,4 @@
-"""A run's door for other terminals: one line of JSON in, one line of JSON out, over a Unix socket of mode 0600."""
+"""The control socket of a run, for other terminals: one line of JSON in, one line of JSON out, over a Unix socket of mode 0600."""
 
 import json
 import os

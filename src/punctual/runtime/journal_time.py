@@ -1,8 +1,7 @@
 """The time of a journal, which goes on where it stopped also after the machine was started again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from math import inf
 from typing import Any, TypeVar
 
 from punctual.core.cluster import Snapshot
@@ -30,10 +29,6 @@ class JournalTime(Mailbox):
 
     def now(self) -> float:
         return super().now() - self.shift_s
-
-    def pulse(self, beat: Callable[[], None]) -> None:
-        """Have `beat` called every second or so as long as events are waited for or handled."""
-        self._pulse, self._pulse_at = beat, -inf
 
     def stamped(self, planner: QuotingPlanner) -> QuotingPlanner:
         """`planner`, which knows the monotonic clock only, as one of the journal's time."""

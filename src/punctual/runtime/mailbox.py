@@ -25,20 +25,18 @@ class Mailbox(MonotonicClock):
     """Events from any thread, and timers on the monotonic clock.
 
     Timers that are due come before events that wait, because all that a due timer does is to post events.
-
-    Parameters
-    ----------
-    pulse
-        Called by `next` about every `pulse_s` seconds, however long it waits: a loop that hangs or is stopped does not
-        call it.
     """
 
-    def __init__(self, pulse: Callable[[], None] | None = None, pulse_s: float = 1.0) -> None:
+    def __init__(self) -> None:
         self._timers = Timers()
-        self._pulse, self._pulse_s = pulse, pulse_s
-        self._pulse_at = -inf if pulse is not None else inf
+        self._pulse: Callable[[], None] | None = None
+        self._pulse_s = self._pulse_at = inf
         # The one queue whose `put` may also be called from a signal's code while the same thread waits in `get`.
         self._events: SimpleQueue[Event | Question] = SimpleQueue()
+
+    def pulse(self, call: Callable[[], None], every_s: float = 1.0) -> None:
+        """Have `next` call `call` about every `every_s` seconds, however long it waits; a loop that hangs does not."""
+        self._pulse, self._pulse_s, self._pulse_at = call, every_s, -inf
 
     def post(self, event: Event) -> None:
         """Enter an event; from any thread, also from a signal's code."""

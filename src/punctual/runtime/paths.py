@@ -130,7 +130,8 @@ def _check_closed(folder: Path) -> None:
     is_others = status.st_uid not in (os.geteuid(), 0, _OVERFLOW_USER)
     # In a folder like /tmp (its mode is "sticky") only the owner of a thing may replace it.
     written_by_others = not status.st_mode & S_ISVTX and (
-        status.st_mode & S_IWOTH or (status.st_mode & S_IWGRP and not _is_group_of_one(status.st_gid))
+        status.st_mode & S_IWOTH
+        or (status.st_mode & S_IWGRP and (not _is_group_of_one(status.st_gid) or _has_list(folder)))
     )
     if is_others or written_by_others:
         got = f"one of user {status.st_uid}" if is_others else f"one of mode {S_IMODE(status.st_mode):o}"
@@ -149,6 +150,15 @@ def _is_group_of_one(group: int) -> bool:
         entry = grp.getgrgid(group)
         return entry.gr_name in (user, "root") and not set(entry.gr_mem) - {user, "root"}
     return False
+
+
+def _has_list(folder: Path) -> bool:
+    """Whether a folder has an access control list: the group's bits are then what anybody named in it may have."""
+    try:
+        os.getxattr(folder, "system.posix_acl_access")
+    except OSError:  # it has none, or the file system knows none
+        return False
+    return True
 
 
 def _check_owner(folder: Path, *users: int) -> None:

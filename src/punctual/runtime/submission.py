@@ -14,7 +14,7 @@ from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal
-from punctual.core.program import Program
+from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.executors.local.progress_text import ProgressText
@@ -257,6 +257,13 @@ def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
 
 def _check_pattern(request: JobRequest, pattern: str) -> None:
     """Raise `InvalidSpec` unless progress can be read by `pattern`, and steered by what is read."""
+    if len(pattern) > PATTERN_LENGTH_MAX:
+        raise InvalidSpec(
+            f"the progress pattern must have at most {PATTERN_LENGTH_MAX} characters",
+            f"{len(pattern)}",
+            "`--progress-regex`",
+            "Leave out what need not match.",
+        )
     if ProgressText(pattern).may_tell_total or request.n_steps is not None or request.deadline_s is None:
         return
     raise InvalidSpec(

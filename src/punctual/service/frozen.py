@@ -17,10 +17,10 @@ from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.metrics.run import RunCourse
 from punctual.runtime.chain import chain
+from punctual.runtime.kept_log import KeptLog
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import reader
 from punctual.runtime.when import Now
-from punctual.service.kept_log import KeptLog
 from punctual.service.schema import Health, JobPage
 from punctual.service.standing import job_standing
 from punctual.service.told_course import job_history, job_program, why_answer
@@ -35,7 +35,7 @@ _IMPORTED = re.compile(r'"\./(\w+\.js)"')
 _POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-class _Past:
+class NoPlans:
     """Nothing is planned any more."""
 
     def promised_until_at(self, _: JobId) -> float | None:
@@ -72,7 +72,7 @@ def _now_of(run: RunFolder) -> Now:
 
 def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[JobStatus], now: Now) -> dict[str, str]:
     """What a service would answer, by path."""
-    standings = [job_standing(_Past(), status, now) for status in statuses]
+    standings = [job_standing(NoPlans(), status, now) for status in statuses]
     told = {
         "/health": Health(
             status="leaving", version=__version__, host=run.name, caller="", role="viewer", takes_jobs=False

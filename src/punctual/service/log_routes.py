@@ -14,9 +14,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from punctual.core.ids import JobId
+from punctual.runtime.kept_log import PIECE_BYTES, KeptLog
 from punctual.runtime.submission import check_name
 from punctual.service.context import Context, CountedStream, ServiceContext, Viewer
-from punctual.service.kept_log import PIECE_BYTES, KeptLog
 from punctual.service.problems import Refused, answers
 
 router = APIRouter(tags=["jobs"])

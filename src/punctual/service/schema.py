@@ -1,5 +1,6 @@
 """What goes in and out over HTTP. The client reads answers into the same classes."""
 
+import json
 import re
 from datetime import datetime
 from math import isfinite
@@ -8,8 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticSerializationError
 
 from punctual.core.job import JobState
+from punctual.core.program import PATTERN_LENGTH_MAX
 from punctual.core.verdict import Verdict
 
 #: The longest that the kernel takes as one argument or variable.
@@ -68,6 +71,14 @@ class AnswerBody(BaseModel):
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="ignore")
 
+    def model_dump_json(self, **options: Any) -> str:
+        """As JSON. A command may have arguments that are no Unicode: of such a sign a question mark is told."""
+        try:
+            return super().model_dump_json(**options)
+        except PydanticSerializationError:
+            said = json.dumps(self.model_dump(mode="json", **options), ensure_ascii=False)
+            return said.encode(errors="replace").decode()
+
 
 class SubmitRequest(RequestBody):
     """A job: what `punctual run` takes, written as there."""
@@ -85,7 +96,7 @@ class SubmitRequest(RequestBody):
     servers: ShortText | None = None
     controller: ShortText | None = None
     margin: ShortText | None = Field(None, description="Share of the deadline to be early by, `0.1%`.")
-    progress_regex: Annotated[str, Field(max_length=1024)] | None = None
+    progress_regex: Annotated[str, Field(max_length=PATTERN_LENGTH_MAX)] | None = None
     until: ShortText | None = Field(None, description="The loss to train to, `loss<0.1`.")
     steps: Annotated[int, Field(ge=1, le=2**53)] | None = None
     checkpoint_dir: Folder | None = None

@@ -5,7 +5,7 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -60,14 +60,11 @@ class ServedAddress:
         For programs of its own user, which need no token; None: another service of this user has it, for other processors.
     token_file
         The owner's token, as long as that was not revoked.
-    is_first_start
-        Whether that token was made just now.
     """
 
     url: str | None
     socket: Path | None
     token_file: Path
-    is_first_start: bool
 
 
 def free_address() -> str:
@@ -94,7 +91,6 @@ def serve(
     *,
     tls: Tls | None = None,
     allow_plain: bool = False,
-    host_names: Collection[str] = (),
     limits: Limits | None = None,
     tracer: "Tracer | None" = None,
 ) -> Iterator[ServedAddress]:
@@ -108,8 +104,6 @@ def serve(
         Encrypts what goes over `address`.
     allow_plain
         Also listen without TLS where other machines reach it.
-    host_names
-        Names beside `address` and those of the loopback interface under which the service may be asked.
     limits
         None: the usual ones.
     tracer
@@ -131,17 +125,16 @@ def serve(
         own = None if is_anothers else ending.enter_context(_own_socket(path))
         database = ending.enter_context(closing(ServiceDatabase(service_root())))
         tokens = Tokens(database)
-        is_first_start = tokens.make_first()
+        tokens.make_first()
         endpoints = [] if own is None else [Endpoint(listening=own, tokens=None, host_names=None)]
         if listening is not None and address is not None:
-            names = {*LOOPBACK_NAMES, _parsed(address)[0], *host_names}
+            names = {*LOOPBACK_NAMES, _parsed(address)[0]}
             endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=names, tls=context))
         ending.enter_context(_answered(host, database, endpoints, limits or Limits(), tracer=tracer))
         yield ServedAddress(
             url=None if listening is None else _url(listening, tls),
             socket=None if own is None else path,
             token_file=owner_file(database.folder),
-            is_first_start=is_first_start,
         )
 
 

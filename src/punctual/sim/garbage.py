@@ -13,11 +13,15 @@ def rare_collections() -> Iterator[None]:
     """Raise the thresholds of the collector of reference cycles.
 
     Messages and records contain no cycles, but there are millions of them, and each search looks at all jobs: with the
-    usual thresholds it takes a third of the time.
+    usual thresholds it takes a third of the time. Objects that are left afterwards count as old: otherwise the next search,
+    of the youngest, would look at all of them.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(_N_OBJECTS if thresholds[0] else 0, thresholds[1], _N_SEARCHES)
     try:
         yield
     finally:
+        if not gc.get_freeze_count():  # else some were frozen by others, and would be thawed
+            gc.freeze()
+            gc.unfreeze()
         gc.set_threshold(*thresholds)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.input_file import text_of
 from punctual.sim.truth import Served
 
 #: (workers, servers) -> steps per second, a step being one batch of one worker.
@@ -29,7 +30,7 @@ def read_laws(path: str | Path) -> dict[str, Served]:
     Raises
     ------
     InvalidSpec
-        The file cannot be read, or a line is no measurement.
+        The file cannot be read or is too long, or a line is no measurement.
     """
     return {model: fitted(rates) for model, rates in sorted(_tables(Path(path)).items())}
 
@@ -57,7 +58,7 @@ def _tables(path: Path) -> dict[str, dict[tuple[int, int], float]]:
 def _entries(path: Path) -> Iterator[tuple[str, tuple[int, int], float]]:
     """Model, (workers, servers) and rate; a rate of 0 where a worker stood still."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSpec(
             "a table of measured speeds must be a file that can be read", str(error), f"'{path}'", "Check the name.",

@@ -10,6 +10,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobSubmitted, NodeJoined, NodeLost, PlanProposed
 from punctual.core.protocols import Controller, PerfModel, Policy, Sink
 from punctual.core.scheduler import Periods, Scheduler
+from punctual.core.slots import maker
 from punctual.runtime.engine import Engine, Listener
 from punctual.sim.event_queue import ARRIVAL, FACT, PLAN, EventQueue
 from punctual.sim.garbage import rare_collections
@@ -20,6 +21,8 @@ from punctual.sim.world import World
 
 #: Where answers may be lost: longer than most start-ups, because a launch is repeated after it.
 _ANSWER_S = 600.0
+
+_plan_proposed = maker(PlanProposed)
 
 #: Makes a policy of its registered name and parameters.
 MakePolicy = Callable[[str, Mapping[str, Any]], Policy]
@@ -52,7 +55,7 @@ class SimulatedPlanner:
         plan = self._policy.allocate(snapshot)
         n_jobs = len(snapshot.holding) + len(snapshot.waiting)
         at = snapshot.at + (self._physics.solver_s + self._physics.solver_per_job_s * n_jobs)
-        self._queue.enter(at, PLAN, PlanProposed(at=at, plan=plan, revision=plan.revision))
+        self._queue.enter(at, PLAN, _plan_proposed(at=at, plan=plan, revision=plan.revision, cause=""))
 
 
 class Simulation:

@@ -1,6 +1,6 @@
 """What a trace says of a job, for the rules of scaling; `InvalidSpec` where it does not say enough."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from math import ceil
 
 from punctual.core.errors import InvalidSpec
@@ -63,7 +63,7 @@ def deadline_s_of(trace: TraceJob) -> float | None:
     return None if trace.best_effort else trace.deadline_s
 
 
-def kinds_of(trace: TraceJob) -> Iterable[str]:
+def kinds_of(trace: TraceJob) -> tuple[str, ...]:
     """The kinds of device on which its speed is known; the empty one stands for any."""
     return ("", *trace.device_durations_s)
 

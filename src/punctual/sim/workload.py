@@ -54,6 +54,7 @@ Knowledge = Literal["all", "recorded", "nothing"]
 T = TypeVar("T")
 
 _WHERE = "a rule of scaling"
+_ONE_GPU = Resources(gpus=1)
 #: A job's numbers of workers are looked at one by one; of workers and servers, each pair.
 N_COUNTS_MAX, N_PARTS_MAX = 10_000, 1_000
 
@@ -97,6 +98,7 @@ class Declared:
     worker_others: Mapping[str, float] = field(default_factory=dict)
     devices_per_node: int = 8
     size_sigma: float = 0.0
+    _alike: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_not_negative(_WHERE, startup_s=self.startup_s, size_sigma=self.size_sigma)
@@ -109,7 +111,7 @@ class Declared:
         if not trace.n_gpus:
             return Resources(cores=trace.cores or 1.0, others=others)
         if not self.cores_and_memory:
-            return Resources(gpus=1, others=others)
+            return Resources(gpus=1, others=others) if others else _ONE_GPU
         return Resources((trace.cores or 0.0) / n, 1, ceil((trace.memory_bytes or 0.0) / n), others)
 
     def declared_steps(self, trace: TraceJob, work_steps: float, seed: int) -> float:
@@ -149,8 +151,14 @@ class Declared:
         """What a job declares of its speed: the true one in `shapes`; nothing if no model would learn from it."""
         if not self.model:
             return ()
-        rates = ((shape, truth.rate_sps(shape)) for shape in shapes)
-        return tuple(SeenRate(shape=shape, rate_sps=rate) for shape, rate in rates if rate > 0)
+        rates = [(shape, truth.rate_sps(shape)) for shape in shapes]
+        return tuple([SeenRate(shape=shape, rate_sps=rate) for shape, rate in rates if rate > 0])
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` finds out about jobs that are declared alike, made once; one `key` always means the same."""
+        if key not in self._alike:
+            self._alike[key] = make()
+        return cast(T, self._alike[key])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +170,10 @@ class Rigid(Declared):
     """
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        n = n_workers_of(trace)
+        n, kinds = n_workers_of(trace), kinds_of(trace)
         worker, work_steps = self.worker(trace, n), work_steps_of(trace)
         truth = _by_kind(trace, work_steps, Constant)
+        amount, shapes = self.once((worker, n, kinds), lambda: (worker * n, self.shapes(worker, (n,), kinds)))
         spec = self.spec(
             trace,
             work_steps,
@@ -172,9 +181,9 @@ class Rigid(Declared):
             controller,
             worker=worker,
             counts=(n,),
-            floor=worker * n,
-            ceiling=worker * n,
-            profile=self.seen(truth, self.shapes(worker, (n,), kinds_of(trace))),
+            floor=amount,
+            ceiling=amount,
+            profile=self.seen(truth, shapes),
         )
         return SimJob(trace.submitted_at, spec, truth, work_steps)
 
@@ -196,7 +205,6 @@ class Changing(Declared):
     knows: Knowledge = "all"
     resize_cost_s: float = 0.0
     restarts: bool = False
-    _alike: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
@@ -226,12 +234,6 @@ class Changing(Declared):
         """What a job that had `n` workers declares of its speed in `shapes`."""
         declared = shapes if self.knows == "all" else [shape for shape in shapes if shape.n_workers == n]
         return () if self.knows == "nothing" else self.seen(truth, declared)
-
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` finds out about jobs that are declared alike, made once; one `key` always means the same."""
-        if key not in self._alike:
-            self._alike[key] = make()
-        return cast(T, self._alike[key])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

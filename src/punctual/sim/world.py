@@ -24,6 +24,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, shape_of
 from punctual.core.protocols import Sink
 from punctual.core.resources import total
+from punctual.core.slots import maker
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
@@ -37,6 +38,8 @@ _NEVER_STARTED = "the process did not start"
 _NOT_RESIZED = "the allocation could not be changed"
 _CRASHED = "the process failed"
 _NODE_GONE = "a node it ran on is gone"
+
+_job_started, _grant_applied, _progress_reported = maker(JobStarted), maker(GrantApplied), maker(ProgressReported)
 
 
 class _Machine:
@@ -331,12 +334,16 @@ class World:
         if failure:
             return [GrantFailed(at=at, job=state.id, request=state.request, granted=state.grant, cause=failure)]
         if state.asked_launch:
-            return [JobStarted(at=at, job=state.id, request=state.request, granted=state.grant)]
-        return [GrantApplied(at=at, job=state.id, request=state.request, granted=state.grant)]
+            return [
+                _job_started(
+                    at=at, job=state.id, request=state.request, granted=state.grant, can_pace=False, can_cap=True
+                )
+            ]
+        return [_grant_applied(at=at, job=state.id, request=state.request, granted=state.grant)]
 
     def _progress(self, state: TrueState, at: float) -> ProgressReported:
         steps, declared = state.steps_at(at), state.job.spec.work_steps or state.job.told_steps
-        return ProgressReported(
+        return _progress_reported(
             at=at,
             job=state.id,
             steps_done=steps,
@@ -344,6 +351,7 @@ class World:
             steps_total=declared if declared is None or declared >= steps else steps,
             unit_at=at if state.phase == "training" else state.since_at,
             used_core_s=state.used_core_s_at(at),
+            in_flight_core_s=0.0,
             landed=steps >= state.job.work_steps,
         )
 

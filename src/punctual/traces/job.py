@@ -2,11 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
 from punctual.core.slots import set_by_slots
+
+#: No time lies as far off; the difference of two is finite.
+_LATEST_S = 1e300
+#: Fields that may not be negative, and such that must be above zero, with their units.
+_NOT_NEGATIVE = (("n_gpus", "GPUs"), ("cores", "cores"), ("memory_bytes", "bytes"))
+_ABOVE_ZERO = (("duration_s", "s"), ("work_steps", "steps"), ("batch_size", "samples"), ("weight", ""))
 
 
 @set_by_slots
@@ -67,20 +73,14 @@ class TraceJob:
     def __post_init__(self) -> None:
         if not self.id:
             raise InvalidSpec("`id` must not be empty", "''", "a job of a trace", "Give every job a name.")
-        self._check(isfinite(self.submitted_at), "`submitted_at` must be a time", self.submitted_at, "seconds")
-        for name, amount, unit in (
-            ("n_gpus", self.n_gpus, "GPUs"),
-            ("cores", self.cores, "cores"),
-            ("memory_bytes", self.memory_bytes, "bytes"),
-        ):
+        if not -_LATEST_S < self.submitted_at < _LATEST_S:
+            self._check(False, "`submitted_at` must be a time", self.submitted_at, "seconds")
+        for name, unit in _NOT_NEGATIVE:
+            amount = getattr(self, name)
             if amount is not None and not 0 <= amount < inf:
                 self._check(False, f"`{name}` must not be negative", amount, unit)
-        for name, amount, unit in (
-            ("duration_s", self.duration_s, "s"),
-            ("work_steps", self.work_steps, "steps"),
-            ("batch_size", self.batch_size, "samples"),
-            ("weight", self.weight, ""),
-        ):
+        for name, unit in _ABOVE_ZERO:
+            amount = getattr(self, name)
             if amount is not None and not 0 < amount < inf:
                 self._check(False, f"`{name}` must be above zero", amount, unit)
         if self.deadline_s is not None and not 0 < self.deadline_s < inf:

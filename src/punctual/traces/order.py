@@ -2,9 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields
+from operator import attrgetter
 
+from punctual.core.slots import maker
 from punctual.traces.job import TraceJob
+
+_made, _rest_of = maker(TraceJob), attrgetter(*[field.name for field in fields(TraceJob)][2:])
 
 
 def normalized(jobs: Iterable[TraceJob]) -> list[TraceJob]:
@@ -16,10 +20,8 @@ def normalized(jobs: Iterable[TraceJob]) -> list[TraceJob]:
     ordered = sorted(jobs, key=lambda job: job.submitted_at)
     first_at = ordered[0].submitted_at if ordered else 0.0
     names = _once(job.id for job in ordered)
-    return [
-        replace(job, id=name, submitted_at=job.submitted_at - first_at)
-        for job, name in zip(ordered, names, strict=True)
-    ]
+    # The first two of its fields are others; what was checked is not checked again.
+    return [_made(name, job.submitted_at - first_at, *_rest_of(job)) for job, name in zip(ordered, names, strict=True)]
 
 
 def _once(names: Iterable[str]) -> list[str]:

@@ -5,9 +5,10 @@ from calendar import timegm
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from math import isnan
+from math import isnan, nan
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.slots import set_by_slots
 from punctual.traces.bad_rows import BadRows
 from punctual.traces.job import TraceJob
 from punctual.traces.source import Source
@@ -18,6 +19,7 @@ _BLANK = {"", "nan", "NaN", "None", "null"}
 _REMEDY = "Repair the row or leave it out."
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row; its methods turn cells into values, and raise `InvalidSpec` where they cannot."""
@@ -39,13 +41,12 @@ class Row:
 
     def number(self, column: str) -> float:
         """The number that stands there."""
-        text = self.text(column)
         try:
-            number = float(text)
+            number = float(self.cells.get(column, ""))
         except ValueError:
-            number = float("nan")
-        if isnan(number):
-            raise InvalidSpec(f"`{column}` must be a number", repr(text), f"line {self.line}", _REMEDY)
+            number = nan
+        if isnan(number):  # so is what is blank
+            raise InvalidSpec(f"`{column}` must be a number", repr(self.text(column)), f"line {self.line}", _REMEDY)
         return number
 
     def optional_number(self, column: str) -> float | None:

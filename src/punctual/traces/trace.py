@@ -70,7 +70,7 @@ def read(path: str | Path, on_bad: OnBad = "skip", unpacked_gib_max: float = UNP
     """
     source = Source(Path(path), unpacked_gib_max)
     head = source.head()
-    for name in formats():
+    for name in registry.each(FAMILY):
         reader = registry.load(FAMILY, name)()
         if reader.recognises(head):
             return Trace(source, name, reader, on_bad, BadRows(on_bad))

@@ -36,7 +36,11 @@ def train(link: SocketAgentClient, n_steps_total: int) -> None:
         if membership is None:
             return
         after_fault = False
-        group = WorkerGroup.form(membership, link, device("cpu"))
+        try:
+            group = WorkerGroup.form(membership, link, device("cpu"))
+        except GroupFault:
+            after_fault = True
+            continue
         try:
             n_steps = _share(n_steps, group)
             progress = (n_steps,)

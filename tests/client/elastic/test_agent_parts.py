@@ -311,7 +311,7 @@ def test_an_end_is_told_once_and_waits_for_the_others(talk: Talk) -> None:
 
 def test_the_training_function_must_have_a_name() -> None:
     with pytest.raises(ValueError, match="must be found by its name in another process"):
-        WorkerSpawner(lambda link: None, 0)
+        WorkerSpawner(lambda link: None, 0, ())
 
 
 class IdleSpawner:
@@ -346,7 +346,7 @@ def say(made: agent.Agent, worker: Worker, **words: Any) -> None:
     """Speak for a worker."""
     spawner_of(made).workers[worker.i_slot].send(json.dumps(words).encode())
     for heard in made._here._hear_worker(worker.i_slot):
-        made._hear(made._here, heard)
+        made._on_message(made._here, heard)
 
 
 def spawner_of(made: agent.Agent) -> Any:
@@ -487,7 +487,7 @@ def test_without_a_newcomer_that_cannot_be_forked_training_goes_on(page: Page, t
         page.send_worker_target(WorkerTarget(2, 3))
         made._reconcile(time.monotonic_ns())
         (newcomer,) = made._pool.newcomers()
-        made._hear(made._here, {"said": "not forked", "slot": newcomer.i_slot, "cause": "no memory"})
+        made._on_message(made._here, {"said": "not forked", "slot": newcomer.i_slot, "cause": "no memory"})
         made._reconcile(time.monotonic_ns())
         assert len(made._pool.workers) == len(made._pool.members) == 2
         assert (page.worker_status().request, page.worker_status().cause) == (2, "no process can be forked: no memory")
@@ -502,7 +502,7 @@ def test_without_a_first_worker_that_cannot_be_forked_training_begins_with_the_o
     with agent.Agent(print, page) as made:
         made._reconcile(time.monotonic_ns())
         *others, last = made._pool.workers
-        made._hear(made._here, {"said": "not forked", "slot": last.i_slot, "cause": "no memory"})
+        made._on_message(made._here, {"said": "not forked", "slot": last.i_slot, "cause": "no memory"})
         for worker in others:
             worker.pid = 100 + worker.number
             say(made, worker, **JOIN)

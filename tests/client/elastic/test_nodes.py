@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import torch
 from tests.client.elastic.agent_stage import Stage, children
 from tests.waiting import wait_until
 
-from punctual.client.elastic import links
+from punctual.client.elastic import handshakes, links
 from punctual.client.elastic.collectives import Collectives
 from punctual.client.elastic.group_key import SecureSockets, certificate_of, new_key
+from punctual.client.elastic.handshakes import Handshakes
 from punctual.client.elastic.membership import Membership, NodePlace
 from punctual.client.elastic.node_connections import NodeConnections
 from punctual.wire import GROUP_KEY_VARIABLE, GROUP_VARIABLE, NODE_ADDRESS_VARIABLE, Directives
@@ -34,10 +35,11 @@ Work = Callable[[int, Collectives], Any]
 class Nodes:
     """Workers in threads on so many nodes, connected as the agents would connect them."""
 
-    def __init__(self, *n_workers: int) -> None:
+    def __init__(self, *n_workers: int, n_strangers: int = 0) -> None:
         self.is_broken = False
         certificate = certificate_of(new_key())
         listening = [socket.create_server((ADDRESS, 0)) for _ in n_workers]
+        self._strangers = [socket.create_connection(one.getsockname()) for one in listening for _ in range(n_strangers)]
         places = tuple(NodePlace(ADDRESS, one.getsockname()[1], n) for one, n in zip(listening, n_workers, strict=True))
         self._makers: list[Callable[[], Collectives]] = []
         for i_node, (n_here, own) in enumerate(zip(n_workers, listening, strict=True)):
@@ -89,14 +91,16 @@ class Nodes:
     def close(self) -> None:
         for member in self.members:
             member.close()
+        for stranger in self._strangers:
+            stranger.close()
 
 
 @pytest.fixture
 def nodes() -> Iterator[Callable[..., Nodes]]:
     with ExitStack() as opened:
 
-        def make(*n_workers: int) -> Nodes:
-            made = Nodes(*n_workers)
+        def make(*n_workers: int, n_strangers: int = 0) -> Nodes:
+            made = Nodes(*n_workers, n_strangers=n_strangers)
             opened.callback(made.close)
             return made
 
@@ -174,7 +178,7 @@ def test_only_who_has_the_key_is_heard() -> None:
     anonymous = ssl.create_default_context()
     anonymous.check_hostname, anonymous.verify_mode = False, ssl.CERT_NONE
     with socket.create_server((ADDRESS, 0)) as listening:
-        place = listening.getsockname()
+        place, own = listening.getsockname(), Handshakes(mine, listening)
         attempts: list[Callable[[], Any]] = [
             lambda: stranger.connect(place, 10.0),
             lambda: anonymous.wrap_socket(socket.create_connection(place, 10.0)),
@@ -182,13 +186,47 @@ def test_only_who_has_the_key_is_heard() -> None:
         for attempt in attempts:
             thread = threading.Thread(target=lambda attempt=attempt: refused(attempt))
             thread.start()
-            with pytest.raises(OSError, match="SSL"):
-                mine.accept(listening, 10.0)
+            while thread.is_alive():
+                assert not own.advance(0.01)
             thread.join()
         thread = threading.Thread(target=lambda: SecureSockets(certificate_of(key)).connect(place, 10.0).close())
         thread.start()
-        mine.accept(listening, 10.0).close()
+        wait_until(lambda: own.advance(0.01))[0].close()
         thread.join()
+
+
+@pytest.mark.parametrize("n_strangers", [3, 100])
+def test_strangers_who_say_nothing_keep_no_node_waiting(
+    nodes: Callable[..., Nodes], n_strangers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "_N_MAX", 64)
+    made = nodes(1, 2, n_strangers=n_strangers)
+
+    def work(_: int, own: Collectives) -> list[float]:
+        own.add_up(summed := torch.ones(2))
+        return summed.tolist()
+
+    assert made.play(work) == [[3.0, 3.0]] * 3
+
+
+def test_a_handshake_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshakes, "LIMIT_S", 0.05)
+    with socket.create_server((ADDRESS, 0)) as listening, socket.create_server((ADDRESS, 0)) as silent:
+        own = Handshakes(SecureSockets(certificate_of(new_key())), listening)
+        with socket.create_connection(listening.getsockname()) as stranger:
+            stranger.settimeout(0.01)
+            assert wait_until(lambda: own.advance(0.01) or said(stranger), lambda heard: heard != []) == b""
+        own.connect(silent.getsockname(), 0.05)
+        with pytest.raises(TimeoutError):
+            wait_until(lambda: own.advance(0.01))
+
+
+def said(connection: socket.socket) -> bytes | list[Any]:
+    """Empty bytes: the other side has closed it; an empty list: nothing yet."""
+    try:
+        return connection.recv(1)
+    except TimeoutError:
+        return []
 
 
 def refused(attempt: Callable[[], Any]) -> None:
@@ -231,6 +269,44 @@ class TwoNodes:
     def close(self) -> None:
         for node in self._closing:
             node.close()
+
+
+def ports_of(pid: int) -> set[int]:
+    """Where a process listens."""
+    opened = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            opened.add(str(fd.readlink()))
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in opened}
+
+
+@contextmanager
+def silence(ports: set[int], n_each: int = 5) -> Iterator[None]:
+    """As many connections at each port on which nothing is said; for one that is closed there is soon another one."""
+    is_over, connected = threading.Event(), threading.Semaphore(0)
+
+    def keep(port: int) -> None:
+        while not is_over.is_set():
+            with suppress(OSError), socket.create_connection((ADDRESS, port), 1.0) as connection:
+                connection.settimeout(0.1)
+                connected.release()
+                while not is_over.is_set():
+                    with suppress(TimeoutError):
+                        if not connection.recv(1):
+                            break
+
+    threads = [threading.Thread(target=keep, args=(port,)) for port in sorted(ports) * n_each]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in threads:
+            assert connected.acquire(timeout=10.0)
+        yield
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
 
 
 @pytest.fixture
@@ -325,12 +401,36 @@ def test_a_node_whose_forkserver_has_died_is_done_without(two: TwoNodes) -> None
     assert two.other.exit_code() == 70
 
 
+def test_strangers_who_say_nothing_keep_nobody_from_joining(two: TwoNodes) -> None:
+    two.start(LINK_TRAINING, "for_ever", "torch.distributed")
+    two.first.await_status(lambda status: status.n_workers == 1)
+    port, _ = wait_until(two.first.page.group) or (0, b"")
+    with ExitStack() as opened:
+        for _ in range(5):
+            opened.enter_context(socket.create_connection((ADDRESS, port)))
+        assert two.join().n_workers == 1
+        assert two.first.await_status(lambda status: status.generation > 1).n_workers_lost == 0
+
+
 def test_who_does_not_have_the_key_does_not_join(two: TwoNodes) -> None:
     two.start(LINK_TRAINING, "for_ever", "torch.distributed")
     stranger: Any = {GROUP_KEY_VARIABLE: new_key().hex()}
     status = two.join(**stranger)
     assert "CERTIFICATE_VERIFY_FAILED" in status.cause
     assert two.first.await_status(lambda status: status.n_workers == 1).generation == 1
+
+
+def test_who_says_nothing_does_not_keep_workers_of_nodes_from_each_other(two: TwoNodes) -> None:
+    two.start(LINK_TRAINING, "for_ever", "torch.distributed")
+    two.join()
+    ports = ports_of(two.first.agent_pid)
+    assert len(ports) == 2
+    generation = two.first.page.worker_status().generation
+    with silence(ports):
+        two.first.resize(2)
+        status = two.first.resize(1)  # only after a step together
+    assert (status.generation, status.n_workers, status.n_workers_lost) == (generation + 2, 1, 0)
+    assert "a node must stay" not in two.first.output()
 
 
 def test_a_training_on_one_node_does_not_listen(stage: Stage) -> None:

@@ -208,14 +208,14 @@ class Agent:
             for fd, _ in self._poll.poll(_LOOK_S * 1e3):
                 for node in self._nodes:
                     for words in node.receive(fd):
-                        self._hear(node, words)
+                        self._on_message(node, words)
             self._reconcile(monotonic_ns())
         self._stats.leave()
         return self._exit_code
 
     # What workers and their nodes say.
 
-    def _hear(self, node: NodeWorkers, words: Words) -> None:
+    def _on_message(self, node: NodeWorkers, words: Words) -> None:
         if "slot" not in words:
             self._on_node_failed(node, words["trace"])
             return

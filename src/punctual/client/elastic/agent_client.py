@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from punctual.client.elastic import links
 from punctual.client.elastic.heartbeat_board import N_SLOTS, HeartbeatBoard
 from punctual.client.elastic.links import Links
-from punctual.client.elastic.membership import Membership, NodePlace, Progress
+from punctual.client.elastic.membership import Membership, Progress
 
 _MESSAGE_BYTES_MAX = 65_536
 #: A socket to each server, and what connects workers.
@@ -215,9 +215,8 @@ class SocketAgentClient:
 
 def _membership(words: dict[str, Any], fds: Sequence[int]) -> Membership:
     """What the agent has said and handed over: a worker's links, if there are others, and then its peers."""
-    nodes = tuple(NodePlace(**place) for place in words.get("nodes", ()))
-    membership = Membership(**{**words, "lacking": tuple(words["lacking"]), "nodes": nodes})
-    here, is_open = membership.places[membership.i_node], bool(nodes)
+    membership = Membership.of(words)
+    here, is_open = membership.places[membership.i_node], bool(membership.nodes)
     i_worker = membership.rank - here.start
     n_links = links.n_files(i_worker, len(here), is_open=is_open)
     return replace(

@@ -1,4 +1,4 @@
-"""CheckpointStore that do not hold up the training, and of which the last good one is always found again.
+"""Checkpoints that do not hold up the training, and of which the last good one is always found again.
 
 The training waits for a copy of its state only; a thread writes the copy to a temporary name, makes sure that it is on
 the disk, gives it its name, reads it back, and only then removes older ones. Whatever ends the process in between, a

@@ -77,7 +77,7 @@ class ScriptOrigin:
     main_name: str | None
     main_path: str | None
     board_fd: int
-    preloaded: tuple[str, ...] = PRELOADED
+    preloaded: tuple[str, ...]
 
 
 class Forkserver:

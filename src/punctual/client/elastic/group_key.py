@@ -69,18 +69,21 @@ class SecureSockets:
 
     def connect(self, address: tuple[str, int], timeout_s: float) -> ssl.SSLSocket:
         """Raises `OSError` if nobody is there who has the key, within the time or so."""
-        return self._secured(socket.create_connection(address, timeout_s), is_server=False)
+        connection = self.begin(socket.create_connection(address, timeout_s), is_server=False)
+        try:
+            connection.do_handshake()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    def accept(self, listening: socket.socket, handshake_s: float) -> ssl.SSLSocket:
-        """The next connection; raises `OSError` if it is from somebody else, or none comes in the socket's time."""
-        connection, _ = listening.accept()
-        connection.settimeout(handshake_s)
-        return self._secured(connection, is_server=True)
-
-    def _secured(self, connection: socket.socket, *, is_server: bool) -> ssl.SSLSocket:
+    def begin(self, connection: socket.socket, *, is_server: bool) -> ssl.SSLSocket:
+        """The connection with its encryption, whose handshake is still to come; `connection` itself is not to be used then."""
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return self._contexts[is_server].wrap_socket(connection, server_side=is_server)
+            return self._contexts[is_server].wrap_socket(
+                connection, server_side=is_server, do_handshake_on_connect=False
+            )
         except BaseException:
             with suppress(OSError):
                 connection.close()

@@ -1,9 +1,10 @@
 """Who trains together, as a worker sees it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from multiprocessing.connection import Connection
+from typing import Any, Self
 
 from punctual.client.elastic.links import Links
 
@@ -74,6 +75,16 @@ class Membership:
         counts = [place.n_workers for place in self.nodes] or [self.n_workers]
         ends = list(accumulate(counts))
         return [range(end - n, end) for end, n in zip(ends, counts, strict=True)]
+
+    def words(self) -> dict[str, Any]:
+        """As it is sent: without links and peers, which are handed over as files."""
+        return {name: value for name, value in asdict(self).items() if name not in ("links", "peers")}
+
+    @classmethod
+    def of(cls, words: Mapping[str, Any]) -> Self:
+        """The membership that `words` made, also if JSON has carried it."""
+        nodes = tuple(NodePlace(**place) for place in words.get("nodes", ()))
+        return cls(**{**words, "lacking": tuple(words["lacking"]), "nodes": nodes})
 
 
 def source_of(progresses: Sequence[Progress]) -> tuple[int, tuple[int, ...]]:

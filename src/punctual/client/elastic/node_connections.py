@@ -13,13 +13,14 @@ from contextlib import suppress
 from time import monotonic
 
 from punctual.client.elastic.group_key import SecureSockets
+from punctual.client.elastic.handshakes import Handshakes
 from punctual.client.elastic.membership import Membership
 
 #: What a worker says first: the generation and the node that it connects for.
 _HELLO = struct.Struct("<qq")
 _CONNECT_S_MAX = 30.0
-#: Between two looks whether the generation has lost a member; and how long a stranger may keep the others waiting.
-_LOOK_S, _HANDSHAKE_S_MAX = 0.1, 5.0
+#: Between two looks whether the generation has lost a member.
+_LOOK_S = 0.1
 #: What is encrypted at once: each try to send it again must be of the same bytes.
 _PIECE_BYTES = 1 << 18
 
@@ -37,23 +38,28 @@ class NodeConnections:
         cls, membership: Membership, listening: socket.socket, is_broken: Callable[[], bool]
     ) -> "NodeConnections":
         """Connect with the nodes before this one, and wait for those behind it."""
-        sockets, i_own = SecureSockets(membership.certificate), membership.i_node
+        handshakes, i_own = Handshakes(SecureSockets(membership.certificate), listening), membership.i_node
         give_up_at = monotonic() + _CONNECT_S_MAX
         connections: dict[int, ssl.SSLSocket] = {}
-        hello = _HELLO.pack(membership.generation, i_own)
         try:
-            for i_node, place in enumerate(membership.nodes[:i_own]):
-                connections[i_node] = sockets.connect((place.address, place.port), _HANDSHAKE_S_MAX)
-                connections[i_node].sendall(hello)
-            listening.settimeout(_LOOK_S)
+            own = {
+                handshakes.connect((place.address, place.port), _CONNECT_S_MAX): i_node
+                for i_node, place in enumerate(membership.nodes[:i_own])
+            }
             while len(connections) < len(membership.nodes) - 1:
                 _check(is_broken, give_up_at)
-                _accept(sockets, listening, membership, connections)
+                for connection in handshakes.advance(_LOOK_S):
+                    if connection in own:
+                        connections[own[connection]] = connection
+                        connection.sendall(_HELLO.pack(membership.generation, i_own))
+                    else:
+                        _take(connection, membership, connections)
         except BaseException:
             for connection in connections.values():
                 connection.close()
             raise
         finally:
+            handshakes.close()
             listening.close()
         return cls(connections, is_broken)
 
@@ -89,14 +95,8 @@ def _check(is_broken: Callable[[], bool], give_up_at: float) -> None:
         raise ConnectionError("a node has not connected")
 
 
-def _accept(
-    sockets: SecureSockets, listening: socket.socket, membership: Membership, connections: dict[int, ssl.SSLSocket]
-) -> None:
-    """Take one of those that connect; a stranger, and one of an earlier generation, is turned away."""
-    try:
-        connection = sockets.accept(listening, _HANDSHAKE_S_MAX)
-    except OSError:
-        return
+def _take(connection: ssl.SSLSocket, membership: Membership, connections: dict[int, ssl.SSLSocket]) -> None:
+    """Keep it if it is from a node behind this one; one of an earlier generation is turned away."""
     try:
         generation, i_node = _HELLO.unpack(connection.recv(_HELLO.size))
     except (OSError, struct.error):

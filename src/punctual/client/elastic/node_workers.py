@@ -6,7 +6,6 @@ import select
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
@@ -188,7 +187,7 @@ class LocalWorkers:
         with ExitStack() as opened:
             fds = links.make(len(trainers), opened, n_servers=n_servers, n_everywhere=n_everywhere, listening=listening)
             for i, (slot, membership) in enumerate(zip(slots, memberships, strict=True)):
-                words = {name: value for name, value in asdict(membership).items() if name not in ("links", "peers")}
+                words = membership.words()
                 if membership.i_device is not None:
                     words["store_path"] = self._store_path(membership.generation)
                 if membership.nodes and not i:

@@ -17,7 +17,7 @@ from punctual.client.elastic import forkserver
 from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.elastic_stats import ElasticStats
 from punctual.client.elastic.group_key import SecureSockets, certificate_of
-from punctual.client.elastic.membership import Membership, NodePlace
+from punctual.client.elastic.membership import Membership
 from punctual.client.elastic.message_stream import MessageStream
 from punctual.client.elastic.node_workers import LocalWorkers, Words, last_line
 from punctual.client.elastic.other_nodes import listening_at
@@ -183,7 +183,7 @@ class OtherNode:
             case "answer":
                 self._workers.answer(words["slot"], **words["words"])
             case "form":
-                self._workers.form(words["slots"], list(map(_membership, words["memberships"])), words["n_steps"])
+                self._workers.form(words["slots"], list(map(Membership.of, words["memberships"])), words["n_steps"])
             case "announce":
                 self._workers.announce(words["generation"])
             case "broken":
@@ -234,8 +234,3 @@ class OtherNode:
             rows.append((slot, seen.n_steps, seen.waiting, age_ns, seen.excused))
         stopped = [pid for pid in self._pids.values() if pid and self._workers.is_stopped(pid)]
         self._stream.send(said="beat", board=rows, stopped=stopped, target=asdict(target))
-
-
-def _membership(words: Words) -> Membership:
-    nodes = tuple(NodePlace(**place) for place in words["nodes"])
-    return Membership(**{**words, "lacking": tuple(words["lacking"]), "nodes": nodes})

@@ -18,6 +18,7 @@ from typing import Any
 from punctual.client.complaint import invalid, warn
 from punctual.client.elastic.elastic_stats import ElasticStats
 from punctual.client.elastic.group_key import SecureSockets, certificate_of, new_key
+from punctual.client.elastic.handshakes import LIMIT_S, Handshakes
 from punctual.client.elastic.heartbeat_board import HeartbeatBoard
 from punctual.client.elastic.membership import Membership
 from punctual.client.elastic.message_stream import MessageStream
@@ -28,7 +29,8 @@ from punctual.wire import NODE_ADDRESS_VARIABLE, Page, WorkerStatus, WorkerTarge
 SILENT_S_MAX = 10.0
 #: How often a node hears that the first one is there.
 _BEAT_S = 0.5
-_HANDSHAKE_S_MAX = 5.0
+#: Between two looks whether this node listens still.
+_LOOK_S = 0.5
 #: How long another node may take to hear that the training has ended.
 _END_S_MAX = 1.0
 
@@ -121,10 +123,7 @@ class RemoteWorkers:
         self._say("answer", slot=i_slot, words=words)
 
     def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
-        words = [
-            {name: value for name, value in asdict(membership).items() if name not in ("links", "peers")}
-            for membership in memberships
-        ]
+        words = [membership.words() for membership in memberships]
         self._say("form", slots=list(slots), memberships=words, n_steps=n_steps)
 
     def announce(self, generation: int) -> None:
@@ -264,25 +263,22 @@ class OtherNodes:
 
     def _accept(self, listening: socket.socket) -> None:
         """Whoever has the key is heard; a stranger does not get further than a handshake, and keeps nobody waiting."""
-        sockets = SecureSockets(self._here.certificate)
-        while True:
-            try:
-                connection = sockets.accept(listening, _HANDSHAKE_S_MAX)
-            except OSError:
-                if listening.fileno() < 0:
-                    return
-                continue
-            stream = MessageStream(connection)
-            hello = _first_of(stream)
-            if hello is not None:
-                self._arrived.put(RemoteWorkers(stream, hello))
+        handshakes = Handshakes(SecureSockets(self._here.certificate), listening)
+        while listening.fileno() >= 0:
+            with suppress(OSError, ValueError):  # it has just been closed
+                for connection in handshakes.advance(_LOOK_S):
+                    stream = MessageStream(connection)
+                    hello = _first_of(stream)
+                    if hello is not None:
+                        self._arrived.put(RemoteWorkers(stream, hello))
+        handshakes.close()
 
 
 def _first_of(stream: MessageStream) -> Words | None:
     """What the other side says first; None: it says nothing."""
     poll = select.poll()
     poll.register(stream.fileno(), select.POLLIN)
-    while stream.is_open and poll.poll(_HANDSHAKE_S_MAX * 1e3):
+    while stream.is_open and poll.poll(LIMIT_S * 1e3):
         for words in stream.receive():
             return words
     stream.close()

@@ -41,7 +41,7 @@ _WHERE = "`context.elastic`"
 
 
 class Replica:
-    """Model, optimiser and extra, as one `State`.
+    """Model, optimiser and extra, as one `TrainingState`.
 
     Parameters
     ----------

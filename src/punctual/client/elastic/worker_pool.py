@@ -12,7 +12,7 @@ from punctual.client.elastic.membership import Progress
 from punctual.client.elastic.node_workers import NodeWorkers
 
 #: A worker is *starting* until it first joins, *ready* while it waits for the next generation, *training* in one,
-#: *leaving* once it was told to, and *through* when its training function has ended and it waits for the others.
+#: *leaving* once it was told to, and *done* when its training function has ended and it waits for the others.
 WorkerState = Literal["starting", "ready", "training", "leaving", "done"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from punctual.client.complaint import invalid
 from punctual.client.elastic.agent_client import SocketAgentClient
-from punctual.client.elastic.forkserver import PRELOADED, ScriptOrigin
+from punctual.client.elastic.forkserver import ScriptOrigin
 from punctual.wire import PAGE_VARIABLE
 
 _MESSAGE_BYTES_MAX = 65_536
@@ -37,9 +37,7 @@ class WorkerSpawner:
         The function cannot be found by its name.
     """
 
-    def __init__(
-        self, train: Callable[[SocketAgentClient], object], board_fd: int, preloaded: Sequence[str] = PRELOADED
-    ) -> None:
+    def __init__(self, train: Callable[[SocketAgentClient], object], board_fd: int, preloaded: Sequence[str]) -> None:
         self._train = _by_name(train)
         self.control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other_end:

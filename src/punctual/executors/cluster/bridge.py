@@ -198,5 +198,3 @@ class _BridgeChannel:
 
     async def ask(self, request: Request, limit_s: float) -> Answer:
         return await self._members.ask(self._node, request, limit_s)
-
-    def close(self) -> None: ...

@@ -57,20 +57,12 @@ class AgentChannel(Protocol):
         """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
         ...
 
-    def close(self) -> None:
-        """Let go of the agent, which goes on."""
-        ...
-
 
 class NodeChannel(Protocol):
     """The connection to the agent of a node, for the loop of a host, in which nothing may block."""
 
     async def ask(self, request: Request, limit_s: float) -> Answer:
         """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the agent, which goes on."""
         ...
 
 
@@ -103,8 +95,6 @@ class DirectChannel:
     def call(self, request: Request, limit_s: float) -> Answer:
         return self._answer(request)
 
-    def close(self) -> None: ...
-
 
 class ThreadedChannel:
     """To the agent of a node by a channel that blocks: each request has a thread. Not for many nodes."""
@@ -114,9 +104,6 @@ class ThreadedChannel:
 
     async def ask(self, request: Request, limit_s: float) -> Answer:
         return await in_thread(self._channel.call, request, limit_s)
-
-    def close(self) -> None:
-        self._channel.close()
 
 
 def told(message: Message) -> list[str]:

@@ -146,7 +146,6 @@ class NodeLink:
         """Say nothing more to the agent, which goes on; what is under way ends with the loop, or when it is answered."""
         self._is_over = True
         self._loop.call(self._outbox.put_nowait, {})
-        self._channel.close()
 
     def _goes_on(self) -> bool:
         return not self._is_over

@@ -107,18 +107,13 @@ class SpreadJob:
         """Whether the first process has ended, and parts have not."""
         return self._end is not None
 
-    @property
-    def used_core_s(self) -> float:
-        """CPU seconds that the parts have used."""
-        return self._used_before_core_s + sum(part.used_core_s for part in self.parts.values())
-
     def concerns(self, command: LaunchJob | ResizeJob) -> bool:
         """Whether a command is about more than the first node."""
         return bool(self.parts) or len(command.grant) > 1
 
     # What is asked.
 
-    def ask(self, command: LaunchJob | ResizeJob, more: Mapping[str, str] | None = None) -> None:
+    def ask(self, command: LaunchJob | ResizeJob) -> None:
         """Have the job hold what a command says on all nodes, its first among them unless it is to hold nothing."""
         if self.is_ending:
             return  # that is the answer
@@ -134,7 +129,7 @@ class SpreadJob:
             self._deferred = command  # a first process that stands still could not let its parts go
         else:
             self._deferred = None
-            self._send(self.first, command, more or {})
+            self._send(self.first, command, {})
         self._advance()
 
     def _want(self, node: NodeId, amount: Resources) -> None:
@@ -352,7 +347,8 @@ class SpreadJob:
         """What the first node reports, with the CPU time of the parts; of a step in flight each worker has done as much."""
         n_others = sum(part.workers.n_workers for part in self.parts.values() if part.workers is not None)
         in_flight_core_s = report.in_flight_core_s * (1.0 + n_others / self._n_first)
-        used_core_s = report.used_core_s + self.used_core_s
+        others_core_s = self._used_before_core_s + sum(part.used_core_s for part in self.parts.values())
+        used_core_s = report.used_core_s + others_core_s
         return replace(report, used_core_s=used_core_s, in_flight_core_s=in_flight_core_s)
 
     def with_parts(self, status: WorkerStatus) -> WorkerStatus:

@@ -17,7 +17,7 @@ OnOutput = Callable[[bytes], None] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorContext:
-    """See the parameters of `punctual.executors.local.LocalExecutor`, and `poller`, which looks at what takes a while."""
+    """See the parameters of `punctual.executors.local.executor.LocalExecutor`, and `poller`, which looks at what takes a while."""
 
     node: NodeId
     actuator: Actuator

@@ -65,11 +65,9 @@ class LocalExecutor:
     clock
         That of the runtime; must agree with the machine's monotonic clock, which is what jobs use for their stamps.
     actuator
-        ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``; or one that is chosen already.
+        ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``; or a `Choice`, one that is chosen already.
     stop_grace_s
         Seconds that a job which can make a checkpoint gets for it when it is stopped.
-    candidates
-        Actuators to choose from; None: all there are.
     on_kept
         Is told the two processes that keep a job and outlive this one, keeper and guard, before the job is started.
     lease_s
@@ -109,7 +107,6 @@ class LocalExecutor:
         clock: Clock,
         actuator: str | Choice = "auto",
         stop_grace_s: float = STOP_GRACE_S,
-        candidates: Sequence[Actuator] | None = None,
         on_kept: Callable[[JobId, int, int], None] = lambda *_: None,
         lease_s: float | None = None,
         fence_s: float | None = None,
@@ -124,7 +121,7 @@ class LocalExecutor:
     ) -> None:
         _check_process_numbers()
         if isinstance(actuator, str):
-            actuator = choose(actuator, actuators() if candidates is None else candidates)
+            actuator = choose(actuator, actuators())
         self.chosen = actuator
         runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._context = ExecutorContext(

@@ -45,7 +45,7 @@ class JobGrant:
         """
         grant, workers = cls(spec, process, amount), process.workers
         if workers is not None and spec.unit is not None:
-            grant._amount = spec.unit * max(1, workers.status.n_workers or workers.n_target)
+            grant._amount = grant._of_workers(workers.status.n_workers or workers.n_target)
             grant._cores = grant._amount.cores
         if grant._group.freezer.was_frozen():
             grant._freezes = grant._stands_still = True
@@ -110,7 +110,7 @@ class JobGrant:
         if answer is None:
             return None
         if answer.cause and self._spec.unit is not None:
-            self._amount = self._spec.unit * min(max(1, answer.n_workers), self._spec.worker_counts()[-1])
+            self._amount = self._of_workers(answer.n_workers)
         self._devices.shrink(self._amount.gpus, self._workers.status.devices if self._workers else ())
         if not is_ending:
             self._cores = self._group.grant(self._amount.cores)
@@ -129,6 +129,11 @@ class JobGrant:
         with suppress(OSError):
             self._cores = self._group.grant(math.inf)
             self._resume()
+
+    def _of_workers(self, n_workers: int) -> Resources:
+        """What so many hold, of which the page tells: no more than there may be."""
+        assert self._spec.unit is not None
+        return self._spec.unit * min(max(1, n_workers), self._spec.worker_counts()[-1])
 
     def _pause(self) -> bool:
         if not self._freezes:

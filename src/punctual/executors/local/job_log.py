@@ -67,11 +67,6 @@ class JobLog:
         if bell_fd is not None:
             os.set_blocking(bell_fd, False)
 
-    @property
-    def source_fd(self) -> int:
-        """Where the output comes from."""
-        return self._source_fd
-
     def finish(self) -> None:
         """Move all that is left, once all processes that could write have ended, and close everything."""
         n_left = 64  # what a pipe can hold at most, and more; a process that got away may write for ever

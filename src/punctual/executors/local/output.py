@@ -79,12 +79,21 @@ class LogFollower:
         Gets the output in pieces, in order. If it raises, it is called again with the next piece.
     skip
         Begin with what is written from now on.
+    with_earlier
+        Begin with the file that was last rotated away, if there is one.
     look_s
         The longest time between two looks, in seconds.
     """
 
     def __init__(
-        self, path: Path, bell_fd: int, receive: Receive, *, skip: bool = False, look_s: float = _LOOK_S
+        self,
+        path: Path,
+        bell_fd: int,
+        receive: Receive,
+        *,
+        skip: bool = False,
+        with_earlier: bool = False,
+        look_s: float = _LOOK_S,
     ) -> None:
         self._path = path
         self._earlier_path = path.with_name(f"{path.name}.1")
@@ -95,6 +104,8 @@ class LogFollower:
         self._fd = -1
         if skip and self._open(path):
             os.lseek(self._fd, 0, os.SEEK_END)
+        elif with_earlier:
+            self._open(self._earlier_path)
         self._thread = threading.Thread(target=self._follow, name="punctual-output", daemon=True)
 
     def start(self) -> None:
@@ -300,16 +311,25 @@ class LogTail:
         Of the job, by `logs_of`; may still be missing.
     receive
         Gets the output as it comes, from another thread. None: it is written where this process writes.
-    skip
-        Begin with what is written from now on.
+    skip, with_earlier
+        Begin with what is written from now on; or with the files that were last rotated away.
     """
 
-    def __init__(self, logs: Sequence[Path], receive: Receive | None, *, skip: bool = False) -> None:
+    def __init__(
+        self, logs: Sequence[Path], receive: Receive | None, *, skip: bool = False, with_earlier: bool = False
+    ) -> None:
         # Nobody rings these bells: the followers look by themselves, until the other ends are closed.
         bells = [os.pipe() for _ in logs]
         self._ring_fds = [ring_fd for _, ring_fd in bells]
         self._followers = [
-            LogFollower(log, bell_fd, receive or partial(write_through, fd), skip=skip, look_s=_UNRUNG_LOOK_S)
+            LogFollower(
+                log,
+                bell_fd,
+                receive or partial(write_through, fd),
+                skip=skip,
+                with_earlier=with_earlier,
+                look_s=_UNRUNG_LOOK_S,
+            )
             for fd, (log, (bell_fd, _)) in enumerate(zip(logs, bells, strict=True), start=1)
         ]
         for follower in self._followers:

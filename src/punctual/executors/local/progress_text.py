@@ -40,7 +40,7 @@ class ProgressText:
     Parameters
     ----------
     pattern
-        See `punctual.executors.local.program.Program`.
+        See `punctual.core.program.Program`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-// Which view the address names: `#/` all jobs, `#/jobs/NAME` one, `#/budget`, `#/submit`. A view is an element with `data-view`.
+// Which view the address names: `#/` all jobs, `#/jobs/NAME` one, `#/budget`, `#/submit`, `#/what-if`. A view is an element with `data-view`.
 
 /** @typedef {() => void | Promise<void>} Enter */
 

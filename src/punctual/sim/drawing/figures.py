@@ -20,6 +20,8 @@ _RUNNING, _WAITING = "#0072b2", "#e69f00"
 _N_QUANTILES = 400
 #: Of the shortest jobs, this share is not drawn: on a logarithmic axis they would take half of it.
 _SHORTEST_FRAC = 0.005
+#: Lateness is drawn linearly up to so many % of the deadline, either way.
+_LINEAR_PERCENT = 100.0
 #: Use of devices is drawn as means over so many stretches of time.
 _N_STRETCHES = 100
 _HOUR_S = 3_600.0
@@ -65,12 +67,19 @@ def completion_times(axes: "Axes", runs: Runs) -> None:
 
 def lateness(axes: "Axes", runs: Runs) -> None:
     """How late or early jobs landed against their deadline, over all seeds."""
+    latest = _LINEAR_PERCENT
     for (label, some), colour in zip(runs.items(), cycle(COLOURS), strict=False):
         values, shares = _distribution([_late_frac(run) for run in some])
-        axes.plot([100 * value for value in values], shares, color=colour, label=label)
+        percent = [100 * value for value in values]
+        latest = max([latest, *percent])
+        axes.plot(percent, shares, color=colour, label=label)
     axes.axvline(0.0, color=axes.xaxis.label.get_color(), linewidth=0.8, linestyle=":")
-    axes.set_xlim(-105, 205)
-    axes.set(title="Lateness", xlabel="landing after the deadline, % of the deadline", ylabel="% of jobs with deadline")
+    xlabel = "landing after the deadline, % of the deadline"
+    if latest > _LINEAR_PERCENT:
+        axes.set_xscale("symlog", linthresh=_LINEAR_PERCENT, subs=(2, 5))
+        xlabel += f" (logarithmic from {_LINEAR_PERCENT:g} % on)"
+    axes.set_xlim(-1.05 * _LINEAR_PERCENT, 1.05 * latest)
+    axes.set(title="Lateness", xlabel=xlabel, ylabel="% of jobs with deadline")
 
 
 def queue(axes: "Axes", runs: Runs) -> None:
