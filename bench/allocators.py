@@ -84,7 +84,7 @@ def main() -> int:
     options.revision = kept["commit"] if kept and options.bounds else commit()
     begun_s = time.monotonic()
     worlds = ["modelarts-like"] if options.quick else [w for w in options.worlds or available(folder()) if w in WORLDS]
-    names = _QUICK if options.quick else policies()
+    names = _QUICK if options.quick else options.policies or policies()
     wanted = settings(worlds, options.seeds)
     if options.bounds:
         names = []
@@ -98,7 +98,7 @@ def main() -> int:
         outside,
         out,
     )
-    if folder() is not None and not options.bounds:
+    if folder() is not None and not options.bounds and not options.policies:
         outside_names = ["elasticVpollux_e", "195job", "cluster10"] if options.quick else list(OUTSIDE)
         for name in outside_names:
             for policy in (
@@ -127,6 +127,7 @@ def _options() -> Any:
     made.add_argument("--jobs", type=int, default=500, help="in each slice of a trace")
     made.add_argument("--processes", type=int, default=2)
     made.add_argument("--worlds", nargs="*", help="only these")
+    made.add_argument("--policies", nargs="*", help="only these; their cells that are there are made again")
     made.add_argument("--limit", type=float, default=1e9, help="seconds after which no new cell is begun")
     return made.parse_args()
 
@@ -140,7 +141,10 @@ def _fill(
     out: Path,
 ) -> None:
     """Run the cells that are missing; results are written now and then."""
-    missing = [(one, name, n) for one, name, n in wanted if not _is_there(cells.get(one.key, {}), name)]
+    again = options.policies or ()
+    missing = [
+        (one, name, n) for one, name, n in wanted if name in again or not _is_there(cells.get(one.key, {}), name)
+    ]
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         waiting = [pool.submit(_cell_in_time, one, name, n, begun_s + options.limit) for one, name, n in missing]
         for i, done in enumerate(waiting, 1):
