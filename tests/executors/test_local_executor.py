@@ -402,7 +402,7 @@ def test_a_job_that_another_host_takes_over_while_it_is_started_is_left_to_that(
 
 def test_a_job_stopped_as_it_ends_with_success_was_stopped(stage: Stage, tmp_path: Path) -> None:
     code = "import signal, time; signal.signal(15, lambda *_: exit(0)); open('up', 'w'); time.sleep(60)"
-    stage.run(code, cwd=str(tmp_path))
+    stage.run(code, cwd=str(tmp_path), stop_grace_s=PATIENCE_S)
     until((tmp_path / "up").exists)
     stage.stop()
     assert stage.wait(JobFailed).exit_code == 0
