@@ -25,6 +25,7 @@ from punctual.executors.local.actuator import Choice
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
+from punctual.executors.local.output import earlier_log
 from punctual.runtime.autoscaling import requested
 from punctual.runtime.capacity import usable_cores, usable_gpus
 from punctual.runtime.extras import check_extra
@@ -147,7 +148,7 @@ def _keep_output(run: RunFolder, job: JobId, output: bytes) -> None:
     log = run.log(job)
     with suppress(OSError):  # the disk is full, say
         if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:
-            log.replace(log.with_name(f"{log.name}.1"))
+            log.replace(earlier_log(log))
         fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "ab") as file:
             file.write(output)

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from punctual.executors.local.output import earlier_log
+
 #: So much is read at once.
 PIECE_BYTES = 65_536
 
@@ -43,7 +45,7 @@ def _opened(log: Path, files: ExitStack) -> list[int]:
     """The earlier file and the present one, as far as they are there; opened again if one was renamed meanwhile."""
     while True:
         with ExitStack() as opening:
-            fds = [fd for path in (log, log.with_name(f"{log.name}.1")) if (fd := _open(path, opening)) is not None]
+            fds = [fd for path in (log, earlier_log(log)) if (fd := _open(path, opening)) is not None]
             identities = {(os.fstat(fd).st_dev, os.fstat(fd).st_ino) for fd in fds}
             if len(identities) == len(fds):
                 files.push(opening.pop_all())

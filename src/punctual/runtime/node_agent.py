@@ -26,7 +26,7 @@ from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import Streams, earlier_log
 from punctual.runtime.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
 from punctual.runtime.capacity import device_kind, usable_cores, usable_gpus
 from punctual.runtime.mailbox import MonotonicClock
@@ -368,7 +368,7 @@ class NodeAgent:
     def _forget(self, job: JobId, state: JobState) -> None:
         """Remove all of a job: if it is started again, its log is begun anew."""
         log = self._run.log(job)
-        for file in (log, log.with_name(f"{log.name}.1")):
+        for file in (log, earlier_log(log)):
             file.unlink(missing_ok=True)
         self._run.record_end(job, state)
 

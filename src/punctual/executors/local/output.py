@@ -96,7 +96,7 @@ class LogFollower:
         look_s: float = _LOOK_S,
     ) -> None:
         self._path = path
-        self._earlier_path = path.with_name(f"{path.name}.1")
+        self._earlier_path = earlier_log(path)
         self._bell_fd = bell_fd
         self._receive = receive
         self._look_s = look_s
@@ -300,6 +300,11 @@ def _channel(log: Path, ends: tuple[int, int], receive: Receive) -> tuple[_Chann
 def logs_of(log: Path, streams: Streams) -> list[Path]:
     """The log of a job's standard output and, if it has one of its own, that of its standard error."""
     return [log, log.with_name(f"{log.name}.err")] if streams.is_split else [log]
+
+
+def earlier_log(log: Path) -> Path:
+    """What `log` is renamed to when it is full and begun anew, in place of an earlier one."""
+    return log.with_name(f"{log.name}.1")
 
 
 class LogTail:
