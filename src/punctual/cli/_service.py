@@ -28,8 +28,8 @@ def log_file() -> Path:
     return state_root().parent / "service.log"
 
 
-def where_it_writes() -> str:
-    """What is said to people of that file, when a service was started in the background."""
+def log_notice() -> str:
+    """The line that tells a user where a service in the background writes."""
     return f"punctual: what it says is in {log_file()}"
 
 

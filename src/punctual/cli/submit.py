@@ -9,7 +9,7 @@ import typer
 
 from punctual.cli import run as running
 from punctual.cli._options import taking
-from punctual.cli._service import started_service, where_it_writes
+from punctual.cli._service import log_notice, started_service
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
@@ -69,7 +69,7 @@ def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:
         )
     run = started_service(options)
     pid = run.record()["pid"]
-    write_error(f"punctual: no service ran: started one, process {pid}; `punctual down` ends it\n{where_it_writes()}\n")
+    write_error(f"punctual: no service ran: started one, process {pid}; `punctual down` ends it\n{log_notice()}\n")
 
 
 def _tell(run: RunFolder, submissions: Sequence[Submission], names: Sequence[JobId], *, as_json: bool) -> None:

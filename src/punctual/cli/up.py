@@ -22,11 +22,11 @@ from punctual.cli._interrupts import caught
 from punctual.cli._outcome import EXIT_BROKEN
 from punctual.cli._service import (
     addresses_of,
+    log_notice,
     record_service,
     started_service,
     taken_over_by,
     up_command,
-    where_it_writes,
 )
 from punctual.cli._streams import write_error, write_out
 from punctual.cli.run import ACTUATORS
@@ -159,7 +159,7 @@ def up(
         _check_no_service()
         run = started_service(options, http.arguments(), store=store)
         _tell(run.record()["pid"], addresses_of(run), taken_over_by(run), as_json=as_json)
-        typer.echo(where_it_writes(), err=True)
+        typer.echo(log_notice(), err=True)
         return
     raise typer.Exit(_serve(options, http, store, as_json=as_json))
 

@@ -131,13 +131,13 @@ class Ledger:
 
     def dump(self) -> tuple[Any, ...]:
         """Everything as plain values."""
-        accounts = {job: (account.granted, dict(account.asked), account.held) for job, account in self._entries.items()}
-        return dict(self._capacity), accounts, self._booked.dump(), sorted(self._overdrawn)
+        entries = {job: (entry.granted, dict(entry.asked), entry.held) for job, entry in self._entries.items()}
+        return dict(self._capacity), entries, self._booked.dump(), sorted(self._overdrawn)
 
     def load(self, state: tuple[Any, ...]) -> None:
         """Continue from what `dump` gave."""
-        self._capacity, accounts, booked, overdrawn = state
-        self._entries = {job: LedgerEntry(*account) for job, account in accounts.items()}
+        self._capacity, entries, booked, overdrawn = state
+        self._entries = {job: LedgerEntry(*entry) for job, entry in entries.items()}
         self._booked.load(booked)
         self._overdrawn = set(overdrawn)
 
@@ -161,9 +161,9 @@ class Ledger:
 
     def close(self, job: JobId) -> None:
         """Everything the job held is free."""
-        account = self._entries.pop(job, None)
-        if account is not None:
-            self._booked.remove(job, account.held)
+        entry = self._entries.pop(job, None)
+        if entry is not None:
+            self._booked.remove(job, entry.held)
 
     def granted(self, job: JobId) -> Allocation:
         """What the job really holds."""
@@ -185,12 +185,12 @@ class Ledger:
         bool
             Whether it is booked.
         """
-        account = self._entries[job]
-        if not self._fits(job, account.held, allocation):
+        entry = self._entries[job]
+        if not self._fits(job, entry.held, allocation):
             return False
-        self._booked.remove(job, account.held)
-        account.ask(request, allocation)
-        self._booked.put(job, account.held)
+        self._booked.remove(job, entry.held)
+        entry.ask(request, allocation)
+        self._booked.put(job, entry.held)
         return True
 
     def _fits(self, job: JobId, held: Allocation, allocation: Allocation) -> bool:
@@ -211,13 +211,13 @@ class Ledger:
 
     def settle(self, job: JobId, request: int, granted: Allocation) -> None:
         """Request number `request` was answered: `granted` is what the job holds, older requests are void."""
-        account = self._entries[job]
-        held = account.held
-        account.settle(request, {node: amount for node, amount in granted.items() if amount and node in self._capacity})
-        if account.held != held:  # most answers say that the job holds what was asked, which is booked
+        entry = self._entries[job]
+        held = entry.held
+        entry.settle(request, {node: amount for node, amount in granted.items() if amount and node in self._capacity})
+        if entry.held != held:  # most answers say that the job holds what was asked, which is booked
             self._booked.remove(job, held)
-            self._booked.put(job, account.held)
-            self._excuse(account.granted)
+            self._booked.put(job, entry.held)
+            self._excuse(entry.granted)
 
     def held_on(self, node: NodeId) -> Resources:
         """Everything booked on `node`."""

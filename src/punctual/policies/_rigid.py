@@ -164,8 +164,8 @@ class _Round:
             rank += shift  # noqa: PLW2901 -- the rank of now
             while others and others[0][:3] < (rank, submitted_at, name):
                 self._look_at(others.pop(0))
-            if self._is_vain(rank, request.amount.gpus):
-                if not others and self._is_vain(rank, least_gpus):
+            if self._cannot_have(rank, request.amount.gpus):
+                if not others and self._cannot_have(rank, least_gpus):
                     break  # the same holds for all that follow
                 continue  # `_try` would find the same; most waiting jobs end here
             self._try((rank, submitted_at, name, view, request))
@@ -173,11 +173,11 @@ class _Round:
             self._look_at(others.pop(0))
 
     def _look_at(self, ranked: Ranked) -> None:
-        if not self._is_vain(ranked[0], ranked[4].amount.gpus):
+        if not self._cannot_have(ranked[0], ranked[4].amount.gpus):
             self._try(ranked)
 
-    def _is_vain(self, rank: float, n_gpus: float) -> bool:
-        """Whether it is known without a look at nodes that a job of this rank, or of a later one, cannot have so many devices."""
+    def _cannot_have(self, rank: float, n_gpus: float) -> bool:
+        """Whether a job of this rank, or of a later one, cannot have so many devices, as far as that is known without a look at nodes."""
         if self._space is None:
             return False
         return n_gpus > self._space.gpus if rank + self._margin >= self._last else n_gpus >= self._too_many_gpus
