@@ -95,7 +95,7 @@ def test_a_job_that_spoils_its_page_is_warned_of_once_and_ends_as_it_does(stage:
         "import os, punctual\nfrom punctual import wire\n"
         "page = wire.Page.open(os.environ[wire.PAGE_VARIABLE])\n"
         "wire._DECLARATION.write(page._map, 99, -1, -5, -5, 77, 88, 5)\n"
-        "wire._PROGRESS.write(page._map, 99, 4, 1, 0, 77)\n"
+        "wire._PROGRESS.write(page._map, 99, 4, 1, 0, 77, -1, 2**62)\n"
         "import pathlib\n"
         "pathlib.Path('spoiled').touch()\n"
         "while not pathlib.Path('go').exists(): time.sleep(0.01)\n"

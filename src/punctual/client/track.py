@@ -145,7 +145,8 @@ class Run(Generic[T]):
             self._last_step = step + n_steps - 1 if n_steps else -1
             for batch in batches:
                 self.step = step
-                session.step_open = self._is_in_body = True
+                session.begin_step()
+                self._is_in_body = True
                 try:
                     yield batch
                 except GeneratorExit:

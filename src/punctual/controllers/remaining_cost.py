@@ -21,6 +21,7 @@ from punctual.controllers._landing import (
     line_to,
     waits,
 )
+from punctual.controllers._own_time import OwnTime, own_reading, own_spec
 from punctual.controllers._slow_mean import SlowMean, drifted
 from punctual.controllers._work import blend, is_another_run, largest_unit_steps, units_done, work
 from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
@@ -81,6 +82,8 @@ class RemainingCostState(LandingState):
         Slow mean of `usable_cores` and how it varies, for the interval of the forecast.
     delivery, lasting_delivery
         Used over granted while the grant held the job back: lately, and over a longer time.
+    own
+        Whether the job is steered in its own time, and what that needs of cores. All of the above is in own seconds then.
     """
 
     cost: Cost | None = None
@@ -93,6 +96,7 @@ class RemainingCostState(LandingState):
     lasting_delivery: float = 1.0
     demanded_cores: float | None = None
     front_loading: bool = False
+    own: OwnTime = OwnTime()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +125,8 @@ class _Outlook:
 class RemainingCost(LandingController):
     """Give the job what its remaining work costs, over the time that remains.
 
-    Use it for any job whose progress is reported and whose CPU use is measured; it needs no tuning. It is not for jobs
-    that mostly wait for something that no grant speeds up: there the cost per unit says little about time.
+    Use it for any job whose progress is reported and whose CPU use is measured; it needs no tuning. A job that computes on
+    a device, or mostly waits, is steered in its own time (`punctual.controllers._own_time`).
 
     Parameters
     ----------
@@ -151,7 +155,7 @@ class RemainingCost(LandingController):
     *Properties.* Deterministic; O(phases) a step. On the plant dV/dt = eta u / c with constant c the closed loop lands
     at D - m from any state from which that is possible, because the law is exact there: see the derivation.
 
-    *Fails when* CPU time is not what limits the job.
+    *Fails when* neither CPU time nor a device nor waiting that is always the same limits the job.
     """
 
     exit_s: float = 1.0
@@ -165,6 +169,20 @@ class RemainingCost(LandingController):
 
     def step(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> tuple[Demand, RemainingCostState]:
         """The demand after `reading`, and the state for the next one."""
+        own = state.own.seen(reading) if spec.worker is None and reading.can_pace else state.own
+        if own.applies != state.own.applies:  # what was learned is in other units
+            state = RemainingCostState(margin=state.margin, feasible=state.feasible, deadline_s=state.deadline_s)
+        state = replace(state, own=own)
+        if not own.applies:
+            return self._steered(spec, state, reading)
+        demand, state = self._steered(own_spec(spec), state, own_reading(spec, reading, state.demanded_cores))
+        cores = own.cores_for(spec, reading, demand.resources.cores)
+        reason = demand.reason if demand.forecast is None else _reason_to_pace(demand, reading, cores)
+        return replace(demand, resources=wanted(spec, reading, cores), reason=reason, work=_own_work(demand, cores)), state
+
+    def _steered(
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading
+    ) -> tuple[Demand, RemainingCostState]:
         cost, moved = self.learned(state, reading, state.cost, _cost.elsewhere)
         state = _learn(self.seen(replace(state, cost=cost, **moved), reading), reading)
         if state.cost is None or reading.steps_total is None:
@@ -348,6 +366,24 @@ class RemainingCost(LandingController):
 
     def _period_s(self, outlook: _Outlook) -> float:
         return min(max(0.1 * outlook.time_s, self.tick_least_s), self.longest_tick_s(outlook.time_s))
+
+
+def _own_work(demand: Demand, cores: float) -> CoreWork | None:
+    """What a job in its own time must be granted: so many cores for as long as it takes. No promise rests on it."""
+    work = demand.work
+    if work is None:
+        return None
+    core_s, std_core_s = (cores * own_s / work.usable_cores for own_s in (work.core_s, work.std_core_s))
+    return replace(work, core_s=core_s, std_core_s=std_core_s, usable_cores=cores, delivered_frac=1.0, is_steady=False)
+
+
+def _reason_to_pace(demand: Demand, reading: Reading, cores: float) -> Reason:
+    """Why a job in its own time gets what it demands."""
+    what = "computes on a device" if reading.device_s > 0.0 else "mostly waits, and cores do not make it faster"
+    text = f"the job {what}: {cores:.2f} cores are enough, and pacing brings it to its deadline"
+    if demand.reason.code in ("infeasible", "ceiling", "end", "front-load"):
+        text = f"the job {what}: {cores:.2f} cores are enough, and it runs as fast as it can"
+    return Reason(f"own-{demand.reason.code}", text, demand.reason.facts)
 
 
 def _is_held_otherwise(state: RemainingCostState, reading: Reading) -> bool:

@@ -56,6 +56,12 @@ class ProgressReported:
         Instant at which the last unit was completed.
     used_core_s, in_flight_core_s
         CPU seconds used up to `at` by the processes of the job since it was launched last; the part of them spent since `unit_at`.
+    busy_s, device_s
+        Seconds up to `unit_at` in which its training process did not wait for Punctual, and in which its device computed for
+        it, since that process was started; 0: it does not tell, or has no device.
+    active_s
+        Seconds up to `at` in which the main thread of its training process computed or waited for a processor: the rest of
+        the time it waited for something else. 0: not known.
     steps_total
         Declared by the training process; None: not yet.
     landed
@@ -70,6 +76,9 @@ class ProgressReported:
     used_core_s: float
     in_flight_core_s: float = 0.0
     landed: bool = False
+    busy_s: float = 0.0
+    device_s: float = 0.0
+    active_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

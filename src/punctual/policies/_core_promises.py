@@ -112,7 +112,7 @@ class CorePromises:
         guessed = [member for member in self._in_turn() if member.due_s < inf]
         guessed = guessed[: max(1, sum(member in self.pending for member in guessed))]
         had = [member for member in dated if self._has_promise(member)]
-        self.kept = self._still_kept(had)
+        self.kept = self._still_kept([member for member in had if member.is_steady])
         lost = {member.id for member in had} - {member.id for member in self.kept}
         self.lost |= lost
         hopeful = [member for member in dated if member not in had and self._is_possible(member)]
@@ -321,7 +321,7 @@ class CorePromises:
     def _is_possible(self, member: SharingJob) -> bool:
         """Whether its deadline could be promised if it had the node alone."""
         job = member.job(self.risk_sigmas)
-        return self.promises and member.due_s > 0 and fits_alone(job, self.cores)
+        return self.promises and member.is_steady and member.due_s > 0 and fits_alone(job, self.cores)
 
     def _still_kept(self, members: Sequence[SharingJob]) -> list[SharingJob]:
         """Those whose promises can be kept in the best case, or as many as can."""
@@ -406,6 +406,10 @@ class CorePromises:
         if is_lost:
             text = "its promised deadline cannot be kept any more: the work costs more, or there are fewer cores"
             self.told[member.id] = Reason("promise-lost", text, facts)
+            return
+        if not member.is_steady:
+            text = "no deadline is promised to it, because cores alone do not say when it is done"
+            self.told[member.id] = Reason("not-promised", f"{text}; it gets what it needs as far as that is free", facts)
             return
         what = f"{member.left_core_s:.3g} core-s in {span_text(max(0.0, member.due_s))}"
         alone = "" if self._is_possible(member) else ", not even alone"

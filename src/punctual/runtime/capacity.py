@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from punctual.executors.local.devices import visible_devices
+from punctual.executors.local.devices import DEVICES, visible_devices
 
 #: What a job holds at least unless its user says otherwise: with less it makes no visible progress.
 FLOOR_CORES = 0.05
@@ -23,7 +23,7 @@ def usable_cores() -> float:
     return min([float(len(os.sched_getaffinity(0))), *_quotas(Path("/proc/self/cgroup").read_text(), _CGROUPS)])
 
 
-def usable_gpus(devices: Path = Path("/dev")) -> int:
+def usable_gpus(devices: Path = DEVICES) -> int:
     """NVIDIA devices of this machine, or those that ``CUDA_VISIBLE_DEVICES`` leaves, whichever are less."""
     return len(visible_devices(devices=devices))
 

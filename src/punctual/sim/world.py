@@ -353,6 +353,9 @@ class World:
             used_core_s=state.used_core_s_at(at),
             in_flight_core_s=0.0,
             landed=steps >= state.job.work_steps,
+            busy_s=0.0,
+            device_s=0.0,
+            active_s=0.0,
         )
 
     def _report(self, job: JobId, at: float) -> list[Event]:

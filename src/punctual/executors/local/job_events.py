@@ -74,6 +74,9 @@ class JobEvents:
             used_core_s=used_core_s,
             in_flight_core_s=sample.in_flight_core_s,
             landed=sample.landed,
+            busy_s=sample.busy_s,
+            device_s=sample.device_s,
+            active_s=sample.active_s,
         )
 
     def allocation(self, held: Resources) -> Allocation:

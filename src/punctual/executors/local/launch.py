@@ -37,7 +37,7 @@ from punctual.executors.local.page_files import new_page, page_path
 from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
 from punctual.executors.local.progress_text import ProgressText
 from punctual.executors.local.workers import Workers, parts_in
-from punctual.wire import Page
+from punctual.wire import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, Page
 
 #: How long the last of the output may take to arrive once all that wrote it have ended.
 _OUTPUT_S_MAX = 5.0
@@ -263,6 +263,11 @@ class JobProcess:
         environment = job_environment(
             self._program, job, most.cores, page, inherited, is_read=self.is_read, devices=self.devices.shown
         )
+        shared = self.devices.shared
+        if shared is not None:
+            device, part = shared
+            environment[DEVICE_TURNS_VARIABLE] = str(self._context.runtime_dir / f"device-{device.replace('/', '-')}")
+            environment[DEVICE_SHARE_VARIABLE] = f"{part:g}"
         return {**environment, KEEPER_VARIABLE: str(self._takeover_socket)}
 
     # Running and ending.

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.loss import SeenLoss
-from punctual.executors.local.process_tree import cpu_clock_ns
+from punctual.executors.local.process_tree import active_s, cpu_clock_ns
 from punctual.executors.local.progress_text import Count, ProgressText
 from punctual.wire import Declaration, Directives, Fault, Page, PhaseEntry, ProgramState
 
@@ -25,6 +25,9 @@ class ProgressSample:
     unit_at: float | None = None
     in_flight_core_s: float = 0.0
     landed: bool = False
+    busy_s: float = 0.0
+    device_s: float = 0.0
+    active_s: float = 0.0
     unreadable: str = ""
 
     @property
@@ -124,6 +127,9 @@ class PageProgress:
             in_flight_core_s=_in_flight_core_s(declaration, progress.cpu_ns)
             * max(1, self._page.worker_status().n_workers),
             landed=declaration.state == ProgramState.LANDED,
+            busy_s=progress.busy_ns / 1e9,
+            device_s=progress.device_ns / 1e9,
+            active_s=active_s(declaration.pid),
             unreadable=unreadable,
         )
 
@@ -257,6 +263,7 @@ def _phase(entry: PhaseEntry) -> PhaseProgress:
         core_s=entry.cpu_ns / 1e9,
         wall_s=entry.wall_ns / 1e9,
         cost_steps=entry.cost_steps if entry.cost_steps >= 0 else None,
+        device_s=entry.device_ns / 1e9,
     )
 
 
