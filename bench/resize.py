@@ -135,6 +135,12 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def descendants_of(pid: int) -> list[int]:
+    """All processes below `pid`."""
+    below = children(pid)
+    return [*below, *(further for child in below for further in descendants_of(child))]
+
+
 def footprint(pid: int) -> dict[str, float]:
     process = Path(f"/proc/{pid}")
     status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())

@@ -25,7 +25,7 @@ from punctual.metrics.run import RunSummary, summarize
 from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
 from punctual.runtime.runs import messages_of
-from punctual.wire import WorkerStatus
+from punctual.wire import DeviceUse, WorkerStatus
 
 #: Gives the host of the jobs that are shown, given who gets what jobs write.
 OpenHost = Callable[[OutputOf], AbstractContextManager[JoinedHost]]
@@ -156,7 +156,7 @@ def _outcome(
     host: JoinedHost, job: JobId, facts: dict[str, Any], *, summary: RunSummary, received: int | None, cpu_s: float
 ) -> Outcome:
     ended = ended_of(host.run_folder, job)
-    workers = ended.get("workers")
+    workers, device = ended.get("workers"), ended.get("device")
     return Outcome(
         job=job,
         run=host.run_folder,
@@ -165,6 +165,7 @@ def _outcome(
         faults=tuple(InvalidSpec(**fault) for fault in ended.get("faults", ())),
         received=received,
         workers=None if workers is None else WorkerStatus(**workers),
+        device=None if device is None else DeviceUse(**device),
         controller_cpu_s=cpu_s,
     )
 

@@ -69,13 +69,13 @@ class CudaDevice:
 
 class _CudaMark:
     def __init__(self, event: Any) -> None:
-        self._event = event
+        self.event = event
 
     def wait(self) -> None:
-        self._event.synchronize()
+        self.event.synchronize()
 
     def ns_since(self, earlier: "_CudaMark") -> int:
-        return int(earlier._event.elapsed_time(self._event) * 1e6)
+        return int(earlier.event.elapsed_time(self.event) * 1e6)
 
 
 class Turns:
@@ -93,7 +93,9 @@ class Turns:
     """
 
     def __init__(self, path: str, share: float) -> None:
-        self._next_fd, self._device_fd = (os.open(path + end, os.O_RDWR | os.O_CREAT, 0o600) for end in (".next", ".turn"))
+        self._next_fd, self._device_fd = (
+            os.open(path + end, os.O_RDWR | os.O_CREAT, 0o600) for end in (".next", ".turn")
+        )
         self._turn_ns = int(_ROUND_S * share * 1e9)
         self._held_until_ns = 0
         self._waits = True

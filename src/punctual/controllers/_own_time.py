@@ -32,6 +32,8 @@ class OwnTime:
     ----------
     applies
         Whether it is steered in its own time.
+    is_doubted
+        Whether it may turn out to be so: it has run for too short a time to tell, and has waited for most of it.
     cores
         CPU seconds that all its processes use a second of it; None: not known yet.
     mark
@@ -39,6 +41,7 @@ class OwnTime:
     """
 
     applies: bool = False
+    is_doubted: bool = False
     cores: float | None = None
     mark: Reading | None = None
 
@@ -48,12 +51,14 @@ class OwnTime:
         if mark is None or is_another_run(mark, reading) or reading.busy_s < mark.busy_s:
             return replace(self, mark=reading if reading.steps_done > 0 else None)
         busy_s = reading.busy_s - mark.busy_s
-        is_first = reading.device_s > 0.0 and not self.applies
-        if busy_s <= 0.0 or (reading.reported_s - mark.reported_s < _WINDOW_S and not is_first):
+        if busy_s <= 0.0:
             return self
         used_core_s = (reading.used_core_s - reading.in_flight_core_s) - (mark.used_core_s - mark.in_flight_core_s)
         cores = max(0.0, used_core_s) / busy_s
         applies = reading.device_s > 0.0 or self._waits(reading, mark, busy_s, cores)
+        begins_on_device = reading.device_s > 0.0 and not self.applies
+        if reading.reported_s - mark.reported_s < _WINDOW_S and not begins_on_device:
+            return replace(self, is_doubted=applies and self.cores is None)
         return OwnTime(applies=applies, cores=cores, mark=reading)
 
     def _waits(self, reading: Reading, mark: Reading, busy_s: float, cores: float) -> bool:

@@ -96,7 +96,7 @@ class RemainingCostState(LandingState):
     lasting_delivery: float = 1.0
     demanded_cores: float | None = None
     front_loading: bool = False
-    own: OwnTime = OwnTime()
+    own: OwnTime = field(default_factory=OwnTime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +174,18 @@ class RemainingCost(LandingController):
             state = RemainingCostState(margin=state.margin, feasible=state.feasible, deadline_s=state.deadline_s)
         state = replace(state, own=own)
         if not own.applies:
-            return self._steered(spec, state, reading)
+            demand, state = self._steered(spec, state, reading)
+            if own.is_doubted and demand.work is not None:
+                demand = replace(demand, work=replace(demand.work, is_steady=False))
+            return demand, state
         demand, state = self._steered(own_spec(spec), state, own_reading(spec, reading, state.demanded_cores))
         cores = own.cores_for(spec, reading, demand.resources.cores)
         reason = demand.reason if demand.forecast is None else _reason_to_pace(demand, reading, cores)
-        return replace(demand, resources=wanted(spec, reading, cores), reason=reason, work=_own_work(demand, cores)), state
+        return replace(
+            demand, resources=wanted(spec, reading, cores), reason=reason, work=_own_work(demand, cores)
+        ), state
 
-    def _steered(
-        self, spec: JobSpec, state: RemainingCostState, reading: Reading
-    ) -> tuple[Demand, RemainingCostState]:
+    def _steered(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> tuple[Demand, RemainingCostState]:
         cost, moved = self.learned(state, reading, state.cost, _cost.elsewhere)
         state = _learn(self.seen(replace(state, cost=cost, **moved), reading), reading)
         if state.cost is None or reading.steps_total is None:

@@ -409,7 +409,9 @@ class CorePromises:
             return
         if not member.is_steady:
             text = "no deadline is promised to it, because cores alone do not say when it is done"
-            self.told[member.id] = Reason("not-promised", f"{text}; it gets what it needs as far as that is free", facts)
+            self.told[member.id] = Reason(
+                "not-promised", f"{text}; it gets what it needs as far as that is free", facts
+            )
             return
         what = f"{member.left_core_s:.3g} core-s in {span_text(max(0.0, member.due_s))}"
         alone = "" if self._is_possible(member) else ", not even alone"

@@ -34,7 +34,7 @@ from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.ray_process import RayOptions
 from punctual.runtime.run_folder import RunFolder
 from punctual.store.stored import StoredJournal
-from punctual.wire import WorkerStatus
+from punctual.wire import DeviceUse, WorkerStatus
 
 #: This machine.
 HERE = NodeId("local")
@@ -59,6 +59,8 @@ class HostExecutor(Executor, Protocol):
         ...
 
     def worker_status(self, job: JobId) -> WorkerStatus | None: ...
+
+    def device_use(self, job: JobId) -> DeviceUse | None: ...
 
     def faults(self, job: JobId) -> list[InvalidSpec]: ...
 

@@ -434,7 +434,7 @@ class LocalHost(Host):
     def _end_facts(self, job: JobId) -> dict[str, Any]:
         """What the executor alone knows of a job that has ended, and what a list of past jobs says of it."""
         workers, faults = self.executor.worker_status(job), self.executor.faults(job)
-        status = self.status(job)
+        device, status = self.executor.device_use(job), self.status(job)
         return {
             "submitted_wall": self.clocks().wall_of(status.submitted_at).isoformat(timespec="seconds"),
             "argv": list(status.program.argv) if status.program is not None else [],
@@ -445,6 +445,7 @@ class LocalHost(Host):
                 {"must": fault.must, "got": fault.got, "where": fault.where, "remedy": fault.remedy} for fault in faults
             ],
             "workers": None if workers is None else asdict(workers),
+            "device": None if device is None else asdict(device),
         }
 
 

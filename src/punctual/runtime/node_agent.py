@@ -319,10 +319,11 @@ class NodeAgent:
         facts: dict[str, Any] = {}
         for job in (*jobs, *(event.job for event in events if isinstance(event, JobFinished))):
             workers, faults = self._executor.worker_status(job), self._executor.faults(job)
-            group = self._executor.group(job)
-            if workers is not None or faults:
+            group, device = self._executor.group(job), self._executor.device_use(job)
+            if workers is not None or faults or device is not None:
                 facts[job] = {
                     "workers": None if workers is None else asdict(workers),
+                    "device": None if device is None else asdict(device),
                     "faults": [fault.as_fields() for fault in faults],
                 }
             if group is not None:

@@ -7,13 +7,15 @@ advances only while a piece of this process's work is done, by what that is to t
 import fcntl
 import os
 import struct
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
 from time import sleep
 
-_COUNT = struct.Struct("<q")
+_COUNT, _PAIR = struct.Struct("<q"), struct.Struct("<qq")
+_N_PROCESSES_MAX = 1000
 
 
 class OutOfDeviceMemoryError(MemoryError):
@@ -59,7 +61,7 @@ class StandInDevice:
     def __init__(self, path: str, total_bytes: int = 2**30, switch_s: float = 0.0) -> None:
         self._busy_fd, self._memory_fd = (os.open(path + end, os.O_RDWR | os.O_CREAT, 0o600) for end in ("", ".memory"))
         self._total_bytes, self._switch_s = total_bytes, switch_s
-        self._held_bytes = self._most_bytes = 0
+        self._held_bytes = 0
         self._queue: SimpleQueue[float | StandInMark] = SimpleQueue()
         Thread(target=self._work, name="stand-in device", daemon=True).start()
 
@@ -77,10 +79,10 @@ class StandInDevice:
         return mark
 
     def memory(self) -> tuple[int, int]:
-        return self._most_bytes, self._total_bytes
+        return self._held_bytes, self._total_bytes
 
     def allocate(self, n_bytes: int) -> None:
-        """Hold `n_bytes` more of the device's memory until this process ends or frees them.
+        """Hold `n_bytes` more of the device's memory until this process ends.
 
         Raises
         ------
@@ -88,29 +90,23 @@ class StandInDevice:
             All processes together would hold more than there is.
         """
         with self._memory() as held:
-            if held[0] + n_bytes > self._total_bytes:
+            in_use = sum(held.values())
+            if in_use + n_bytes > self._total_bytes:
                 raise OutOfDeviceMemoryError(
-                    f"{n_bytes} bytes were asked for, of {self._total_bytes} of which {held[0]} are in use"
+                    f"out of device memory: {n_bytes} bytes were asked for, of {self._total_bytes} of which {in_use} are in use"
                 )
-            held[0] += n_bytes
-        self._held_bytes += n_bytes
-        self._most_bytes = max(self._most_bytes, self._held_bytes)
-
-    def free(self) -> None:
-        """Give back all memory of this process."""
-        with self._memory() as held:
-            held[0] -= self._held_bytes
-        self._held_bytes = 0
+            held[os.getpid()] = self._held_bytes = self._held_bytes + n_bytes
 
     @contextmanager
-    def _memory(self) -> Iterator[list[int]]:
-        """What all processes hold together, to be changed."""
+    def _memory(self) -> Iterator[dict[int, int]]:
+        """What each process holds, to be changed; those that have ended hold nothing."""
         fcntl.lockf(self._memory_fd, fcntl.LOCK_EX)
         try:
-            text = os.pread(self._memory_fd, _COUNT.size, 0)
-            held = list(_COUNT.unpack(text)) if text else [0]
+            pairs = _PAIR.iter_unpack(os.pread(self._memory_fd, _N_PROCESSES_MAX * _PAIR.size, 0))
+            held = {pid: n_bytes for pid, n_bytes in pairs if Path(f"/proc/{pid}").exists()}
             yield held
-            os.pwrite(self._memory_fd, _COUNT.pack(*held), 0)
+            os.ftruncate(self._memory_fd, 0)
+            os.pwrite(self._memory_fd, b"".join(_PAIR.pack(*pair) for pair in held.items()), 0)
         finally:
             fcntl.lockf(self._memory_fd, fcntl.LOCK_UN)
 

@@ -32,7 +32,7 @@ from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.look_times import LookTimes
 from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink
 from punctual.executors.cluster.spread_job import SpreadJob, can_spread
-from punctual.wire import WorkerStatus
+from punctual.wire import DeviceUse, WorkerStatus
 
 _LOG = logging.getLogger(__name__)
 
@@ -280,6 +280,11 @@ class ClusterExecutor:
             return None
         spread = self._spread.get(job)
         return WorkerStatus(**workers) if spread is None else spread.with_parts(WorkerStatus(**workers))
+
+    def device_use(self, job: JobId) -> DeviceUse | None:
+        """The device that the job computes on, as its process last told; None: it tells of none."""
+        device = self._facts.get(job, {}).get("device")
+        return None if device is None else DeviceUse(**device)
 
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do."""

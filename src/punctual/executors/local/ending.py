@@ -1,5 +1,6 @@
 """What the end of a process means for its job."""
 
+import re
 import signal
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,10 @@ from punctual.wire import EXIT_LEFT
 #: Exit codes of a program that would fail in the same way again, as shells and command lines have them: it was called
 #: wrongly, it may not be executed, it was not found.
 _EXITS_FINAL = (2, 126, 127)
+#: What frameworks say then: PyTorch, JAX, TensorFlow.
+_OUT_OF_DEVICE_MEMORY = re.compile(
+    r"(CUDA|HIP|device|GPU)[^\n]{0,40} out of memory|out of device memory|RESOURCE_EXHAUSTED|OOM when allocating"
+)
 
 
 def end_event(
@@ -37,7 +42,8 @@ def end_event(
     code = int(last["ended"])
     if code == 0 and (stopped is None or process.sample().all_steps_done):
         return events.finished(process.progress.landed_at() or last["at_ns"] / 1e9)
-    return events.failed(stopped or cause_of(code), code, retryable=stopped is None and is_retryable(code))
+    cause = stopped or cause_of(code) + _of_device_memory(process.last_output())
+    return events.failed(cause, code, retryable=stopped is None and is_retryable(code))
 
 
 def is_retryable(code: int) -> bool:
@@ -73,6 +79,13 @@ def _not_run(program: Program, why: str) -> str:
         f"the program must be one that can be run: got {program.argv[0]!r} ({why}) for the command line. "
         "Check its name and that it may be executed."
     )
+
+
+def _of_device_memory(output: str) -> str:
+    """What to add to the cause of an end whose last output tells that there was no memory left on a device."""
+    if not _OUT_OF_DEVICE_MEMORY.search(output):
+        return ""
+    return ": there was not enough memory on its device for what it and others hold there"
 
 
 def cause_of(code: int) -> str:

@@ -29,7 +29,7 @@ from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.poller import Poller
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.user_scope import UserScope
-from punctual.wire import WorkerStatus, process_number
+from punctual.wire import DeviceUse, WorkerStatus, process_number
 
 #: How long a job that was asked to stop may take to the end of its step, and for its checkpoint.
 STOP_GRACE_S = 60.0
@@ -219,6 +219,11 @@ class LocalExecutor:
         """The workers of the job as its agent last counted them, and what their changes have cost; None: it has none."""
         run = self._runs.get(job)
         return None if run is None else run.worker_status
+
+    def device_use(self, job: JobId) -> DeviceUse | None:
+        """The device that the job computes on, as its process last told; None: it tells of none."""
+        run = self._runs.get(job)
+        return None if run is None else run.device_use
 
     def group(self, job: JobId) -> tuple[int, bytes] | None:
         """At which port processes of the job on other nodes find it, and the key that they need; None: it has none."""

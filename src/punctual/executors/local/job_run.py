@@ -25,7 +25,7 @@ from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.keeper_link import SteeringLostError
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
 from punctual.executors.local.progress import ProgressSample
-from punctual.wire import WorkerStatus
+from punctual.wire import DeviceUse, WorkerStatus
 
 _LOG = logging.getLogger(__name__)
 
@@ -111,6 +111,11 @@ class JobRun:
         """The job's workers; None: it is not made of them."""
         workers = self._process.workers
         return None if workers is None else workers.status
+
+    @property
+    def device_use(self) -> DeviceUse | None:
+        """The device that the job computes on; None: it tells of none."""
+        return self._process.progress.device_use()
 
     @property
     def group(self) -> tuple[int, bytes] | None:

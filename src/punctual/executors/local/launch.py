@@ -44,6 +44,8 @@ _OUTPUT_S_MAX = 5.0
 #: How long the end of a process that was told to end may take.
 END_S_MAX = GRACE_S + 2 * _OUTPUT_S_MAX
 _LOOK_S = 0.05
+#: So much of a log's end is searched for why the process has ended.
+_LAST_BYTES = 4096
 
 
 class NotStartedError(Exception):
@@ -100,6 +102,7 @@ class JobProcess:
         self.used_core_s = 0.0
         self._output: JobOutput | None = None
         self._logs: list[tuple[str, int, int]] = []
+        self._log_paths: list[Path] = []
         self._takeover_socket = takeover_socket_of(context.runtime_dir, launch.job)
         self._takeover_fd: int | None = None
         #: Tells the socket that was made for this process from one that another host has made since.
@@ -134,8 +137,8 @@ class JobProcess:
         used = () if process.workers is None else process.workers.devices
         n_devices = gpus_of(launch, context.node)
         process.devices = JobDevices.adopted(context.devices, launch.job, process.pid, n_devices, used)
-        logs = [Path(log) for log, *_ in request.logs]
-        process._output = JobOutput.adopted(logs, kept.bell_fds, process._receiver())
+        process._log_paths = [Path(log) for log, *_ in request.logs]
+        process._output = JobOutput.adopted(process._log_paths, kept.bell_fds, process._receiver())
         return process
 
     @property
@@ -214,6 +217,7 @@ class JobProcess:
                 streams = replace(streams, is_split=False)
             output = self._output = JobOutput.new(self._context.log_of(job), self._receiver(), streams)
             self._logs = output.logs
+            self._log_paths = [Path(log) for log, *_ in self._logs]
             try:
                 held = [self._takeover_fd, *([] if self._page_fd is None else [self._page_fd])]
                 fds = [*held, *(fd for _, *ends in self._logs for fd in ends)]
@@ -271,6 +275,15 @@ class JobProcess:
         return {**environment, KEEPER_VARIABLE: str(self._takeover_socket)}
 
     # Running and ending.
+
+    def last_output(self) -> str:
+        """The end of what the process has written."""
+        texts = []
+        for path in self._log_paths:
+            with suppress(OSError), path.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))
+                texts.append(log.read().decode(errors="replace"))
+        return "\n".join(texts)
 
     def follow(self) -> None:
         """Begin to read the output of an adopted process."""

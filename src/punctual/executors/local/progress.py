@@ -10,7 +10,7 @@ from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.loss import SeenLoss
 from punctual.executors.local.process_tree import active_s, cpu_clock_ns
 from punctual.executors.local.progress_text import Count, ProgressText
-from punctual.wire import Declaration, Directives, Fault, Page, PhaseEntry, ProgramState
+from punctual.wire import Declaration, DeviceUse, Directives, Fault, Page, PhaseEntry, ProgramState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,10 @@ class ProgressSource(Protocol):
 
     def landed_at(self) -> float | None:
         """When everything declared was done; None: at the end of the process."""
+        ...
+
+    def device_use(self) -> DeviceUse | None:
+        """The device that the job computes on; None: it tells of none."""
         ...
 
     def new_phases(self) -> tuple[PhaseProgress, ...] | None:
@@ -137,6 +141,9 @@ class PageProgress:
         latest = self.latest(0.0)
         return latest.unit_at if latest.all_steps_done else None
 
+    def device_use(self) -> DeviceUse | None:
+        return self._page.device() if self._page.device().name else None
+
     def new_phases(self) -> tuple[PhaseProgress, ...] | None:
         version = self._page.phases_version()
         if version == self._phases_version:
@@ -214,6 +221,9 @@ class OutputProgress:
 
     def landed_at(self) -> float | None:
         """The output does not say whether there is anything left to do after the last step."""
+        return None
+
+    def device_use(self) -> DeviceUse | None:
         return None
 
     def new_phases(self) -> tuple[PhaseProgress, ...] | None:
