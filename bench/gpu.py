@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from _common import RESULTS, commit, json_lines, parser, print_table, write_results
-from resize import Elastic, descendants_of, wait_until
+from _processes import descendants_of, wait_until
 
 PROGRAM = str(Path(__file__).with_name("_gpu_training.py"))
 TESTS = Path(__file__).parents[1] / "tests" / "cli" / "test_gpu.py"
@@ -273,6 +273,8 @@ def _stops(bench: Bench, program: str) -> dict[str, float]:
     command = [sys.executable, PROGRAM, "resized"]
     if program != "resized":
         command = [sys.executable, str(Path(__file__).with_name("_resize_training.py")), "large"]
+    from resize import Elastic  # it loads torch, which only this part needs here
+
     training = Elastic(bench.folder / "resized.page", command)
     found: dict[str, list[float]] = {}
     try:
