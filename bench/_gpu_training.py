@@ -1,4 +1,4 @@
-"""What bench/gpu.py trains, on a GPU (`cuda`) or on a device that is none (`stand-in`). A program of its own.
+"""What bench/gpu.py trains, on a GPU (`cuda`, `cuda-narrow`) or on a device that is none (`stand-in`). A program of its own.
 
 ``calibrate KIND STEP_S``: how much work a step of that length is, and what it takes.
 ``train KIND WORK N_STEPS [--wait] [--bytes N]``: train; ask for each loss; take so much memory after a few steps.
@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,17 +38,23 @@ class Trainer(Protocol):
 
 
 class CudaTrainer:
-    """A multilayer perceptron; a step has `work` passes before its update."""
+    """A multilayer perceptron; a step has `work` passes before its update.
 
-    def __init__(self, work: float) -> None:
+    Parameters
+    ----------
+    width
+        Of its layers. Wide ones fill a device; with narrow ones it mostly waits for the next piece of work.
+    """
+
+    def __init__(self, work: float, width: int) -> None:
         import torch
 
         torch.manual_seed(0)
         self._torch, self._n_passes = torch, round(work)
-        layers = [torch.nn.Linear(2048, 2048) for _ in range(4)]
+        layers = [torch.nn.Linear(width, width) for _ in range(4)]
         self._model = torch.nn.Sequential(*layers).to("cuda", dtype=torch.bfloat16)
         self._optimizer = torch.optim.AdamW(self._model.parameters(), fused=True)
-        self._inputs = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
+        self._inputs = torch.randn(width, width, device="cuda", dtype=torch.bfloat16)
 
     def step(self) -> None:
         for _ in range(self._n_passes):
@@ -84,7 +91,11 @@ class StandInTrainer:
         return n_bytes
 
 
-_TRAINERS: dict[str, Callable[[float], Trainer]] = {"cuda": CudaTrainer, "stand-in": StandInTrainer}
+_TRAINERS: dict[str, Callable[[float], Trainer]] = {
+    "cuda": partial(CudaTrainer, width=8192),
+    "cuda-narrow": partial(CudaTrainer, width=1024),
+    "stand-in": StandInTrainer,
+}
 
 
 def calibrate(kind: str, step_s: float) -> None:
@@ -92,13 +103,13 @@ def calibrate(kind: str, step_s: float) -> None:
     if kind == "stand-in":
         print(json.dumps({"work": step_s, "step_s": step_s, "took_s": 0.0}))
         return
-    trainer = CudaTrainer(1)
+    trainer = _TRAINERS[kind](1)
     trainer.step()
     trainer.wait()
     begun = time.monotonic()
     once_s = _timed(trainer, 20)
     work = max(1, round(step_s / once_s))
-    trainer = CudaTrainer(work)
+    trainer = _TRAINERS[kind](work)
     step_s = _timed(trainer, max(5, round(1.0 / step_s)))
     print(json.dumps({"work": work, "step_s": step_s, "took_s": time.monotonic() - begun}))
 

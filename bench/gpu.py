@@ -6,6 +6,7 @@ of its own, and says what was missing if it fails.
 
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -216,26 +217,39 @@ def shares(bench: Bench) -> Part:
 
 def turns_cost(bench: Bench) -> Part:
     """Two trainings at full speed that share the device by turns, against one after the other, and without turns."""
-    (plain,) = json_lines(_output_of(bench.start(PROGRAM, *bench.train(4.0)), 90.0))
-    seconds = {"without Punctual": float(plain["wall_s"]), "alone": _together(bench, 1, [])}
-    seconds["by turns"] = _together(bench, 2, ["--gpus", "0.5"]) / 2
-    seconds["at once"] = _together(bench, 2, []) / 2
-    costs = {name: each / seconds["alone"] - 1.0 for name, each in seconds.items()}
+    seconds: dict[str, list[float]] = {}
+    for name in ("alone", "by turns", "at once", "without Punctual") * (1 if bench.scale < 1.0 else 2):
+        seconds.setdefault(name, []).append(_together(bench, name))
+    alone_s = statistics.mean(seconds["alone"])
+    costs = {name: statistics.mean(found) / alone_s - 1.0 for name, found in seconds.items()}
+    spread = max(seconds["alone"]) / min(seconds["alone"]) - 1.0
     text = f"{costs['by turns']:+.1%} by turns (at most {TURNS_FRAC_MAX:.0%}), {costs['at once']:+.1%} at once"
-    text += f"; without Punctual {costs['without Punctual']:+.1%}"
+    text += f"; without Punctual {costs['without Punctual']:+.1%}; spread {spread:.1%}"
     return Part("cost of turns", costs["by turns"] <= TURNS_FRAC_MAX, text, {"seconds": seconds, "cost_frac": costs})
 
 
-def _together(bench: Bench, n_jobs: int, options: Sequence[str]) -> float:
-    """Seconds from the common begin of so many trainings without a deadline to the end of the last."""
-    with tempfile.TemporaryDirectory(dir=bench.folder) as name:
-        ready = Path(name)
-        program = bench.train(4.0, "--ready", str(ready))
-        jobs = [bench.job(options, *program) for _ in range(n_jobs)]
+def turns_cost_narrow(bench: Bench) -> Part:
+    """The same with trainings that do not fill the device, which turns cannot serve well: told, not judged."""
+    if bench.kind != "cuda":
+        return Part("cost of turns, device not filled", True, "only on a GPU")
+    part = turns_cost(Bench("cuda-narrow", bench.folder, bench.scale))
+    return Part("cost of turns, device not filled", True, part.text, part.found)
+
+
+def _together(bench: Bench, name: str) -> float:
+    """Seconds a training from the common begin of those that run in this way to the end of the last."""
+    n_jobs = 2 if name in ("by turns", "at once") else 1
+    with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
+        ready = Path(folder)
+        program = bench.train(4.0, "--ready", folder)
+        if name == "without Punctual":
+            jobs = [bench.start(PROGRAM, *program)]
+        else:
+            jobs = [bench.job(["--gpus", "0.5"] * (name == "by turns"), *program) for _ in range(n_jobs)]
         wait_until(lambda: len([*ready.iterdir()]) == n_jobs or any(job.poll() is not None for job in jobs), 60.0)
         (ready / "go").touch()
         outputs = [_output_of(job, 60.0) for job in jobs]
-    return max(found["wall_s"] for output in outputs for found in json_lines(output) if "trained" in found)
+    return max(found["wall_s"] for output in outputs for found in json_lines(output) if "trained" in found) / n_jobs
 
 
 def workers_share(bench: Bench) -> Part:
@@ -351,7 +365,7 @@ def passes_tests(_: Bench) -> Part:
 
 
 PARTS: dict[str, Callable[[Bench], Part]] = {
-    "landing": lands, "sharing": shares, "turns": turns_cost, "workers": workers_share, "shown": sees,
+    "landing": lands, "sharing": shares, "turns": turns_cost, "turns-narrow": turns_cost_narrow, "workers": workers_share, "shown": sees,
     "memory": runs_out_of_memory, "tests": passes_tests,
 }  # fmt: skip
 #: Those that do not disturb each other on a device; the others have it alone.
