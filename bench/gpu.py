@@ -217,11 +217,8 @@ def shares(bench: Bench) -> Part:
 
 def turns_cost(bench: Bench) -> Part:
     """Two trainings at full speed that share the device by turns, against one after the other, and without turns."""
-    seconds: dict[str, list[float]] = {}
-    for name in ("alone", "by turns", "at once", "without Punctual") * (1 if bench.scale < 1.0 else 2):
-        seconds.setdefault(name, []).append(_together(bench, name))
-    alone_s = statistics.mean(seconds["alone"])
-    costs = {name: statistics.mean(found) / alone_s - 1.0 for name, found in seconds.items()}
+    ways = ("alone", "by turns", "at once", "without Punctual") * (1 if bench.scale < 1.0 else 2)
+    seconds, costs = _costs_of(bench, ways)
     spread = max(seconds["alone"]) / min(seconds["alone"]) - 1.0
     text = f"{costs['by turns']:+.1%} by turns (at most {TURNS_FRAC_MAX:.0%}), {costs['at once']:+.1%} at once"
     text += f"; without Punctual {costs['without Punctual']:+.1%}; spread {spread:.1%}"
@@ -232,8 +229,19 @@ def turns_cost_narrow(bench: Bench) -> Part:
     """The same with trainings that do not fill the device, which turns cannot serve well: told, not judged."""
     if bench.kind != "cuda":
         return Part("cost of turns, device not filled", True, "only on a GPU")
-    part = turns_cost(Bench("cuda-narrow", bench.folder, bench.scale))
-    return Part("cost of turns, device not filled", True, part.text, part.found)
+    narrow = Bench("cuda-narrow", bench.folder, bench.scale)
+    seconds, costs = _costs_of(narrow, ("alone", "by turns", "at once"))
+    text = f"{costs['by turns']:+.1%} by turns, {costs['at once']:+.1%} at once: told, not judged"
+    return Part("cost of turns, device not filled", True, text, {"seconds": seconds, "cost_frac": costs})
+
+
+def _costs_of(bench: Bench, ways: Sequence[str]) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Seconds a training in each way, and how much more on average than alone, as a share."""
+    seconds: dict[str, list[float]] = {}
+    for name in ways:
+        seconds.setdefault(name, []).append(_together(bench, name))
+    alone_s = statistics.mean(seconds["alone"])
+    return seconds, {name: statistics.mean(found) / alone_s - 1.0 for name, found in seconds.items()}
 
 
 def _together(bench: Bench, name: str) -> float:
