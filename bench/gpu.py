@@ -291,7 +291,7 @@ def _bits(bench: Bench, n_workers: int, kills: bool) -> int:
     """The sum of the bits of the weights in the end."""
     with tempfile.TemporaryDirectory(dir=bench.folder) as name:
         folder = Path(name)
-        options = ["--workers", f"{n_workers}..{n_workers}", "--cores-per-worker", "0.4"]
+        options = ["--workers", f"{n_workers}..{n_workers}", "--cores-per-worker", "0.4", "--alone"]
         job = bench.job(options, "elastic", bench.kind, name)
         wait_until(lambda: (folder / "begun").exists() or job.poll() is not None, 60.0)
         if kills:
