@@ -11,7 +11,7 @@ from tests.waiting import wait_until
 
 import punctual
 from punctual.client import device as devices
-from punctual.client.device import DeviceClock, Turns
+from punctual.client.device import DeviceClock, DeviceTurns
 from punctual.testing.stand_in_device import OutOfDeviceMemoryError, StandInDevice
 from punctual.wire import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, Page
 
@@ -113,8 +113,8 @@ def test_the_memory_of_a_device_is_shared_and_ends_with_its_processes(tmp_path: 
 
 OTHER = """
 import sys, time
-from punctual.client.device import Turns
-turns = Turns(sys.argv[1], 0.5)
+from punctual.client.device import DeviceTurns
+turns = DeviceTurns(sys.argv[1], 0.5)
 while True:
     turns.take()
     print("held", turns.is_held, flush=True)
@@ -137,7 +137,7 @@ def other_process(path: Path, what: str) -> subprocess.Popen[str]:
 
 def test_processes_have_the_device_in_turn(tmp_path: Path) -> None:
     path = tmp_path / "device"
-    turns, other = Turns(str(path), 0.5), other_process(path, "goes on")
+    turns, other = DeviceTurns(str(path), 0.5), other_process(path, "goes on")
     try:
         for _ in range(3):
             turns.take()
@@ -153,7 +153,7 @@ def test_processes_have_the_device_in_turn(tmp_path: Path) -> None:
 
 
 def test_a_turn_goes_on_where_nobody_waits(tmp_path: Path) -> None:
-    turns = Turns(str(tmp_path / "device"), 0.01)
+    turns = DeviceTurns(str(tmp_path / "device"), 0.01)
     turns.take()
     time.sleep(0.01)
     assert not turns.is_over()
@@ -162,7 +162,7 @@ def test_a_turn_goes_on_where_nobody_waits(tmp_path: Path) -> None:
 
 def test_a_process_that_keeps_its_turn_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "device"
-    turns, other = Turns(str(path), 0.5), other_process(path, "keeps")
+    turns, other = DeviceTurns(str(path), 0.5), other_process(path, "keeps")
     assert turns.take() >= 2_000_000_000
     assert not turns.is_held
     assert turns.take() < 1_000_000_000, "nor waited for again"
@@ -177,7 +177,7 @@ def test_the_environment_says_which_part_of_the_device_is_the_jobs(
 ) -> None:
     monkeypatch.setenv(DEVICE_TURNS_VARIABLE, str(tmp_path / "turns"))
     monkeypatch.setenv(DEVICE_SHARE_VARIABLE, "0.25")
-    clock = DeviceClock.found()
+    clock = DeviceClock.of_this_process()
     assert clock is not None
     clock.begin()
     device.launch(WORK_S)

@@ -126,7 +126,8 @@ def test_a_part_of_a_device_is_what_the_forecast_counts_with() -> None:
     whole, half = Waiting(deadline_s=30.0, device_s=0.09), Waiting(deadline_s=30.0, device_s=0.09, gpus=0.5)
     for job in (whole, half):
         job.run()
-    finishes_s = [job.from_s(5.0)[0][1].forecast.finish_s for job in (whole, half)]  # type: ignore[union-attr]
+    forecasts = [job.from_s(5.0)[0][1].forecast for job in (whole, half)]
+    finishes_s = [forecast.finish_s for forecast in forecasts if forecast is not None]
     assert finishes_s[1] == pytest.approx(600 * 0.18, rel=0.05)
     assert finishes_s[0] == pytest.approx(600 * 0.1, rel=0.05)
 

@@ -19,11 +19,12 @@ from punctual.wire import PAGE_BYTES, Declaration, Page, ProgramState
 COUNTS = st.sampled_from([0, 1, 7, 40, -1, -(2**63), 2**63 - 1, 2**53, 3_000]) | st.integers(-(2**63), 2**63 - 1)
 NUMBERS = st.sampled_from([0.0, 1.0, -1.0, nan, inf, -inf, 1e308, 5e-324]) | st.floats()
 NAMES = st.sampled_from([b"", b"evaluate", b"\xff\xfe", "größe".encode()]) | st.binary(max_size=24)
-PHASE = st.tuples(NAMES, NUMBERS, COUNTS, COUNTS, COUNTS, COUNTS, NUMBERS)
+PHASE = st.tuples(NAMES, NUMBERS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, NUMBERS)
 PAYLOADS = st.fixed_dictionaries(
     {},
     optional={
-        wire._PROGRESS: st.tuples(*[COUNTS] * 4),
+        wire._PROGRESS: st.tuples(*[COUNTS] * 6),
+        wire._DEVICE: st.tuples(*[COUNTS] * 4, st.binary(max_size=64)),
         wire._DECLARATION: st.tuples(*[COUNTS] * 6),
         wire._STATUS: st.tuples(*[COUNTS] * 11, st.binary(max_size=160)),
         wire._PHASES: st.tuples(COUNTS, *[PHASE] * wire.N_PHASES_MAX).map(lambda told: (told[0], *sum(told[1:], ()))),
@@ -40,7 +41,7 @@ def reported(progress: PageProgress, at: float) -> list[Event]:
     """What an executor tells of the job."""
     events = JobEvents(A, HERE, Clock())
     phases, losses = progress.new_phases(), progress.new_losses()
-    sample = progress.latest(at)
+    sample, _ = progress.latest(at), progress.device_use()
     return [
         *([] if phases is None else [events.phases(at, phases)]),
         *([events.losses(at, losses)] if losses else []),

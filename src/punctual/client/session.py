@@ -309,7 +309,7 @@ class Session:
             return
         try:
             if self._device is None and self._has_device:
-                self._device = DeviceClock.found()
+                self._device = DeviceClock.of_this_process()
             if self._device is not None:
                 self._counted_ns += self._device.begin()
         except Exception as error:  # noqa: BLE001 -- a training does not end because its device cannot be timed
