@@ -170,7 +170,8 @@ class RemainingCost(LandingController):
 
     def step(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> tuple[Demand, RemainingCostState]:
         """The demand after `reading`, and the state for the next one."""
-        own = state.own.seen(reading) if spec.worker is None and reading.can_pace else state.own
+        tells_time = spec.worker is None and reading.can_pace and reading.busy_s > 0.0
+        own = state.own.seen(reading) if tells_time else OwnTime()
         if own.applies != state.own.applies:  # what was learned is in other units
             state = RemainingCostState(margin=state.margin, feasible=state.feasible, deadline_s=state.deadline_s)
         state = replace(state, own=own)

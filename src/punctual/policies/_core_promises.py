@@ -277,7 +277,7 @@ class CorePromises:
             return all_fit([*jobs, member.job(self.risk_sigmas)], self._offered([*others, member]))
 
         soon = due_in(1.0)
-        if soon.view.work is None or soon.due_s == inf or soon.unmeasured:
+        if soon.view.work is None or not soon.is_steady or soon.due_s == inf or soon.unmeasured:
             return None
         work_core_s = soon.left_core_s + soon.margin_core_s(self.risk_sigmas)
         offered, usable_cores = self._offered(others), max(soon.view.work.usable_cores, 1e-9)
