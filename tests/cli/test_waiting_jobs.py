@@ -44,7 +44,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 def test_it_is_forecast_by_its_own_time_wherever_one_asks(terminal: Terminal) -> None:
     beside = terminal.start("run", "--name", "computes", "--deadline", "10m", "--", *terminal.script(COMPUTING, "a.py"))
-    wait_until(lambda: terminal.jobs())
+    wait_until(terminal.jobs)
     run = terminal.start("run", "--name", "waits", "--deadline", "30s", "--", *terminal.script(WAITING, "b.py"))
 
     def told() -> dict[str, Any]:
