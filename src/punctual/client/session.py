@@ -75,6 +75,11 @@ class Session:
         #: Time in which the process did not wait for Punctual, and until when that was counted.
         self._busy_ns, self._counted_ns = 0, monotonic_ns()
 
+    @property
+    def is_linked(self) -> bool:
+        """Whether Punctual runs this process."""
+        return self._page is not None
+
     def mute(self) -> None:
         """Say nothing from here on: the page belongs to another process."""
         self._page = self._pacer = None
@@ -123,7 +128,9 @@ class Session:
     @property
     def end_asked(self) -> int:
         """The exit code with which Punctual wants the process to end, after a checkpoint; 0: it does not."""
-        directives = Directives() if self._pacer is None else self._pacer.directives
+        if self._pacer is None:
+            return 0
+        directives = self._pacer.directives
         if directives.stop:
             return EXIT_STOPPED
         return EXIT_LEFT if directives.leave and directives is not self._refused else 0
@@ -161,8 +168,7 @@ class Session:
     def begin_step(self) -> None:
         """A step begins: its batch is there."""
         self.step_open = True
-        if self._page is not None:
-            self._begin_on_device()
+        self.begin_on_device()
 
     def step_done(self) -> None:
         """Count the step under way. The hot path."""
@@ -225,7 +231,7 @@ class Session:
         if not is_rehearsal:
             self._phase.count(n_units)
         self._complete(self._i_phase())
-        self._begin_on_device()
+        self.begin_on_device()
         self._lap.restart()
 
     def end_phase(self, n_units: int, is_rehearsal: bool, outer: PhaseRecord | None) -> None:
@@ -244,7 +250,7 @@ class Session:
         self._publish_progress()
         self._settle()
         if phase:
-            self._begin_on_device()
+            self.begin_on_device()
         self._lap.restart()
         return left
 
@@ -303,7 +309,7 @@ class Session:
 
     # The device.
 
-    def _begin_on_device(self) -> None:
+    def begin_on_device(self) -> None:
         """A unit begins, which may compute on a device; there a turn may have to be waited for."""
         if self._page is None:
             return
