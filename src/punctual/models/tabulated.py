@@ -145,10 +145,8 @@ class Tabulated:
         if found is not None:
             return found
         others = _lines_by_distance(state.table, shape)
-        for line in others:
-            found = _inside(state.table[line], amount)
-            if found is not None:
-                return found[0], inf
+        for log_rate, _ in filter(None, (_inside(state.table[line], amount) for line in others)):
+            return log_rate, inf
         return (_nearest(entries or state.table[others[0]], amount), inf) if others else (-inf, inf)
 
 
