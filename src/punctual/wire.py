@@ -71,6 +71,10 @@ N_PHASES_MAX = 8
 N_LOSSES_MAX = 32
 #: Devices are told as bits of a number of 64 that has a sign.
 N_DEVICES_MAX = 63
+#: More steps, or units of a phase, are not counted: above, floating-point numbers do not tell one count from the next.
+N_STEPS_MAX = 2**53
+#: The largest number of a field, and of processes in a system call. Linux has no process numbers above 2^22.
+_WORD_MAX, _PID_MAX = 2**63 - 1, 2**22
 _NAME_BYTES = 24
 _CAUSE_BYTES = 160
 _KEY_BYTES = 32
@@ -247,8 +251,12 @@ class _Region:
         self.end = self._closing_offset + self._guard.size
 
     def write(self, page: mmap.mmap, version: int, *payload: object) -> None:
+        """Replace the payload; a number that its field cannot hold becomes the nearest one that it can."""
         self._guard.pack_into(page, self.offset, version)
-        self._payload.pack_into(page, self._payload_offset, *payload)
+        try:
+            self._payload.pack_into(page, self._payload_offset, *payload)
+        except (struct.error, OverflowError):
+            self._payload.pack_into(page, self._payload_offset, *map(_in_range, payload))
         self._guard.pack_into(page, self._closing_offset, version)
 
     def read(self, page: mmap.mmap) -> tuple[object, ...] | None:
@@ -264,6 +272,10 @@ class _Region:
         """The opening guard. It is written byte by byte: a value that changes tells no more than that it changes."""
         (opening,) = self._guard.unpack_from(page, self.offset)
         return int(opening)
+
+    def version_before(self, page: mmap.mmap) -> int:
+        """The version that the next writer goes on from; below 2^63, so that it never comes to the end of the numbers."""
+        return self.version(page) & _WORD_MAX
 
     def version_done(self, page: mmap.mmap) -> int:
         """The closing guard. Whoever remembers it to see what is new misses nothing of a write that is under way."""
@@ -297,14 +309,14 @@ class Page:
         #: What of all that was read was not believed, because it cannot be.
         self.disbelieved: set[str] = set()
         # A process that takes over a page (a restarted training) goes on counting where its predecessor stopped.
-        self._progress_version = _PROGRESS.version(mapped)
-        self._declaration_version = _DECLARATION.version(mapped)
-        self._phases_version = _PHASES.version(mapped)
-        self._losses_version = _LOSSES.version(mapped)
-        self._directives_version = _DIRECTIVES.version(mapped)
-        self._heartbeat_version = _HEARTBEAT.version(mapped)
-        self._target_version = _TARGET.version(mapped)
-        self._status_version = _STATUS.version(mapped)
+        self._progress_version = _PROGRESS.version_before(mapped)
+        self._declaration_version = _DECLARATION.version_before(mapped)
+        self._phases_version = _PHASES.version_before(mapped)
+        self._losses_version = _LOSSES.version_before(mapped)
+        self._directives_version = _DIRECTIVES.version_before(mapped)
+        self._heartbeat_version = _HEARTBEAT.version_before(mapped)
+        self._target_version = _TARGET.version_before(mapped)
+        self._status_version = _STATUS.version_before(mapped)
 
     @classmethod
     def create(cls, path: str) -> Page:
@@ -354,6 +366,12 @@ class Page:
 
     def close(self) -> None:
         self._map.close()
+
+    def keep_copy(self) -> None:
+        """Go on with a copy of what the page says now, which holds no file; also while another thread reads the page."""
+        copy = mmap.mmap(-1, PAGE_BYTES)
+        copy[:] = self._map[:]
+        self._map = copy
 
     def _read(self, region: _Region) -> tuple[object, ...] | None:
         """The payload of `region`; what was read last if its writer stopped while writing; None before the first."""
@@ -442,7 +460,7 @@ class Page:
         fields = self._read(_PROGRESS)
         if fields is None:
             return Progress()
-        n_steps, stamp_ns, cpu_ns, _ = map(_count_of, fields)
+        n_steps, (stamp_ns, cpu_ns) = _steps_of(fields[0]), map(_count_of, fields[1:3])
         i_phase = _count_of(fields[3]) if fields[3] in range(N_PHASES_MAX) else -1
         self._check("progress", fields, (n_steps, stamp_ns, cpu_ns, i_phase))
         return Progress(n_steps, stamp_ns, cpu_ns, i_phase)
@@ -452,9 +470,12 @@ class Page:
         if fields is None:
             return Declaration()
         pid, total_steps, start_step, state, fault, can_stop = map(_count_of, fields)
+        pid = pid if pid <= _PID_MAX else 0
         i_state = state if state <= max(ProgramState) else ProgramState.STARTING
         i_fault = fault if fault <= max(Fault) else Fault.NONE
         self._check("declaration", fields[:5], (pid, total_steps, start_step, i_state, i_fault))
+        # A total beyond all counting is one without an end: `sys.maxsize`, say.
+        total_steps, start_step = _steps_of(total_steps), _steps_of(start_step)
         return Declaration(pid, total_steps, start_step, ProgramState(i_state), Fault(i_fault), bool(can_stop))
 
     def phases_version(self) -> int:
@@ -469,10 +490,14 @@ class Page:
         self._check("phases", count, n_entries)
         entries = []
         for i in range(n_entries):
-            name, planned, *counts, cost_steps = flat[i * 7 : (i + 1) * 7]
-            amounts = (max(0.0, _number_of(planned)), *map(_count_of, counts))
-            self._check("phases", (planned, *counts, cost_steps), (*amounts, _number_of(cost_steps)))
-            entries.append(PhaseEntry(_text_of(name), *amounts, _number_of(cost_steps)))  # type: ignore[arg-type, call-arg]
+            name, planned, n_done, n_measured, cpu_ns, wall_ns, cost_steps = flat[i * 7 : (i + 1) * 7]
+            told = (planned, n_done, n_measured, cpu_ns, wall_ns, cost_steps)
+            amounts = (
+                max(0.0, _steps_number_of(planned)), _steps_of(n_done), _steps_of(n_measured), _count_of(cpu_ns), _count_of(wall_ns),
+                max(-1.0, _steps_number_of(cost_steps)),
+            )  # fmt: skip
+            self._check("phases", told, amounts)
+            entries.append(PhaseEntry(_text_of(name), *amounts))
         return entries
 
     def losses(self) -> tuple[int, list[tuple[int, float]]]:
@@ -523,6 +548,11 @@ class Page:
         return WorkerStatus(*map(_count_of, counts), _devices_of(devices), _text_of(cause))  # type: ignore[arg-type, call-arg]
 
 
+def _in_range(value: object) -> object:
+    """What a field can hold of `value`: no integer is larger than a word."""
+    return max(-_WORD_MAX, min(value, _WORD_MAX)) if isinstance(value, int) else value
+
+
 def _fit(name: str, n_bytes: int = _NAME_BYTES) -> bytes:
     """`name` cut to the table's width, never inside a character."""
     return name.encode()[:n_bytes].decode("utf-8", "ignore").encode()
@@ -549,6 +579,14 @@ def process_number() -> int:
 
 def _count_of(value: object) -> int:
     return max(0, value) if isinstance(value, int) else 0
+
+
+def _steps_of(value: object) -> int:
+    return min(_count_of(value), N_STEPS_MAX)
+
+
+def _steps_number_of(value: object) -> float:
+    return min(_number_of(value), float(N_STEPS_MAX))
 
 
 def _number_of(value: object) -> float:

@@ -31,6 +31,12 @@ class Reconciler:
         """Look at the job at the end of this event, and after each until it has what it should have."""
         self._unsettled[job.spec.id] = job
 
+    def let_one_try(self, at: float) -> None:
+        """One of the jobs that wait for what their node is short of need wait no longer: another job has ended."""
+        waiting = next((job for job in self._unsettled.values() if job.n_shortages and job.retry_at > at), None)
+        if waiting is not None:
+            waiting.retry_at = at
+
     def drop(self, job: JobId) -> None:
         """The job has ended."""
         self._unsettled.pop(job, None)

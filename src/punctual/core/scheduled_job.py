@@ -110,6 +110,8 @@ class ScheduledJob:
         How many failures in a row it may have and still be launched again.
     n_failures
         Launches that failed and processes that failed in a row, without a new step between.
+    n_shortages
+        Commands in a row that had no effect because its node was short of something.
     n_requests
         Number of the last command about this job; answers carry it.
     demand, planned_demand
@@ -169,6 +171,7 @@ class ScheduledJob:
     status: JobState = "queued"
     n_retries: int = 0
     n_failures: int = 0
+    n_shortages: int = 0
     n_requests: int = 0
     demand: Demand | None = None
     planned_demand: Resources = NOTHING

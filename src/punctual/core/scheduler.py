@@ -276,6 +276,7 @@ class Scheduler:
         self._targets.aim(job, {})
         self._cache.drop(name)
         self._reconciler.drop(name)
+        self._reconciler.let_one_try(at)
         self._planning.promised.pop(name, None)
         self._jobs.end(job, status)
         self._planning.is_due = True
@@ -338,6 +339,9 @@ class Scheduler:
         if job is None:
             return
         job.is_applied = False
+        if event.short_of:
+            self._await_room(job, event)
+            return
         if was_starting and job.status == "queued":
             job.n_failures += 1
             if job.n_failures > job.n_retries:
@@ -345,6 +349,13 @@ class Scheduler:
                 self._give_up(job, event.at, Reason("not-started", text))
                 return
         self._wait(job, event.at, self._periods.retry_s)
+
+    def _await_room(self, job: ScheduledJob, event: GrantFailed) -> None:
+        """What the job's node is short of comes back when something else ends: the job waits, however often it must."""
+        job.n_shortages += 1
+        if job.n_shortages == 1:
+            self._outbox.warn(event.at, job, Reason("waits-for-room", f"it waits for {event.short_of}: {event.cause}"))
+        self._wait(job, event.at, self._periods.retry_after_s(job.n_shortages))
 
     def _settle(self, event: JobStarted | GrantApplied | GrantFailed) -> ScheduledJob | None:
         """Book an answer; None if the job has ended or the answer is to a command that another has replaced."""
@@ -354,6 +365,8 @@ class Scheduler:
         self._ledger.settle(event.job, event.request, event.granted)
         self._hold(job, event.at)
         job.is_applied = True
+        if not isinstance(event, GrantFailed):
+            job.n_shortages = 0
         self._reconciler.unsettle(job)
         before, job.status = job.status, after_answer(job.status, event, self._ledger.granted(event.job))
         if job.status == "running" and before != "running":

@@ -301,6 +301,8 @@ class StatusBoard:
         if state == "paused":
             entry.measure_anew()
         entry.set(state=state)
+        if not isinstance(event, GrantFailed):
+            entry.status = _without_warning(entry.status, "waits-for-room")
         if isinstance(event, JobStarted):
             entry.status = _without_warning(entry.status, "retried")
             started_at = event.at if entry.status.started_at is None else entry.status.started_at

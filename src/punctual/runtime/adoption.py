@@ -163,7 +163,7 @@ def _end_of(job: JobId, record: Mapping[str, Any], *, shift_s: float, at_least: 
 def _page_left(record: Mapping[str, Any]) -> PageProgress | None:
     """The page of a process that is gone, with at least one report; None: it had none, or the machine was restarted since."""
     try:
-        page = PageProgress(Page.of(bytes.fromhex(record.get("page", ""))), 0.0)
+        page = PageProgress(Page.of(bytes.fromhex(record.get("page", ""))), record.get("started_ns", 0) / 1e9)
     except (PageError, TypeError, ValueError):
         return None
     return page if record.get("boot") == boot_id() and page.latest(0.0).unit_at is not None else None

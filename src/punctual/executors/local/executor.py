@@ -1,13 +1,15 @@
 """Runs jobs as processes of this machine, and holds each to its grant."""
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from punctual.core.answers import unknown_job
-from punctual.core.commands import Command, LaunchJob, ResizeJob, StopJob
+from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import ProgressReported
 from punctual.core.ids import JobId, NodeId
@@ -28,8 +30,13 @@ from punctual.executors.local.output import Streams
 from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.poller import Poller
 from punctual.executors.local.progress import ProgressSample
+from punctual.executors.local.shortage import cause_of, is_foreseen, raise_files_limit, short_of
 from punctual.executors.local.user_scope import UserScope
 from punctual.wire import WorkerStatus, process_number
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: How long a job that was asked to stop may take to the end of its step, and for its checkpoint.
 STOP_GRACE_S = 60.0
@@ -55,6 +62,11 @@ def in_force(name: str) -> Choice:
 
 class LocalExecutor:
     """Performs commands on processes of this machine. A context manager: leaving it ends the jobs that still run.
+
+    What fails for one job, of whatever kind, concerns that job alone: the command has failed, or what is asked is not known.
+    No call about a job raises.
+
+    The limit of open files of this process becomes its hard one: each job takes some. Jobs get the limit of before.
 
     Parameters
     ----------
@@ -131,6 +143,7 @@ class LocalExecutor:
             clock=clock,
             stop_grace_s=stop_grace_s,
             poller=Poller(),
+            n_files_soft=raise_files_limit(),
             devices=DevicePool(visible_devices() if devices is None else devices),
             on_kept=on_kept,
             lease_s=lease_s,
@@ -146,13 +159,19 @@ class LocalExecutor:
         self._runs: dict[JobId, JobRun] = {}
         self._adopted: dict[JobId, JobRun] = {}
 
-    def perform(self, command: Command, sink: Sink) -> None:
+    def perform(self, command: JobCommand, sink: Sink) -> None:
         """Have the command's effect, and answer through `sink`, from this thread or another; never blocks."""
-        match command:
-            case LaunchJob():
-                self._launch(command, sink)
-            case ResizeJob() | StopJob():
-                self._change(command, sink)
+        try:
+            match command:
+                case LaunchJob():
+                    self._launch(command, sink)
+                case ResizeJob() | StopJob():
+                    self._change(command, sink)
+        except Exception as error:  # noqa: BLE001 -- see above
+            self._note(command.job, "commanded", error)
+            if not isinstance(command, StopJob):  # which is said again
+                held = self._of(command.job, _held, NOTHING)
+                sink(self._events(command.job).not_applied(command.request, held, cause_of(error), short_of(error)))
 
     def take_over(self, kept: Kept, launch: LaunchJob, latest: ProgressReported | None, sink: Sink) -> Allocation:
         """Prepare to go on with a job that another process has launched, as if it had been this one; what it holds now.
@@ -188,9 +207,15 @@ class LocalExecutor:
         self._adopted.clear()
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        """Tell how far the job is, and what it has used."""
         run = self._runs.get(job)
-        if run is not None:
-            run.observe(at, sink)
+        try:
+            if run is not None:
+                run.observe(at, sink)
+        except Exception as error:  # noqa: BLE001 -- see above
+            if self._note(job, "observed", error):
+                text = f"how far it is cannot be seen, so it goes on as it is: {cause_of(error)}"
+                sink(self._events(job).warned(at, "not-observed", text))
 
     def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
         """Tell the keepers of all jobs that these are still steered.
@@ -199,7 +224,7 @@ class LocalExecutor:
         """
         for job, run in list(self._runs.items()):
             if not run.ended:
-                run.renew(stays_paused=is_paused_by_user(job))
+                self._of(job, partial(JobRun.renew, stays_paused=is_paused_by_user(job)), None)
 
     @property
     def actuator(self) -> str:
@@ -213,35 +238,32 @@ class LocalExecutor:
 
     def held(self) -> dict[JobId, Resources]:
         """What each job holds that has not ended; nothing, where it is paused or about to be started."""
-        return {job: run.held for job, run in list(self._runs.items()) if not run.ended}
+        return {job: self._of(job, _held, NOTHING) for job, run in list(self._runs.items()) if not run.ended}
 
     def worker_status(self, job: JobId) -> WorkerStatus | None:
         """The workers of the job as its agent last counted them, and what their changes have cost; None: it has none."""
-        run = self._runs.get(job)
-        return None if run is None else run.worker_status
+        return self._of(job, lambda run: run.worker_status, None)
 
     def group(self, job: JobId) -> tuple[int, bytes] | None:
         """At which port processes of the job on other nodes find it, and the key that they need; None: it has none."""
-        run = self._runs.get(job)
-        return None if run is None else run.group
+        return self._of(job, lambda run: run.group, None)
 
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do; empty for a job that was never launched."""
-        run = self._runs.get(job)
-        return run.faults() if run is not None else []
+        return self._of(job, JobRun.faults, [])
 
     def release(self) -> None:
         """Leave what still runs to whoever takes it over next; nothing is answered any more."""
-        for run in list(self._runs.values()):
-            run.release()
+        for job in list(self._runs):
+            self._of(job, JobRun.release, None)
 
     def close(self) -> None:
         """End what still runs; returns when nothing is left of it."""
-        running = [run for run in self._runs.values() if not run.ended]
-        for run in running:
-            run.terminate()
-        for run in running:
-            run.close()
+        running = [job for job, run in self._runs.items() if not run.ended]
+        for job in running:
+            self._of(job, JobRun.terminate, None)
+        for job in running:
+            self._of(job, JobRun.close, None)
 
     def __enter__(self) -> Self:
         return self
@@ -269,7 +291,7 @@ class LocalExecutor:
         if run is not None and not self._has_ended_before(run, command.at):
             run.relaunch(command.request, sink)
             return
-        events = JobEvents(command.job, self._context.node, self._context.clock)
+        events = self._events(command.job)
         if command.program is None:
             sink(events.failed("the executor was given no program for it"))
             return
@@ -277,12 +299,36 @@ class LocalExecutor:
             process = JobProcess.made(self._context, command.program, command)
         except InvalidSpec as error:  # an expression that cannot be used
             sink(events.failed(str(error)))
-        except OSError as error:  # no room for the page, say
-            sink(events.not_applied(command.request, NOTHING, str(error)))
-        else:
-            self._forget_oldest()
-            self._runs[command.job] = JobRun(self._context, command.program, command, sink, process)
-            self._runs[command.job].start()
+            return
+        self._forget_oldest()
+        run = self._runs[command.job] = JobRun(self._context, command.program, command, sink, process)
+        try:
+            run.start()
+        except BaseException:  # no thread can be had, say
+            del self._runs[command.job]
+            process.clear_away()
+            raise
+
+    def _events(self, job: JobId) -> JobEvents:
+        return JobEvents(job, self._context.node, self._context.clock)
+
+    def _of(self, job: JobId, ask: Callable[[JobRun], T], otherwise: T) -> T:
+        """What `ask` answers of a job; `otherwise` where it is not known, or that fails."""
+        run = self._runs.get(job)
+        try:
+            return otherwise if run is None else ask(run)
+        except Exception as error:  # noqa: BLE001 -- it concerns this job alone
+            self._note(job, "asked", error)
+            return otherwise
+
+    def _note(self, job: JobId, doing: str, error: Exception) -> bool:
+        """Log what has failed, unless it is something that happens; False: it was logged before."""
+        run = self._runs.get(job)
+        if run is not None:
+            return run.note(doing, error)
+        if not is_foreseen(error):
+            _LOG.warning("job '%s' could not be %s", job, doing, exc_info=error)
+        return True
 
     def _forget_oldest(self) -> None:
         """Of jobs that have ended only the last are remembered."""
@@ -300,6 +346,10 @@ def _check_process_numbers() -> None:
             "this machine",
             "Mount it in the namespace (`unshare --pid --fork --mount-proc`).",
         )
+
+
+def _held(run: JobRun) -> Resources:
+    return run.held
 
 
 def _sample_of(report: ProgressReported) -> ProgressSample:
