@@ -300,6 +300,10 @@ class PageError(Exception):
     """The file is no page of this layout."""
 
 
+class PageVersionError(PageError):
+    """It is a page of another version of Punctual."""
+
+
 class Page:
     """A mapped page; both sides use it, each its own half of the methods."""
 
@@ -351,8 +355,10 @@ class Page:
             mapped = mmap.mmap(fd, PAGE_BYTES)
         finally:
             os.close(fd)
+        if mapped[: len(_MAGIC) - 1] != _MAGIC[:-1]:
+            raise PageError(f"{path} does not begin as a Punctual page does")
         if mapped[: len(_MAGIC)] != _MAGIC:
-            raise PageError(f"{path} was written by another version of Punctual")
+            raise PageVersionError(f"{path} was written by another version of Punctual")
         return cls(mapped)
 
     @classmethod

@@ -3,10 +3,9 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from punctual.core.answers import unknown_job
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
@@ -14,6 +13,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
+from punctual.core.program import Program
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import Actuator, Choice, choose
@@ -35,8 +35,6 @@ from punctual.executors.local.user_scope import UserScope
 from punctual.wire import WorkerStatus, process_number
 
 _LOG = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 #: How long a job that was asked to stop may take to the end of its step, and for its checkpoint.
 STOP_GRACE_S = 60.0
@@ -63,8 +61,7 @@ def in_force(name: str) -> Choice:
 class LocalExecutor:
     """Performs commands on processes of this machine. A context manager: leaving it ends the jobs that still run.
 
-    What fails for one job, of whatever kind, concerns that job alone: the command has failed, or what is asked is not known.
-    No call about a job raises.
+    What fails while a job is started, changed or ended, of whatever kind, is answered as the failure of that command or job.
 
     The limit of open files of this process becomes its hard one: each job takes some. Jobs get the limit of before.
 
@@ -161,17 +158,11 @@ class LocalExecutor:
 
     def perform(self, command: JobCommand, sink: Sink) -> None:
         """Have the command's effect, and answer through `sink`, from this thread or another; never blocks."""
-        try:
-            match command:
-                case LaunchJob():
-                    self._launch(command, sink)
-                case ResizeJob() | StopJob():
-                    self._change(command, sink)
-        except Exception as error:  # noqa: BLE001 -- see above
-            self._note(command.job, "commanded", error)
-            if not isinstance(command, StopJob):  # which is said again
-                held = self._of(command.job, _held, NOTHING)
-                sink(self._events(command.job).not_applied(command.request, held, cause_of(error), short_of(error)))
+        match command:
+            case LaunchJob():
+                self._launch(command, sink)
+            case ResizeJob() | StopJob():
+                self._change(command, sink)
 
     def take_over(self, kept: Kept, launch: LaunchJob, latest: ProgressReported | None, sink: Sink) -> Allocation:
         """Prepare to go on with a job that another process has launched, as if it had been this one; what it holds now.
@@ -209,13 +200,8 @@ class LocalExecutor:
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
         """Tell how far the job is, and what it has used."""
         run = self._runs.get(job)
-        try:
-            if run is not None:
-                run.observe(at, sink)
-        except Exception as error:  # noqa: BLE001 -- see above
-            if self._note(job, "observed", error):
-                text = f"how far it is cannot be seen, so it goes on as it is: {cause_of(error)}"
-                sink(self._events(job).warned(at, "not-observed", text))
+        if run is not None:
+            run.observe(at, sink)
 
     def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
         """Tell the keepers of all jobs that these are still steered.
@@ -224,7 +210,8 @@ class LocalExecutor:
         """
         for job, run in list(self._runs.items()):
             if not run.ended:
-                self._of(job, partial(JobRun.renew, stays_paused=is_paused_by_user(job)), None)
+                with run.excused("renewed"):
+                    run.renew(stays_paused=is_paused_by_user(job))
 
     @property
     def actuator(self) -> str:
@@ -238,32 +225,38 @@ class LocalExecutor:
 
     def held(self) -> dict[JobId, Resources]:
         """What each job holds that has not ended; nothing, where it is paused or about to be started."""
-        return {job: self._of(job, _held, NOTHING) for job, run in list(self._runs.items()) if not run.ended}
+        return {job: run.held for job, run in list(self._runs.items()) if not run.ended}
 
     def worker_status(self, job: JobId) -> WorkerStatus | None:
         """The workers of the job as its agent last counted them, and what their changes have cost; None: it has none."""
-        return self._of(job, lambda run: run.worker_status, None)
+        run = self._runs.get(job)
+        return None if run is None else run.worker_status
 
     def group(self, job: JobId) -> tuple[int, bytes] | None:
         """At which port processes of the job on other nodes find it, and the key that they need; None: it has none."""
-        return self._of(job, lambda run: run.group, None)
+        run = self._runs.get(job)
+        return None if run is None else run.group
 
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do; empty for a job that was never launched."""
-        return self._of(job, JobRun.faults, [])
+        run = self._runs.get(job)
+        return run.faults() if run is not None else []
 
     def release(self) -> None:
         """Leave what still runs to whoever takes it over next; nothing is answered any more."""
-        for job in list(self._runs):
-            self._of(job, JobRun.release, None)
+        for run in list(self._runs.values()):
+            with run.excused("released"):
+                run.release()
 
     def close(self) -> None:
         """End what still runs; returns when nothing is left of it."""
-        running = [job for job, run in self._runs.items() if not run.ended]
-        for job in running:
-            self._of(job, JobRun.terminate, None)
-        for job in running:
-            self._of(job, JobRun.close, None)
+        running = [run for run in self._runs.values() if not run.ended]
+        for run in running:
+            with run.excused("ended"):
+                run.terminate()
+        for run in running:
+            with run.excused("ended"):
+                run.close()
 
     def __enter__(self) -> Self:
         return self
@@ -291,44 +284,30 @@ class LocalExecutor:
         if run is not None and not self._has_ended_before(run, command.at):
             run.relaunch(command.request, sink)
             return
-        events = self._events(command.job)
+        events = JobEvents(command.job, self._context.node, self._context.clock)
         if command.program is None:
             sink(events.failed("the executor was given no program for it"))
             return
         try:
-            process = JobProcess.made(self._context, command.program, command)
+            self._begin(command, command.program, sink)
         except InvalidSpec as error:  # an expression that cannot be used
             sink(events.failed(str(error)))
-            return
+        except Exception as error:  # noqa: BLE001 -- no room for the page, no thread can be had, or whatever else
+            if not is_foreseen(error):
+                _LOG.warning("job '%s' could not be started", command.job, exc_info=error)
+            sink(events.not_applied(command.request, NOTHING, cause_of(error), short_of(error)))
+
+    def _begin(self, command: LaunchJob, program: Program, sink: Sink) -> None:
+        """Have a process started; raises what keeps it from that."""
+        process = JobProcess.made(self._context, program, command)
         self._forget_oldest()
-        run = self._runs[command.job] = JobRun(self._context, command.program, command, sink, process)
+        run = self._runs[command.job] = JobRun(self._context, program, command, sink, process)
         try:
             run.start()
-        except BaseException:  # no thread can be had, say
+        except BaseException:
             del self._runs[command.job]
             process.clear_away()
             raise
-
-    def _events(self, job: JobId) -> JobEvents:
-        return JobEvents(job, self._context.node, self._context.clock)
-
-    def _of(self, job: JobId, ask: Callable[[JobRun], T], otherwise: T) -> T:
-        """What `ask` answers of a job; `otherwise` where it is not known, or that fails."""
-        run = self._runs.get(job)
-        try:
-            return otherwise if run is None else ask(run)
-        except Exception as error:  # noqa: BLE001 -- it concerns this job alone
-            self._note(job, "asked", error)
-            return otherwise
-
-    def _note(self, job: JobId, doing: str, error: Exception) -> bool:
-        """Log what has failed, unless it is something that happens; False: it was logged before."""
-        run = self._runs.get(job)
-        if run is not None:
-            return run.note(doing, error)
-        if not is_foreseen(error):
-            _LOG.warning("job '%s' could not be %s", job, doing, exc_info=error)
-        return True
 
     def _forget_oldest(self) -> None:
         """Of jobs that have ended only the last are remembered."""
@@ -346,10 +325,6 @@ def _check_process_numbers() -> None:
             "this machine",
             "Mount it in the namespace (`unshare --pid --fork --mount-proc`).",
         )
-
-
-def _held(run: JobRun) -> Resources:
-    return run.held
 
 
 def _sample_of(report: ProgressReported) -> ProgressSample:

@@ -96,7 +96,8 @@ class JobRun:
         #: What has failed already, and is in the log.
         self._noted: set[str] = set()
         self.ended = False
-        #: When its end was posted; a command made before that was made without knowing it. Infinite: it is another's job.
+        #: When its end was posted; a command made before that was made without knowing it. Infinite: it is another's job;
+        #: minus infinite: it was not posted.
         self.told_end_at = -inf
         self._thread = self._new_thread(process)
 
@@ -190,7 +191,7 @@ class JobRun:
                 return
             self._stop_cause = cause
             is_asked = False
-            with self._excused("asked to stop"):
+            with self.excused("asked to stop"):
                 is_asked = self._ask_to_stop()
             if not is_asked:
                 self.terminate()
@@ -218,9 +219,10 @@ class JobRun:
             self._stop_cause = self._stop_cause or "Punctual is ending"
             if self._has_left and not self.ended:
                 self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
-            self._process.terminate()
             if not self.ended:
-                self._context.poller.watch(self._insist, END_S_MAX)
+                with self.excused("looked at"):
+                    self._context.poller.watch(self._insist, END_S_MAX)
+            self._process.terminate()
 
     def _insist(self) -> None:
         """The keeper has had its time to end the job, and hangs; the poller's."""
@@ -249,7 +251,7 @@ class JobRun:
         return is_new
 
     @contextmanager
-    def _excused(self, doing: str) -> Iterator[None]:
+    def excused(self, doing: str) -> Iterator[None]:
         """What fails inside is logged, and whatever comes after is done all the same."""
         try:
             yield
@@ -286,9 +288,9 @@ class JobRun:
     def _see_through(self, process: JobProcess) -> None:
         """Start the process, unless it is an adopted one, and stay until its end is told; raises `SteeringLostError`."""
         if self._grant is not None:
-            with self._excused("read"):
+            with self.excused("read"):
                 process.follow()
-            with self._excused("looked at"):
+            with self.excused("looked at"):
                 if self._grant.is_paused:
                     self._context.poller.watch(self._look, _PAUSED_LOOK_S)
         else:
@@ -297,7 +299,9 @@ class JobRun:
             except SteeringLostError:
                 process.clear_away()
                 raise
-            except Exception as error:  # noqa: BLE001 -- whatever it is, an answer is due
+            except Exception as error:
+                if process.pid:  # it runs, and is not to be left so
+                    raise
                 self._give_up(error)
                 return
             if "failed" in answer:
@@ -343,19 +347,20 @@ class JobRun:
                 self.resize(command, sink)
 
     def _restore_grant(self) -> None:
-        with self._lock, self._excused("held to its grant again"):
+        with self._lock, self.excused("held to its grant again"):
             if self._grant is not None and self._stop_cause is None and self._context.may_steer():
                 self._grant.restore()
 
     def _give_up(self, error: Exception) -> None:
         """The process never was: what stood ready for it goes, and what asked for it is answered."""
-        with self._lock:
-            if self.ended:  # it was left to another process while it was being started
-                return
-            if not is_foreseen(error):
-                self.note("started", error)
-            with self._excused("cleared away"):
+        if not is_foreseen(error):
+            self.note("started", error)
+        if not self.ended:  # else it was left to another process while it was being started
+            with self.excused("cleared away"):
                 self._process.clear_away()
+        with self._lock:
+            if self.ended:
+                return
             self._context.devices.free(self._launch.job)
             if self._stop_cause is not None:
                 self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
@@ -366,20 +371,19 @@ class JobRun:
                     self._tell_end(self._events.failed(cause, retryable=True))
                 self._answer(cause_of(error), short_of(error))
             else:
-                self.ended = True
+                self.ended = True  # and nobody is told that it is: to whatever comes next it is unknown
                 self._answer(cause_of(error), short_of(error))
-                self.told_end_at = self._context.clock.now()
 
     def _end(self, last: Mapping[str, Any] | None) -> None:
         """Report the end; `last` is the keeper's last line, None if it was killed."""
-        with self._excused("cleared away"):
+        with self.excused("cleared away"):
             self._process.finish(last)
         with self._lock:
             if self._was_asked_to_leave and self._stop_cause is None and has_left(last):
                 self._leave()
                 return
             landed_at = None
-            with self._excused("observed"):
+            with self.excused("observed"):
                 if self._grant is not None:
                     self._report(self._context.clock.now(), self._sink)
                 self._seen, landed_at = self._process.sample(), self._process.progress.landed_at()
@@ -461,7 +465,7 @@ class JobRun:
     def _lose_patience(self) -> None:
         """The job has had its time for a checkpoint; the poller's."""
         if not self.ended:
-            self._process.terminate()
+            self.terminate()
 
     # Making room: a job of workers with a checkpoint is paused by ending its process, so that it holds nothing. One that
     # holds nothing but cores is frozen: starting it again could cost more than the pause is worth.
@@ -493,7 +497,7 @@ class JobRun:
 
     def _leave(self) -> None:
         """The process has made its checkpoint and ended."""
-        with self._excused("observed"):
+        with self.excused("observed"):
             self._report(self._context.clock.now(), self._sink)
         self._used_before_core_s += self._process.used_core_s
         self._grant, self._has_left, self._leave_by = None, True, inf

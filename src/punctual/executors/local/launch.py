@@ -374,8 +374,9 @@ class JobProcess:
                 for pid in alive:
                     _kill(pid)
             time.sleep(_LOOK_S)
-        with suppress(OSError):
-            os.killpg(self.pid, signal.SIGKILL)
+        if self.pid:  # the group of number 0 is that of this process
+            with suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def _processes(self) -> list[int]:
         members: list[int] = []
