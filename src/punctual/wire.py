@@ -71,10 +71,8 @@ N_PHASES_MAX = 8
 N_LOSSES_MAX = 32
 #: Devices are told as bits of a number of 64 that has a sign.
 N_DEVICES_MAX = 63
-#: More steps, or units of a phase, are not counted: above, floating-point numbers do not tell one count from the next.
-N_STEPS_MAX = 2**53
-#: The largest number of a field, and of processes in a system call. Linux has no process numbers above 2^22.
-_WORD_MAX, _PID_MAX = 2**63 - 1, 2**22
+#: The largest number of a field, of a version, and of a process: Linux has none above.
+_WORD_MAX, _VERSION_MAX, _PID_MAX = 2**63 - 1, 2**64 - 1, 2**22
 _NAME_BYTES = 24
 _CAUSE_BYTES = 160
 _KEY_BYTES = 32
@@ -252,6 +250,7 @@ class _Region:
 
     def write(self, page: mmap.mmap, version: int, *payload: object) -> None:
         """Replace the payload; a number that its field cannot hold becomes the nearest one that it can."""
+        version &= _VERSION_MAX  # the other side may have written one from which there is no larger one
         self._guard.pack_into(page, self.offset, version)
         try:
             self._payload.pack_into(page, self._payload_offset, *payload)
@@ -272,10 +271,6 @@ class _Region:
         """The opening guard. It is written byte by byte: a value that changes tells no more than that it changes."""
         (opening,) = self._guard.unpack_from(page, self.offset)
         return int(opening)
-
-    def version_before(self, page: mmap.mmap) -> int:
-        """The version that the next writer goes on from; below 2^63, so that it never comes to the end of the numbers."""
-        return self.version(page) & _WORD_MAX
 
     def version_done(self, page: mmap.mmap) -> int:
         """The closing guard. Whoever remembers it to see what is new misses nothing of a write that is under way."""
@@ -313,14 +308,14 @@ class Page:
         #: What of all that was read was not believed, because it cannot be.
         self.disbelieved: set[str] = set()
         # A process that takes over a page (a restarted training) goes on counting where its predecessor stopped.
-        self._progress_version = _PROGRESS.version_before(mapped)
-        self._declaration_version = _DECLARATION.version_before(mapped)
-        self._phases_version = _PHASES.version_before(mapped)
-        self._losses_version = _LOSSES.version_before(mapped)
-        self._directives_version = _DIRECTIVES.version_before(mapped)
-        self._heartbeat_version = _HEARTBEAT.version_before(mapped)
-        self._target_version = _TARGET.version_before(mapped)
-        self._status_version = _STATUS.version_before(mapped)
+        self._progress_version = _PROGRESS.version(mapped)
+        self._declaration_version = _DECLARATION.version(mapped)
+        self._phases_version = _PHASES.version(mapped)
+        self._losses_version = _LOSSES.version(mapped)
+        self._directives_version = _DIRECTIVES.version(mapped)
+        self._heartbeat_version = _HEARTBEAT.version(mapped)
+        self._target_version = _TARGET.version(mapped)
+        self._status_version = _STATUS.version(mapped)
 
     @classmethod
     def create(cls, path: str) -> Page:
@@ -466,7 +461,7 @@ class Page:
         fields = self._read(_PROGRESS)
         if fields is None:
             return Progress()
-        n_steps, (stamp_ns, cpu_ns) = _steps_of(fields[0]), map(_count_of, fields[1:3])
+        n_steps, stamp_ns, cpu_ns, _ = map(_count_of, fields)
         i_phase = _count_of(fields[3]) if fields[3] in range(N_PHASES_MAX) else -1
         self._check("progress", fields, (n_steps, stamp_ns, cpu_ns, i_phase))
         return Progress(n_steps, stamp_ns, cpu_ns, i_phase)
@@ -480,8 +475,6 @@ class Page:
         i_state = state if state <= max(ProgramState) else ProgramState.STARTING
         i_fault = fault if fault <= max(Fault) else Fault.NONE
         self._check("declaration", fields[:5], (pid, total_steps, start_step, i_state, i_fault))
-        # A total beyond all counting is one without an end: `sys.maxsize`, say.
-        total_steps, start_step = _steps_of(total_steps), _steps_of(start_step)
         return Declaration(pid, total_steps, start_step, ProgramState(i_state), Fault(i_fault), bool(can_stop))
 
     def phases_version(self) -> int:
@@ -496,14 +489,10 @@ class Page:
         self._check("phases", count, n_entries)
         entries = []
         for i in range(n_entries):
-            name, planned, n_done, n_measured, cpu_ns, wall_ns, cost_steps = flat[i * 7 : (i + 1) * 7]
-            told = (planned, n_done, n_measured, cpu_ns, wall_ns, cost_steps)
-            amounts = (
-                max(0.0, _steps_number_of(planned)), _steps_of(n_done), _steps_of(n_measured), _count_of(cpu_ns), _count_of(wall_ns),
-                max(-1.0, _steps_number_of(cost_steps)),
-            )  # fmt: skip
-            self._check("phases", told, amounts)
-            entries.append(PhaseEntry(_text_of(name), *amounts))
+            name, planned, *counts, cost_steps = flat[i * 7 : (i + 1) * 7]
+            amounts = (max(0.0, _number_of(planned)), *map(_count_of, counts))
+            self._check("phases", (planned, *counts, cost_steps), (*amounts, _number_of(cost_steps)))
+            entries.append(PhaseEntry(_text_of(name), *amounts, _number_of(cost_steps)))  # type: ignore[arg-type, call-arg]
         return entries
 
     def losses(self) -> tuple[int, list[tuple[int, float]]]:
@@ -585,14 +574,6 @@ def process_number() -> int:
 
 def _count_of(value: object) -> int:
     return max(0, value) if isinstance(value, int) else 0
-
-
-def _steps_of(value: object) -> int:
-    return min(_count_of(value), N_STEPS_MAX)
-
-
-def _steps_number_of(value: object) -> float:
-    return min(_number_of(value), float(N_STEPS_MAX))
 
 
 def _number_of(value: object) -> float:

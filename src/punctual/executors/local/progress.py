@@ -16,6 +16,8 @@ from punctual.wire import Declaration, Directives, Fault, Page, PhaseEntry, Prog
 #: How far ahead the anchor of a line is at most, in seconds: ten years. Many times more nanoseconds are no number of the page's,
 #: and an instant so far away is no exact one.
 _ANCHOR_S_MAX = 3e8
+#: More steps, or units of a phase, are not counted: above, floating-point numbers do not tell one count from the next.
+N_STEPS_MAX = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +125,16 @@ class PageProgress:
         unit_at = min(max(told_at, self._begun_at), time.monotonic())
         if progress.stamp_ns and unit_at != told_at:
             self._page.disbelieved.add("progress")
+        n_steps = min(progress.n_steps, N_STEPS_MAX)
+        if n_steps < progress.n_steps:
+            self._page.disbelieved.add("progress")
         unreadable = _disbelief(self._page.disbelieved)
         if not progress.stamp_ns:
             return ProgressSample(unreadable=unreadable)
         return ProgressSample(
-            steps_done=progress.n_steps,
-            steps_total=declaration.total_steps or None,
+            steps_done=n_steps,
+            # A total beyond all counting is one without an end: `sys.maxsize`, say.
+            steps_total=min(declaration.total_steps, N_STEPS_MAX) or None,
             unit_at=unit_at,
             # Of workers that train together one speaks, and each has done as much.
             in_flight_core_s=min(
@@ -268,12 +274,12 @@ def _given_up(steps_done: float) -> str:
 def _phase(entry: PhaseEntry) -> PhaseProgress:
     return PhaseProgress(
         name=entry.name,
-        units_planned=entry.units_planned,
-        units_done=entry.n_units_done,
-        units_measured=entry.n_units_measured,
+        units_planned=min(entry.units_planned, N_STEPS_MAX),
+        units_done=min(entry.n_units_done, N_STEPS_MAX),
+        units_measured=min(entry.n_units_measured, N_STEPS_MAX),
         core_s=entry.cpu_ns / 1e9,
         wall_s=entry.wall_ns / 1e9,
-        cost_steps=entry.cost_steps if entry.cost_steps >= 0 else None,
+        cost_steps=min(entry.cost_steps, N_STEPS_MAX) if entry.cost_steps >= 0 else None,
     )
 
 
