@@ -250,7 +250,7 @@ class _Region:
 
     def write(self, page: mmap.mmap, version: int, *payload: object) -> None:
         """Replace the payload; a number that its field cannot hold becomes the nearest one that it can."""
-        version &= _VERSION_MAX  # the other side may have written one from which there is no larger one
+        version = version & _VERSION_MAX or 1  # the other side may have written one from which there is no larger one
         self._guard.pack_into(page, self.offset, version)
         try:
             self._payload.pack_into(page, self._payload_offset, *payload)
