@@ -7,12 +7,13 @@ from math import inf, isnan, nan
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.core.desk import HERE, A, Desk, cores
+from tests.core.desk import HERE, A, Desk, cores, only
 from tests.executors.conftest import JOB, SPIN, Clock, Stage
 
-from punctual import wire
+from punctual import registry, wire
+from punctual.core.commands import LaunchJob, ResizeJob
 from punctual.core.control import PacingLine
-from punctual.core.events import Event, JobFinished, JobWarned
+from punctual.core.events import Event, JobFinished, JobStarted, JobWarned
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.progress import PageProgress
 from punctual.wire import PAGE_BYTES, Declaration, Page, PhaseEntry, ProgramState, WorkerStatus, WorkerTarget
@@ -51,15 +52,15 @@ def memory() -> mmap.mmap:
     return mmap.mmap(-1, PAGE_BYTES)
 
 
-def reported(progress: PageProgress, at: float) -> list[Event]:
+def reported(progress: PageProgress, at: float, used_core_s: float) -> list[Event]:
     """What an executor tells of the job."""
     events = JobEvents(A, HERE, Clock())
     phases, losses = progress.new_phases(), progress.new_losses()
-    sample = progress.latest(at)
+    sample = progress.latest(used_core_s)
     return [
         *([] if phases is None else [events.phases(at, phases)]),
         *([events.losses(at, losses)] if losses else []),
-        events.progress(at, sample, 0.0, at),
+        events.progress(at, sample, 0.0, used_core_s),
     ]
 
 
@@ -74,11 +75,51 @@ def test_whatever_stands_there_the_job_is_steered_on(told: list[dict[wire._Regio
         for region, payload in payloads.items():
             region.write(mapped, version, *payload)
         at += 1.0
-        for event in reported(progress, at):
+        for event in reported(progress, at, at):
             desk.tell(event)
         desk.tick(A, at=at)
         progress.pace(PacingLine(end_s=50.0, end_work=100.0, s_per_step=0.5, phase_cost_steps={"evaluate": 2.0}))
     assert desk.granted() == {A: cores(1.0)}
+
+
+@pytest.mark.parametrize("controller", registry.names("controllers"))
+@given(
+    st.lists(
+        st.tuples(PAYLOADS, st.floats(0.1, 3.0), st.floats(0.0, 1.0), st.sampled_from([0.1, 0.5, 2.0])),
+        min_size=2,
+        max_size=8,
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_no_controller_fails_on_what_a_page_says(
+    controller: str,
+    told: list[tuple[dict[wire._Region, tuple[object, ...]], float, float, float]],
+    can_pace: bool,
+    can_cap: bool,
+) -> None:
+    """Between what is written so there are honest steps, so that there is something to steer by."""
+    mapped = memory()
+    page, desk = Page.made(mapped), Desk(registry.load("controllers", controller)())
+    at = used_core_s = 0.0
+    desk.submit(A)
+    launch = only(desk.plan({A: cores(1.0)}), LaunchJob)
+    desk.tell(
+        JobStarted(at=at, job=A, request=launch.request, granted=launch.grant, can_pace=can_pace, can_cap=can_cap)
+    )
+    progress = PageProgress(page, 0.0)
+    for n_steps, (payloads, wall_s, share, grant) in enumerate(told, start=1):
+        page.declare(Declaration(pid=1, total_steps=40, state=ProgramState.TRAINING))
+        page.publish_progress(n_steps, int(at * 1e9) + 1, int(used_core_s * 1e9), -1)
+        for written in ({}, payloads):
+            for region, payload in written.items():
+                region.write(mapped, n_steps, *payload)
+            at, used_core_s = at + wall_s, used_core_s + share * wall_s
+            commands = [command for event in reported(progress, at, used_core_s) for command in desk.tell(event)]
+            commands += desk.tick(A, at=at) + desk.plan({A: cores(grant)}, at=at)
+            for resize in [command for command in commands if isinstance(command, ResizeJob)]:
+                progress.pace(resize.pacing)
+                desk.applied(resize, at=at)
 
 
 def test_what_makes_sense_is_believed_and_what_does_not_is_named() -> None:
