@@ -17,6 +17,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
+from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.status import StatusBoard
@@ -164,9 +165,10 @@ def test_what_a_node_is_short_of_is_waited_for_however_often_and_told_once() -> 
         launch = only(desk.tell(TimerFired(at=at, timer=Timer("retry", A))), LaunchJob)
     assert (waits[:4], max(waits)) == ([1.0, 2.0, 4.0, 8.0], 60.0)
     assert [warning.reason.text for warning in warned] == ["it waits for a descriptor: 100 of 128 are in use"]
-    for message in (*warned, launch, started := JobStarted(at=at, job=A, request=launch.request, granted=launch.grant)):
-        board.fold(message)
-    desk.tell(started)
+    desk.tell(started := JobStarted(at=at, job=A, request=launch.request, granted=launch.grant))
+    told: list[Message] = [*warned, launch, started]
+    for each in told:
+        board.fold(each)
     assert (board.job(A).n_attempts, dict(board.job(A).warnings)) == (1, {})
 
 

@@ -130,7 +130,7 @@ class Saboteur:
         match subject:
             case LocalExecutor():  # a launch without an answer is said again after a while that is too long here
                 told = args[0]
-                return told.job if isinstance(told, ResizeJob) else told if isinstance(told, str) else None
+                return told.job if isinstance(told, ResizeJob) else JobId(told) if isinstance(told, str) else None
             case JobGrant():
                 return args[0].id if args and hasattr(args[0], "ceiling") else subject._spec.id
             case JobRun() | JobProcess():

@@ -322,6 +322,12 @@ class ScheduledJob:
             return not self.target
         return self.stop_cause is None and self.is_applied and self.asked == (self.target, self.pacing())
 
+    def note_answer(self, *, is_applied: bool) -> None:
+        """Note whether what was asked last is in force."""
+        self.is_applied = is_applied
+        if is_applied:
+            self.n_shortages = 0
+
     def accrue(self, at: float) -> None:
         """Add what was held since the last call to the integrals."""
         over_s = at - self.accrued_at

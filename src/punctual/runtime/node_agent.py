@@ -19,6 +19,7 @@ from punctual.core.codec import decode, encode
 from punctual.core.commands import JobCommand, LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed, JobFinished, ProgressReported
+from punctual.core.failures import short_of
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobState
 from punctual.core.resources import NOTHING, Resources, total
@@ -27,7 +28,6 @@ from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import Streams, earlier_log
-from punctual.executors.local.shortage import short_of
 from punctual.runtime.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
 from punctual.runtime.capacity import device_kind, usable_cores, usable_gpus
 from punctual.runtime.contained import Contained

@@ -23,8 +23,8 @@ class ExecutorContext:
     ----------
     poller
         Looks at what takes a while.
-    n_files_soft
-        The soft limit of open files that jobs get.
+    files_limit
+        The limit of open files that jobs get, soft and hard.
     """
 
     node: NodeId
@@ -33,7 +33,7 @@ class ExecutorContext:
     clock: Clock
     stop_grace_s: float
     poller: Poller
-    n_files_soft: int
+    files_limit: tuple[int, int]
     devices: DevicePool
     on_kept: Callable[[JobId, int, int], None]
     lease_s: float | None

@@ -11,6 +11,7 @@ from punctual.core.answers import unknown_job
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import ProgressReported
+from punctual.core.failures import cause_of, is_foreseen, short_of
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.program import Program
@@ -22,6 +23,7 @@ from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
 from punctual.executors.local.context import ExecutorContext, OnOutput
 from punctual.executors.local.devices import DevicePool, visible_devices
+from punctual.executors.local.files_limit import raise_files_limit
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import Kept
@@ -30,7 +32,6 @@ from punctual.executors.local.output import Streams
 from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.poller import Poller
 from punctual.executors.local.progress import ProgressSample
-from punctual.executors.local.shortage import cause_of, is_foreseen, raise_files_limit, short_of
 from punctual.executors.local.user_scope import UserScope
 from punctual.wire import WorkerStatus, process_number
 
@@ -140,7 +141,7 @@ class LocalExecutor:
             clock=clock,
             stop_grace_s=stop_grace_s,
             poller=Poller(),
-            n_files_soft=raise_files_limit(),
+            files_limit=raise_files_limit(),
             devices=DevicePool(visible_devices() if devices is None else devices),
             on_kept=on_kept,
             lease_s=lease_s,

@@ -14,6 +14,7 @@ from punctual.core.commands import LaunchJob, ResizeJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
+from punctual.core.failures import cause_of, is_foreseen, short_of
 from punctual.core.program import Program
 from punctual.core.protocols import Sink
 from punctual.core.resources import NOTHING, Resources
@@ -25,7 +26,6 @@ from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.keeper_link import SteeringLostError
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
 from punctual.executors.local.progress import ProgressSample
-from punctual.executors.local.shortage import cause_of, is_foreseen, short_of
 from punctual.wire import WorkerStatus
 
 _LOG = logging.getLogger(__name__)
@@ -410,10 +410,10 @@ class JobRun:
             return
         self._leave_by = inf
         is_settled = grant.put(self._amount, self._line, spans_nodes=self._spans_nodes)
-        if is_settled:
-            self._answer()
         if grant.is_paused or not is_settled:
             self._context.poller.watch(self._look, _LOOK_S)
+        if is_settled:
+            self._answer()
 
     def _look(self) -> float | None:
         """Answer the last command if what it asked for is there, and see that a paused job can die; the poller's."""

@@ -10,8 +10,8 @@ direction   meaning
 =========== ================================================================================================
 out         ``{"ready": true, "keeper": pid, "guard": pid}``: signals are dealt with from here on
 in          `LaunchRequest` as an object: what to start, and what to clear up
-out         ``{"started": pid, "at_ns": stamp}``, or ``{"failed": why, "code": exit code, "errno": number}`` as the last line;
-            the latter instead of the first one where not even the keeper could be started
+out         ``{"started": pid, "at_ns": stamp}``, or, also instead of the first line, ``{"failed": why, "code": exit code,
+            "errno": number}`` as the last line
 in          anything, at least every `lease_s` seconds: the job is still steered; `STAY_PAUSED`: and stays paused
 out         ``{"expired": true}`` as the last line: nothing has come for so long; the connection is closed
 out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds}``, the last line
@@ -118,8 +118,8 @@ class LaunchRequest:
         then what any control connection brings. If somebody steers the job already, it gets nothing.
     page_fd
         The page of the job, which is there as long as the keeper is; what it says at the end is left in `end_file`.
-    n_files_soft
-        The soft limit of open files that the job gets. None: that of the keeper.
+    files_limit
+        The limit of open files that the job gets, soft and hard. None: that of the keeper.
     actuator, progress_pattern
         Not for the keeper, but for the process that takes the job over.
     """
@@ -139,7 +139,7 @@ class LaunchRequest:
     log_bytes_max: int = 1 << 26
     takeover_fd: int | None = None
     actuator: str = ""
-    n_files_soft: int | None = None
+    files_limit: tuple[int, int] | None = None
     page_fd: int | None = None
     progress_pattern: str | None = None
 
@@ -339,12 +339,8 @@ class Keeper:
             "core_s": spent.ru_utime + spent.ru_stime,
             **({"fenced": True} if self._is_fenced else {}),
         }
-        left = {
-            "boot": kept_files.read(_BOOT_ID).strip(),
-            "page": _read_page(self._request.page_fd).hex(),
-            "started_ns": self._started_at_ns,
-        }
-        self._keep_end(json.dumps({**last, **left}))
+        boot, page = kept_files.read(_BOOT_ID).strip(), _read_page(self._request.page_fd).hex()
+        self._keep_end(json.dumps({**last, "boot": boot, "page": page, "started_ns": self._started_at_ns}))
         _clear_up(self._request)
         self._tell(**last)
         return code
@@ -416,10 +412,8 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
             _enter(entrance)
         if request.cwd is not None:
             os.chdir(request.cwd)
-        if request.n_files_soft is not None:
-            resource.setrlimit(
-                resource.RLIMIT_NOFILE, (request.n_files_soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-            )
+        if request.files_limit is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, request.files_limit)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and `exec` would hand that down
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(request.argv[0], request.argv, request.environment)

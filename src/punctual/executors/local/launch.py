@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from punctual.core.answers import VARIABLES_GONE
 from punctual.core.commands import LaunchJob
+from punctual.core.failures import short_of
 from punctual.core.ids import NodeId
 from punctual.core.program import Program
 from punctual.core.resources import NOTHING, Resources
@@ -21,6 +22,7 @@ from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import JobDevices
 from punctual.executors.local.environment import job_environment
+from punctual.executors.local.files_limit import check_files_left
 from punctual.executors.local.keeper import GRACE_S, LaunchRequest
 from punctual.executors.local.keeper_link import (
     KeeperLink,
@@ -36,7 +38,6 @@ from punctual.executors.local.output import JobOutput, Receive, write_through
 from punctual.executors.local.page_files import new_page, page_path
 from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
 from punctual.executors.local.progress_text import ProgressText
-from punctual.executors.local.shortage import check_files_left, short_of
 from punctual.executors.local.workers import Workers, parts_in
 from punctual.wire import Page
 
@@ -264,7 +265,7 @@ class JobProcess:
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,
-            n_files_soft=self._context.n_files_soft,
+            files_limit=self._context.files_limit,
             page_fd=self._page_fd,
             progress_pattern=program.progress_pattern,
         )
