@@ -36,6 +36,7 @@ from punctual.executors.local.kept_files import mark_of, remove_own
 from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, write_through
 from punctual.executors.local.page_files import new_page, page_path
+from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
 from punctual.executors.local.progress_text import ProgressText
 from punctual.executors.local.workers import Workers, parts_in
@@ -383,7 +384,8 @@ class JobProcess:
         members: list[int] = []
         with suppress(OSError):
             members = self.group.processes() if self.group is not None else []
-        return members or processes_of(self._takeover_socket)
+        # One that has ended stays there until its keeper, which may hang, takes notice.
+        return [pid for pid in members or processes_of(self._takeover_socket) if state_of(pid) not in "ZX"]
 
     def close_link(self) -> None:
         """Close the connection to a keeper that another process talks to; returns once one that is a child of ours is gone."""
