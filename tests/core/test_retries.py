@@ -6,10 +6,21 @@ from tests.core.desk import A, Desk, cores, none, only
 from punctual.core.answers import unknown_job
 from punctual.core.commands import Command, LaunchJob, RejectJob, ResizeJob, SetTimer, StopJob, WarnUser
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantFailed, JobFailed, JobSubmitted, StopRequested, TimerFired
+from punctual.core.events import (
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    StopRequested,
+    TimerFired,
+)
+from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
+from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
+from punctual.core.status import StatusBoard
 from punctual.core.story import Reason
 from punctual.core.timer import Timer
 
@@ -120,6 +131,59 @@ def test_new_steps_begin_the_count_of_launches_that_failed_anew_too() -> None:
     desk.started(launch, at=30.0)
     desk.progress(A, at=40.0, steps=50)
     assert none(crash(desk, at=50.0), RejectJob)
+
+
+def short(desk: Desk, launch: LaunchJob, at: float) -> list[Command]:
+    """Its node has too few descriptors to start it."""
+    failed = GrantFailed(
+        at=at,
+        job=launch.job,
+        request=launch.request,
+        granted={},
+        cause="100 of 128 are in use",
+        short_of="a descriptor",
+    )
+    return desk.tell(failed)
+
+
+def test_what_a_node_is_short_of_is_waited_for_however_often_and_told_once() -> None:
+    desk, at, waits = Desk(), 0.0, []
+    board = StatusBoard()
+    spec = JobSpec(id=A, ceiling=Resources(cores=2), deadline_s=100.0, controller="scripted", n_retries=0)
+    desk.tell(JobSubmitted(at=0.0, spec=spec))
+    for message in (desk.joined, JobSubmitted(at=0.0, spec=spec)):
+        board.fold(message)
+    launch, warned = only(desk.plan({A: cores(1.0)}), LaunchJob), []
+    for _ in range(9):
+        board.fold(launch)
+        commands = short(desk, launch, at)
+        board.fold(GrantFailed(at=at, job=A, request=launch.request, granted={}, cause="", short_of="a descriptor"))
+        warned += [command for command in commands if isinstance(command, WarnUser)]
+        waits.append(wait_s(commands))
+        assert desk.scheduler.job(A).status == board.job(A).state == "queued"
+        at += waits[-1]
+        launch = only(desk.tell(TimerFired(at=at, timer=Timer("retry", A))), LaunchJob)
+    assert (waits[:4], max(waits)) == ([1.0, 2.0, 4.0, 8.0], 60.0)
+    assert [warning.reason.text for warning in warned] == ["it waits for a descriptor: 100 of 128 are in use"]
+    desk.tell(started := JobStarted(at=at, job=A, request=launch.request, granted=launch.grant))
+    told: list[Message] = [*warned, launch, started]
+    for each in told:
+        board.fold(each)
+    assert (board.job(A).n_attempts, dict(board.job(A).warnings)) == (1, {})
+
+
+def test_the_end_of_a_job_lets_one_of_those_try_that_wait_for_room() -> None:
+    desk, names = Desk(), [JobId(name) for name in ("a", "b", "c")]
+    for name in names:
+        desk.submit(name)
+    desk.plan({})  # it was asked for when only the first was there
+    commands = desk.plan(dict.fromkeys(names, cores(0.5)))
+    launches = {command.job: command for command in commands if isinstance(command, LaunchJob)}
+    desk.started(launches[A], at=1.0)
+    for name in names[1:]:
+        short(desk, launches[name], at=1.0)
+    assert none(desk.tick(A, at=1.5), LaunchJob)
+    assert only(desk.tell(JobFinished(at=1.6, job=A, landed_at=1.6)), LaunchJob).job == "b"
 
 
 def test_a_program_that_fails_in_the_same_way_without_a_new_step_is_not_retried() -> None:

@@ -84,7 +84,7 @@ def _run(argv: list[str], command: typer.Typer) -> NoReturn:
         exit_code = EXIT_USER_ERROR
     except (KeyboardInterrupt, typer.Abort):
         exit_code = EXIT_INTERRUPTED
-    except OSError as error:
+    except (OSError, RuntimeError, MemoryError) as error:
         exit_code = exit_code_of(error)
     sys.exit(exit_code)
 

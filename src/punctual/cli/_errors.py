@@ -5,6 +5,7 @@ import signal
 
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
+from punctual.core.failures import cause_of, short_of
 from punctual.executors.local.output import discard
 
 #: What the command leaves with when Ctrl-C ended it, as shells tell it; and when nobody reads what it prints any more, as Typer has it.
@@ -35,8 +36,18 @@ def _where(error: InvalidSpec) -> str:
     return f"{error.where}, `{option}`"
 
 
-def exit_code_of(error: OSError) -> int:
-    """Tell the user of a file, a folder or an output that cannot be used; raises `error` if it is about something else."""
+def exit_code_of(error: Exception) -> int:
+    """Tell the user of what there is too little of, or of a file, a folder or an output that cannot be used.
+
+    Raises `error` if it is about something else.
+    """
+    if what := short_of(error):
+        must = "there must be enough open files, processes and memory for a command"
+        remedy = "Try again once other programs of yours have ended, or raise the limit (`ulimit -a`)."
+        tell_user(InvalidSpec(must, f"none left: {cause_of(error)}", what, remedy))
+        return EXIT_USER_ERROR
+    if not isinstance(error, OSError):
+        raise error
     is_of_writing = error.filename is None and error.errno in _OF_WRITING
     if error.filename is None and not is_of_writing:
         raise error

@@ -158,13 +158,17 @@ class GrantApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantFailed:
-    """Command number `request` had no effect; the job holds `granted`."""
+    """Command number `request` had no effect; the job holds `granted`.
+
+    `short_of`: what there is too little of for the moment, as ``a descriptor``: it is worth waiting for; empty: it is not that.
+    """
 
     at: float
     job: JobId
     request: int
     granted: Allocation
     cause: str
+    short_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

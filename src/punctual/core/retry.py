@@ -1,7 +1,7 @@
-"""Whether a job that failed is launched again."""
+"""Whether a job that failed is launched again, and a command that had no effect said again."""
 
-from punctual.core.events import JobFailed
-from punctual.core.scheduled_job import ScheduledJob
+from punctual.core.events import GrantFailed, JobFailed
+from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.story import Reason
 
 
@@ -25,6 +25,24 @@ def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
             "no-retries-left", f"{event.cause}; it has failed {times}, and {job.n_retries} retries are allowed"
         )
     return None
+
+
+def after_refusal(
+    job: ScheduledJob, event: GrantFailed, periods: Periods, *, was_launch: bool
+) -> tuple[float | None, Reason | None]:
+    """Count a command that had no effect; after how many seconds it is said again, and what the user is told.
+
+    None: it is not, and that is why. What the job's node is short of comes back when something else ends: the job waits for it
+    however often it must, and longer each time.
+    """
+    if event.short_of:
+        job.n_shortages += 1
+        reason = Reason("waits-for-room", f"it waits for {event.short_of}: {event.cause}")
+        return periods.retry_after_s(job.n_shortages), reason if job.n_shortages == 1 else None
+    job.n_failures += was_launch
+    if was_launch and job.n_failures > job.n_retries:
+        return None, Reason("not-started", f"it could not be started in {job.n_failures} attempts: {event.cause}")
+    return periods.retry_s, None
 
 
 def told_of_retry(job: ScheduledJob, cause: str, wait_s: float) -> Reason:

@@ -110,6 +110,8 @@ class ScheduledJob:
         How many failures in a row it may have and still be launched again.
     n_failures
         Launches that failed and processes that failed in a row, without a new step between.
+    n_shortages
+        Commands in a row that had no effect because its node was short of something.
     n_requests
         Number of the last command about this job; answers carry it.
     demand, planned_demand
@@ -169,6 +171,7 @@ class ScheduledJob:
     status: JobState = "queued"
     n_retries: int = 0
     n_failures: int = 0
+    n_shortages: int = 0
     n_requests: int = 0
     demand: Demand | None = None
     planned_demand: Resources = NOTHING
@@ -318,6 +321,12 @@ class ScheduledJob:
         if self.status == "queued":
             return not self.target
         return self.stop_cause is None and self.is_applied and self.asked == (self.target, self.pacing())
+
+    def note_answer(self, *, is_applied: bool) -> None:
+        """Note whether what was asked last is in force."""
+        self.is_applied = is_applied
+        if is_applied:
+            self.n_shortages = 0
 
     def accrue(self, at: float) -> None:
         """Add what was held since the last call to the integrals."""

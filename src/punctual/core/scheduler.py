@@ -59,7 +59,7 @@ from punctual.core.plug_ins import Failure, PlugIns, Source
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.quarantine import Quarantine
 from punctual.core.reconciling import Reconciler
-from punctual.core.retry import fault_of_retry, told_of_retry
+from punctual.core.retry import after_refusal, fault_of_retry, told_of_retry
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.story import Reason
@@ -275,7 +275,7 @@ class Scheduler:
         self._ledger.close(name)
         self._targets.aim(job, {})
         self._cache.drop(name)
-        self._reconciler.drop(name)
+        self._reconciler.drop(name, at)
         self._planning.promised.pop(name, None)
         self._jobs.end(job, status)
         self._planning.is_due = True
@@ -337,14 +337,14 @@ class Scheduler:
         job = self._settle(event)
         if job is None:
             return
-        job.is_applied = False
-        if was_starting and job.status == "queued":
-            job.n_failures += 1
-            if job.n_failures > job.n_retries:
-                text = f"it could not be started in {job.n_failures} attempts: {event.cause}"
-                self._give_up(job, event.at, Reason("not-started", text))
-                return
-        self._wait(job, event.at, self._periods.retry_s)
+        was_launch = was_starting and job.status == "queued"
+        wait_s, reason = after_refusal(job, event, self._periods, was_launch=was_launch)
+        if wait_s is not None:
+            if reason is not None:
+                self._outbox.warn(event.at, job, reason)
+            self._wait(job, event.at, wait_s)
+        elif reason is not None:
+            self._give_up(job, event.at, reason)
 
     def _settle(self, event: JobStarted | GrantApplied | GrantFailed) -> ScheduledJob | None:
         """Book an answer; None if the job has ended or the answer is to a command that another has replaced."""
@@ -353,7 +353,7 @@ class Scheduler:
         job.accrue(event.at)
         self._ledger.settle(event.job, event.request, event.granted)
         self._hold(job, event.at)
-        job.is_applied = True
+        job.note_answer(is_applied=not isinstance(event, GrantFailed))
         self._reconciler.unsettle(job)
         before, job.status = job.status, after_answer(job.status, event, self._ledger.granted(event.job))
         if job.status == "running" and before != "running":

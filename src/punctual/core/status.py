@@ -60,7 +60,7 @@ class JobStatus:
     Attributes
     ----------
     n_attempts
-        How often it was launched; a launch that was only said again counts once.
+        How often it was launched; a launch that was only said again counts once, and one that has to wait does not count.
     steps_done, steps_total
         As last reported; `steps_total` is the declared work until a report names it, None: never declared.
     unit_at
@@ -297,10 +297,15 @@ class StatusBoard:
     def _answered(self, entry: _Entry, event: JobStarted | GrantApplied | GrantFailed) -> None:
         if event.request < entry.n_requests:
             return
-        state = after_answer(entry.status.state, event, self._hold(entry, event.request, event.granted))
+        before = entry.status.state
+        state = after_answer(before, event, self._hold(entry, event.request, event.granted))
         if state == "paused":
             entry.measure_anew()
         entry.set(state=state)
+        if not isinstance(event, GrantFailed):
+            entry.status = _without_warning(entry.status, "waits-for-room")
+        elif event.short_of and (before, state) == ("starting", "queued"):
+            entry.set(n_attempts=entry.status.n_attempts - 1)  # nothing was started
         if isinstance(event, JobStarted):
             entry.status = _without_warning(entry.status, "retried")
             started_at = event.at if entry.status.started_at is None else entry.status.started_at

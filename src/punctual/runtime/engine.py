@@ -62,13 +62,20 @@ class TimeSource(Protocol):
 
 
 def logged(listener: Listener) -> Listener:
-    """A listener whose failures are logged, and which gets the next message all the same: no view may cost a job its deadline."""
+    """A listener that gets the next message also when it has failed: no view may cost a job its deadline.
+
+    Each kind of failure is logged once, or a log would grow with every message.
+    """
+    failures: set[tuple[type, type]] = set()
 
     def call(message: Message) -> None:
         try:
             listener(message)
-        except Exception:  # noqa: BLE001 -- see above
-            _LOG.exception("a listener failed on %s", type(message).__name__)
+        except Exception as error:  # noqa: BLE001 -- see above
+            kind = type(message), type(error)
+            if kind not in failures:
+                failures.add(kind)
+                _LOG.exception("a listener failed on %s", type(message).__name__)
 
     return call
 

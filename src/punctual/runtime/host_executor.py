@@ -10,13 +10,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Protocol
 
 from punctual.core.cluster import Snapshot
-from punctual.core.errors import InvalidSpec
 from punctual.core.events import NodeJoined
 from punctual.core.ids import JobId, NodeId
-from punctual.core.protocols import Executor, Sink
+from punctual.core.protocols import Sink
 from punctual.core.resources import Resources
 from punctual.executors.cluster.bridge import BridgedMembers
 from punctual.executors.cluster.channel import Members
@@ -28,13 +26,13 @@ from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import earlier_log
 from punctual.runtime.autoscaling import requested
 from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.contained import HostExecutor
 from punctual.runtime.extras import check_extra
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.ray_process import RayOptions
 from punctual.runtime.run_folder import RunFolder
 from punctual.store.stored import StoredJournal
-from punctual.wire import DeviceUse, WorkerStatus
 
 #: This machine.
 HERE = NodeId("local")
@@ -43,34 +41,6 @@ HERE = NodeId("local")
 _LOG_BYTES_MAX = 1 << 26
 
 OutputOf = Callable[[JobId], OnOutput]
-
-
-class HostExecutor(Executor, Protocol):
-    """An executor, and what a host asks it beside. What enforces grants, and in a sentence why."""
-
-    @property
-    def actuator(self) -> str: ...
-
-    @property
-    def actuator_reason(self) -> str: ...
-
-    def renew(self, is_paused_by_user: Callable[[JobId], bool] = ...) -> None:
-        """Say that the jobs are still steered, and which stay paused when they are not."""
-        ...
-
-    def worker_status(self, job: JobId) -> WorkerStatus | None: ...
-
-    def device_use(self, job: JobId) -> DeviceUse | None: ...
-
-    def faults(self, job: JobId) -> list[InvalidSpec]: ...
-
-    def release(self) -> None:
-        """Leave what runs to whoever comes next; nothing is answered any more."""
-        ...
-
-    def close(self) -> None:
-        """End what still runs; returns when nothing is left of it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from punctual.core.timer import Timer
 from punctual.core.units import format_duration
 from punctual.executors.local.output import LogTail, Streams
 from punctual.runtime.capacity import usable_hardware
+from punctual.runtime.contained import Contained
 from punctual.runtime.control import ControlHandler
 from punctual.runtime.control_socket import ControlFailed, ControlSocket
 from punctual.runtime.engine import Question
@@ -76,7 +77,7 @@ class LocalHost(Host):
     """
 
     def __init__(self, state: HostState, site: Site, planner: QuotingPlanner) -> None:
-        executor = site.executor
+        executor = Contained(site.executor)
         self._journal = state.journal
         self._upkeep = Upkeep(state.journal, state.dumped)
         super().__init__(

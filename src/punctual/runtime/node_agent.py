@@ -19,6 +19,7 @@ from punctual.core.codec import decode, encode
 from punctual.core.commands import JobCommand, LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed, JobFinished, ProgressReported
+from punctual.core.failures import short_of
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobState
 from punctual.core.resources import NOTHING, Resources, total
@@ -29,6 +30,7 @@ from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import Streams, earlier_log
 from punctual.runtime.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
 from punctual.runtime.capacity import device_kind, usable_cores, usable_gpus
+from punctual.runtime.contained import Contained
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.run_folder import RunFolder, agent_run
 from punctual.wire import GROUP_VARIABLE, NODE_ADDRESS_VARIABLE
@@ -103,6 +105,7 @@ class NodeAgent:
         self._clearing: threading.Thread | None = None
         self._ends = threading.Event()
         self._executor = self._adopting()
+        self._contained = Contained(self._executor)
         self._beats = threading.Thread(target=self._beat, name=f"punctual-agent-{options.node}", daemon=True)
         self._beats.start()
 
@@ -239,7 +242,7 @@ class NodeAgent:
             return {}  # the host did not know of the end when it made the command: that is the answer
         if isinstance(command, LaunchJob) and not self._kept(command, request):
             return {}
-        self._executor.perform(command, self._receive)
+        self._contained.perform(command, self._receive)
         return {}
 
     def _kept(self, launch: LaunchJob, request: Request) -> bool:
@@ -252,7 +255,7 @@ class NodeAgent:
             self._run.record_job(launch.job, "queued")
             self._open.setdefault(launch.job, 0)
         except (InvalidSpec, OSError) as error:
-            self._receive(not_started(launch, str(error)))
+            self._receive(not_started(launch, str(error), short_of(error)))
             return False
         return True
 
@@ -318,8 +321,8 @@ class NodeAgent:
         """What only the executor knows of jobs."""
         facts: dict[str, Any] = {}
         for job in (*jobs, *(event.job for event in events if isinstance(event, JobFinished))):
-            workers, faults = self._executor.worker_status(job), self._executor.faults(job)
-            group, device = self._executor.group(job), self._executor.device_use(job)
+            workers, faults = self._contained.worker_status(job), self._contained.faults(job)
+            group, device = self._executor.group(job), self._contained.device_use(job)
             if workers is not None or faults or device is not None:
                 facts[job] = {
                     "workers": None if workers is None else asdict(workers),
@@ -403,7 +406,7 @@ class NodeAgent:
                 now = self._clock.now()
                 if now >= renewed_at + _RENEW_S:
                     renewed_at = now
-                    self._executor.renew(lambda job: job in self._paused)
+                    self._contained.renew(lambda job: job in self._paused)
                 if now >= self._looked_at + _LOOK_S:
                     self._look()
                 self._fence()
@@ -414,7 +417,7 @@ class NodeAgent:
         """Take up how far the jobs are; they see by it that they are steered."""
         self._looked_at = self._clock.now()
         for job in self._executor.held():
-            self._executor.observe(job, self._clock.now(), self._receive)
+            self._contained.observe(job, self._clock.now(), self._receive)
 
     def _fence(self) -> None:
         """End the jobs when the host may soon take this node for lost, and start them elsewhere."""
@@ -424,7 +427,7 @@ class NodeAgent:
         new = self._executor.held().keys() - self._fenced
         self._fenced |= new
         for job in new:
-            self._executor.perform(StopJob(at=self._clock.now(), job=job, cause=FENCED), self._receive)
+            self._contained.perform(StopJob(at=self._clock.now(), job=job, cause=FENCED), self._receive)
         if silent_s >= KILL_FRAC * lost_after_s:
             self._cleared()
 

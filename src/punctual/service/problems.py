@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.failures import short_of
 from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.redaction import redacted
 from punctual.service.schema import FaultText, Problem
@@ -100,6 +101,9 @@ def install(app: FastAPI) -> None:
         _LOG.warning("the store cannot be used: %s", error)
         return problem(503, "the store cannot be used now; jobs go on, and nothing was changed", _RETRY)
 
+    for kind in (OSError, RuntimeError, MemoryError):
+        app.add_exception_handler(kind, _short)
+
     @app.exception_handler(HTTPException)
     async def _plain(_: Request, error: HTTPException) -> Response:
         return problem(error.status_code, str(error.detail), error.headers)
@@ -108,6 +112,14 @@ def install(app: FastAPI) -> None:
     async def _unreadable(_: Request, error: RequestValidationError) -> Response:
         first, *others = [_fault_of(each) for each in error.errors()]
         return problem(422, f"{first.must}: got {first.got}", **first.model_dump(), others=others)
+
+
+async def _short(_: Request, error: Exception) -> Response:
+    """No thread could be had for a route, say, because a job takes them all; another failure is raised again."""
+    what = short_of(error)
+    if not what:
+        raise error
+    return problem(503, f"the service has to wait for {what}; jobs go on. Try again soon", _RETRY)
 
 
 def _fault(error: InvalidSpec) -> FaultText:

@@ -2,7 +2,7 @@
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
@@ -11,6 +11,7 @@ from punctual.core.program import Program
 from punctual.executors.local.faults import found_faults
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.launch import JobProcess
+from punctual.executors.local.progress import ProgressSample
 from punctual.wire import EXIT_LEFT
 
 #: Exit codes of a program that would fail in the same way again, as shells and command lines have them: it was called
@@ -23,16 +24,26 @@ _OUT_OF_DEVICE_MEMORY = re.compile(
 
 
 def end_event(
-    events: JobEvents, program: Program, process: JobProcess, last: Mapping[str, Any] | None, stop_cause: str | None
+    events: JobEvents,
+    program: Program,
+    sample: ProgressSample,
+    landed_at: float | None,
+    last: Mapping[str, Any] | None,
+    stop_cause: str | None,
+    last_output: Callable[[], str] = str,
 ) -> JobFinished | JobFailed:
     """The last event about a job.
 
     Parameters
     ----------
+    sample, landed_at
+        How far it came, and when everything declared was done; None: at the end of its process.
     last
         The keeper's last line; None: it was killed.
     stop_cause
         Why the job was asked to end; None: it was not.
+    last_output
+        The end of what the process has written.
     """
     stopped = None if stop_cause is None else stopped_by(stop_cause)
     if last is None:
@@ -40,9 +51,9 @@ def end_event(
     if "failed" in last:
         return events.failed(stopped or _not_run(program, last["failed"]), last["code"])
     code = int(last["ended"])
-    if code == 0 and (stopped is None or process.sample().all_steps_done):
-        return events.finished(process.progress.landed_at() or last["at_ns"] / 1e9)
-    cause = stopped or cause_of(code) + _of_device_memory(process.last_output())
+    if code == 0 and (stopped is None or sample.all_steps_done):
+        return events.finished(landed_at or last["at_ns"] / 1e9)
+    cause = stopped or cause_of(code) + _of_device_memory(last_output())
     return events.failed(cause, code, retryable=stopped is None and is_retryable(code))
 
 
@@ -56,9 +67,8 @@ def has_left(last: Mapping[str, Any] | None) -> bool:
     return last is not None and last.get("ended") == EXIT_LEFT
 
 
-def faults_of(events: JobEvents, process: JobProcess) -> list[InvalidSpec]:
+def faults_of(events: JobEvents, process: JobProcess, sample: ProgressSample) -> list[InvalidSpec]:
     """What a job that ended with success had said of its steps and did not do."""
-    sample = process.sample()
     return found_faults(
         events.job,
         faults=process.progress.faults,

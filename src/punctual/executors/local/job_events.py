@@ -44,9 +44,14 @@ class JobEvents:
     def applied(self, request: int, held: Resources) -> GrantApplied:
         return GrantApplied(at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held))
 
-    def not_applied(self, request: int, held: Resources, cause: str) -> GrantFailed:
+    def not_applied(self, request: int, held: Resources, cause: str, short_of: str = "") -> GrantFailed:
         return GrantFailed(
-            at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held), cause=cause
+            at=self.clock.now(),
+            job=self.job,
+            request=request,
+            granted=self.allocation(held),
+            cause=cause,
+            short_of=short_of,
         )
 
     def finished(self, landed_at: float) -> JobFinished:
@@ -61,8 +66,8 @@ class JobEvents:
     def losses(self, at: float, losses: tuple[SeenLoss, ...]) -> LossReported:
         return LossReported(at=at, job=self.job, losses=losses)
 
-    def unreadable(self, at: float, why: str) -> JobWarned:
-        return JobWarned(at=at, job=self.job, reason=Reason("unreadable-progress", why))
+    def warned(self, at: float, code: str, text: str) -> JobWarned:
+        return JobWarned(at=at, job=self.job, reason=Reason(code, text))
 
     def progress(self, at: float, sample: ProgressSample, started_at: float, used_core_s: float) -> ProgressReported:
         return ProgressReported(

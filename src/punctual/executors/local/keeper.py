@@ -10,7 +10,8 @@ direction   meaning
 =========== ================================================================================================
 out         ``{"ready": true, "keeper": pid, "guard": pid}``: signals are dealt with from here on
 in          `LaunchRequest` as an object: what to start, and what to clear up
-out         ``{"started": pid, "at_ns": stamp}``, or ``{"failed": why, "code": exit code}`` as the last line
+out         ``{"started": pid, "at_ns": stamp}``, or, also instead of the first line, ``{"failed": why, "code": exit code,
+            "errno": number}`` as the last line
 in          anything, at least every `lease_s` seconds: the job is still steered; `STAY_PAUSED`: and stays paused
 out         ``{"expired": true}`` as the last line: nothing has come for so long; the connection is closed
 out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds}``, the last line
@@ -117,6 +118,8 @@ class LaunchRequest:
         then what any control connection brings. If somebody steers the job already, it gets nothing.
     page_fd
         The page of the job, which is there as long as the keeper is; what it says at the end is left in `end_file`.
+    files_limit
+        The limit of open files that the job gets, soft and hard. None: that of the keeper.
     actuator, progress_pattern
         Not for the keeper, but for the process that takes the job over.
     """
@@ -136,6 +139,7 @@ class LaunchRequest:
     log_bytes_max: int = 1 << 26
     takeover_fd: int | None = None
     actuator: str = ""
+    files_limit: tuple[int, int] | None = None
     page_fd: int | None = None
     progress_pattern: str | None = None
 
@@ -319,7 +323,8 @@ class Keeper:
     def _give_up(self, error: OSError) -> int:
         code = _EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
         _clear_up(self._request)
-        self._tell(failed=f"{error.strerror}: '{error.filename}'", code=code)
+        place = "" if error.filename is None else f": '{error.filename}'"
+        self._tell(failed=f"{error.strerror}{place}", code=code, errno=error.errno)
         return code
 
     def _finish(self) -> int:
@@ -334,8 +339,8 @@ class Keeper:
             "core_s": spent.ru_utime + spent.ru_stime,
             **({"fenced": True} if self._is_fenced else {}),
         }
-        left = {"boot": kept_files.read(_BOOT_ID).strip(), "page": _read_page(self._request.page_fd).hex()}
-        self._keep_end(json.dumps({**last, **left}))
+        boot, page = kept_files.read(_BOOT_ID).strip(), _read_page(self._request.page_fd).hex()
+        self._keep_end(json.dumps({**last, "boot": boot, "page": page, "started_ns": self._started_at_ns}))
         _clear_up(self._request)
         self._tell(**last)
         return code
@@ -407,6 +412,8 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
             _enter(entrance)
         if request.cwd is not None:
             os.chdir(request.cwd)
+        if request.files_limit is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, request.files_limit)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and `exec` would hand that down
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(request.argv[0], request.argv, request.environment)
@@ -414,6 +421,8 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
         # A program looked for on the PATH is named as it was given, and not by the last place looked at.
         place = error.filename if isinstance(error.filename, str) else request.argv[0]
         os.write(failure_fd, json.dumps([error.errno, error.strerror, place]).encode())
+    except Exception as error:  # noqa: BLE001 -- a variable that no process can have, say
+        os.write(failure_fd, json.dumps([0, f"{error}", request.argv[0]]).encode())
     finally:
         os._exit(_EXIT_NOT_STARTED)
 
@@ -545,8 +554,12 @@ def main(connection_fd: int) -> int:
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: None)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    request_fd, repeat_fd = os.pipe()
-    keeper_pid = os.fork()
+    try:
+        request_fd, repeat_fd = os.pipe()
+        keeper_pid = os.fork()
+    except OSError as error:  # no more processes or files may be had
+        say(connection_fd, failed=error.strerror, code=_EXIT_NOT_STARTED, errno=error.errno)
+        return _EXIT_NOT_STARTED
     if keeper_pid == 0:
         os.close(request_fd)
         os._exit(_keep(connection_fd, repeat_fd))
