@@ -22,6 +22,7 @@ from punctual.cli._interrupts import caught
 from punctual.cli._outcome import EXIT_BROKEN
 from punctual.cli._service import (
     addresses_of,
+    log_file,
     log_notice,
     record_service,
     started_service,
@@ -34,6 +35,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.core.units import parse_duration_s
 from punctual.executors.cluster.executor import LOST_AFTER_S
+from punctual.runtime.detached import log_bounded
 from punctual.runtime.host_options import ENGINES, SHARING_POLICY, Engine, HostOptions
 from punctual.runtime.paths import HOME_VARIABLE, service_root
 from punctual.runtime.retention import prune
@@ -207,7 +209,11 @@ def _serve(options: HostOptions, http: HttpOptions, store: str | None, *, as_jso
     prune()
     leaving = _Leaving()
     try:
-        with caught(leaving), service_host(options, facts, http.listen(), store=store) as (host, addresses):
+        with (
+            log_bounded(log_file()),
+            caught(leaving),
+            service_host(options, facts, http.listen(), store=store) as (host, addresses),
+        ):
             told = [str(host.run_folder.socket), *addresses]
             record_service(host.run_folder, told, host.taken_over)
             _tell(os.getpid(), told, host.taken_over, as_json=as_json)
