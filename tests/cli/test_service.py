@@ -321,7 +321,16 @@ def test_a_service_answers_over_http_whoever_has_its_token(machine: Service) -> 
     left(service)
 
 
-@pytest.mark.parametrize("options", [["--tls-cert", "a.pem"], ["--listen", "nowhere"], ["--listen", "0.0.0.0:0"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--tls-cert", "a.pem"],
+        ["--listen", "nowhere"],
+        ["--listen", "0.0.0.0:0"],
+        ["--listen", "*:0"],
+        ["--host-name", "a:80"],
+    ],
+)
 def test_where_a_service_cannot_listen_is_refused(machine: Service, options: list[str]) -> None:
     refused = machine.punctual("up", *options)
     assert refused.returncode == 2
@@ -337,11 +346,12 @@ def test_a_service_that_cannot_start_in_the_background_says_why(machine: Service
 
 def test_the_unit_for_systemd_starts_this_service_and_leaves_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUNCTUAL_HOME", "/home/a user/runs")
-    http = HttpOptions(address="127.0.0.1:80", tls_key=Path("/key"), tls_cert=Path("/cert"), allow_plain=True)
+    http = HttpOptions(address="127.0.0.1:80", tls_key=Path("/key"), tls_cert=Path("/cert"), host_names=["a", "b"])
     lines = unit(HostOptions(policy="fifo"), http).splitlines()
     command = next(line for line in lines if line.startswith("ExecStart="))
     assert command.endswith(
-        "-m punctual up --policy fifo --actuator auto --listen 127.0.0.1:80 --tls-cert /cert --tls-key /key --allow-plain"
+        "-m punctual up --policy fifo --actuator auto --listen 127.0.0.1:80 --tls-cert /cert --tls-key /key "
+        "--host-name a --host-name b"
     )
     assert {"Type=notify", "KillMode=process", "Restart=on-failure"} < set(lines)
     assert "Environment='PUNCTUAL_HOME=/home/a user/runs'" in lines

@@ -28,7 +28,8 @@ from punctual.service import tokens as tokens_module
 from punctual.service.client import Client, ServiceFailed
 from punctual.service.database import ServiceDatabase
 from punctual.service.limits import Limits, RequestRate
-from punctual.service.server import Tls, _tcp_socket, check_installed, serve
+from punctual.service.server import _tcp_socket, check_installed, serve
+from punctual.service.tls import Tls
 from punctual.service.tokens import Tokens
 
 READS = ["/jobs", "/jobs/a", "/jobs/a/why", "/jobs/a/logs", "/cluster", "/policies", "/policy", "/metrics", "/health"]

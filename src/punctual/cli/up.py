@@ -73,7 +73,20 @@ Autoscale = Annotated[
 NodeLostAfter = Annotated[
     str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
 ]
-
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT|none",
+        help=f"Where it can be asked over HTTP; `*:PORT`: at all addresses. [default: {DEFAULT_ADDRESS}, or a free port]",
+        show_default=False,
+    ),
+]
+HostName = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="A name by which it may be asked, beside those in the certificate.", show_default=False
+    ),
+]
 Otel = Annotated[
     bool, typer.Option("--otel", help="Send traces and metrics to OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT, ...).")
 ]
@@ -104,18 +117,12 @@ def up(
     cluster: ClusterFile = None,
     autoscale: Autoscale = 0,
     node_lost_after: NodeLostAfter = f"{LOST_AFTER_S:g}s",
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT|none",
-            help=f"Where it can be asked over HTTP. [default: {DEFAULT_ADDRESS}, or a free port]",
-            show_default=False,
-        ),
-    ] = None,
+    listen: Listen = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificate chain (PEM), to be asked by other machines.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    host_name: HostName = None,
     allow_plain: Annotated[
         bool,
         typer.Option("--allow-plain", help="Listen for other machines without TLS: tokens can be read on the way."),
@@ -147,7 +154,14 @@ def up(
         autoscale=autoscale,
     )
     options.check()
-    http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain, otel=otel)
+    http = HttpOptions(
+        address=listen,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        host_names=host_name or (),
+        allow_plain=allow_plain,
+        otel=otel,
+    )
     http.check()
     os.environ.pop(STORE_VARIABLE, None)  # jobs have no use for it
     if store is not None:

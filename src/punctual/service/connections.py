@@ -6,7 +6,7 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from punctual.service.app import make_app
 from punctual.service.context import ServiceContext
 from punctual.service.guard import Application, RequestGuard
+from punctual.service.host_names import HostNames
 from punctual.service.limits import LimitedSocket
 from punctual.service.log_limit import LogLimit
 from punctual.service.tokens import Tokens
@@ -40,7 +41,7 @@ class Endpoint:
 
     listening: LimitedSocket
     tokens: Tokens | None
-    host_names: Collection[str] | None
+    host_names: HostNames | None
     tls: ssl.SSLContext | None = None
 
 

@@ -1,14 +1,14 @@
 """What stands before every route: where a request is from, who sends it, how long it is and how many there are."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from punctual.service.host_names import HostNames
 from punctual.service.limits import Limits, RequestRate
 from punctual.service.page import page_file
 from punctual.service.problems import Refused, problem
@@ -74,13 +74,13 @@ class RequestGuard:
         rate: RequestRate,
         *,
         tokens: Tokens | None,
-        host_names: Collection[str] | None,
+        host_names: HostNames | None,
     ) -> None:
         self._app = app
         self._limits = limits
         self._rate = rate
         self._tokens = tokens
-        self._host_names = None if host_names is None else {name.lower() for name in host_names}
+        self._host_names = host_names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -107,8 +107,9 @@ class RequestGuard:
     def _check_place(self, request: Request) -> None:
         """Refuse what a page of another site sends, or asks for under a name that is not ours."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        if self._host_names is not None and _name_of(host) not in self._host_names:
-            raise Refused(403, "the header Host must name this service")
+        own_address, _ = request.scope.get("server") or (None, None)
+        if self._host_names is not None and not self._host_names.has(host, own_address):
+            raise Refused(403, "the header Host must name this service (`punctual up --host-name NAME` adds a name)")
         if origin is not None and origin.lower() != f"{request.scope['scheme']}://{host}".lower():
             raise Refused(403, "requests of pages of other origins are refused")
         if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
@@ -153,14 +154,6 @@ def _check_one_of_each(request: Request) -> None:
     for name in ("host", "origin", "authorization", "content-length", "idempotency-key"):
         if len(request.headers.getlist(name)) > 1:
             raise Refused(400, f"the header {name} must be given once")
-
-
-def _name_of(host: str) -> str | None:
-    """The name in a header Host, without its port."""
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None
 
 
 def _with_headers(send: Send) -> Send:
