@@ -95,6 +95,7 @@ def up_command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[
         chosen += ["--address", options.address] if options.address else []
         chosen += ["--cluster", options.cluster] if options.cluster else []
         chosen += ["--autoscale", str(options.autoscale)] if options.autoscale else []
+        chosen += ["--allow-unauthenticated-ray"] if options.allow_unauthenticated_ray else []
     return [sys.executable, "-P", "-m", "punctual", "up", *chosen, *arguments]
 
 

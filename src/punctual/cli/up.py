@@ -73,6 +73,13 @@ Autoscale = Annotated[
 NodeLostAfter = Annotated[
     str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
 ]
+AllowUnauthenticatedRay = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unauthenticated-ray",
+        help="Use a Ray cluster that asks for no token: whoever reaches it can run programs as its user.",
+    ),
+]
 Listen = Annotated[
     str | None,
     typer.Option(
@@ -86,6 +93,9 @@ HostName = Annotated[
     typer.Option(
         metavar="NAME", help="A name by which it may be asked, beside those in the certificate.", show_default=False
     ),
+]
+AllowPlain = Annotated[
+    bool, typer.Option("--allow-plain", help="Listen for other machines without TLS: tokens can be read on the way.")
 ]
 Otel = Annotated[
     bool, typer.Option("--otel", help="Send traces and metrics to OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT, ...).")
@@ -117,16 +127,14 @@ def up(
     cluster: ClusterFile = None,
     autoscale: Autoscale = 0,
     node_lost_after: NodeLostAfter = f"{LOST_AFTER_S:g}s",
+    allow_unauthenticated_ray: AllowUnauthenticatedRay = False,
     listen: Listen = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificate chain (PEM), to be asked by other machines.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     host_name: HostName = None,
-    allow_plain: Annotated[
-        bool,
-        typer.Option("--allow-plain", help="Listen for other machines without TLS: tokens can be read on the way."),
-    ] = False,
+    allow_plain: AllowPlain = False,
     store: Annotated[
         str | None,
         typer.Option(
@@ -152,6 +160,7 @@ def up(
         lost_after_s=parse_duration_s(node_lost_after),
         cluster="" if cluster is None else str(cluster.absolute()),
         autoscale=autoscale,
+        allow_unauthenticated_ray=allow_unauthenticated_ray,
     )
     options.check()
     http = HttpOptions(

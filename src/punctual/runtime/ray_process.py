@@ -30,6 +30,7 @@ class RayOptions:
     actuator: str
     lost_after_s: float
     cluster: str
+    needs_token: bool
 
 
 def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
@@ -49,12 +50,13 @@ def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], Agent
 
 
 def opened(options: RayOptions) -> BridgedCluster:
-    """Connected to the cluster; raises `InvalidSpec` if it cannot be reached."""
+    """Connected to the cluster; raises `InvalidSpec` if it cannot be reached, or asks for no token and must."""
     # Once a connection is lost, Ray would start a cluster of its own on this machine at the next call.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from punctual.executors.ray import RayMembers
 
-    return RayMembers(options.address, options.name, agents_of(options), limits(options.cluster))
+    agents, needs_token = agents_of(options), options.needs_token
+    return RayMembers(options.address, options.name, agents, limits(options.cluster), needs_token=needs_token)
 
 
 if __name__ == "__main__":
