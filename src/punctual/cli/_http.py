@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.local_host import LocalHost
+from punctual.runtime.logs import log_to_stderr
 from punctual.runtime.service_host import Listen
 from punctual.service.host_names import check_host_name
 from punctual.service.server import ServedAddress, check_installed, free_address, serve
@@ -83,7 +84,7 @@ class HttpOptions:
 
     @contextmanager
     def _served(self, host: LocalHost, tracer: "Tracer | None") -> Iterator[Sequence[str]]:
-        logging.basicConfig(format="punctual: %(message)s")
+        log_to_stderr("punctual: %(message)s")
         logging.getLogger("punctual.service").setLevel(logging.INFO)  # who changed what
         tls = None if self.tls_cert is None or self.tls_key is None else Tls(self.tls_cert, self.tls_key)
         address = self.address or free_address()
@@ -99,7 +100,7 @@ class HttpOptions:
             try:
                 check_telemetry()
             except InvalidSpec as error:
-                write_error(f"punctual: no OpenTelemetry: {error.must}: got {error.got}. {error.remedy}\n")
+                write_error(f"punctual: no OpenTelemetry: {error.must}: got {error.got}. {error.remedy}")
                 return nullcontext()
         from punctual.service.telemetry import telemetry
 
@@ -111,7 +112,7 @@ class HttpOptions:
         try:
             check_installed()
         except InvalidSpec as error:
-            write_error(f"punctual: no HTTP: {error.must}. {error.remedy}\n")
+            write_error(f"punctual: no HTTP: {error.must}. {error.remedy}")
             return False
         return True
 
@@ -120,6 +121,6 @@ def _told(served: ServedAddress) -> Sequence[str]:
     if served.socket is None:
         write_error(
             "punctual: another service of this user, for other processors, answers at the user's own socket; programs reach "
-            "this one at its address, with a token\n"
+            "this one at its address, with a token"
         )
     return [str(place) for place in (served.socket, served.url) if place is not None]

@@ -109,7 +109,7 @@ def _written_since(log: Path, begun_at: int) -> str:
 def _not_started(exit_code: int, written: str) -> InvalidSpec:
     got = f"one that ended at once with status {exit_code}"
     if exit_code == EXIT_USER_ERROR and written:
-        got += ", and said:\n" + "\n".join(f"    {line}" for line in written.splitlines())
+        got += f", and said:\n{written}"
     return InvalidSpec(
         "a service that was started must go on", got, "`punctual up`", f"See what it has written: {log_file()}."
     )

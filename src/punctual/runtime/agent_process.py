@@ -1,7 +1,6 @@
 """An agent as a process of its own, which outlives whoever started it; it is talked to over a Unix socket of mode 0600."""
 
 import json
-import logging
 import os
 import signal
 import sys
@@ -14,9 +13,11 @@ from punctual.core.errors import InvalidSpec
 from punctual.executors.cluster.channel import Answer, ChannelLost, Request
 from punctual.runtime.control_socket import ControlFailed, ControlSocket, ask, listener_pid
 from punctual.runtime.detached import log_bounded, start_detached
+from punctual.runtime.logs import log_to_stderr
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import RunFolder, agent_run
+from punctual.runtime.words import visible
 
 _LOOK_S = 0.05
 #: How long an agent may take to answer, on a machine whose cores are all in use; it may have jobs to take over.
@@ -82,11 +83,11 @@ def main(text: str) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ends.set())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr("%(asctime)s %(levelname)s %(message)s")
     try:
         agent = NodeAgent(options)
     except InvalidSpec as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {visible(str(error))}\n")
         return 2
     try:
         run = agent_run(options.name)

@@ -12,6 +12,7 @@ from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
 from punctual.executors.local.cgroup_files import file_name
 from punctual.runtime.agent_process import AgentProcess
 from punctual.runtime.host_options import limits
+from punctual.runtime.logs import log_to_stderr
 from punctual.runtime.node_agent import AgentOptions
 
 _AWAY = (
@@ -60,4 +61,5 @@ def opened(options: RayOptions) -> BridgedCluster:
 
 
 if __name__ == "__main__":
+    log_to_stderr("%(message)s")
     sys.exit(BridgeEnd(partial(opened, RayOptions(**json.loads(sys.argv[1]))), _AWAY).run())

@@ -3,7 +3,6 @@
 import json
 import re
 from datetime import datetime
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,18 +13,10 @@ from pydantic_core import PydanticSerializationError
 from punctual.core.job import JobState
 from punctual.core.program import PATTERN_LENGTH_MAX
 from punctual.core.verdict import Verdict
+from punctual.runtime.json_text import finite
 
 #: The longest that the kernel takes as one argument or variable.
 _TEXT_LENGTH_MAX = 131_072
-
-
-def finite(value: Any) -> Any:
-    """`value`, made of what JSON has, with null in place of each number that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 #: A number that may be infinite, as JSON can hold it: it is left out then.

@@ -16,6 +16,7 @@ from opentelemetry.trace import Tracer
 
 from punctual import __version__
 from punctual.runtime.local_host import LocalHost
+from punctual.runtime.logs import LogFormatter
 from punctual.service.kept_texts import KeptTexts
 from punctual.service.log_limit import LogLimit
 from punctual.service.metrics_text import Metric, job_metrics, metrics
@@ -105,7 +106,7 @@ def _end_soon(traces: TracerProvider, meters: MeterProvider) -> None:
 def _seldom_complaining() -> Iterator[None]:
     log = logging.getLogger("opentelemetry")
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("punctual: OpenTelemetry: %(message)s"))
+    handler.setFormatter(LogFormatter("punctual: OpenTelemetry: %(message)s"))
     handler.addFilter(LogLimit(_COMPLAINT_S))
     log.addHandler(handler)
     propagated, log.propagate = log.propagate, False
