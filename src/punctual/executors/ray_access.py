@@ -68,7 +68,8 @@ def _asked(address: str) -> int:
         return _NO_ANSWER
     if place != address:
         return _asked_client_server(place)
-    from ray._raylet import GcsClient  # there is no public way to ask without being a part of the cluster
+    # There is no public way to ask without being a part of the cluster.
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
     from ray.exceptions import AuthenticationError, RayError
 
     try:
