@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from h11 import ProtocolError
 from starlette.requests import Request
 
 from punctual.service.host_names import HostNames
 from punctual.service.limits import Limits, RequestRate
 from punctual.service.page import page_file
 from punctual.service.problems import Refused, problem
-from punctual.service.tokens import OWNER, ROLES, Role, Tokens
+from punctual.service.tokens import OWNER, ROLES, Role, Token, Tokens
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -27,6 +29,8 @@ _HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
 ]
+#: Seconds between two looks whether the token of an answer that goes on is still good.
+_TOKEN_S = 1.0
 _NO_TOKEN = {"WWW-Authenticate": 'Bearer realm="punctual"', "Connection": "close"}
 
 
@@ -86,8 +90,7 @@ class RequestGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with_headers = _with_headers(send)
-        request = Request(scope)
+        with_headers, request = _with_headers(send), Request(scope)
         try:
             _check_one_of_each(request)
             self._check_place(request)
@@ -102,7 +105,33 @@ class RequestGuard:
             await problem(error.status, error.detail, error.headers)(scope, receive, with_headers)
             return
         scope.setdefault("state", {})["caller"] = caller
-        await self._app(scope, _replayed(body, receive), with_headers)
+        if self._tokens is None:
+            await self._app(scope, _replayed(body, receive), with_headers)
+        else:
+            await self._answer_while_known(request, _replayed(body, receive), with_headers)
+
+    async def _answer_while_known(self, request: Request, receive: Receive, send: Send) -> None:
+        """Pass a request on, and end the answer soon after its token was revoked or has expired: a stream goes on for ever."""
+        is_under_way = False
+
+        async def noted(message: Message) -> None:
+            nonlocal is_under_way
+            is_under_way = message["type"] == "http.response.start" or message.get("more_body", False)
+            await send(message)
+
+        answer = asyncio.ensure_future(self._app(request.scope, receive, noted))
+        try:
+            while not answer.done() and not (is_under_way and self._token(request) is None):
+                await asyncio.wait([answer], timeout=_TOKEN_S)
+        finally:
+            is_ended = answer.cancel()  # not where it has ended by itself
+            await asyncio.wait([answer])
+        if is_ended:
+            with suppress(TimeoutError, ProtocolError):  # nobody reads it, or it said that it would be longer
+                async with asyncio.timeout(_TOKEN_S):
+                    await send({"type": "http.response.body", "body": b""})
+        else:
+            answer.result()
 
     def _check_place(self, request: Request) -> None:
         """Refuse what a page of another site sends, or asks for under a name that is not ours."""
@@ -118,12 +147,17 @@ class RequestGuard:
     def _caller(self, request: Request) -> Caller:
         if self._tokens is None:
             return SELF
-        kind, _, text = request.headers.get("authorization", "").partition(" ")
-        token = self._tokens.of(text.strip()) if kind.lower() == "bearer" else None
+        token = self._token(request)
         if token is None:
             detail = f"a token is needed that is known and has not expired (`punctual token`; the first is '{OWNER}')"
             raise Refused(401, detail, _NO_TOKEN)
         return Caller(token.name, token.role)
+
+    def _token(self, request: Request) -> Token | None:
+        """The token that a request has, as of now; None: none that lets anybody in."""
+        assert self._tokens is not None
+        kind, _, text = request.headers.get("authorization", "").partition(" ")
+        return self._tokens.of(text.strip()) if kind.lower() == "bearer" else None
 
     def _check_rate(self, caller: Caller) -> None:
         wait_s = self._rate.wait_s(caller.name)
