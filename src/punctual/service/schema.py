@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticSerializationError
 
-from punctual.core.job import JobState
+from punctual.core.job import WEIGHT_MAX, JobState
 from punctual.core.program import PATTERN_LENGTH_MAX
 from punctual.core.verdict import Verdict
 from punctual.runtime.json_text import finite
@@ -44,7 +44,7 @@ def _absolute(path: str) -> str:
 Text = Annotated[str, Field(max_length=_TEXT_LENGTH_MAX), AfterValidator(_without_nul)]
 ShortText = Annotated[str, Field(max_length=64), AfterValidator(_without_nul)]
 VariableName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
-Weight = Annotated[float, Field(gt=0, le=1e9)]
+Weight = Annotated[float, Field(gt=0, le=WEIGHT_MAX)]
 _Plain = bool | Annotated[int, Field(ge=-(2**53), le=2**53)] | float | ShortText | None
 #: What a policy is made with: no deeper, since it is written into the journal as it is.
 ParameterValue = _Plain | Annotated[list[_Plain], Field(max_length=64)]
