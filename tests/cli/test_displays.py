@@ -236,7 +236,7 @@ class TestChain:
     def test_what_concerns_all_jobs_is_told_while_this_one_is_there(self) -> None:
         policy = PolicyChanged(at=0.0, policy="fifo", by="me", before="max-min")
         warned = WarnUser(at=0.0, job=None, reason=Reason("policy-failed", "the policy has failed"))
-        of_all = [resumed(9.0, 5.0), policy, warned]
+        of_all: list[Message] = [resumed(9.0, 5.0), policy, warned]
         begun: list[Message] = [submitted(0.0), self.LAUNCH, started(0.2)]
         assert len(chain([*begun, *of_all], JOB)) == len(chain(begun, JOB)) + 3
         failed = JobFailed(at=1.0, job=JOB, cause="killed", exit_code=-9, retryable=True)

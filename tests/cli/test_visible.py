@@ -141,8 +141,9 @@ def test_no_command_shows_what_a_submitter_wrote_as_it_is(machine: Service) -> N
     wait_until(lambda: client.job("one").status().state, lambda state: state == "paused")
     shown = [machine.punctual(*words) for words in (["ps"], ["show", "one"], ["why", "one"])]
     client.stop("one", WRITTEN)
-    for name in ("one", "two", "three"):
-        wait_until(lambda name=name: client.job(name).status().state, lambda state: state in {"failed", "finished"})
+    wait_until(
+        lambda: all(client.job(name).status().state in {"failed", "finished"} for name in ("one", "two", "three"))
+    )
     for name in ("one", "two", "three"):
         shown += [machine.punctual(command, name) for command in ("show", "why", "report")]
     shown.append(machine.punctual("report", "one", "--out", "report.png"))

@@ -44,7 +44,7 @@ def numbers(value: Any) -> Iterator[float]:
         yield value
 
 
-def beside(option: str) -> dict[str, str]:
+def beside(option: str) -> dict[str, Any]:
     """What an option needs to be taken at all."""
     return {"workers": "1..2"} if option in {"cores_per_worker", "servers"} else {}
 
