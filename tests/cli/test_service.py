@@ -338,6 +338,30 @@ def test_where_a_service_cannot_listen_is_refused(machine: Service, options: lis
     assert "Traceback" not in refused.stderr
 
 
+def test_it_may_be_asked_by_a_name_that_it_is_given(machine: Service) -> None:
+    service = machine.start(
+        "up", "--actuator", "pacing", "--json", "--listen", "127.0.0.1:0", "--host-name", "gpu.example"
+    )
+    assert service.stdout is not None
+    told = json.loads(service.stdout.readline())
+    address = told["addresses"][-1]
+    assert address.startswith("http://gpu.example:")
+    token = Path(told["token_file"]).read_text().strip()
+
+    def asked(host: str) -> int:
+        headers = {"Authorization": f"Bearer {token}", "Host": host}
+        with urlopen(Request(f"http://127.0.0.1:{address.rpartition(':')[2]}/v1/health", headers=headers)) as answer:
+            return int(answer.status)
+
+    assert asked("gpu.example") == 200
+    with pytest.raises(HTTPError, match="403") as refused:
+        asked("other.example")
+    assert b"--host-name" in refused.value.read()
+    refused.value.close()
+    service.terminate()
+    left(service)
+
+
 def test_a_service_that_cannot_start_in_the_background_says_why(machine: Service) -> None:
     refused = machine.punctual("up", "--detach", "--policy", "no-such-policy")
     assert refused.returncode == 2

@@ -4,9 +4,11 @@ import errno
 import logging
 import os
 import socket
+from pathlib import Path
 
 import pytest
 from tests.service.live_service import LiveService, live_service
+from tests.service.test_host_names import certificate
 from tests.waiting import wait_until
 
 from punctual.service.limits import LimitedSocket
@@ -44,6 +46,17 @@ def test_what_strangers_send_is_logged_once_a_minute(sent: bytes, caplog: pytest
             send(service, sent)
     lines = [line for record in caplog.records for line in record.getMessage().splitlines()]
     assert len(lines) <= 2, lines  # one from each place
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_callers_who_do_not_agree_on_keys_are_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with live_service(tls=certificate(tmp_path)) as service:
+        for sent in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b""):
+            for _ in range(10):
+                send(service, sent)
+    assert len(caplog.records) <= 2
     assert not [record for record in caplog.records if record.exc_info]
 
 
