@@ -84,9 +84,8 @@ def _ended_jobs(run: RunFolder) -> list[dict[str, Any]]:
 def _ended(job: KnownJob, states: Mapping[JobId, JobState]) -> dict[str, Any]:
     """What was written down of a job at its end; null: nothing was. `states`: how the jobs of its run stand."""
     known = job.run.end_facts(job.job)
-    if (
-        "submitted_wall" not in known and len(states) == 1 and not job.run.is_of_service()
-    ):  # its host's command is its own
+    # A record of a host is one of its only job, unless it is a service, whose command is its own.
+    if "submitted_wall" not in known and len(states) == 1 and not job.run.is_of_service():
         facts = job.run.facts()
         known = {"submitted_wall": facts.get("wall"), "argv": facts.get("argv")}
     told = {name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause")}

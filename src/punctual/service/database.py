@@ -56,7 +56,7 @@ class ServiceDatabase:
             raise
 
     def _prepare(self) -> None:
-        with self._whole():
+        with self._checked():
             self._connection.executescript(_CREATE)
         with self.writing() as connection:
             if not connection.execute(_HAS_ACCEPTED).fetchall():
@@ -65,13 +65,13 @@ class ServiceDatabase:
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """All that `query` has."""
-        with self._lock, self._whole():
+        with self._lock, self._checked():
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction."""
-        with self._lock, self._whole():
+        with self._lock, self._checked():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -82,7 +82,7 @@ class ServiceDatabase:
                 raise
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def _checked(self) -> Iterator[None]:
         """Raise `InvalidSpec` where the file is found to be damaged."""
         try:
             yield
