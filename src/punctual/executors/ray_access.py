@@ -1,6 +1,6 @@
 """Whether a Ray cluster asks for a token: a process without one asks it something.
 
-Which mode a cluster is in no client can read, and a client that has a token is let in either way.
+No client can read in which mode a cluster is, and a client that has a token is let in either way.
 """
 
 import os
@@ -13,7 +13,7 @@ from punctual.core.errors import InvalidSpec
 _CLIENT_SCHEME = "ray://"
 OPEN_TO_ALL = "whoever reaches it can run programs as the user that started it"
 #: Exit statuses of the process.
-_LET_IN, _TOLD_TO_HAVE_A_TOKEN, _NO_ANSWER = 0, 10, 11
+_LET_IN, _REFUSED, _NO_ANSWER = 0, 10, 11
 #: Seconds for an answer, and for the process, on a machine whose cores are all in use.
 _ANSWER_S_MAX, _PROCESS_S_MAX = 10.0, 60.0
 
@@ -35,7 +35,7 @@ def asks_for_token(address: str) -> bool | None:
         )
     except subprocess.TimeoutExpired:
         return None
-    return {_LET_IN: False, _TOLD_TO_HAVE_A_TOKEN: True}.get(done.returncode)
+    return {_LET_IN: False, _REFUSED: True}.get(done.returncode)
 
 
 def check_asks_for_token(address: str) -> None:
@@ -52,7 +52,7 @@ def check_asks_for_token(address: str) -> None:
 
 
 def _asked(address: str) -> int:
-    """What comes of asking without a token, as an exit status."""
+    """Ask something without a token; the exit status says how that ended."""
     if address == "auto":
         from ray._private.services import get_ray_address_from_environment
 
@@ -75,7 +75,7 @@ def _asked(address: str) -> int:
     try:
         GcsClient(address=address).internal_kv_exists(b"punctual", None, timeout=_ANSWER_S_MAX)
     except AuthenticationError:
-        return _TOLD_TO_HAVE_A_TOKEN
+        return _REFUSED
     except RayError:
         return _NO_ANSWER
     return _LET_IN
@@ -92,7 +92,7 @@ def _asked_client_server(address: str) -> int:
     try:
         RayletDriverStub(init_grpc_channel(address)).ClusterInfo(request, timeout=_ANSWER_S_MAX, metadata=client)
     except grpc.RpcError as error:
-        return _TOLD_TO_HAVE_A_TOKEN if error.code() is grpc.StatusCode.UNAUTHENTICATED else _NO_ANSWER
+        return _REFUSED if error.code() is grpc.StatusCode.UNAUTHENTICATED else _NO_ANSWER
     return _LET_IN
 
 

@@ -43,17 +43,18 @@ def log_bounded(log: Path, n_bytes_max: int = LOG_BYTES_MAX, poll_s: float = _PO
 
     The latest `n_bytes_max` bytes before are then in the file with `.1` behind its name.
     """
+    if not _is_file(2, log):
+        yield
+        return
     log_fd = os.dup(2)  # standard error itself goes nowhere once a write has failed
     is_over = Event()
     thread = Thread(target=_bound, args=(log_fd, log, n_bytes_max, poll_s, is_over), name="punctual-log", daemon=True)
+    thread.start()
     try:
-        if _is_file(log_fd, log):
-            thread.start()
         yield
     finally:
         is_over.set()
-        if thread.ident is not None:
-            thread.join()
+        thread.join()
         os.close(log_fd)
 
 
