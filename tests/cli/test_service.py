@@ -22,6 +22,7 @@ from punctual.cli.up import unit
 from punctual.core.events import JobFinished, JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.executors.local.keeper_link import LEASE_S
+from punctual.runtime.detached import LOG_BYTES_MAX
 from punctual.runtime.host_options import HostOptions
 
 RUN = "service"
@@ -336,6 +337,17 @@ def test_where_a_service_cannot_listen_is_refused(machine: Service, options: lis
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: ")
     assert "Traceback" not in refused.stderr
+
+
+def test_the_log_of_a_service_in_the_background_is_limited(machine: Service) -> None:
+    machine.tell("ps")  # makes the folders
+    log = machine.home / "state" / "service.log"
+    log.write_bytes(b"of an earlier service\n" * (LOG_BYTES_MAX // 20))
+    assert machine.punctual("up", "--detach", "--listen", "none").returncode == 0
+    wait_until(lambda: log.stat().st_size < LOG_BYTES_MAX)
+    assert log.with_name("service.log.1").stat().st_size <= LOG_BYTES_MAX + 1000
+    assert machine.punctual("down").returncode == 0
+    assert "has ended" in log.read_text()
 
 
 def test_it_may_be_asked_by_a_name_that_it_is_given(machine: Service) -> None:
