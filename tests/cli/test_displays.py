@@ -12,11 +12,12 @@ from punctual.cli._json_lines import JsonLines
 from punctual.cli._lines import Lines
 from punctual.cli._view import View, panel
 from punctual.cli.ps import budgets
-from punctual.core.commands import LaunchJob, ResizeJob, WarnUser
+from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, WarnUser
 from punctual.core.control import Forecast, PacingLine
 from punctual.core.events import (
     GrantFailed,
     JobFailed,
+    JobFinished,
     PauseRequested,
     PolicyChanged,
     ResumeRequested,
@@ -231,6 +232,23 @@ class TestChain:
     def test_it_says_how_long_nobody_steered(self) -> None:
         links = chain([submitted(0.0), self.LAUNCH, started(0.2), resumed(9.0, 5.0)], JOB)
         assert links[-1].text == "it is steered again, after 4.0s in which nobody did"
+
+    def test_what_concerns_all_jobs_is_told_while_this_one_is_there(self) -> None:
+        policy = PolicyChanged(at=0.0, policy="fifo", by="me", before="max-min")
+        warned = WarnUser(at=0.0, job=None, reason=Reason("policy-failed", "the policy has failed"))
+        of_all: list[Message] = [resumed(9.0, 5.0), policy, warned]
+        begun: list[Message] = [submitted(0.0), self.LAUNCH, started(0.2)]
+        assert len(chain([*begun, *of_all], JOB)) == len(chain(begun, JOB)) + 3
+        failed = JobFailed(at=1.0, job=JOB, cause="killed", exit_code=-9, retryable=True)
+        assert len(chain([*begun, failed, *of_all], JOB)) == len(chain([*begun, failed], JOB)) + 3
+        assert chain([*of_all, *begun], JOB) == chain(begun, JOB)
+        ends: list[Message] = [
+            JobFinished(at=1.0, job=JOB, landed_at=1.0),
+            JobFailed(at=1.0, job=JOB, cause="stopped: by hand", exit_code=-15),
+            RejectJob(at=1.0, job=JOB, reason=Reason("no-retries-left", "it has failed")),
+        ]
+        for end in ends:
+            assert chain([*begun, end, *of_all], JOB) == chain([*begun, end], JOB), end
 
     def test_other_jobs_are_left_out(self) -> None:
         assert chain([submitted(0.0), self.LAUNCH], JOB)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.plants.ray_machines import free_port
 
+from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 
 
@@ -33,6 +34,11 @@ class Cluster:
 
     def channel(self, name: str) -> object:
         return self._members.channels()[NodeId(name)]
+
+    def restart_head(self, ray_node: str) -> None:
+        """Have another head, as after a restart of Ray."""
+        self.nodes = [told(ray_node, "one", "127.0.0.1")]
+        self.nodes[0]["Resources"]["node:__internal_head__"] = 1.0
 
 
 @pytest.fixture
@@ -72,4 +78,22 @@ def test_ray_that_was_killed_counts_as_gone_once_it_was_started_again_though_ray
     assert cluster.names() == {"one"}
     cluster.nodes = [gone, told("b" * 16, "one", "127.0.0.1", free_port())]
     assert cluster.names() == {"one"}
+    assert cluster.names() == {"one"}
+
+
+def test_a_head_that_was_started_again_without_a_token_is_used_no_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from punctual.executors import ray_access
+
+    monkeypatch.setattr(ray_access, "asks_for_token", lambda _: True)
+    cluster.restart_head("a" * 16)
+    assert cluster.names() == {"one"}
+    monkeypatch.setattr(ray_access, "asks_for_token", lambda _: False)
+    assert cluster.names() == {"one"}  # it is the same head
+    cluster.restart_head("b" * 16)
+    for _ in range(2):
+        with pytest.raises(InvalidSpec, match="token"):
+            cluster.names()
+    monkeypatch.setattr(ray_access, "asks_for_token", lambda _: True)
     assert cluster.names() == {"one"}

@@ -19,8 +19,10 @@ from punctual.core.resources import Resources
 from punctual.core.units import format_duration
 from punctual.executors.local.actuator import choose
 from punctual.executors.local.executor import actuators
+from punctual.executors.ray_access import OPEN_TO_ALL, asks_for_token
 from punctual.runtime.capacity import usable_cores, usable_gpus
 from punctual.runtime.control_client import is_answering
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import runtime_root, state_root
 from punctual.runtime.run_journal import reader, try_store
 from punctual.runtime.runs import known_runs, live_folders
@@ -61,6 +63,7 @@ def findings(port: int | None = None) -> Iterator[Finding]:
         ("torch", _torch),
         ("clock", _clock),
         ("hosts", _hosts),
+        ("ray cluster", _ray_clusters),
         ("ports", lambda: _ports(port)),
     ]
     for about, check in checks:
@@ -219,6 +222,32 @@ def _hosts() -> Iterator[Finding]:
             yield Finding("ok", f"{text}; the next `punctual ps` clears it away")
     if not live_folders():
         yield Finding("ok", "none runs; the first `punctual run` or `punctual up` is one")
+
+
+def _ray_clusters() -> Iterator[Finding]:
+    """Look at the clusters of services that run, and at the one that Ray's own variable names."""
+    options = [HostOptions.of(run.facts()) for run in live_folders() if run.is_live()]
+    used = [each.address or "auto" for each in options if each.engine == "ray"]
+    named = os.environ.get("RAY_ADDRESS")
+    for address in dict.fromkeys([*used, *([named] if named else [])]):
+        asks = asks_for_token(address)
+        if asks:
+            yield Finding("ok", f"the cluster '{address}' asks for a token")
+            yield from _ray_token()
+        elif asks is None:
+            yield Finding("warning", f"the cluster '{address}' does not answer", "Look at `ray status` there.")
+        else:
+            yield Finding(
+                "warning",
+                f"the cluster '{address}' asks for no token: {OPEN_TO_ALL}",
+                "Start Ray with one: see docs/how-to/ray.md.",
+            )
+
+
+def _ray_token() -> Iterator[Finding]:
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if file.exists() and file.stat().st_mode & 0o077:
+        yield Finding("warning", f"other users may read the token of Ray in {file}", f"Run `chmod 600 {file}`.")
 
 
 def _ports(port: int | None) -> Iterator[Finding]:

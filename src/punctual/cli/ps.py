@@ -1,6 +1,5 @@
 """`punctual ps`: what runs, and how it stands against its deadline."""
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -8,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from punctual.cli._streams import print_table
-from punctual.cli._words import clock, early_or_late, short
+from punctual.cli._streams import print_table, write_line
+from punctual.cli._words import clock, early_or_late, short, visible
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.runtime.control_client import SILENT, STARTING, standings
+from punctual.runtime.json_text import json_text
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import KnownJob, jobs_of, known_runs
 from punctual.runtime.sweeping import sweep
@@ -46,19 +46,19 @@ def ps(
     ended.sort(key=lambda standing: standing["submitted_wall"] or "")
     if as_json:
         for standing in [*rows, *ended]:
-            typer.echo(json.dumps(standing))
+            write_line(json_text(standing))
         return
     if rows:
         print_table(_COLUMNS, [_row(standing) for standing in rows])
     elif not ended:
-        typer.echo("there is no job" if everything else "no job runs; --all lists those that have ended", err=True)
+        write_line("there is no job" if everything else "no job runs; --all lists those that have ended", err=True)
     if ended:
         print_table(_PAST_COLUMNS, [_past_row(standing) for standing in ended])
     for line in budgets(rows):
-        typer.echo(line)
+        write_line(line)
     for standing in rows:
         if "host" not in standing:
-            typer.echo(_REMEDIES[standing["state"]].format(**standing), err=True)
+            write_line(_REMEDIES[standing["state"]].format(**standing), err=True)
 
 
 def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -84,7 +84,8 @@ def _ended_jobs(run: RunFolder) -> list[dict[str, Any]]:
 def _ended(job: KnownJob, states: Mapping[JobId, JobState]) -> dict[str, Any]:
     """What was written down of a job at its end; null: nothing was. `states`: how the jobs of its run stand."""
     known = job.run.end_facts(job.job)
-    if "submitted_wall" not in known and len(states) == 1:  # what is written down of its host is of this job
+    # A record of a host is one of its only job, unless it is a service, whose command is its own.
+    if "submitted_wall" not in known and len(states) == 1 and not job.run.is_of_service():
         facts = job.run.facts()
         known = {"submitted_wall": facts.get("wall"), "argv": facts.get("argv")}
     told = {name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause")}
@@ -114,6 +115,7 @@ def _came_to(standing: dict[str, Any]) -> str:
 
 
 def _cut(text: str) -> str:
+    text = visible(text)
     return text if len(text) <= _N_CHARACTERS else f"{text[: _N_CHARACTERS - 1]}…"
 
 

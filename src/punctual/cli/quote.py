@@ -1,6 +1,5 @@
 """`punctual quote`: ask what a deadline would take, before anything is changed."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -8,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from punctual.cli._streams import write_lines
 from punctual.cli._words import clock, cores, holding, short
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import parse_cores
@@ -17,6 +17,7 @@ from punctual.runtime.earlier_runs import core_s_of_same_program
 from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.host_options import SHARING_POLICY
 from punctual.runtime.job_options import JobOptions
+from punctual.runtime.json_text import json_text
 from punctual.runtime.quotes import quote_alone, told
 from punctual.runtime.runs import KnownJob, open_job, open_jobs
 from punctual.runtime.sharing import host_lock, shared_run
@@ -60,7 +61,7 @@ def quote(
         answer = quote_job(job, deadline, amounts)
     else:
         answer = _of_program(JobOptions(program=tuple(words), deadline=deadline, **options), amounts)
-    typer.echo(json.dumps(answer) if as_json else "\n".join(sentences(answer)))
+    write_lines([json_text(answer)] if as_json else sentences(answer))
 
 
 def _named(words: list[str]) -> KnownJob | None:

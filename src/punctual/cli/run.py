@@ -212,7 +212,7 @@ class StartOptions:
                 "the command line",
                 "Leave it out, or write it into the job's table `[[job]]`.",
             )
-        return read_jobs(self.jobs, started_at, capacity, lambda told: write_error(f"punctual: {told}\n"))
+        return read_jobs(self.jobs, started_at, capacity, lambda told: write_error(f"punctual: {told}"))
 
     def host(self, *, shared: bool) -> HostOptions:
         """Those of a host."""

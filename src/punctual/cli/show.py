@@ -1,6 +1,5 @@
 """`punctual show`: one job in full."""
 
-import json
 import shlex
 from datetime import datetime
 from typing import Annotated, Any
@@ -8,12 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from punctual.cli._options import AnyJob
+from punctual.cli._streams import write_line
 from punctual.cli._words import clock
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.runtime.control import standing
 from punctual.runtime.control_client import standings
 from punctual.runtime.followed_host import ToldForecasts
+from punctual.runtime.json_text import json_text
 from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import KnownJob, job_to_tell_of, read_about
 from punctual.runtime.when import Now
@@ -29,10 +30,10 @@ def show(
     told = next((each for each in standings(target.run) if each["job"] in (target.job, target.title)), {})
     now, status = _status(target, told)
     if as_json:
-        typer.echo(json.dumps(_fields(target, told, status, now)))
+        write_line(json_text(_fields(target, told, status, now)))
         return
     for name, text in _rows(target, told, status, now):
-        typer.echo(f"{name:<10} {text}".rstrip())
+        write_line(f"{name:<10} {text}".rstrip())
 
 
 def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:

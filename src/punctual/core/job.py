@@ -24,6 +24,8 @@ JobState = Literal["queued", "starting", "running", "paused", "stopping", "finis
 #: What is assumed of work that no controller tells of: its margin, as a share of the deadline, and how well it is known
 #: if the user has said it: trainings that share a machine cost up to a fifth more than alone.
 MARGIN_FRAC, DECLARED_STD_FRAC = 0.003, 0.2
+#: The largest weight that a user may give: no sum or ratio of them is infinite.
+WEIGHT_MAX = 1e9
 
 #: Where a job's grant lies: node -> amount. Empty: the job holds nothing.
 Allocation = dict[NodeId, Resources]

@@ -35,9 +35,12 @@ from punctual.executors.cluster.channel import (
     ThreadedChannel,
 )
 from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeLimit, unlimited
+from punctual.executors.ray_access import check_asks_for_token
 
 _LOG = logging.getLogger(__name__)
 
+#: A resource that the head alone has.
+_HEAD = "node:__internal_head__"
 #: Where the names of relays are looked for.
 NAMESPACE = "punctual"
 #: Between two looks at what other applications leave, and how long it may take until Ray has put something aside.
@@ -195,14 +198,18 @@ class RayMembers:
         Tells the relays of one service from those of another.
     limits
         Which nodes are used, and how much of them.
+    needs_token
+        Whether the cluster must ask for a token.
 
     Raises
     ------
     InvalidSpec
-        The cluster cannot be reached.
+        The cluster cannot be reached, or asks for no token.
     """
 
-    def __init__(self, address: str, name: str, start_of: StartOf, limits: Limits = unlimited) -> None:
+    def __init__(
+        self, address: str, name: str, start_of: StartOf, limits: Limits = unlimited, *, needs_token: bool = True
+    ) -> None:
         self._name, self._start_of, self._limits = name, start_of, limits
         #: Of each node, and what calls it in a thread.
         self._channels: dict[NodeId, tuple[RayChannel, NodeChannel]] = {}
@@ -224,19 +231,27 @@ class RayMembers:
                 "the Ray cluster must be reachable",
                 f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no answer'}",
                 f"address '{address or 'auto'}'",
-                "Start one (`ray start --head`), or say where it is (`--address HOST:PORT`) and use its token "
-                "(RAY_AUTH_MODE=token, the file ~/.ray/auth_token).",
+                "Start one (`ray get-auth-token --generate`, then `RAY_AUTH_MODE=token ray start --head`), or say where it is "
+                "(`--address HOST:PORT`) and use its token (RAY_AUTH_MODE=token, the file ~/.ray/auth_token).",
             ) from error
         self._is_client = client.is_connected()
+        self._place = address or "auto" if self._is_client else ray.get_runtime_context().gcs_address
+        self._needs_token = needs_token
+        #: Ids in Ray of the heads that were last asked; None: none was.
+        self._heads: set[str] | None = None
+        self._check_head(ray.nodes())
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         """The channel of each node that is there now; blocks as long as Ray's head is away.
 
-        Raises `ConnectionEnded` where Ray's client has given up (`ray://`), which never connects again.
+        Raises `ConnectionEnded` where Ray's client has given up (`ray://`), which never connects again; and `InvalidSpec` if
+        the cluster was started again and asks for no token now.
         """
         if self._is_client and not client.is_connected():
             raise ConnectionEnded
-        told = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
+        nodes = ray.nodes()
+        self._check_head(nodes)
+        told = {node["NodeID"]: node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
         new = told.keys() - self._nodes.keys() - self._gone
         for ray_node, node in told.items():
             # Of one that was killed Ray says for a while that it is there. If another was started in its place, it matters.
@@ -259,6 +274,19 @@ class RayMembers:
             channel.move_to(ray_node)
             channel.limit = limits[ray_node]
         return {node: self._channels[node][1] for node in self._nodes.values()}
+
+    def _check_head(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        """Raise `InvalidSpec` if a head that was not there before asks for no token, and must."""
+        heads = {str(node["NodeID"]) for node in nodes if node["Alive"] and _HEAD in node["Resources"]}
+        if self._heads is not None and heads <= self._heads:
+            return
+        try:
+            check_asks_for_token(self._place)
+        except InvalidSpec as error:
+            if self._needs_token:
+                raise
+            _LOG.warning("%s: %s", error.where, error.got)
+        self._heads = heads
 
     def _name_of(self, told: Mapping[str, Any]) -> NodeId:
         """What a node that is new is called."""

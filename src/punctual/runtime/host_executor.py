@@ -151,5 +151,6 @@ def members_of(run: RunFolder, options: HostOptions) -> Members:
         actuator=options.actuator,
         lost_after_s=options.lost_after_s,
         cluster=options.cluster,
+        needs_token=not options.allow_unauthenticated_ray,
     )
     return BridgedMembers([sys.executable, "-P", "-m", "punctual.runtime.ray_process", json.dumps(asdict(told))])

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec, OptionChecks
@@ -221,7 +222,7 @@ def _goal(text: str) -> LossGoal:
     """What `loss<0.1` says."""
     check_length(text, "a goal", "Write `--until 'loss<0.1'`.")
     match = re.fullmatch(r"\s*loss\s*<=?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*", text)
-    if not match:
+    if not match or not isfinite(float(match[1])):
         raise InvalidSpec("a goal must be a loss to fall to", repr(text), "`--until`", "Write `--until 'loss<0.1'`.")
     return LossGoal(target=float(match[1]))
 

@@ -12,6 +12,7 @@ from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
 from punctual.executors.local.cgroup_files import file_name
 from punctual.runtime.agent_process import AgentProcess
 from punctual.runtime.host_options import limits
+from punctual.runtime.logs import log_to_stderr
 from punctual.runtime.node_agent import AgentOptions
 
 _AWAY = (
@@ -30,6 +31,7 @@ class RayOptions:
     actuator: str
     lost_after_s: float
     cluster: str
+    needs_token: bool
 
 
 def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
@@ -49,13 +51,15 @@ def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], Agent
 
 
 def opened(options: RayOptions) -> BridgedCluster:
-    """Connected to the cluster; raises `InvalidSpec` if it cannot be reached."""
+    """Connected to the cluster; raises `InvalidSpec` if it cannot be reached, or asks for no token and must."""
     # Once a connection is lost, Ray would start a cluster of its own on this machine at the next call.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from punctual.executors.ray import RayMembers
 
-    return RayMembers(options.address, options.name, agents_of(options), limits(options.cluster))
+    agents, needs_token = agents_of(options), options.needs_token
+    return RayMembers(options.address, options.name, agents, limits(options.cluster), needs_token=needs_token)
 
 
 if __name__ == "__main__":
+    log_to_stderr("%(message)s")
     sys.exit(BridgeEnd(partial(opened, RayOptions(**json.loads(sys.argv[1]))), _AWAY).run())

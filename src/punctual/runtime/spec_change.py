@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
 from punctual.core.errors import InvalidSpec, OptionChecks
@@ -12,7 +12,7 @@ from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.core.units import parse_cores_range
 from punctual.runtime.capacity import FLOOR_CORES
-from punctual.runtime.submission import check_ceiling
+from punctual.runtime.submission import check_ceiling, check_weight
 from punctual.runtime.worker_options import worker_range
 from punctual.wire import WORKERS_VARIABLE
 
@@ -88,7 +88,8 @@ def changed_spec(status: JobStatus, spec: JobSpec, change: SpecChange, capacity:
             spec = replace(spec, deadline_s=None if change.deadline_s == inf else change.deadline_s)
     if change.weight is not None:
         with _part(checks, "weight"):
-            spec = replace(spec, weight=_finite(change.weight, spec))
+            check_weight(change.weight)
+            spec = replace(spec, weight=change.weight)
     if change.floor_cores is not None or change.ceiling_cores is not None:
         with _part(checks, "cores"):
             spec = replace(spec, **_cores(spec, change, capacity))
@@ -108,14 +109,6 @@ def _part(checks: OptionChecks, option: str) -> Iterator[None]:
         except InvalidSpec as error:
             error.option = option
             raise
-
-
-def _finite(weight: float, spec: JobSpec) -> float:
-    if not isfinite(weight):
-        raise InvalidSpec(
-            "`weight` must be a number", str(weight), f"job '{spec.id}'", "Give a positive weight.", option="weight"
-        )
-    return weight
 
 
 def _cores(spec: JobSpec, change: SpecChange, capacity: Resources) -> dict[str, Any]:

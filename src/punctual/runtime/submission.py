@@ -12,7 +12,7 @@ from typing import Any
 from punctual import registry
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
-from punctual.core.job import JobSpec
+from punctual.core.job import WEIGHT_MAX, JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import Resources
@@ -322,6 +322,7 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
 
 def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Resources | None = None) -> JobSpec:
     """What is declared of the job; raises `InvalidSpec` if it can never run on hardware with `capacity`."""
+    check_weight(request.weight)
     workers = request.workers
     own = _share_of(request, capacity) if workers is None else _workers_of(request, workers, capacity, together)
     default = DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER
@@ -417,6 +418,18 @@ def _n_retries(request: JobRequest) -> int | None:
     if request.n_retries is not None:
         return request.n_retries
     return 0 if request.checkpoint_dir is None else None
+
+
+def check_weight(weight: float) -> None:
+    """Raise `InvalidSpec` for a weight that is too large or no number; `JobSpec` checks that it is above zero."""
+    if not weight <= WEIGHT_MAX:
+        raise InvalidSpec(
+            f"`weight` must be a number of at most {WEIGHT_MAX:g}",
+            str(weight),
+            "the job",
+            "Give a smaller weight: they count against each other.",
+            option="weight",
+        )
 
 
 def check_ceiling(ceiling_cores: float, capacity: Resources) -> None:

@@ -18,7 +18,7 @@ from punctual.core.failures import short_of
 from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.redaction import redacted
 from punctual.service.schema import FaultText, Problem
-from punctual.store.stored import JournalTaken, StoreUnreachable
+from punctual.store.stored import JournalTaken, JournalUnusable, StoreUnreachable
 
 _LOG = logging.getLogger(__name__)
 
@@ -87,6 +87,10 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(JournalTaken)
     async def _taken(_: Request, error: JournalTaken) -> Response:
         return problem(503, str(error), _RETRY)
+
+    @app.exception_handler(JournalUnusable)
+    async def _damaged(_: Request, error: JournalUnusable) -> Response:
+        return told_of(error, 503)
 
     @app.exception_handler(StoreUnreachable)
     async def _away(_: Request, error: StoreUnreachable) -> Response:

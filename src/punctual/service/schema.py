@@ -3,7 +3,6 @@
 import json
 import re
 from datetime import datetime
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,21 +10,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticSerializationError
 
-from punctual.core.job import JobState
+from punctual.core.job import WEIGHT_MAX, JobState
 from punctual.core.program import PATTERN_LENGTH_MAX
 from punctual.core.verdict import Verdict
+from punctual.runtime.json_text import finite
 
 #: The longest that the kernel takes as one argument or variable.
 _TEXT_LENGTH_MAX = 131_072
-
-
-def finite(value: Any) -> Any:
-    """`value`, made of what JSON has, with null in place of each number that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 #: A number that may be infinite, as JSON can hold it: it is left out then.
@@ -53,7 +44,7 @@ def _absolute(path: str) -> str:
 Text = Annotated[str, Field(max_length=_TEXT_LENGTH_MAX), AfterValidator(_without_nul)]
 ShortText = Annotated[str, Field(max_length=64), AfterValidator(_without_nul)]
 VariableName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
-Weight = Annotated[float, Field(gt=0, le=1e9)]
+Weight = Annotated[float, Field(gt=0, le=WEIGHT_MAX)]
 _Plain = bool | Annotated[int, Field(ge=-(2**53), le=2**53)] | float | ShortText | None
 #: What a policy is made with: no deeper, since it is written into the journal as it is.
 ParameterValue = _Plain | Annotated[list[_Plain], Field(max_length=64)]

@@ -73,10 +73,15 @@ def reserve(path: str | None, n_bytes: int) -> None:
     if path is None:
         return
     try:
-        with open(path + UNFINISHED, "wb") as file:
+        with open(path + UNFINISHED, "wb", opener=_for_its_user) as file:
             os.posix_fallocate(file.fileno(), 0, n_bytes)
     except OSError:  # the disk is full already; there may be room by then
         pass
+
+
+def _for_its_user(path: str, flags: int) -> int:
+    """Open a file that holds a job's page, and with it perhaps a key."""
+    return os.open(path, flags, 0o600)
 
 
 def write_whole(path: str | None, text: str) -> bool:
@@ -87,7 +92,7 @@ def write_whole(path: str | None, text: str) -> bool:
     if path is None:
         return True
     try:
-        with open(os.open(path + UNFINISHED, os.O_WRONLY | os.O_CREAT, 0o666), "w") as file:
+        with open(_for_its_user(path + UNFINISHED, os.O_WRONLY | os.O_CREAT), "w") as file:
             file.write(text)
             file.truncate()
             file.flush()

@@ -1,6 +1,6 @@
 // All jobs against their deadlines. A row is changed only where what it says has changed.
 import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, Refused } from "./service.js";
-import { amount, at, clock, drawn, element, expected, VERDICTS } from "./texts.js";
+import { amount, at, clock, drawn, element, expected, VERDICTS, visible } from "./texts.js";
 import { onView, openViews } from "./views.js";
 import "./budget.js";
 import "./job.js";
@@ -54,7 +54,7 @@ function fill(cell, column, text) {
   } else if (column === 3 && text) {
     const [done, due] = text.split(" ");
     cell.replaceChildren(bar(Number(done), due), ` ${done} %${due && `, line ${due} %`}`);
-  } else cell.textContent = text || "–";
+  } else cell.textContent = visible(text) || "–";
 }
 
 function chosen() {

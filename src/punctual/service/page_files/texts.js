@@ -19,10 +19,13 @@ export const clock = (instant) => {
   return (isSameDay(date, new Date()) ? ofToday : ofAnyDay).format(date);
 };
 
+/** A text with an escape for each sign that is not shown, or that turns others around: jobs and submitters write what they like. @param {string} text */
+export const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (sign) => `\\u${Number(sign.codePointAt(0)).toString(16).padStart(4, "0")}`);
+
 /** An element with a text. @param {string} tag @param {string} [text] @param {string} [className] */
 export function element(tag, text = "", className = "") {
   const made = document.createElement(tag);
-  made.textContent = text;
+  made.textContent = visible(text);
   if (className) made.className = className;
   return made;
 }
@@ -36,7 +39,7 @@ export function element(tag, text = "", className = "") {
 export function drawn(tag, attributes, text = "") {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  made.textContent = text;
+  made.textContent = visible(text);
   return made;
 }
 
