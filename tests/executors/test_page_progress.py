@@ -66,7 +66,7 @@ def reported(progress: PageProgress, at: float, used_core_s: float) -> list[Even
 
 
 @given(st.lists(PAYLOADS, min_size=1, max_size=4))
-@example([{wire._DECLARATION: (2**28, 100, 0, 1, 0, 0), wire._PROGRESS: (1, 1, 1, -1)}])
+@example([{wire._DECLARATION: (2**28, 100, 0, 1, 0, 0), wire._PROGRESS: (1, 1, 1, -1, 1, 0)}])
 def test_whatever_stands_there_the_job_is_steered_on(told: list[dict[wire._Region, tuple[object, ...]]]) -> None:
     mapped = memory()
     page, desk = Page.made(mapped), Desk()

@@ -84,9 +84,8 @@ def install(app: FastAPI) -> None:
     async def _invalid(_: Request, error: InvalidSpec) -> Response:
         return told_of(error)
 
-    @app.exception_handler(JournalTaken)
-    async def _taken(_: Request, error: JournalTaken) -> Response:
-        return problem(503, str(error), _RETRY)
+    for taken in (JournalTaken, ControlFailed):
+        app.add_exception_handler(taken, _unavailable)
 
     @app.exception_handler(JournalUnusable)
     async def _damaged(_: Request, error: JournalUnusable) -> Response:
@@ -95,10 +94,6 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(StoreUnreachable)
     async def _away(_: Request, error: StoreUnreachable) -> Response:
         return told_of(error, 503, _RETRY)
-
-    @app.exception_handler(ControlFailed)
-    async def _failed(_: Request, error: ControlFailed) -> Response:
-        return problem(503, str(error), _RETRY)
 
     @app.exception_handler(sqlite3.Error)
     async def _unreachable(_: Request, error: sqlite3.Error) -> Response:
@@ -116,6 +111,10 @@ def install(app: FastAPI) -> None:
     async def _unreadable(_: Request, error: RequestValidationError) -> Response:
         first, *others = [_fault_of(each) for each in error.errors()]
         return problem(422, f"{first.must}: got {first.got}", **first.model_dump(), others=others)
+
+
+async def _unavailable(_: Request, error: Exception) -> Response:
+    return problem(503, str(error), _RETRY)
 
 
 async def _short(_: Request, error: Exception) -> Response:
