@@ -15,8 +15,7 @@ from punctual.cli._errors import EXIT_INTERRUPTED
 from punctual.cli._policy_table import failures_in_words, print_policies
 from punctual.cli._study_page import write_page
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.capacity import usable_cores
-from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.capacity import capacity_here, usable_cores
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
 from punctual.sim.scenario import Scenario, has_declared_jobs, keys_in, table_of, toml_of, trace_source, with_paths

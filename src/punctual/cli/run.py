@@ -15,7 +15,8 @@ from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.host_executor import OutputOf, capacity_here
+from punctual.runtime.capacity import capacity_here
+from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.host_options import SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.jobs_file import read_jobs

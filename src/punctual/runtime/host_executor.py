@@ -27,7 +27,7 @@ from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import earlier_log
 from punctual.runtime.autoscaling import requested
-from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.extras import check_extra
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.mailbox import MonotonicClock
@@ -90,11 +90,6 @@ class Site:
     join: Callable[[Sink], None]
     capacity: Resources | None = None
     scale: Callable[[Snapshot], None] | None = None
-
-
-def capacity_here() -> Resources:
-    """What this process may use of this machine."""
-    return Resources(usable_cores(), usable_gpus())
 
 
 def local_executor(
