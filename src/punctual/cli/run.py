@@ -45,6 +45,14 @@ Cores = Annotated[
     str | None,
     typer.Option(metavar="A..B", help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]"),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Memory that it needs, 4GiB, with --workers each of them: it starts where so much is free, and may use no more. "
+        "4G..16G: after running out it is started again with twice as much, up to 16G.",
+    ),
+]
 CoresPerWorker = Annotated[
     str | None, typer.Option(metavar="N", help="Cores of one worker. [default: an equal part of all usable]")
 ]
@@ -164,6 +172,7 @@ class StartOptions:
     guarantee: Guarantee = False
     strict: Strict = False
     cores: Cores = None
+    memory: Memory = None
     workers: Workers = None
     gpus: Gpus = None
     cores_per_worker: CoresPerWorker = None

@@ -45,7 +45,13 @@ class JobSpec:
     deadline_s
         Seconds from submission to the deadline; None: no deadline, the job runs at its ceiling.
     floor, ceiling
-        Least and most the job may hold while it runs.
+        Least and most the job may hold while it runs. Of memory it holds what it has asked for, and may use no more where
+        that can be enforced; none: it has not asked.
+    memory_most_bytes
+        Where it is started again with twice as much memory each time that it has run out of what it asked for: the most,
+        of each worker for a job made of workers. None: it is not.
+    expected_memory_bytes
+        Memory that all its processes are expected to hold, of a job that has not asked for any; 0: not known.
     worker
         What one worker holds, for a job made of equal workers: its grants are whole multiples of it. None: any amount
         between floor and ceiling will do.
@@ -111,6 +117,8 @@ class JobSpec:
     guarantee: bool = False
     work_core_s: float | None = None
     after: tuple[JobId, ...] = ()
+    memory_most_bytes: int | None = None
+    expected_memory_bytes: int = 0
 
     def __post_init__(self) -> None:
         # What is only said in an error is not put together for every job: traces have hundreds of thousands.
@@ -165,6 +173,24 @@ class JobSpec:
             must = "a number of workers must lie between floor and ceiling"
             remedy = "Make floor and ceiling multiples of `worker`."
             self._refuse(must, f"{self.floor} to {self.ceiling}", remedy)
+
+    def with_memory(self, memory_bytes: int) -> "JobSpec":
+        """The same job if it asked for so much memory, for each worker if it is made of workers."""
+        n_least = n_most = 1
+        worker, unit = self.worker, self.unit
+        if worker is not None and unit is not None:
+            n_least, n_most = self.floor.n_times(worker), self.ceiling.n_times(unit)
+            worker = replace(worker, memory_bytes=memory_bytes)
+        floor = replace(self.floor, memory_bytes=memory_bytes * n_least)
+        ceiling = replace(self.ceiling, memory_bytes=memory_bytes * n_most)
+        return replace(self, worker=worker, floor=floor, ceiling=ceiling)
+
+    def with_more_memory(self) -> "JobSpec | None":
+        """The job as it is started again once it has run out of memory; None: it is not."""
+        asked_bytes = (self.worker or self.floor).memory_bytes
+        if self.memory_most_bytes is None or asked_bytes >= self.memory_most_bytes:
+            return None
+        return self.with_memory(min(2 * asked_bytes, self.memory_most_bytes))
 
     @property
     def unit(self) -> Resources | None:

@@ -13,7 +13,15 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.resources import Resources
-from punctual.core.units import After, check_length, parse_cores, parse_cores_range, parse_duration_s, parse_when
+from punctual.core.units import (
+    After,
+    check_length,
+    parse_bytes_range,
+    parse_cores,
+    parse_cores_range,
+    parse_duration_s,
+    parse_when,
+)
 from punctual.runtime.earlier_runs import core_s_of
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission, spec_of
 from punctual.runtime.when import Now, deadline_s
@@ -42,6 +50,7 @@ class JobOptions:
     program: tuple[str, ...] = ()
     deadline: str | None = None
     cores: str | None = None
+    memory: str | None = None
     workers: str | None = None
     gpus: str | None = None
     cores_per_worker: str | None = None
@@ -110,7 +119,9 @@ class JobOptions:
         """What the options ask for; `checks` gets what is wrong with them. `is_run`: whether there is to be a process."""
         # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
         anything: tuple[float | None, float | None] = (None, None)
+        nothing: tuple[int | None, int | None] = (None, None)
         floor_cores, ceiling_cores = checks.read("cores", parse_cores_range, self.cores, anything)
+        asked_bytes, most_bytes = checks.read("memory", parse_bytes_range, self.memory, nothing)
         cores_each = checks.read("cores_per_worker", parse_cores, self.cores_per_worker, None)
         workers = None
         with checks.of("workers"):
@@ -148,6 +159,8 @@ class JobOptions:
             name=self.name,
             guarantee=self.guarantee,
             work_core_s=checks.read("like", core_s_of, self.like, work_s),
+            memory_bytes=asked_bytes,
+            memory_most_bytes=most_bytes,
         )
 
 

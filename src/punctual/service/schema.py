@@ -90,6 +90,10 @@ class SubmitRequest(RequestBody):
         None, description="A duration (`90s`, `1h30m`) or a time (`18:00`, `2026-12-01T18:00:00+01:00`)."
     )
     cores: ShortText | None = Field(None, description="Least and most cores, `0.1..2`, or the most alone.")
+    memory: ShortText | None = Field(
+        None,
+        description="Memory that it needs and may use, `4GiB`, of each worker if it has some; `4G..16G`: up to which it is started again with more.",
+    )
     workers: ShortText | None = Field(None, description="Least and most workers, `1..4`.")
     gpus: ShortText | None = Field(None, description="The same with a GPU each; or the part of one GPU, `0.5`.")
     cores_per_worker: ShortText | None = None
