@@ -216,7 +216,7 @@ def test_a_job_that_runs_out_of_memory_is_started_with_twice_as_much_up_to_what_
     for made_of in (None, workers(1, 2)):
         more: JobSpec | None = spec(replace(request, workers=made_of), ROOMY)
         while more is not None:
-            asked.append((more.worker or more.floor).memory_bytes // GIB)
+            asked.append(more.asked_memory_bytes // GIB)
             more = more.with_more_memory()
     assert asked == [3, 6, 8, 3, 6, 8]
     assert spec(replace(REQUEST, memory_bytes=GIB), ROOMY).with_more_memory() is None

@@ -60,6 +60,8 @@ class ProgressReported:
         Declared by the training process; None: not yet.
     landed
         Every declared step and phase is done.
+    memory_bytes
+        Memory that the processes of the job held lately, without the cache of files; 0: not known.
     """
 
     at: float
@@ -70,6 +72,7 @@ class ProgressReported:
     used_core_s: float
     in_flight_core_s: float = 0.0
     landed: bool = False
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +128,8 @@ class JobFailed:
     is_lost
         The process is gone through no fault of its program, which may be retried: the job is launched again however often it
         has failed.
+    out_of_memory
+        It needed more memory than it had asked for; retryable: it is launched again if it is to have more then.
     """
 
     at: float
@@ -134,6 +139,7 @@ class JobFailed:
     retryable: bool = False
     request: int | None = None
     is_lost: bool = False
+    out_of_memory: bool = False
 
 
 @set_by_slots

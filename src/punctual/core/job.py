@@ -187,10 +187,14 @@ class JobSpec:
 
     def with_more_memory(self) -> "JobSpec | None":
         """The job as it is started again once it has run out of memory; None: it is not."""
-        asked_bytes = (self.worker or self.floor).memory_bytes
-        if self.memory_most_bytes is None or asked_bytes >= self.memory_most_bytes:
+        if self.memory_most_bytes is None or self.asked_memory_bytes >= self.memory_most_bytes:
             return None
-        return self.with_memory(min(2 * asked_bytes, self.memory_most_bytes))
+        return self.with_memory(min(2 * self.asked_memory_bytes, self.memory_most_bytes))
+
+    @property
+    def asked_memory_bytes(self) -> int:
+        """Memory that it asks for, for each worker if it is made of workers; 0: none."""
+        return (self.worker or self.floor).memory_bytes
 
     @property
     def unit(self) -> Resources | None:

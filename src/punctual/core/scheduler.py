@@ -45,7 +45,7 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobState, JobView
+from punctual.core.job import JobSpec, JobState, JobView
 from punctual.core.job_table import JobTable
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
 from punctual.core.ledger import Bookings, Ledger
@@ -296,9 +296,10 @@ class Scheduler:
             self._give_up(job, event.at, fault)
         else:
             self._queue_again(job, event.at)
-            wait_s = self._periods.retry_after_s(job.n_failures)
-            self._wait(job, event.at, wait_s)
-            self._outbox.warn(event.at, job, told_of_retry(job, event.cause, wait_s))
+            if event.out_of_memory:
+                self._respecify(job, job.spec.with_more_memory() or job.spec)
+            self._wait(job, event.at, self._periods.retry_after_s(job.n_failures))
+            self._outbox.warn(event.at, job, told_of_retry(job, event))
 
     def _wait(self, job: ScheduledJob, at: float, wait_s: float) -> None:
         """Ask nothing for the job for `wait_s` seconds."""
@@ -433,15 +434,18 @@ class Scheduler:
     def _spec_changed(self, event: SpecChanged) -> None:
         if (job := self._active.get(event.spec.id)) is None:
             return
-        if job.respecify(event.spec):
-            self._planning.stale_revision = self._planning.revision
-            if self._targets.refit(job, self._ledger.nodes):
-                self._reconciler.unsettle(job)
-        self._cache.touch(event.spec.id)
+        self._respecify(job, event.spec)
         if job.status == "running" and job.spec.controller is not None:
             self._set_tick(job, event.at, 0.0)  # asks for the plan: only then is the demand that of the new spec
         else:
             self._planning.is_due = True
+
+    def _respecify(self, job: ScheduledJob, spec: JobSpec) -> None:
+        if job.respecify(spec):
+            self._planning.stale_revision = self._planning.revision
+            if self._targets.refit(job, self._ledger.nodes):
+                self._reconciler.unsettle(job)
+        self._cache.touch(spec.id)
 
     def _stop_requested(self, event: StopRequested) -> None:
         job = self._active.get(event.job)
@@ -508,11 +512,9 @@ class Scheduler:
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         is_new = self._planning.answer(event.revision)
-        if event.plan is None:
-            if event.revision == self._planning.revision:
-                self._refuse(event.cause, event.at)
-            return
-        if not is_new:
+        if event.plan is None and event.revision == self._planning.revision:
+            self._refuse(event.cause, event.at)
+        if event.plan is None or not is_new:
             return
         changes, fault = checked(event.plan, event.revision, self._active, self._ledger.nodes, self._planned)
         if not fault:
@@ -557,9 +559,7 @@ class Scheduler:
         self._outbox.set_timer(at, "plan", None, self._periods.retry_s)
 
     def _give_up_plan(self, at: float) -> None:
-        if self._planning.give_up(at, self._periods.plan_s):
-            why = f"no plan came within {self._periods.plan_s:g} s"
-            text = f"{why}; the last one stays in force and another is asked for"
+        if text := self._planning.give_up(at, self._periods.plan_s):
             self._outbox.warn(at, None, Reason("plan-lost", text))
 
     # Timers: a tick turns a reading into a demand.

@@ -71,6 +71,8 @@ class JobStatus:
         What it really holds, node by node.
     used_core_s, usage_cores
         CPU seconds its present process has used, and cores used over the last second or more.
+    memory_bytes, peak_memory_bytes
+        Memory that its processes hold, and the most that was seen; 0: not known.
     landed
         All declared work is done; `landed_at` says since when.
     forecast
@@ -106,6 +108,8 @@ class JobStatus:
     granted: Allocation = field(default_factory=dict)
     used_core_s: float = 0.0
     usage_cores: float = 0.0
+    memory_bytes: int = 0
+    peak_memory_bytes: int = 0
     forecast: Forecast | None = None
     steps_expected: float | None = None
     reason: Reason | None = None
@@ -318,7 +322,8 @@ class StatusBoard:
         landed_at = (before.landed_at if before.landed else event.unit_at) if event.landed else None
         entry.set(
             steps_done=event.steps_done, steps_total=event.steps_total or before.steps_total, unit_at=event.unit_at,
-            landed=event.landed, landed_at=landed_at, used_core_s=event.used_core_s,
+            landed=event.landed, landed_at=landed_at, used_core_s=event.used_core_s, memory_bytes=event.memory_bytes,
+            peak_memory_bytes=max(before.peak_memory_bytes, event.memory_bytes),
         )  # fmt: skip
         if event.steps_total is not None or event.steps_done > 0:
             entry.status = _without_warning(entry.status, "no-progress")
@@ -371,7 +376,8 @@ class StatusBoard:
             return
         entry.set(exit_code=event.exit_code)
         if event.retryable:
-            self._queue_again(entry)
+            more = entry.status.spec.with_more_memory() if event.out_of_memory else None
+            self._queue_again(entry, **({} if more is None else {"spec": more}))
             return
         self._end(entry, state="failed", ended_at=event.at, cause=entry.status.cause or event.cause)
 
@@ -380,19 +386,19 @@ class StatusBoard:
 
     def _end(self, entry: _Entry, **changes: Any) -> None:
         entry.measure_anew()
-        entry.set(granted={}, pause=None, **changes)
+        entry.set(granted={}, pause=None, memory_bytes=0, **changes)
         entry.account = LedgerEntry()
         self._ended[entry.status.id] = None
         if len(self._ended) > self._n_ended:
             forgotten = next(iter(self._ended))
             del self._ended[forgotten], self._entries[forgotten]
 
-    def _queue_again(self, entry: _Entry) -> None:
+    def _queue_again(self, entry: _Entry, **changes: Any) -> None:
         """The process is gone; the next one counts for itself."""
         entry.account = LedgerEntry()
         entry.n_requests += 1
         entry.measure_anew()
-        entry.set(state="queued", granted={}, landed=False, landed_at=None, phases=())
+        entry.set(state="queued", granted={}, landed=False, landed_at=None, phases=(), memory_bytes=0, **changes)
 
     # Messages about several jobs, or none.
 

@@ -224,10 +224,10 @@ def parse_bytes(text: str) -> int:
     True
     """
     check_length(text, "an amount of memory", _BYTES_REMEDY)
-    found = _BYTES.fullmatch(text.strip())
-    if not found:
+    match = _BYTES.fullmatch(text.strip())
+    if not match:
         raise _invalid_bytes("memory must be a number with a unit", text)
-    n_bytes = float(found[1]) * _UNITS_BYTES[found[2].upper()]
+    n_bytes = float(match[1]) * _UNITS_BYTES[match[2].upper()]
     if not 1 <= n_bytes < _BYTES_BOUND:
         raise _invalid_bytes("memory must be above zero, and less than 8192 TiB", text)
     return int(n_bytes)

@@ -186,7 +186,9 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
     spec = checks.made(lambda: spec_of(request, job, capacity, together))
     if spec is None:  # what else is wrong, where it asks for too much
         with checks.of(None):
-            smaller = replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None, memory_bytes=None)
+            smaller = replace(
+                request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None, memory_bytes=None
+            )
             spec_of(smaller, job, capacity)
     checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
     checks.read("progress_regex", partial(_check_pattern, request), request.progress_pattern, None)

@@ -10,6 +10,7 @@ from punctual.core.program import Program
 from punctual.executors.local.faults import found_faults
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.launch import JobProcess
+from punctual.executors.local.memory import lack_of_memory
 from punctual.wire import EXIT_LEFT
 
 #: Exit codes of a program that would fail in the same way again, as shells and command lines have them: it was called
@@ -37,7 +38,28 @@ def end_event(
     code = int(last["ended"])
     if code == 0 and (stopped is None or process.sample().all_steps_done):
         return events.finished(process.progress.landed_at() or last["at_ns"] / 1e9)
-    return events.failed(stopped or cause_of(code), code, retryable=stopped is None and is_retryable(code))
+    if stopped is not None:
+        return events.failed(stopped, code)
+    seen_bytes = 0 if process.memory is None else process.memory.peak_bytes
+    cause, out_of_memory = cause_of_failure(last, seen_bytes)
+    return events.failed(cause, code, retryable=is_retryable(code) or out_of_memory, out_of_memory=out_of_memory)
+
+
+def cause_of_failure(last: Mapping[str, Any], seen_bytes: int = 0) -> tuple[str, bool]:
+    """Why a process failed, and whether because it needed more memory than it had asked for.
+
+    Parameters
+    ----------
+    last
+        The keeper's last line.
+    seen_bytes
+        The most memory that its processes were seen to hold.
+    """
+    code = int(last["ended"])
+    lack = lack_of_memory(last.get("counted", {}), code, seen_bytes)
+    if lack is None:
+        return cause_of(code), False
+    return f"{lack[0]}; {cause_of(code)}", lack[1]
 
 
 def is_retryable(code: int) -> bool:

@@ -52,8 +52,17 @@ class JobEvents:
     def finished(self, landed_at: float) -> JobFinished:
         return JobFinished(at=self.clock.now(), job=self.job, landed_at=landed_at)
 
-    def failed(self, cause: str, exit_code: int | None = None, *, retryable: bool = False) -> JobFailed:
-        return JobFailed(at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, retryable=retryable)
+    def failed(
+        self, cause: str, exit_code: int | None = None, *, retryable: bool = False, out_of_memory: bool = False
+    ) -> JobFailed:
+        return JobFailed(
+            at=self.clock.now(),
+            job=self.job,
+            cause=cause,
+            exit_code=exit_code,
+            retryable=retryable,
+            out_of_memory=out_of_memory,
+        )
 
     def phases(self, at: float, phases: tuple[PhaseProgress, ...]) -> PhaseReported:
         return PhaseReported(at=at, job=self.job, phases=phases)
@@ -61,10 +70,12 @@ class JobEvents:
     def losses(self, at: float, losses: tuple[SeenLoss, ...]) -> LossReported:
         return LossReported(at=at, job=self.job, losses=losses)
 
-    def unreadable(self, at: float, why: str) -> JobWarned:
-        return JobWarned(at=at, job=self.job, reason=Reason("unreadable-progress", why))
+    def warned(self, at: float, code: str, text: str) -> JobWarned:
+        return JobWarned(at=at, job=self.job, reason=Reason(code, text))
 
-    def progress(self, at: float, sample: ProgressSample, started_at: float, used_core_s: float) -> ProgressReported:
+    def progress(
+        self, at: float, sample: ProgressSample, started_at: float, used_core_s: float, memory_bytes: int = 0
+    ) -> ProgressReported:
         return ProgressReported(
             at=at,
             job=self.job,
@@ -74,6 +85,7 @@ class JobEvents:
             used_core_s=used_core_s,
             in_flight_core_s=sample.in_flight_core_s,
             landed=sample.landed,
+            memory_bytes=memory_bytes,
         )
 
     def allocation(self, held: Resources) -> Allocation:

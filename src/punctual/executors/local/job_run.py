@@ -24,6 +24,7 @@ from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.keeper_link import SteeringLostError
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
+from punctual.executors.local.memory import not_limited
 from punctual.executors.local.progress import ProgressSample
 from punctual.wire import WorkerStatus
 
@@ -263,6 +264,10 @@ class JobRun:
             self._process.progress.pace(self._line)
             self._process.progress.heartbeat()
             self._answer()
+            if (asked_bytes := self._process.asked_memory_bytes) and not self._process.has_memory_limit:
+                self._sink(
+                    self._events.warned(self._context.clock.now(), "memory-not-limited", not_limited(asked_bytes))
+                )
             if self._deferred is not None:
                 (command, sink), self._deferred = self._deferred, None
                 self.resize(command, sink)
@@ -454,10 +459,11 @@ class JobRun:
         if sample.unit_at is None:  # a process that was started again has not said yet where it goes on
             sample = replace(self._seen, unreadable=sample.unreadable)
         if sample.unreadable and not self._seen.unreadable:
-            sink(self._events.unreadable(at, sample.unreadable))
+            sink(self._events.warned(at, "unreadable-progress", sample.unreadable))
         self._seen = sample
         used_core_s = self._used_before_core_s + (0.0 if self._has_left else process.used_core_s)
-        sink(self._events.progress(at, sample, process.started_at or at, used_core_s))
+        memory_bytes = 0 if self._has_left or process.memory is None else process.memory.read()
+        sink(self._events.progress(at, sample, process.started_at or at, used_core_s, memory_bytes))
 
 
 def _text_of(error: OSError | NoDeviceError) -> str:
