@@ -19,12 +19,20 @@ class Node:
         The kind of its devices, ``"V100"`` say.
     slowness
         How many times as much CPU time steps cost there as on other nodes of its kind; 1 unless it was found to be slow.
+    jobs_at_once
+        How many jobs that are not made of workers may run there at once; None: as many as fit.
     """
 
     id: NodeId
     capacity: Resources
     device: str = ""
     slowness: float = 1.0
+    jobs_at_once: int | None = None
+
+    @property
+    def usual_memory_bytes(self) -> int:
+        """Memory that a job is taken to hold there of which nothing is known: an equal part; 0: any number of jobs may run."""
+        return self.capacity.memory_bytes // self.jobs_at_once if self.jobs_at_once else 0
 
 
 @set_by_slots

@@ -166,12 +166,16 @@ class GrantFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined:
-    """A node offers `capacity`; said again, its capacity has changed. `device`: the kind of its devices."""
+    """A node offers `capacity`; said again, its capacity has changed.
+
+    `device`: the kind of its devices. `jobs_at_once`: see `punctual.core.cluster.Node`.
+    """
 
     at: float
     node: NodeId
     capacity: Resources
     device: str = ""
+    jobs_at_once: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

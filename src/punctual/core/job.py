@@ -272,6 +272,10 @@ class JobView:
         What is left of a job on a share of cores, at instant `accrued_at`; None: nothing is known. See `core_s_left`.
     promised_until_at
         By when a plan has promised that it is done; None: nothing is promised.
+    resident
+        Memory that it holds on each node, or is taken to hold, also while it is paused; empty: nothing is known.
+    expected_memory_bytes
+        Memory that a job is expected to hold once it is started, if it has not asked for any; 0: not known.
     rate_sps
         Steps per second expected of the job with what it holds now; 0 where nothing is known.
     curve
@@ -303,6 +307,8 @@ class JobView:
     work: CoreWork | None = None
     promised_until_at: float | None = None
     steps_before: float = 0.0
+    resident: Mapping[NodeId, int] = field(default_factory=dict)
+    expected_memory_bytes: int = 0
 
     @property
     def id(self) -> JobId:

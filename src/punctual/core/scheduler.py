@@ -50,6 +50,7 @@ from punctual.core.job_table import JobTable
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
+from punctual.core.memory_use import MemoryUse
 from punctual.core.node_table import NodeTable
 from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
@@ -114,7 +115,8 @@ class Scheduler:
         #: What the last plan gives, by node.
         self._planned = Bookings()
         self._nodes = NodeTable()
-        self._cache = SnapshotCache(self._planned, self._shown)
+        self._memory = MemoryUse(self._active)
+        self._cache = SnapshotCache(self._planned, self._shown, self._memory)
         self._targets = Targets(self._planned, self._cache)
         self._outbox = Outbox()
         self._quarantine = Quarantine(self._cache, self._outbox, self._periods, strict=strict)
@@ -239,7 +241,7 @@ class Scheduler:
         record = self._active[job]
         if record.is_withheld:
             return None
-        return record.view(self._ledger.granted(job), self._planning.promised.get(job))
+        return record.view(self._ledger.granted(job), self._planning.promised.get(job), self._memory.of(record))
 
     # Submission and end.
 
@@ -375,7 +377,7 @@ class Scheduler:
         self._quarantine.learn_speed(job, event)
         if (node := self._nodes.learn(job, event, self._ledger.granted(event.job))) is not None:
             self._tell_slowness(node, event.at)
-        job.report(event)
+        self._planning.is_due |= job.report(event)
         self._cache.touch(event.job)
 
     def _tell_slowness(self, node: NodeId, at: float) -> None:
@@ -402,7 +404,7 @@ class Scheduler:
 
     def _node_joined(self, event: NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
-        self._nodes.devices[event.node] = event.device
+        self._nodes.devices[event.node], self._nodes.jobs_at_once[event.node] = event.device, event.jobs_at_once
         self._capacity_changed()
 
     def _node_lost(self, event: NodeLost) -> None:

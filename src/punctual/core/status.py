@@ -404,7 +404,7 @@ class StatusBoard:
 
     def _node_joined(self, event: NodeJoined) -> None:
         slowness = self._nodes[event.node].slowness if event.node in self._nodes else 1.0
-        self._nodes[event.node] = Node(event.node, event.capacity, event.device, slowness)
+        self._nodes[event.node] = Node(event.node, event.capacity, event.device, slowness, event.jobs_at_once)
 
     def _node_lost(self, event: NodeLost) -> None:
         self._nodes.pop(event.node, None)

@@ -18,6 +18,7 @@ from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
 from punctual.policies._core_promises import CorePromises, are_kept_beside
 from punctual.policies._earliest import waits_for_promise
 from punctual.policies._jobs import (
+    begins_anew,
     least,
     may_pause,
     n_demanded,
@@ -115,6 +116,8 @@ class CoreSharing:
         #: What is reserved for jobs of workers.
         self._reserved = shares_carried(carry.get("shares") if isinstance(carry, dict) else None, self._at)
         self._nodes: dict[NodeId, CorePromises] = {}
+        #: Whether a job waits only because no more may run at once.
+        self._lacks_place = False
         #: What jobs of workers without GPUs hold of each kind of node, as it is reserved for them.
         self._workers_cores = self._held_by_workers()
         #: What jobs made of workers need to start, or promised ones lack of what their controllers want, by kind of node,
@@ -187,10 +190,14 @@ class CoreSharing:
         for view in sorted(running, key=seniority):
             ((node, held),) = builder.held(view).items()
             self._put_base(members, view, node, least(view.spec).at_most(held))
-        for view in sorted(waiting, key=lambda view: not self._is_promised(view)):  # others take no room of theirs
+        for view in sorted(waiting, key=lambda view: (not self._is_promised(view), self._due_at(view))):
             if _takes_part(view) and not builder.held(view):
                 self._place(members, view)
         return members
+
+    def _due_at(self, view: JobView) -> float:
+        """The deadline, if it is still to come; others take no room of those that have one."""
+        return view.deadline_at if view.deadline_at is not None and view.deadline_at > self._at else inf
 
     def _is_promised(self, view: JobView) -> bool:
         return self._options.promises and self._at < (view.promised_until_at or 0.0) == view.deadline_at
@@ -217,10 +224,15 @@ class CoreSharing:
 
     def _place(self, members: dict[NodeId, list[SharingJob]], view: JobView) -> None:
         """On the node where the demands of the others leave the most cores, of those that have room for its least."""
-        floor, free = least(view.spec), self._builder.free
-        nodes = [node for node, room in free.items() if floor.fits_in(room)]
+        floor, free = least(view.spec), self._builder.roomy_for(view)
+        home = view.planned or view.granted or view.resident
+        stays = bool(view.resident) and begins_anew(view)
+        roomy = [node for node, room in free.items() if floor.fits_in(room) and (node in home or not stays)]
+        nodes = [node for node in roomy if self._builder.has_place(view, node)]
+        if roomy and not nodes:
+            nodes = self._take_place(view, {node: members.get(node, []) for node in roomy})
+            self._lacks_place |= not nodes
         wanted = {node: sum(member.more_cores for member in members.get(node, ())) for node in nodes}
-        home = view.planned or view.granted
         slowness = self._builder.hardware.slowness
         # Rounded, because the last digit of a sum depends on the order of its terms, which means nothing here.
         left = {node: round((free[node].cores - wanted[node]) / slowness.get(node, 1.0), 9) for node in nodes}
@@ -233,6 +245,23 @@ class CoreSharing:
             self._builder.explain(view, Reason("waits", text, {"floor_cores": floor.cores}))
         elif self._builder.hardware.amount(view) is None:
             self._builder.explain(view, never_fits(view))
+
+    def _take_place(self, view: JobView, members: Mapping[NodeId, list[SharingJob]]) -> list[NodeId]:
+        """Pause one of `members`, on nodes where no more may run, that is due later and promised nothing; its node, if there is one."""
+        due_at = self._due_at(view)
+        later = [
+            (self._due_at(member.view), seniority(member.view), node, member)
+            for node, on_node in members.items()
+            for member in on_node
+            if may_pause(member.view) and not self._is_promised(member.view) and self._due_at(member.view) > due_at
+        ]
+        if not later:
+            return []
+        _, _, node, last = max(later, key=lambda each: each[:3])
+        text = f"paused: no more jobs may run at once, and '{view.spec.id}' is due sooner"
+        self._builder.put(last.view, {}, Reason("paused", text))
+        members[node].remove(last)
+        return [node]
 
     def _leaves_promises_kept(self, view: JobView, node: NodeId, members: Sequence[SharingJob]) -> bool:
         """Whether promises are kept as before with what the job is to hold on the node in any case, if it has none itself."""
@@ -314,7 +343,8 @@ class CoreSharing:
                 promises, room = beside, less_room
                 awaited_cores -= dated_cores
         promises, deferred = self._with_lent(node, promises, room)
-        promises.share(awaited_cores, lent_cores + sum(self._builder.held(each.view)[node].cores for each in deferred))
+        lent_cores += sum(self._builder.held(each.view)[node].cores for each in deferred)
+        promises.share(awaited_cores, lent_cores, hurries=self._lacks_place)
         if sum(member.cores for member in promises.members) > free.cores + TOLERANCE:
             self._pause(deferred)
         self._nodes[node] = promises
