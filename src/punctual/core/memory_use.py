@@ -23,12 +23,11 @@ class MemoryUse:
         self._usual_bytes = {node.id: node.usual_memory_bytes for node in nodes if node.jobs_at_once is not None}
 
     def of(self, job: ScheduledJob) -> dict[NodeId, int]:
-        """What the job holds on each node, also while it is paused; empty: nothing is known, or it has no process."""
+        """What the job holds on each node, also while it is paused, or is to hold; empty: nothing, or nothing is known."""
         nodes = (job.places or tuple(job.target)) if self._usual_bytes else ()
-        if not nodes or job.status == "queued":
-            return {}
-        if not job.target:  # paused: its processes get no more than they have
-            held = {node: job.memory_bytes // len(nodes) for node in nodes}
+        if not job.target:  # paused: what it has asked for is kept for it as long as it has a process
+            asked_bytes = job.spec.floor.memory_bytes if job.memory_bytes else 0
+            held = {node: max(job.memory_bytes, asked_bytes) // len(nodes) for node in nodes}
         else:
             held = {node: max(job.peak_memory_bytes // len(nodes), self._expected_bytes(job, node)) for node in nodes}
         return {node: n_bytes for node, n_bytes in held.items() if n_bytes}

@@ -12,7 +12,7 @@ from punctual.core.resources import NOTHING, TOLERANCE, Resources, rounded_up, t
 from punctual.core.story import Reason
 from punctual.optim.placement import place
 from punctual.policies._hardware import Hardware
-from punctual.policies._jobs import least, n_workers
+from punctual.policies._jobs import is_protected, least, n_workers
 
 
 class Space:
@@ -114,16 +114,22 @@ class PlanBuilder:
     def roomy_for(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Mapping[NodeId, Resources]:
         """The same without regard to how many run."""
         free = self.free if free is None else free
-        if self.held(view) or view.spec.worker is not None or not self.hardware.jobs_at_once:
+        if self.held(view) or view.spec.worker is not None or not self.hardware.jobs_at_once or _must_run(view):
             return free
-        at_home = self._taken(view, {})
-        rooms = {node: room + at_home.get(node, NOTHING) for node, room in free.items()}
-        return {node: room for node, room in rooms.items() if self._expected_bytes(view, node) <= room.memory_bytes}
+        rooms = {node: room for node, room in free.items() if self._expected_bytes(view, node) <= room.memory_bytes}
+        return {**rooms, **{node: self._at_home(view, node, free[node]) for node in view.resident if node in free}}
+
+    def _at_home(self, view: JobView, node: NodeId, free: Resources) -> Resources:
+        """Room for a paused job on the node where its processes are, which already hold memory there."""
+        others = total(self.held(other).get(node, NOTHING) for other in self.snapshot.holding if other is not view)
+        own = Resources(memory_bytes=view.resident[node])
+        return (free + own).at_most(self.hardware.capacity[node] - others)
 
     def has_place(self, view: JobView, node: NodeId) -> bool:
         """Whether a job may run on the node beside those that do; one that is to run only with a promise always may."""
         most = self.hardware.jobs_at_once.get(node)
-        if most is None or view.spec.worker is not None or awaits_promise(view.spec, view.status, view.started_at):
+        awaits = awaits_promise(view.spec, view.status, view.started_at)
+        if most is None or view.spec.worker is not None or awaits or _must_run(view):
             return True
         if self._n_jobs is None:
             views = [each for each in self.snapshot.holding if each.spec.worker is None]
@@ -132,7 +138,7 @@ class PlanBuilder:
 
     def _expected_bytes(self, view: JobView, node: NodeId) -> int:
         """Memory that a job holds on the node, or is expected to hold if it is started there, as far as it has not asked for that."""
-        if view.spec.asked_memory_bytes or node in view.resident:
+        if view.spec.asked_memory_bytes or node in view.resident or node in view.planned:
             return view.resident.get(node, 0)
         usual_bytes = self.hardware.usual_memory_bytes.get(node, 0) if view.spec.worker is None else 0
         return view.expected_memory_bytes or usual_bytes
@@ -236,3 +242,8 @@ class PlanBuilder:
         if self._own_free is None:
             self.free = self._own_free = dict(self.free)
         return self._own_free
+
+
+def _must_run(view: JobView) -> bool:
+    """Whether a job runs and may not be paused, so that it is to find room wherever it can if it loses its place."""
+    return bool(view.granted) and is_protected(view)
