@@ -150,6 +150,16 @@ After = Annotated[
         help="Start it when this job of the same host has finished; once for each.",
     ),
 ]
+JobsAtOnce = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs-at-once",
+        min=1,
+        metavar="N",
+        help="Run so many jobs at once; the others wait, those that are due first come first. [default: 4 per core]",
+        show_default=False,
+    ),
+]
 PolicyName = Annotated[
     str,
     typer.Option(
@@ -200,6 +210,7 @@ class StartOptions:
     secret_env: SecretEnv = None
     jobs: JobsFile = None
     policy: PolicyName = SHARING_POLICY
+    jobs_at_once: JobsAtOnce = None
     page: Annotated[
         bool, typer.Option("--page", help="Show the run in a browser while it lasts; the address is told at the start.")
     ] = False
@@ -226,7 +237,7 @@ class StartOptions:
 
     def host(self, *, shared: bool) -> HostOptions:
         """Those of a host."""
-        return HostOptions(actuator=self.actuator, policy=self.policy, shared=shared)
+        return HostOptions(actuator=self.actuator, policy=self.policy, shared=shared, jobs_at_once=self.jobs_at_once)
 
     def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
         """Bring the jobs to their ends, shown as these options say; the exit status."""

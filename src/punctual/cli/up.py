@@ -29,7 +29,7 @@ from punctual.cli._service import (
     up_command,
 )
 from punctual.cli._streams import write_error, write_out
-from punctual.cli.run import ACTUATORS
+from punctual.cli.run import ACTUATORS, JobsAtOnce
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.core.units import parse_duration_s
@@ -97,6 +97,7 @@ def up(
         str, typer.Option(help="How jobs share the machine, see `punctual policies`.", autocompletion=policy_names)
     ] = SHARING_POLICY,
     actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
+    jobs_at_once: JobsAtOnce = None,
     engine: Annotated[str, typer.Option(help=f"Where jobs run: {', '.join(ENGINES)}.")] = "local",
     address: Address = "",
     cluster: ClusterFile = None,
@@ -143,6 +144,7 @@ def up(
         lost_after_s=parse_duration_s(node_lost_after),
         cluster="" if cluster is None else str(cluster.absolute()),
         autoscale=autoscale,
+        jobs_at_once=jobs_at_once,
     )
     options.check()
     http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain, otel=otel)

@@ -126,10 +126,11 @@ class PlanBuilder:
         return (free + own).at_most(self.hardware.capacity[node] - others)
 
     def has_place(self, view: JobView, node: NodeId) -> bool:
-        """Whether a job may run on the node beside those that do; one that is to run only with a promise always may."""
-        most = self.hardware.jobs_at_once.get(node)
-        awaits = awaits_promise(view.spec, view.status, view.started_at)
-        if most is None or view.spec.worker is not None or awaits or _must_run(view):
+        """Whether a job may run on the node beside those that do; one that has a promise, or is to run only with one, always may."""
+        most, is_promised = self.hardware.jobs_at_once.get(node), view.promised_until_at is not None
+        if most is None or view.spec.worker is not None or is_promised or _must_run(view):
+            return True
+        if awaits_promise(view.spec, view.status, view.started_at):
             return True
         if self._n_jobs is None:
             views = [each for each in self.snapshot.holding if each.spec.worker is None]

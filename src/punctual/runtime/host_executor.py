@@ -79,8 +79,8 @@ class Site:
     ----------
     join
         Has the sink be told from now on which nodes there are, in the time of this machine.
-    capacity
-        What one job can have at most; None: what the largest node has that has joined.
+    capacity, jobs_at_once
+        What one job can have at most, and how many may run at once; None: what nodes have that have joined.
     scale
         Gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for room; None: the cluster
         is not asked.
@@ -89,6 +89,7 @@ class Site:
     executor: HostExecutor
     join: Callable[[Sink], None]
     capacity: Resources | None = None
+    jobs_at_once: int | None = None
     scale: Callable[[Snapshot], None] | None = None
 
 
@@ -113,10 +114,15 @@ def local_executor(
     )
 
 
-def local_site(executor: LocalExecutor) -> Site:
+def local_site(executor: LocalExecutor, options: HostOptions) -> Site:
     """The machine that this is."""
     capacity = capacity_here()
-    return Site(executor, lambda sink: sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity)), capacity)
+    jobs_at_once = options.jobs_at_once_on(capacity)
+
+    def join(sink: Sink) -> None:
+        sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
+
+    return Site(executor, join, capacity, jobs_at_once)
 
 
 def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
@@ -134,6 +140,7 @@ def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[Nod
         argv_of=run.argv,
         on_output=partial(_keep_output, run),
         lost_after_s=options.lost_after_s,
+        jobs_at_once=options.jobs_at_once_on,
         version=version("punctual"),
     )
 
@@ -161,7 +168,7 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
 def new_site(run: RunFolder, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:
     """Where the jobs of a new run are to run."""
     if options.engine == "local":
-        return local_site(local_executor(run, journal, options.actuator, output_of))
+        return local_site(local_executor(run, journal, options.actuator, output_of), options)
     return cluster_site(cluster_executor(run, options), options)
 
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from punctual.core.cluster import usual_jobs_at_once
 from punctual.core.errors import InvalidSpec
+from punctual.core.resources import Resources
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.cluster.node_limits import Limits, unlimited
 
@@ -41,6 +43,8 @@ class HostOptions:
         File that describes the nodes which are used; empty: all are.
     autoscale
         Up to so many nodes the cluster is asked for more of them where jobs wait for room; 0: it is not.
+    jobs_at_once
+        How many jobs that are not made of workers may run on a node at once; None: four per core.
     """
 
     actuator: str = "auto"
@@ -51,6 +55,11 @@ class HostOptions:
     lost_after_s: float = LOST_AFTER_S
     cluster: str = ""
     autoscale: int = 0
+    jobs_at_once: int | None = None
+
+    def jobs_at_once_on(self, capacity: Resources) -> int:
+        """How many may run at once on a node with this capacity."""
+        return self.jobs_at_once or usual_jobs_at_once(capacity.cores)
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:

@@ -75,16 +75,18 @@ class CgroupV1:
         for folder in folders:
             make_dir(folder)
         (folders[0].parent / "cpu.shares").write_text(str(_SHARES * self._n_cpus))
-        others = [None if parent is None else parent / FOLDER / name for parent in (self._freezer, self._memory)]
-        for other in others:
+        freezer, memory = (
+            None if parent is None else parent / FOLDER / name for parent in (self._freezer, self._memory)
+        )
+        for other in (freezer, memory):
             if other is not None:
                 make_dir(other)
-        return self._group(folders[0], folders[-1], *others, keeper_pid)
+        return self._group(folders[0], folders[-1], freezer, memory, keeper_pid)
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> "CgroupV1Group":
-        others = folder_in(files), memory_folder_in(files)
-        folders = [entrance.parent for entrance in files.entrances if entrance.parent not in others]
-        return self._group(folders[0], folders[-1], *others, keeper_pid)
+        freezer, memory = folder_in(files), memory_folder_in(files)
+        folders = [entrance.parent for entrance in files.entrances if entrance.parent not in (freezer, memory)]
+        return self._group(folders[0], folders[-1], freezer, memory, keeper_pid)
 
     def _group(
         self, cpu: Path, cpuacct: Path, freezer: Path | None, memory: Path | None, keeper_pid: int
