@@ -49,13 +49,23 @@ def test_no_more_jobs_run_at_once_than_may() -> None:
 
 def test_of_those_that_wait_the_one_that_is_due_first_comes_first() -> None:
     jobs = [
-        waiting("undated", at=-3.0),
         waiting("overdue", at=-20.0, deadline_s=10.0),
         waiting("late", at=-2.0, deadline_s=900.0),
         waiting("soon", at=-1.0, deadline_s=60.0),
     ]
+    assert running(decide(jobs, 1), jobs) == {"soon"}
     assert running(decide(jobs, 2), jobs) == {"late", "soon"}
-    assert running(decide(jobs, 3), jobs) == {"late", "soon", "overdue"}, "then in order of submission"
+
+
+def test_jobs_with_deadlines_leave_a_place_to_one_that_has_none() -> None:
+    """Or it would never get on where others come one after the other."""
+    dated = [waiting(f"dated-{i}", deadline_s=60.0 + i) for i in range(9)]
+    undated = [waiting(f"undated-{i}", at=i) for i in range(3)]
+    jobs = [*dated, *undated]
+    assert running(decide(jobs, 4), jobs) == {"dated-0", "dated-1", "dated-2", "undated-0"}
+    assert running(decide(jobs, 1), jobs) == {"dated-0"}
+    going = [*dated, pausable(background("going")), pausable(background("going-too", at=1.0))]
+    assert running(decide(going, 2), going) == {"dated-0", "going"}
 
 
 def test_a_job_that_is_due_sooner_takes_the_place_of_one_that_is_promised_nothing() -> None:
@@ -78,6 +88,11 @@ def test_others_keep_their_places(protected: str) -> None:
     assert running(decide(jobs, 1), jobs) == {"there"}
 
 
+def test_the_only_place_goes_to_the_job_that_is_due() -> None:
+    jobs = [pausable(background("there")), waiting("due", deadline_s=60.0)]
+    assert running(decide(jobs, 1), jobs) == {"due"}
+
+
 def test_a_paused_job_goes_on_when_there_is_a_place_and_before_those_that_came_later() -> None:
     paused = replace(pausable(waiting("paused", at=-5.0)), status="paused", started_at=-4.0, resident={A: GIB})
     jobs = [paused, waiting("new", at=-1.0)]
@@ -91,6 +106,11 @@ def test_while_a_job_waits_for_a_place_the_others_use_all_there_is() -> None:
     assert sum(at_ease.grants[job.id][A].cores for job in jobs) < 0.5
     hurried = decide([*jobs, waiting("c", deadline_s=100.0)])
     assert sum(hurried.grants[job.id][A].cores for job in jobs) == pytest.approx(2.0)
+    full = [replace(job, resident={A: 4 * GIB}) for job in jobs]
+    hurried = decide([*full, waiting("c", deadline_s=100.0)], n_at_once=8)
+    assert sum(hurried.grants[job.id][A].cores for job in jobs) == pytest.approx(2.0), (
+        "so they do if it waits for memory"
+    )
 
 
 def test_a_job_that_is_to_run_only_with_a_promise_does_not_wait_for_a_place() -> None:

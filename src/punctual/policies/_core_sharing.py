@@ -116,8 +116,8 @@ class CoreSharing:
         #: What is reserved for jobs of workers.
         self._reserved = shares_carried(carry.get("shares") if isinstance(carry, dict) else None, self._at)
         self._nodes: dict[NodeId, CorePromises] = {}
-        #: Whether a job waits only because no more may run at once.
-        self._lacks_place = False
+        #: Whether a job waits for others to end, because no more may run at once or for want of memory.
+        self._lacks_room = False
         #: What jobs of workers without GPUs hold of each kind of node, as it is reserved for them.
         self._workers_cores = self._held_by_workers()
         #: What jobs made of workers need to start, or promised ones lack of what their controllers want, by kind of node,
@@ -190,10 +190,21 @@ class CoreSharing:
         for view in sorted(running, key=seniority):
             ((node, held),) = builder.held(view).items()
             self._put_base(members, view, node, least(view.spec).at_most(held))
-        for view in sorted(waiting, key=lambda view: (not self._is_promised(view), self._due_at(view))):
+        for view in self._in_turn(waiting, has_undated=any(_undated(on_node) for on_node in members.values())):
             if _takes_part(view) and not builder.held(view):
                 self._place(members, view)
         return members
+
+    def _in_turn(self, waiting: Sequence[JobView], *, has_undated: bool) -> list[JobView]:
+        """Promised ones, those that are due first, then the others; one without a deadline before them if none runs.
+
+        It takes no more than one place of several: jobs with deadlines that come one after the other do not shut them out.
+        """
+        in_turn = sorted(waiting, key=lambda view: (not self._is_promised(view), self._due_at(view)))
+        undated = [view for view in in_turn if view.deadline_at is None and _takes_part(view)]
+        if undated and not has_undated and max(self._builder.hardware.jobs_at_once.values(), default=0) > 1:
+            in_turn.sort(key=lambda view: view is not undated[0])
+        return in_turn
 
     def _due_at(self, view: JobView) -> float:
         """The deadline, if it is still to come; others take no room of those that have one."""
@@ -231,7 +242,7 @@ class CoreSharing:
         nodes = [node for node in roomy if self._builder.has_place(view, node)]
         if roomy and not nodes:
             nodes = self._take_place(view, {node: members.get(node, []) for node in roomy})
-            self._lacks_place |= not nodes
+        self._lacks_room |= not nodes and bool(self._builder.hardware.jobs_at_once)
         wanted = {node: sum(member.more_cores for member in members.get(node, ())) for node in nodes}
         slowness = self._builder.hardware.slowness
         # Rounded, because the last digit of a sum depends on the order of its terms, which means nothing here.
@@ -254,6 +265,7 @@ class CoreSharing:
             for node, on_node in members.items()
             for member in on_node
             if may_pause(member.view) and not self._is_promised(member.view) and self._due_at(member.view) > due_at
+            if len(on_node) == 1 or _undated(on_node) != [member]
         ]
         if not later:
             return []
@@ -344,7 +356,7 @@ class CoreSharing:
                 awaited_cores -= dated_cores
         promises, deferred = self._with_lent(node, promises, room)
         lent_cores += sum(self._builder.held(each.view)[node].cores for each in deferred)
-        promises.share(awaited_cores, lent_cores, hurries=self._lacks_place)
+        promises.share(awaited_cores, lent_cores, hurries=self._lacks_room)
         if sum(member.cores for member in promises.members) > free.cores + TOLERANCE:
             self._pause(deferred)
         self._nodes[node] = promises
@@ -479,6 +491,10 @@ class CoreSharing:
             allocation = view.planned
         reason = _reason(member, amount, node) if view.planned else starts(view, allocation)
         self._builder.put(view, allocation, reason)
+
+
+def _undated(members: Iterable[SharingJob]) -> list[SharingJob]:
+    return [member for member in members if member.view.deadline_at is None]
 
 
 def _without(room: Timeline, dated: Iterable[_DatedCores]) -> Timeline:

@@ -196,9 +196,9 @@ def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tu
     if asked_bytes and max(peak_bytes, seen_bytes) >= _AT_LIMIT_FRAC * asked_bytes:
         held = format_bytes(max(seen_bytes, min(peak_bytes, asked_bytes)))
         why = f"its processes held {held} of the {format_bytes(asked_bytes)} that it asked for (`--memory`)"
-        return f"out of memory: {why}, and the kernel ended one for it", True
+        return f"out of memory: {why}, and the kernel killed one of them", True
     held = f", when its processes had held up to {format_bytes(seen_bytes)}" if seen_bytes else ""
-    who = "the kernel ended one of its processes" if is_surely else "the kernel ended processes, probably this one too"
+    who = "the kernel killed one of them" if is_surely else "the kernel killed processes, probably this one too"
     return f"out of memory: the machine had no more{held}, and {who}", False
 
 
