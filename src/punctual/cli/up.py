@@ -50,6 +50,9 @@ from punctual.store.stored import JournalTaken
 #: What the command leaves with when another process has taken its place.
 EXIT_REPLACED = 1
 
+Policy = Annotated[
+    str, typer.Option(help="How jobs share the machine, see `punctual policies`.", autocompletion=policy_names)
+]
 Address = Annotated[str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)]
 ClusterFile = Annotated[
     Path | None,
@@ -93,9 +96,7 @@ _UNIT_FILE = "~/.config/systemd/user/trainings.service"
 
 
 def up(
-    policy: Annotated[
-        str, typer.Option(help="How jobs share the machine, see `punctual policies`.", autocompletion=policy_names)
-    ] = SHARING_POLICY,
+    policy: Policy = SHARING_POLICY,
     actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
     jobs_at_once: JobsAtOnce = None,
     engine: Annotated[str, typer.Option(help=f"Where jobs run: {', '.join(ENGINES)}.")] = "local",

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from punctual.core.cluster import Node
-from punctual.core.events import ProgressReported
+from punctual.core.events import NodeJoined, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.resources import NOTHING, Resources, total
@@ -63,7 +63,7 @@ class NodeTable:
 
     def __init__(self) -> None:
         self.devices: dict[NodeId, str] = {}
-        self.jobs_at_once: dict[NodeId, int | None] = {}
+        self.jobs_at_once: dict[NodeId, int] = {}
         self.slowness: dict[NodeId, float] = {}
         self.sizes: Mapping[Resources, int] = {}
         self.capacity = NOTHING
@@ -82,9 +82,16 @@ class NodeTable:
         self.devices, self.jobs_at_once, self.slowness, costs = state
         self._costs = {node: _Costs(*plain) for node, plain in costs.items()}
 
+    def join(self, event: NodeJoined) -> None:
+        """A node is there, or is something else now."""
+        self.devices[event.node] = event.device
+        self.jobs_at_once.pop(event.node, None)
+        if event.jobs_at_once is not None:
+            self.jobs_at_once[event.node] = event.jobs_at_once
+
     def changed(self, capacities: Mapping[NodeId, Resources]) -> Iterator[Node]:
         """The nodes, of which these are the capacities now; what is known of others goes."""
-        for known in (self._costs, self.slowness):
+        for known in (self._costs, self.slowness, self.jobs_at_once):
             for node in known.keys() - capacities.keys():
                 del known[node]
         self.sizes = Counter(capacities.values())

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from punctual.core.ids import JobId
 
@@ -59,6 +60,10 @@ class Planning:
     promised: dict[JobId, float] = field(default_factory=dict)
     is_by_clock: bool = False
     n_idle: int = 0
+
+    def dump(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def may_request(self, at: float) -> bool:
         """Whether a plan is due and none is in flight."""

@@ -362,6 +362,7 @@ class ScheduledJob:
         self.progress, self.begun, self.phases, self.mark, self.cost_mark, self.ran_s = None, None, (), None, None, 0.0
         self.expected_memory_bytes = max(self.expected_memory_bytes, self.peak_memory_bytes)
         self.places, self.memory_bytes, self.peak_memory_bytes, self.is_memory_known = (), 0, 0, False
+        self.told -= {"waits"}
 
     def forget_all_but_numbers(self) -> None:
         """It has ended and is only looked up by its name: what it took to steer it goes."""

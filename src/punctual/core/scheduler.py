@@ -13,7 +13,6 @@ Four rules hold here, each for a failure that was seen without it.
 """
 
 from collections.abc import Callable
-from dataclasses import fields
 from math import inf
 from typing import Any
 
@@ -46,7 +45,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobState, JobView
-from punctual.core.job_table import JobTable
+from punctual.core.job_table import JobTable, duplicate
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
@@ -65,6 +64,7 @@ from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.story import Reason
 from punctual.core.targets import Targets
+from punctual.core.waiting import tell_waiting
 
 __all__ = ["Periods", "Scheduler"]
 
@@ -198,12 +198,7 @@ class Scheduler:
     def validate(self) -> None:
         """Raise `InvariantBroken` if the state contradicts itself."""
         self._ledger.validate()
-        self._jobs.validate()
-        for name, job in self._active.items():
-            if job.is_withheld and job.target:
-                raise InvariantBroken(f"job '{name}' may have nothing and is to have something", job.so_far())
-            if job.status == "queued" and self._ledger.granted(name):
-                raise InvariantBroken(f"job '{name}' is queued and holds something", job.so_far())
+        self._jobs.validate(self._ledger.granted)
 
     def dump(self) -> object:
         """The state as plain values, the states of plug-ins among them; serialise it before the next event."""
@@ -214,7 +209,7 @@ class Scheduler:
             "planned": self._planned.dump(),
             "nodes": self._nodes.dump(),
             "snapshots": self._cache.dump(),
-            "planning": {field.name: getattr(self._planning, field.name) for field in fields(Planning)},
+            "planning": self._planning.dump(),
             "carry": self._carry,
         }
 
@@ -248,8 +243,7 @@ class Scheduler:
     def _job_submitted(self, event: JobSubmitted) -> None:
         spec = event.spec
         if (known := self._jobs.get(spec.id)) is not None:
-            text = f"a second job '{spec.id}' was submitted and turned away; choose another name for it"
-            self._outbox.warn(event.at, known, Reason("duplicate-id", text))
+            self._outbox.warn(event.at, known, duplicate(spec.id))
             return
         job = ScheduledJob.of(event, self._planning.revision, self._n_retries)
         self._jobs.add(job)
@@ -404,7 +398,7 @@ class Scheduler:
 
     def _node_joined(self, event: NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
-        self._nodes.devices[event.node], self._nodes.jobs_at_once[event.node] = event.device, event.jobs_at_once
+        self._nodes.join(event)
         self._capacity_changed()
 
     def _node_lost(self, event: NodeLost) -> None:
@@ -523,6 +517,8 @@ class Scheduler:
             if self._planning.falls_back(event.cause):
                 self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
             self._use(event.plan, changes, event.at)
+            if self._nodes.jobs_at_once:
+                tell_waiting(self.snapshot(event.at), self._active, self._outbox)
         elif event.revision > self._planning.stale_revision:  # otherwise another one is asked for
             self._refuse(fault, event.at)
 

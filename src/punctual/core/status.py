@@ -80,7 +80,7 @@ class JobStatus:
     steps_expected
         Steps until its goal, where they are not those declared; None: those declared.
     reason
-        Why its grant was last to change.
+        Why its grant was last to change, or why it waits for room.
     cause, exit_code
         Why it ends or has ended, and the exit status of its process as far as there was one.
     warnings
@@ -458,7 +458,9 @@ class StatusBoard:
         entry = self._entries.get(command.job)
         if entry is None:
             return
-        if code in _OVER:
+        if code == "waits":
+            entry.set(reason=command.reason)
+        elif code in _OVER:
             entry.status = _without_warning(entry.status, _OVER[code])
         else:
             entry.set(warnings={**entry.status.warnings, code: text})
