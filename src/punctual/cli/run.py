@@ -140,7 +140,8 @@ Work = Annotated[
     ),
 ]
 Like = Annotated[
-    str | None, typer.Option(metavar="JOB", help="Take `--work` from this job, which has finished: what it took.")
+    str | None,
+    typer.Option(metavar="JOB", help="Expect what this job took, which has finished: its core time, and its memory."),
 ]
 After = Annotated[
     list[str] | None,

@@ -22,7 +22,7 @@ from punctual.core.units import (
     parse_duration_s,
     parse_when,
 )
-from punctual.runtime.earlier_runs import core_s_of
+from punctual.runtime.earlier_runs import run_like
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission, spec_of
 from punctual.runtime.when import Now, deadline_s
 from punctual.runtime.worker_options import gpu_frac, worker_range
@@ -132,6 +132,7 @@ class JobOptions:
         cwd = checks.read("cwd", _checked_cwd, self.cwd, _here() if is_run else None)
         inherited = {**(os.environ if self.inherited is None else self.inherited), **self.env}
         work_s = checks.read("work", parse_duration_s, self.work, None)
+        earlier = checks.read("like", run_like, self.like, None)
         with checks.of("program"):
             if is_run:
                 _check_program(self.program, cwd, inherited.get("PATH"))
@@ -158,7 +159,8 @@ class JobOptions:
             after=self.after,
             name=self.name,
             guarantee=self.guarantee,
-            work_core_s=checks.read("like", core_s_of, self.like, work_s),
+            work_core_s=work_s if earlier is None else earlier.used_core_s,
+            expected_memory_bytes=0 if earlier is None else earlier.peak_memory_bytes,
             memory_bytes=asked_bytes,
             memory_most_bytes=most_bytes,
         )

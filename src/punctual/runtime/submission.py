@@ -356,9 +356,10 @@ def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Reso
     workers = request.workers
     own = _share_of(request, capacity) if workers is None else _workers_of(request, workers, capacity, together)
     if request.memory_bytes is not None:
-        check_memory(request.memory_bytes, capacity)
+        most_bytes = max(request.memory_bytes, request.memory_most_bytes or 0)
+        check_memory(most_bytes, capacity)
         if workers is not None:
-            check_memory(request.memory_bytes, _usable(workers, capacity, together), workers.n_most)
+            check_memory(most_bytes, _usable(workers, capacity, together), workers.n_most)
     default = DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER
     spec = JobSpec(
         id=job,
