@@ -233,6 +233,11 @@ class JobStanding(AnswerBody):
     demand_cores: float | None
     used_cores: float | None
     used_core_seconds: float | None
+    memory_bytes: int | None = Field(description="Memory that its processes hold, without the cache of files.")
+    peak_memory_bytes: int | None = Field(description="The most that was seen.")
+    asked_memory_bytes: int | None = Field(
+        description="What it asked for, all its workers together; null: it has not asked."
+    )
     least_cores: float | None
     most_cores: float | None
     least_workers: int | None = Field(description="null: it is not made of workers.")
@@ -302,10 +307,11 @@ class WhyAnswer(AnswerBody):
 
 
 class Amounts(AnswerBody):
-    """Cores and GPUs."""
+    """Cores, GPUs and memory; of memory held is what jobs have asked for."""
 
     cores: Number
     gpus: Number
+    memory_bytes: int
 
 
 class NodeStanding(AnswerBody):

@@ -1,6 +1,6 @@
 // All jobs against their deadlines. A row is changed only where what it says has changed.
 import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, Refused } from "./service.js";
-import { amount, at, clock, drawn, element, expected, VERDICTS } from "./texts.js";
+import { amount, at, clock, drawn, element, expected, memory, VERDICTS } from "./texts.js";
 import { onView, openViews } from "./views.js";
 import "./budget.js";
 import "./job.js";
@@ -32,7 +32,7 @@ const why = (job) =>
 const cells = (job, nowMs) => [
   job.name, job.state, job.verdict || "", job.progressPercentage === null ? "" : `${job.progressPercentage.toFixed(1)} ${line(job, nowMs)}`,
   clock(job.deadline), expected(job, nowMs), amount(job.grantedCores), amount(job.usedCores),
-  why(job),
+  memory(job.memoryBytes) + (job.askedMemoryBytes ? ` of ${memory(job.askedMemoryBytes)}` : ""), why(job),
 ];
 
 /** A bar with a mark at its line; the text beside it says the same. @param {number} done @param {string} due in percent */
