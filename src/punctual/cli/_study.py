@@ -14,6 +14,7 @@ from typing import Any
 from punctual.cli._errors import EXIT_INTERRUPTED
 from punctual.cli._policy_table import failures_in_words, print_policies
 from punctual.cli._study_page import write_page
+from punctual.core.cluster import usual_jobs_at_once
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.capacity import capacity_here, usable_cores
 from punctual.sim.choice import value_of
@@ -84,7 +85,13 @@ def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[
         keys = _with(keys, path, value)
     if has_declared_jobs(keys) and "cluster" not in keys:
         capacity = capacity_here()
-        keys = {**keys, "cluster": [{"cores": capacity.cores, "gpus": int(capacity.gpus)}]}
+        here = {
+            "cores": capacity.cores,
+            "gpus": int(capacity.gpus),
+            "memory_gib": capacity.memory_bytes / 2**30 or None,
+            "jobs_at_once": usual_jobs_at_once(capacity.cores),
+        }
+        keys = {**keys, "cluster": [here]}
         sys.stderr.write(f"no `--cluster` was given: the jobs run on one machine with {capacity}\n")
     if "policies" not in keys:
         keys = {**keys, "policies": list(USUAL_POLICIES)}

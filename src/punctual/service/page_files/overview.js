@@ -78,7 +78,7 @@ function show() {
     let known = rows.get(job.name);
     if (!known) {
       const row = document.createElement("tr");
-      for (let n = 0; n < 9; n++) row.insertCell();
+      for (const _ of cells(job, nowMs)) row.insertCell();
       known = { row, said: [] };
       rows.set(job.name, known);
     }
@@ -96,7 +96,7 @@ async function look() {
   const isNeeded = !rows.size || !at("overview").hidden;
   const [listed, held] = await Promise.all([isNeeded ? allJobs() : jobs, frozen ? null : cluster()]);
   jobs = listed;
-  if (held) at("cluster").textContent = `${held.policy}: ${amount(held.held.cores)} of ${amount(held.capacity.cores)} cores held, ${amount(held.free.cores)} free`;
+  if (held) at("cluster").textContent = `${held.policy}: ${amount(held.held.cores)} of ${amount(held.capacity.cores)} cores held, ${amount(held.free.cores)} free; ${memory(held.capacity.memoryBytes)} of memory`;
   if (at("submit-link").dataset.isKnown !== "true") {
     at("submit-link").hidden = !(await health()).takesJobs;
     at("submit-link").dataset.isKnown = "true";
