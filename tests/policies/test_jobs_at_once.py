@@ -11,6 +11,7 @@ from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView, declared_work
 from punctual.core.plan import Plan
+from punctual.core.quoting import quote
 from punctual.core.resources import Resources
 from punctual.policies.promises_first import PromisesFirst
 from punctual.testing.snapshots import occupied
@@ -121,6 +122,19 @@ def test_a_job_that_is_to_run_only_with_a_promise_does_not_wait_for_a_place() ->
     plan = decide([*jobs, guaranteed])
     assert guaranteed.id in (plan.promises or {})
     assert plan.grants[guaranteed.id]
+
+
+def test_a_quote_tells_what_can_be_promised_although_no_more_may_run() -> None:
+    jobs = [steered("a", 10.0, 100.0), steered("b", 20.0, 100.0)]
+    node = Node(A, Resources(2.0), jobs_at_once=2)
+    new = waiting("new", deadline_s=100.0, work_core_s=20.0)
+    new = replace(new, work=declared_work(new.spec, 0.0))
+    told = quote(SURE, Snapshot.of(0.0, [node], jobs), new)
+    assert told.can_be_promised
+    assert told.earliest_at == pytest.approx(10.0, abs=2.0)
+    soon = replace(new, spec=replace(new.spec, deadline_s=5.0))
+    soon = replace(soon, work=declared_work(soon.spec, 0.0))
+    assert not quote(SURE, Snapshot.of(0.0, [node], jobs), soon).can_be_promised
 
 
 # Memory.

@@ -173,12 +173,25 @@ class CoreSharing:
         return growth
 
     def earliest_s(self, job: JobId) -> float | None:
-        """Seconds until the earliest deadline of a job on shares that would be promised; None: there is none."""
+        """Seconds until the earliest deadline of a job on shares that would be promised; None: there is none.
+
+        Also of one that waits for a place, which it would not if it were to run only with a promise.
+        """
         for promises in self._nodes.values():
             for member in promises.members:
                 if member.id == job:
                     return promises.earliest_s(member.view, member.base)
-        return None
+        waiting = [view for view in self._builder.snapshot.waiting if view.id == job and _takes_part(view)]
+        earliest = [
+            self._nodes[node].earliest_s(view, least(view.spec)) for view in waiting for node in self._roomy(view)
+        ]
+        return min((earliest_s for earliest_s in earliest if earliest_s is not None), default=None)
+
+    def _roomy(self, view: JobView) -> list[NodeId]:
+        """Nodes with other jobs on shares where there is room for a job that waits, but perhaps no place."""
+        floor, free = least(view.spec), self._builder.roomy_for(view)
+        given = {node: Resources(sum(each.cores for each in on.members)) for node, on in self._nodes.items()}
+        return [node for node, more in given.items() if node in free and floor.fits_in(free[node] + more)]
 
     # Where they lie.
 
