@@ -183,15 +183,16 @@ class CoreSharing:
                     return promises.earliest_s(member.view, member.base)
         waiting = [view for view in self._builder.snapshot.waiting if view.id == job and _takes_part(view)]
         earliest = [
-            self._nodes[node].earliest_s(view, least(view.spec)) for view in waiting for node in self._roomy(view)
+            self._nodes[node].earliest_s(view, least(view.spec)) for view in waiting for node in self._full(view)
         ]
         return min((earliest_s for earliest_s in earliest if earliest_s is not None), default=None)
 
-    def _roomy(self, view: JobView) -> list[NodeId]:
-        """Nodes with other jobs on shares where there is room for a job that waits, but perhaps no place."""
+    def _full(self, view: JobView) -> list[NodeId]:
+        """Nodes where there is room for a job that waits, and no place."""
         floor, free = least(view.spec), self._builder.roomy_for(view)
         given = {node: Resources(sum(each.cores for each in on.members)) for node, on in self._nodes.items()}
-        return [node for node, more in given.items() if node in free and floor.fits_in(free[node] + more)]
+        full = [node for node in given if node in free and not self._builder.has_place(view, node)]
+        return [node for node in full if floor.fits_in(free[node] + given[node])]
 
     # Where they lie.
 
