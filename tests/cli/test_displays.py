@@ -255,6 +255,24 @@ class TestChain:
         assert chain([self.LAUNCH, started(0.2)], type(JOB)("other")) == []
 
 
+def test_the_list_of_jobs_tells_how_much_memory_is_used_and_who_waits() -> None:
+    of_host = {"host": "service", "policy": "fifo", "host_cores": 2.0, "host_free_cores": 0.0}
+    of_host |= {"host_memory_bytes": 8 << 30, "host_used_memory_bytes": 3 << 29}
+    runs = {**of_host, "job": "a", "state": "running", "forecast_s": 100.0, "elapsed_s": 40.0}
+    waits = {
+        **of_host,
+        "job": "b",
+        "state": "queued",
+        "forecast_s": None,
+        "elapsed_s": 1.0,
+        "waits": "it waits for memory",
+    }
+    host, waiting = budgets([runs, waits, {**waits, "job": "c"}])
+    assert host.endswith("0.00 free; 1.5 GiB of 8 GiB of memory used")
+    assert waiting == "2 jobs wait for room; the next end is expected in 1m00s; b: it waits for memory"
+    assert len(list(budgets([runs]))) == 1
+
+
 def test_the_list_of_jobs_tells_which_nodes_of_a_host_are_slow() -> None:
     job = {"host": "service", "policy": "promises-first", "host_cores": 8.0, "host_free_cores": 3.0}
     of_service, slow, of_other = budgets([job, {**job, "slow_nodes": {"b": 1.43}}, {**job, "host": "other"}])

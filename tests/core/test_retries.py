@@ -1,7 +1,9 @@
 """When a job that failed is launched again, how long it waits, and what is said about it."""
 
+from dataclasses import replace
+
 import pytest
-from tests.core.desk import A, Desk, cores, none, only
+from tests.core.desk import HERE, A, B, Desk, cores, none, only
 
 from punctual.core.answers import unknown_job
 from punctual.core.commands import Command, LaunchJob, RejectJob, ResizeJob, SetTimer, StopJob, WarnUser
@@ -16,7 +18,7 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId
-from punctual.core.job import JobSpec
+from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
@@ -230,3 +232,63 @@ def test_a_job_that_the_executor_does_not_know_is_launched_again() -> None:
     again(desk, at=3.0)
     desk.tell(unknown_job(StopJob(at=5.0, job=A, cause="enough")))
     assert desk.scheduler.job(A).status == "failed"
+
+
+GIB = 1 << 30
+
+
+def asking(memory_bytes: int, most_bytes: int, n_retries: int = 0) -> Desk:
+    """A job that runs and has asked for memory, on a node that has 16 GiB."""
+    desk = Desk()
+    desk.tell(replace(desk.joined, capacity=Resources(cores=2, memory_bytes=16 * GIB)))
+    spec = JobSpec(
+        id=A, ceiling=Resources(cores=2), controller="scripted", n_retries=n_retries, memory_most_bytes=most_bytes
+    )
+    desk.tell(JobSubmitted(at=0.0, spec=spec.with_memory(memory_bytes)))
+    desk.started(only(desk.plan({A: with_memory(memory_bytes)}), LaunchJob))
+    return desk
+
+
+def with_memory(memory_bytes: int) -> Allocation:
+    return {HERE: Resources(1.0, memory_bytes=memory_bytes)}
+
+
+def run_out(desk: Desk, at: float) -> list[Command]:
+    return desk.tell(JobFailed(at=at, job=A, cause="no memory", exit_code=137, retryable=True, out_of_memory=True))
+
+
+def retried(desk: Desk, at: float) -> list[Command]:
+    return desk.tell(TimerFired(at=at, timer=Timer("retry", A)))
+
+
+def test_a_job_that_has_run_out_of_memory_is_started_with_more_as_long_as_it_may_have_more() -> None:
+    """Each time with the same cause and without a step, and without any retries: it is no failure of the program."""
+    desk = asking(3 * GIB, 8 * GIB)
+    for asked, at in ((6, 1.0), (8, 11.0)):
+        commands = run_out(desk, at)
+        assert only(commands, WarnUser).reason.text == (
+            f"no memory; started again with {asked} GiB in 1 s, from its last checkpoint if it made one"
+        )
+        launch = only(retried(desk, at + 2.0), LaunchJob)
+        assert launch.spec.asked_memory_bytes == asked * GIB == launch.grant[HERE].memory_bytes
+        desk.started(launch, at=at + 3.0)
+    reason = rejection(run_out(desk, 21.0))
+    assert reason.code == "out-of-memory"
+    assert "Ask for more (`--memory 16GiB`), or have it started again with more (`--memory 8GiB..16GiB`)" in str(reason)
+
+
+def test_a_job_that_may_not_have_more_is_not_started_again_whatever_retries_it_has() -> None:
+    assert rejection(run_out(asking(4 * GIB, 4 * GIB, n_retries=5), 1.0)).code == "out-of-memory"
+
+
+def test_with_more_memory_a_job_waits_until_so_much_is_free() -> None:
+    desk = asking(4 * GIB, 16 * GIB)
+    other = JobSpec(id=B, ceiling=Resources(cores=1), controller="scripted").with_memory(10 * GIB)
+    desk.tell(JobSubmitted(at=0.5, spec=other))
+    grants = {A: with_memory(4 * GIB), B: with_memory(10 * GIB)}
+    desk.started(only(desk.plan(grants, at=0.5), LaunchJob), at=0.6)
+    run_out(desk, 1.0)
+    assert none(retried(desk, 3.0), LaunchJob), "8 GiB are not free beside 10"
+    ended = desk.tell(JobFinished(at=4.0, job=B, landed_at=4.0))
+    launch = only(ended + desk.plan({A: with_memory(8 * GIB)}, at=4.0), LaunchJob)
+    assert launch.spec.asked_memory_bytes == 8 * GIB

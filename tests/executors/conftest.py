@@ -169,7 +169,7 @@ def is_alive(pid: int) -> bool:
 
 def groups_of(pid: int) -> list[Path]:
     """Control groups that were made by process `pid`."""
-    controllers = ("cpu", "cpuacct", "freezer", "")
+    controllers = ("cpu", "cpuacct", "freezer", "memory", "")
     trees = [tree.own / FOLDER for controller in controllers if (tree := hierarchy(controller))]
     return [group for tree in trees for group in tree.glob(f"{pid}-*")]
 

@@ -27,9 +27,9 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.runtime import local_host as local_host_module
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.control_client import change, standings, stop
 from punctual.runtime.control_socket import ControlFailed
-from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import KnownJob, find_job, known_runs, messages_of, open_jobs

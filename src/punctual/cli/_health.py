@@ -16,11 +16,11 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import NodeJoined
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
-from punctual.core.units import format_duration
+from punctual.core.units import format_bytes, format_duration
 from punctual.executors.local.actuator import choose
 from punctual.executors.local.executor import actuators
 from punctual.executors.ray_access import OPEN_TO_ALL, asks_for_token
-from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.control_client import is_answering
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import runtime_root, state_root
@@ -89,7 +89,10 @@ def _control_groups() -> Iterator[Finding]:
 
 
 def _processors() -> Iterator[Finding]:
-    yield Finding("ok", f"{usable_cores():g} cores and {usable_gpus()} GPUs may be used")
+    has = capacity_here()
+    yield Finding(
+        "ok", f"{has.cores:g} cores, {has.gpus:g} GPUs and {format_bytes(has.memory_bytes)} of memory may be used"
+    )
 
 
 def _folders() -> Iterator[Finding]:

@@ -90,6 +90,7 @@ def _told_by_service(run: RunFolder, name: str) -> list[str]:
 def up_command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[str]:
     """The command line of a service, in whichever folder it is started."""
     chosen = ["--policy", options.policy, "--actuator", options.actuator]
+    chosen += ["--jobs-at-once", str(options.jobs_at_once)] if options.jobs_at_once else []
     if options.engine != "local":
         chosen += ["--engine", options.engine, "--node-lost-after", f"{options.lost_after_s:g}s"]
         chosen += ["--address", options.address] if options.address else []

@@ -14,9 +14,9 @@ from punctual.cli._errors import EXIT_INTERRUPTED
 from punctual.cli._policy_table import failure_lines, print_policies
 from punctual.cli._streams import write_line, write_lines
 from punctual.cli._study_page import write_page
+from punctual.core.cluster import usual_jobs_at_once
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.capacity import usable_cores
-from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.capacity import capacity_here, usable_cores
 from punctual.runtime.json_text import json_text
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
@@ -86,7 +86,13 @@ def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[
         keys = _with(keys, path, value)
     if has_declared_jobs(keys) and "cluster" not in keys:
         capacity = capacity_here()
-        keys = {**keys, "cluster": [{"cores": capacity.cores, "gpus": int(capacity.gpus)}]}
+        here = {
+            "cores": capacity.cores,
+            "gpus": int(capacity.gpus),
+            "memory_gib": capacity.memory_bytes / 2**30 or None,
+            "jobs_at_once": usual_jobs_at_once(capacity.cores),
+        }
+        keys = {**keys, "cluster": [here]}
         write_line(f"no `--cluster` was given: the jobs run on one machine with {capacity}", err=True)
     if "policies" not in keys:
         keys = {**keys, "policies": list(USUAL_POLICIES)}

@@ -26,10 +26,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
 from punctual.core.protocols import Message
 from punctual.metrics.run import RunSummary
-from punctual.runtime.capacity import usable_cores
+from punctual.runtime.capacity import capacity_here, usable_cores
 from punctual.runtime.control_client import change as change_job
 from punctual.runtime.extras import check_extra
-from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.runs import find_job, messages_of, open_jobs
 from punctual.runtime.submission import JobRequest, checked_submission

@@ -11,6 +11,7 @@ from punctual.cli._streams import print_table, write_line
 from punctual.cli._words import clock, early_or_late, short, visible
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
+from punctual.core.units import format_bytes
 from punctual.runtime.control_client import SILENT, STARTING, standings
 from punctual.runtime.json_text import json_text
 from punctual.runtime.run_folder import RunFolder
@@ -27,7 +28,9 @@ _REMEDIES = {
     STARTING: "the command that steers {job} is just starting, or ending, or another is taking its place",
 }
 
-_COLUMNS = ("JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "PROMISED", "ACTUATOR")
+_COLUMNS = (
+    "JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "MEMORY", "PROMISED", "ACTUATOR",
+)  # fmt: skip
 
 #: Of jobs that have ended.
 _PAST_COLUMNS = ("JOB", "STATE", "STARTED", "DEADLINE", "CAME TO", "COMMAND")
@@ -70,10 +73,29 @@ def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield (
             f"host {host} ({budget['policy']}): {budget['host_cores']:g} cores, "
             f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_jobs} job{'s' * (n_jobs != 1)}, "
-            f"{budget['host_free_cores']:.2f} free"
+            f"{budget['host_free_cores']:.2f} free{_of_memory(budget)}"
         )
+        yield from _waiting(jobs)
         for node, slowness in budget.get("slow_nodes", {}).items():  # a host of an earlier version does not tell
             yield f"node {node} is slow: steps cost {slowness:.2g} times the CPU time there, see `punctual why`"
+
+
+def _of_memory(budget: dict[str, Any]) -> str:
+    if not budget.get("host_memory_bytes"):
+        return ""
+    used, there = (format_bytes(budget[name]) for name in ("host_used_memory_bytes", "host_memory_bytes"))
+    return f"; {used} of {there} of memory used"
+
+
+def _waiting(jobs: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How many jobs wait for room, and when the next one is expected to end; of the first one, why."""
+    waiting = [job for job in jobs if job.get("waits")]
+    if not waiting:
+        return
+    ends_s = [job["forecast_s"] - job["elapsed_s"] for job in jobs if job.get("forecast_s") and not job.get("waits")]
+    next_end = f"; the next end is expected in {short(max(0.0, min(ends_s)))}" if ends_s else ""
+    first, n_jobs = waiting[0], len(waiting)
+    yield f"{n_jobs} job{'s wait' if n_jobs > 1 else ' waits'} for room{next_end}; {first['job']}: {first['waits']}"
 
 
 def _ended_jobs(run: RunFolder) -> list[dict[str, Any]]:
@@ -132,9 +154,17 @@ def _row(standing: dict[str, Any]) -> tuple[str, ...]:
         _forecast(standing),
         _grant(standing),
         "-" if standing["demand_cores"] is None else f"{standing['demand_cores']:.2f}",
+        _memory(standing),
         _promised(standing),
         standing["actuator"],
     )
+
+
+def _memory(standing: dict[str, Any]) -> str:
+    """What the job holds, of what it asked for; a host of an earlier version does not tell."""
+    held, asked = (standing.get(name, 0) for name in ("memory_bytes", "asked_memory_bytes"))
+    told = format_bytes(held) if held else "-"
+    return f"{told} of {format_bytes(asked)}" if asked else told
 
 
 def _promised(standing: dict[str, Any]) -> str:

@@ -11,10 +11,10 @@ from punctual.cli._streams import write_lines
 from punctual.cli._words import clock, cores, holding, short
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import parse_cores
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.control_client import quote_job, quote_new
 from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.earlier_runs import core_s_of_same_program
-from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.host_options import SHARING_POLICY
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.json_text import json_text

@@ -15,7 +15,8 @@ from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.host_executor import OutputOf, capacity_here
+from punctual.runtime.capacity import capacity_here
+from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.host_options import SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.jobs_file import read_jobs
@@ -43,6 +44,14 @@ Deadline = Annotated[
 Cores = Annotated[
     str | None,
     typer.Option(metavar="A..B", help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]"),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Memory that it needs, 4GiB, with --workers each of them: it starts where so much is free, and may use no more. "
+        "4G..16G: after running out it is started again with twice as much, up to 16G.",
+    ),
 ]
 CoresPerWorker = Annotated[
     str | None, typer.Option(metavar="N", help="Cores of one worker. [default: an equal part of all usable]")
@@ -131,7 +140,8 @@ Work = Annotated[
     ),
 ]
 Like = Annotated[
-    str | None, typer.Option(metavar="JOB", help="Take `--work` from this job, which has finished: what it took.")
+    str | None,
+    typer.Option(metavar="JOB", help="Expect what this job took, which has finished: its core time, and its memory."),
 ]
 After = Annotated[
     list[str] | None,
@@ -139,6 +149,16 @@ After = Annotated[
         autocompletion=open_job_names,
         metavar="NAME",
         help="Start it when this job of the same host has finished; once for each.",
+    ),
+]
+JobsAtOnce = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs-at-once",
+        min=1,
+        metavar="N",
+        help="Run so many jobs at once; the others wait, those that are due first come first. [default: 4 per core]",
+        show_default=False,
     ),
 ]
 PolicyName = Annotated[
@@ -163,6 +183,7 @@ class StartOptions:
     guarantee: Guarantee = False
     strict: Strict = False
     cores: Cores = None
+    memory: Memory = None
     workers: Workers = None
     gpus: Gpus = None
     cores_per_worker: CoresPerWorker = None
@@ -190,6 +211,7 @@ class StartOptions:
     secret_env: SecretEnv = None
     jobs: JobsFile = None
     policy: PolicyName = SHARING_POLICY
+    jobs_at_once: JobsAtOnce = None
     page: Annotated[
         bool, typer.Option("--page", help="Show the run in a browser while it lasts; the address is told at the start.")
     ] = False
@@ -216,7 +238,7 @@ class StartOptions:
 
     def host(self, *, shared: bool) -> HostOptions:
         """Those of a host."""
-        return HostOptions(actuator=self.actuator, policy=self.policy, shared=shared)
+        return HostOptions(actuator=self.actuator, policy=self.policy, shared=shared, jobs_at_once=self.jobs_at_once)
 
     def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
         """Bring the jobs to their ends, shown as these options say; the exit status."""

@@ -11,6 +11,7 @@ from punctual.cli._streams import write_line
 from punctual.cli._words import clock
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
+from punctual.core.units import format_bytes
 from punctual.runtime.control import standing
 from punctual.runtime.control_client import standings
 from punctual.runtime.followed_host import ToldForecasts
@@ -104,6 +105,7 @@ def _rows(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -
         ("submitted", clock(now.wall_of(status.submitted_at))),
         *((name or "progress", text.plain) for name, text in view_rows(status, now)),
         ("bounds", bounds),
+        ("memory", _memory(status)),
         ("promised", _promised(known["promised_until_wall"])),
         (
             "steered by",
@@ -113,6 +115,16 @@ def _rows(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -
         ("output", known["output"]),
         ("journal", known["journal"]),
     ]
+
+
+def _memory(status: JobStatus) -> str:
+    asked_bytes, peak_bytes = status.spec.ceiling.memory_bytes, status.peak_memory_bytes
+    parts = [
+        f"{format_bytes(status.memory_bytes)} now" if status.memory_bytes else "",
+        f"{format_bytes(peak_bytes)} at most" if peak_bytes else "",
+        f"{format_bytes(asked_bytes)} asked for" if asked_bytes else "",
+    ]
+    return ", ".join(filter(None, parts)) or "-"
 
 
 def _promised(until_wall: str | None) -> str:

@@ -29,7 +29,7 @@ from punctual.cli._service import (
     up_command,
 )
 from punctual.cli._streams import write_error, write_line, write_out
-from punctual.cli.run import ACTUATORS
+from punctual.cli.run import ACTUATORS, JobsAtOnce
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.core.units import parse_duration_s
@@ -52,6 +52,9 @@ from punctual.store.stored import JournalTaken
 #: What the command leaves with when another process has taken its place.
 EXIT_REPLACED = 1
 
+Policy = Annotated[
+    str, typer.Option(help="How jobs share the machine, see `punctual policies`.", autocompletion=policy_names)
+]
 Address = Annotated[str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)]
 ClusterFile = Annotated[
     Path | None,
@@ -118,10 +121,9 @@ _UNIT_FILE = "~/.config/systemd/user/trainings.service"
 
 
 def up(
-    policy: Annotated[
-        str, typer.Option(help="How jobs share the machine, see `punctual policies`.", autocompletion=policy_names)
-    ] = SHARING_POLICY,
+    policy: Policy = SHARING_POLICY,
     actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
+    jobs_at_once: JobsAtOnce = None,
     engine: Annotated[str, typer.Option(help=f"Where jobs run: {', '.join(ENGINES)}.")] = "local",
     address: Address = "",
     cluster: ClusterFile = None,
@@ -161,6 +163,7 @@ def up(
         cluster="" if cluster is None else str(cluster.absolute()),
         autoscale=autoscale,
         allow_unauthenticated_ray=allow_unauthenticated_ray,
+        jobs_at_once=jobs_at_once,
     )
     options.check()
     http = HttpOptions(

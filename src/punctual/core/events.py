@@ -66,6 +66,8 @@ class ProgressReported:
         Declared by the training process; None: not yet.
     landed
         Every declared step and phase is done.
+    memory_bytes
+        Memory that the processes of the job held lately, without the cache of files; 0: not known.
     """
 
     at: float
@@ -79,6 +81,7 @@ class ProgressReported:
     busy_s: float = 0.0
     device_s: float = 0.0
     active_s: float = 0.0
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +137,8 @@ class JobFailed:
     is_lost
         The process is gone through no fault of its program, which may be retried: the job is launched again however often it
         has failed.
+    out_of_memory
+        It needed more memory than it had asked for; retryable: it is launched again if it is to have more then.
     """
 
     at: float
@@ -143,6 +148,7 @@ class JobFailed:
     retryable: bool = False
     request: int | None = None
     is_lost: bool = False
+    out_of_memory: bool = False
 
 
 @set_by_slots
@@ -173,12 +179,16 @@ class GrantFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined:
-    """A node offers `capacity`; said again, its capacity has changed. `device`: the kind of its devices."""
+    """A node offers `capacity`; said again, its capacity has changed.
+
+    `device`: the kind of its devices. `jobs_at_once`: see `punctual.core.cluster.Node`.
+    """
 
     at: float
     node: NodeId
     capacity: Resources
     device: str = ""
+    jobs_at_once: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from punctual.core.ids import JobId
 
@@ -59,6 +60,10 @@ class Planning:
     promised: dict[JobId, float] = field(default_factory=dict)
     is_by_clock: bool = False
     n_idle: int = 0
+
+    def dump(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def may_request(self, at: float) -> bool:
         """Whether a plan is due and none is in flight."""
@@ -119,18 +124,21 @@ class Planning:
         self.is_fallback = bool(cause)
         return is_news
 
-    def give_up(self, at: float, plan_s: float) -> bool:
+    def give_up(self, at: float, plan_s: float) -> str:
         """Take the plan in flight as lost, and another one as due, if it has not come for `plan_s` seconds.
 
         Returns
         -------
-        Whether that is news: no plan has come in time since the last one was lost.
+        str
+            What the user is told; empty: nothing was lost, or no plan has come in time since the last one was.
         """
         if self.requested_at is None or at < self.requested_at + plan_s:
-            return False
+            return ""
         is_news = not self.is_late
         self.requested_at, self.is_due, self.is_late = None, True, True
-        return is_news
+        return (
+            f"no plan came within {plan_s:g} s; the last one stays in force and another is asked for" if is_news else ""
+        )
 
     def exchange_policy(self, *, keeps_promises: bool) -> Iterable[JobId]:
         """Another policy makes the plans: one that is in flight does not count any more; jobs whose promise is void."""

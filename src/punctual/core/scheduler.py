@@ -13,7 +13,6 @@ Four rules hold here, each for a failure that was seen without it.
 """
 
 from collections.abc import Callable
-from dataclasses import fields
 from math import inf
 from typing import Any
 
@@ -45,11 +44,12 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobState, JobView
-from punctual.core.job_table import JobTable
+from punctual.core.job import JobSpec, JobState, JobView
+from punctual.core.job_table import JobTable, duplicate
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
+from punctual.core.memory_use import MemoryUse
 from punctual.core.node_table import NodeTable
 from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
@@ -64,6 +64,7 @@ from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.story import Reason
 from punctual.core.targets import Targets
+from punctual.core.waiting import tell_waiting
 
 __all__ = ["Periods", "Scheduler"]
 
@@ -114,7 +115,8 @@ class Scheduler:
         #: What the last plan gives, by node.
         self._planned = Bookings()
         self._nodes = NodeTable()
-        self._cache = SnapshotCache(self._planned, self._shown)
+        self._memory = MemoryUse(self._active)
+        self._cache = SnapshotCache(self._planned, self._shown, self._memory)
         self._targets = Targets(self._planned, self._cache)
         self._outbox = Outbox()
         self._quarantine = Quarantine(self._cache, self._outbox, self._periods, strict=strict)
@@ -196,12 +198,7 @@ class Scheduler:
     def validate(self) -> None:
         """Raise `InvariantBroken` if the state contradicts itself."""
         self._ledger.validate()
-        self._jobs.validate()
-        for name, job in self._active.items():
-            if job.is_withheld and job.target:
-                raise InvariantBroken(f"job '{name}' may have nothing and is to have something", job.so_far())
-            if job.status == "queued" and self._ledger.granted(name):
-                raise InvariantBroken(f"job '{name}' is queued and holds something", job.so_far())
+        self._jobs.validate(self._ledger.granted)
 
     def dump(self) -> object:
         """The state as plain values, the states of plug-ins among them; serialise it before the next event."""
@@ -212,7 +209,7 @@ class Scheduler:
             "planned": self._planned.dump(),
             "nodes": self._nodes.dump(),
             "snapshots": self._cache.dump(),
-            "planning": {field.name: getattr(self._planning, field.name) for field in fields(Planning)},
+            "planning": self._planning.dump(),
             "carry": self._carry,
         }
 
@@ -239,15 +236,14 @@ class Scheduler:
         record = self._active[job]
         if record.is_withheld:
             return None
-        return record.view(self._ledger.granted(job), self._planning.promised.get(job))
+        return record.view(self._ledger.granted(job), self._planning.promised.get(job), self._memory.of(record))
 
     # Submission and end.
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         spec = event.spec
         if (known := self._jobs.get(spec.id)) is not None:
-            text = f"a second job '{spec.id}' was submitted and turned away; choose another name for it"
-            self._outbox.warn(event.at, known, Reason("duplicate-id", text))
+            self._outbox.warn(event.at, known, duplicate(spec.id))
             return
         job = ScheduledJob.of(event, self._planning.revision, self._n_retries)
         self._jobs.add(job)
@@ -296,9 +292,10 @@ class Scheduler:
             self._give_up(job, event.at, fault)
         else:
             self._queue_again(job, event.at)
-            wait_s = self._periods.retry_after_s(job.n_failures)
-            self._wait(job, event.at, wait_s)
-            self._outbox.warn(event.at, job, told_of_retry(job, event.cause, wait_s))
+            if event.out_of_memory:
+                self._respecify(job, job.spec.with_more_memory() or job.spec)
+            self._wait(job, event.at, self._periods.retry_after_s(job.n_failures))
+            self._outbox.warn(event.at, job, told_of_retry(job, event))
 
     def _wait(self, job: ScheduledJob, at: float, wait_s: float) -> None:
         """Ask nothing for the job for `wait_s` seconds."""
@@ -374,7 +371,7 @@ class Scheduler:
         self._quarantine.learn_speed(job, event)
         if (node := self._nodes.learn(job, event, self._ledger.granted(event.job))) is not None:
             self._tell_slowness(node, event.at)
-        job.report(event)
+        self._planning.is_due |= job.report(event)
         self._cache.touch(event.job)
 
     def _tell_slowness(self, node: NodeId, at: float) -> None:
@@ -401,7 +398,7 @@ class Scheduler:
 
     def _node_joined(self, event: NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
-        self._nodes.devices[event.node] = event.device
+        self._nodes.join(event)
         self._capacity_changed()
 
     def _node_lost(self, event: NodeLost) -> None:
@@ -433,15 +430,18 @@ class Scheduler:
     def _spec_changed(self, event: SpecChanged) -> None:
         if (job := self._active.get(event.spec.id)) is None:
             return
-        if job.respecify(event.spec):
-            self._planning.stale_revision = self._planning.revision
-            if self._targets.refit(job, self._ledger.nodes):
-                self._reconciler.unsettle(job)
-        self._cache.touch(event.spec.id)
+        self._respecify(job, event.spec)
         if job.status == "running" and job.spec.controller is not None:
             self._set_tick(job, event.at, 0.0)  # asks for the plan: only then is the demand that of the new spec
         else:
             self._planning.is_due = True
+
+    def _respecify(self, job: ScheduledJob, spec: JobSpec) -> None:
+        if job.respecify(spec):
+            self._planning.stale_revision = self._planning.revision
+            if self._targets.refit(job, self._ledger.nodes):
+                self._reconciler.unsettle(job)
+        self._cache.touch(spec.id)
 
     def _stop_requested(self, event: StopRequested) -> None:
         job = self._active.get(event.job)
@@ -508,17 +508,17 @@ class Scheduler:
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         is_new = self._planning.answer(event.revision)
-        if event.plan is None:
-            if event.revision == self._planning.revision:
-                self._refuse(event.cause, event.at)
-            return
-        if not is_new:
+        if event.plan is None and event.revision == self._planning.revision:
+            self._refuse(event.cause, event.at)
+        if event.plan is None or not is_new:
             return
         changes, fault = checked(event.plan, event.revision, self._active, self._ledger.nodes, self._planned)
         if not fault:
             if self._planning.falls_back(event.cause):
                 self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
             self._use(event.plan, changes, event.at)
+            if self._nodes.jobs_at_once:
+                tell_waiting(self.snapshot(event.at), self._active, self._outbox)
         elif event.revision > self._planning.stale_revision:  # otherwise another one is asked for
             self._refuse(fault, event.at)
 
@@ -557,9 +557,7 @@ class Scheduler:
         self._outbox.set_timer(at, "plan", None, self._periods.retry_s)
 
     def _give_up_plan(self, at: float) -> None:
-        if self._planning.give_up(at, self._periods.plan_s):
-            why = f"no plan came within {self._periods.plan_s:g} s"
-            text = f"{why}; the last one stays in force and another is asked for"
+        if text := self._planning.give_up(at, self._periods.plan_s):
             self._outbox.warn(at, None, Reason("plan-lost", text))
 
     # Timers: a tick turns a reading into a demand.

@@ -89,6 +89,8 @@ class RunSummary:
         The last that was reported; None: none was.
     shortfall
         What of its grants it did not use; None: nothing worth a word.
+    peak_memory_bytes
+        The most memory that its processes were seen to hold; 0: not known.
     """
 
     job: JobId
@@ -116,6 +118,7 @@ class RunSummary:
     controller: str = ""
     loss: SeenLoss | None = None
     shortfall: Shortfall | None = None
+    peak_memory_bytes: int = 0
 
     def warned(self, code: str) -> Warned | None:
         """The first warning with this code."""
@@ -431,6 +434,7 @@ def _summary(course: RunCourse) -> RunSummary:
         controller=course.spec.controller if course.spec is not None and course.spec.controller else "",
         loss=course.losses[-1][1] if course.losses else None,
         shortfall=shortfall(course.readings, course.grants, course.pacing, course.last_at()),
+        peak_memory_bytes=max((reading.memory_bytes for reading in course.readings), default=0),
     )
 
 

@@ -15,7 +15,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Sink
 from punctual.executors.local.actuator import Choice
-from punctual.executors.local.ending import cause_of, is_retryable
+from punctual.executors.local.ending import cause_of_failure, is_retryable
 from punctual.executors.local.executor import LocalExecutor, in_force
 from punctual.executors.local.keeper_link import GUARD_S_MAX, LEASE_S, Kept, take_over
 from punctual.executors.local.orphans import end_processes_of
@@ -177,7 +177,15 @@ def _end_of(job: JobId, record: Mapping[str, Any], *, shift_s: float, at_least: 
         return JobFinished(at=at, job=job, landed_at=ended_at)
     if record.get("fenced"):
         return JobFailed(at=at, job=job, cause=FENCED, retryable=True, is_lost=True)
-    return JobFailed(at=at, job=job, cause=cause_of(code), exit_code=code, retryable=is_retryable(code))
+    cause, out_of_memory = cause_of_failure(record)
+    return JobFailed(
+        at=at,
+        job=job,
+        cause=cause,
+        exit_code=code,
+        retryable=is_retryable(code) or out_of_memory,
+        out_of_memory=out_of_memory,
+    )
 
 
 def _page_left(record: Mapping[str, Any]) -> PageProgress | None:

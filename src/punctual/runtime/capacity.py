@@ -1,4 +1,4 @@
-"""How many cores and GPUs this process may use: the default ceiling of a job, and the capacity of the node."""
+"""How many cores and GPUs and how much memory this process may use: the default ceiling of a job, and the capacity of the node."""
 
 import os
 import re
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from punctual.core.resources import Resources
 from punctual.executors.local.devices import DEVICES, visible_devices
 
 #: What a job holds at least unless its user says otherwise: with less it makes no visible progress.
@@ -14,6 +15,11 @@ FLOOR_CORES = 0.05
 LEAST_CORES = 0.01
 
 _CGROUPS = Path("/sys/fs/cgroup")
+
+
+def capacity_here() -> Resources:
+    """What this process may use of this machine."""
+    return Resources(usable_cores(), usable_gpus(), usable_memory_bytes())
 
 
 def usable_cores() -> float:
@@ -26,6 +32,16 @@ def usable_cores() -> float:
 def usable_gpus(devices: Path = DEVICES) -> int:
     """NVIDIA devices of this machine, or those that ``CUDA_VISIBLE_DEVICES`` leaves, whichever are less."""
     return len(visible_devices(devices=devices))
+
+
+def usable_memory_bytes(
+    meminfo: Path = Path("/proc/meminfo"), membership: Path = Path("/proc/self/cgroup"), root: Path = _CGROUPS
+) -> int:
+    """The machine's memory, or the limit of a group that this process is in, whichever is less; 0 where nothing tells."""
+    sizes = [int(value.split()[0]) * 1024 for value in _values([meminfo], "MemTotal")]
+    with suppress(OSError):
+        sizes += _memory_limits(membership.read_text(), root)
+    return min(sizes, default=0)
 
 
 def device_kind(cpus: Path = Path("/proc/cpuinfo"), gpus: Path = Path("/proc/driver/nvidia/gpus")) -> str:
@@ -60,6 +76,19 @@ def _quotas(membership: str, root: Path) -> Iterator[float]:
         elif "cpu" in controllers.split(","):
             folders = list(_up(root / "cpu", group))
             yield from _limits([_words(at / "cpu.cfs_quota_us") + _words(at / "cpu.cfs_period_us") for at in folders])
+
+
+def _memory_limits(membership: str, root: Path) -> Iterator[int]:
+    """The limits in force, in bytes, of the groups listed in `membership`; without one version 1 tells more than any machine has."""
+    for line in membership.splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            folders, name = _up(root, group), "memory.max"
+        elif "memory" in controllers.split(","):
+            folders, name = _up(root / "memory", group), "memory.limit_in_bytes"
+        else:
+            continue
+        yield from [int(word) for folder in folders for word in _words(folder / name) if word.isdigit()]
 
 
 def _up(top: Path, group: str) -> Iterator[Path]:

@@ -25,7 +25,7 @@ from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import earlier_log
 from punctual.runtime.autoscaling import requested
-from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.contained import HostExecutor
 from punctual.runtime.extras import check_extra
 from punctual.runtime.host_options import HostOptions
@@ -51,8 +51,8 @@ class Site:
     ----------
     join
         Has the sink be told from now on which nodes there are, in the time of this machine.
-    capacity
-        What one job can have at most; None: what the largest node has that has joined.
+    capacity, jobs_at_once
+        What one job can have at most, and how many may run at once; None: what nodes have that have joined.
     scale
         Gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for room; None: the cluster
         is not asked.
@@ -61,12 +61,8 @@ class Site:
     executor: HostExecutor
     join: Callable[[Sink], None]
     capacity: Resources | None = None
+    jobs_at_once: int | None = None
     scale: Callable[[Snapshot], None] | None = None
-
-
-def capacity_here() -> Resources:
-    """What this process may use of this machine."""
-    return Resources(usable_cores(), usable_gpus())
 
 
 def local_executor(
@@ -90,10 +86,15 @@ def local_executor(
     )
 
 
-def local_site(executor: LocalExecutor) -> Site:
+def local_site(executor: LocalExecutor, options: HostOptions) -> Site:
     """The machine that this is."""
     capacity = capacity_here()
-    return Site(executor, lambda sink: sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity)), capacity)
+    jobs_at_once = options.jobs_at_once_on(capacity)
+
+    def join(sink: Sink) -> None:
+        sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
+
+    return Site(executor, join, capacity, jobs_at_once)
 
 
 def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
@@ -111,6 +112,7 @@ def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[Nod
         argv_of=run.argv,
         on_output=partial(_keep_output, run),
         lost_after_s=options.lost_after_s,
+        jobs_at_once=options.jobs_at_once_on,
         version=version("punctual"),
     )
 
@@ -138,7 +140,7 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
 def new_site(run: RunFolder, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:
     """Where the jobs of a new run are to run."""
     if options.engine == "local":
-        return local_site(local_executor(run, journal, options.actuator, output_of))
+        return local_site(local_executor(run, journal, options.actuator, output_of), options)
     return cluster_site(cluster_executor(run, options), options)
 
 

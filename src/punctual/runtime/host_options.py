@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from punctual.core.cluster import usual_jobs_at_once
 from punctual.core.errors import InvalidSpec
+from punctual.core.resources import Resources
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.cluster.node_limits import Limits, unlimited
 
@@ -45,6 +47,8 @@ class HostOptions:
         Up to so many nodes the cluster is asked for more of them where jobs wait for room; 0: it is not.
     allow_unauthenticated_ray
         Use a Ray cluster also if it lets in who has no token.
+    jobs_at_once
+        How many jobs that are not made of workers may run on a node at once; None: four per core.
     """
 
     actuator: str = "auto"
@@ -56,6 +60,11 @@ class HostOptions:
     cluster: str = ""
     autoscale: int = 0
     allow_unauthenticated_ray: bool = False
+    jobs_at_once: int | None = None
+
+    def jobs_at_once_on(self, capacity: Resources) -> int:
+        """How many may run at once on a node with this capacity."""
+        return self.jobs_at_once or usual_jobs_at_once(capacity.cores)
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:

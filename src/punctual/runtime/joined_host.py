@@ -413,14 +413,15 @@ def check_options(
     begun = {"engine": HostOptions().engine, **facts.get("options", {})}
     if begun["engine"] == HostOptions().engine:  # the nodes of a cluster choose by themselves
         begun["actuator"] = facts.get("actuator")
-    for name in ("actuator", "policy", "engine", "address", "cluster", "autoscale"):
+    for name in ("actuator", "policy", "engine", "address", "cluster", "autoscale", "jobs_at_once"):
         wanted = getattr(options, name)
         if wanted not in {getattr(HostOptions(), name), begun.get(name)}:
+            option = name.replace("_", "-")
             raise InvalidSpec(
-                f"`--{name}` must be that of the host that there is",
+                f"`--{option}` must be that of the host that there is",
                 f"'{wanted}', and the host of '{run.name}' has '{begun.get(name)}'",
                 "the shared host of this machine",
-                f"Leave `--{name}` out, or {or_else}.",
+                f"Leave `--{option}` out, or {or_else}.",
             )
 
 

@@ -231,11 +231,14 @@ class LocalHost(Host):
         """What this host shares out, and what of it nobody holds."""
         nodes = self._board.nodes()
         cores = sum(node.capacity.cores for node in nodes)
-        held_cores = sum(status.held.cores for status in self.jobs())
+        jobs = self.jobs()
+        held_cores = sum(status.held.cores for status in jobs)
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
             "host_free_cores": cores - held_cores,
+            "host_memory_bytes": sum(node.capacity.memory_bytes for node in nodes),
+            "host_used_memory_bytes": sum(status.memory_bytes for status in jobs),
             "policy": self.policy,
             "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
         }

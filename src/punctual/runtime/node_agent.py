@@ -29,7 +29,7 @@ from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import Streams, earlier_log
 from punctual.runtime.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
-from punctual.runtime.capacity import device_kind, usable_cores, usable_gpus
+from punctual.runtime.capacity import capacity_here, device_kind
 from punctual.runtime.contained import Contained
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.run_folder import RunFolder, agent_run
@@ -296,9 +296,8 @@ class NodeAgent:
         return {}
 
     def _offer(self) -> Answer:
-        capacity = Resources(usable_cores(), usable_gpus())
         return {
-            "capacity": _plain(capacity),
+            "capacity": _plain(capacity_here()),
             "device": self._device,
             "holds": _plain(total(self._executor.held().values())),
         }

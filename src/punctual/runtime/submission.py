@@ -17,6 +17,7 @@ from punctual.core.loss import LossGoal
 from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
+from punctual.core.units import format_bytes
 from punctual.executors.local.progress_text import ProgressText
 from punctual.runtime.capacity import FLOOR_CORES, LEAST_CORES
 from punctual.runtime.redaction import redacted
@@ -107,6 +108,11 @@ class JobRequest:
         Whether the job is to run only if its deadline is promised.
     work_core_s
         Core-seconds that the whole job takes, as far as known; None: not known.
+    memory_bytes, memory_most_bytes
+        Memory that it asks for, of each worker if it is made of workers, and the most with which it is started again when
+        it has run out of less; None: it has not asked.
+    expected_memory_bytes
+        Memory that it is expected to hold if it has not asked; 0: not known.
     """
 
     argv: tuple[str, ...]
@@ -132,6 +138,9 @@ class JobRequest:
     name: str | None = None
     guarantee: bool = False
     work_core_s: float | None = None
+    memory_bytes: int | None = None
+    memory_most_bytes: int | None = None
+    expected_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +186,10 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
     spec = checks.made(lambda: spec_of(request, job, capacity, together))
     if spec is None:  # what else is wrong, where it asks for too much
         with checks.of(None):
-            spec_of(replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None), job, capacity)
+            smaller = replace(
+                request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None, memory_bytes=None
+            )
+            spec_of(smaller, job, capacity)
     checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
     checks.read("progress_regex", partial(_check_pattern, request), request.progress_pattern, None)
     checks.read("secret_env", partial(_check_secrets, request.inherited), request.secret_env, None)
@@ -302,8 +314,7 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
             option="gpus",
         )
     with_server = 1.0 + SERVER_FRAC * (workers.servers is not None)
-    is_spread = together is not None and workers.servers is None and not workers.n_gpus_each
-    usable = together if together is not None and is_spread else capacity
+    usable = _usable(workers, capacity, together)
     cores_each = workers.cores_each or max(
         FLOOR_CORES, min(capacity.cores, usable.cores / workers.n_most / with_server)
     )
@@ -320,13 +331,38 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
     return worker
 
 
+def _usable(workers: WorkerRange, capacity: Resources, together: Resources | None) -> Resources:
+    """What all workers of a job may hold; see `worker_in`."""
+    is_spread = workers.servers is None and not workers.n_gpus_each
+    return together if together is not None and is_spread else capacity
+
+
+def check_memory(memory_bytes: int, capacity: Resources, n_workers: int = 1) -> None:
+    """Raise `InvalidSpec` unless a job may ask for so much memory, for each of its workers, where there is `capacity`."""
+    if memory_bytes * n_workers <= capacity.memory_bytes:
+        return
+    workers = f"{n_workers} workers of " if n_workers > 1 else ""
+    raise InvalidSpec(
+        "`--memory` must not ask for more than there is",
+        f"{workers}{format_bytes(memory_bytes)}",
+        f"this machine, of which this process may use {format_bytes(capacity.memory_bytes)}",
+        f"Lower it (`--memory {capacity.memory_bytes // n_workers >> 20}M`), or leave it out.",
+        option="memory",
+    )
+
+
 def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Resources | None = None) -> JobSpec:
     """What is declared of the job; raises `InvalidSpec` if it can never run on hardware with `capacity`."""
     check_weight(request.weight)
     workers = request.workers
     own = _share_of(request, capacity) if workers is None else _workers_of(request, workers, capacity, together)
+    if request.memory_bytes is not None:
+        most_bytes = max(request.memory_bytes, request.memory_most_bytes or 0)
+        check_memory(most_bytes, capacity)
+        if workers is not None:
+            check_memory(most_bytes, _usable(workers, capacity, together), workers.n_most)
     default = DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER
-    return JobSpec(
+    spec = JobSpec(
         id=job,
         work_steps=request.n_steps,
         goal=request.goal,
@@ -338,8 +374,11 @@ def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Reso
         after=tuple(map(JobId, request.after)),
         preemptible=_preemptible(request, own["ceiling"].gpus),
         guarantee=request.guarantee,
+        memory_most_bytes=request.memory_most_bytes,
+        expected_memory_bytes=request.expected_memory_bytes,
         **own,
     )
+    return spec if request.memory_bytes is None else spec.with_memory(request.memory_bytes)
 
 
 def _workers_of(

@@ -81,6 +81,10 @@ class SubmitRequest(RequestBody):
         None, description="A duration (`90s`, `1h30m`) or a time (`18:00`, `2026-12-01T18:00:00+01:00`)."
     )
     cores: ShortText | None = Field(None, description="Least and most cores, `0.1..2`, or the most alone.")
+    memory: ShortText | None = Field(
+        None,
+        description="Memory that it needs and may use, `4GiB`, of each worker if it has some; `4G..16G`: up to which it is started again with more.",
+    )
     workers: ShortText | None = Field(None, description="Least and most workers, `1..4`.")
     gpus: ShortText | None = Field(None, description="The same with a GPU each; or the part of one GPU, `0.5`.")
     cores_per_worker: ShortText | None = None
@@ -188,7 +192,7 @@ class JobStanding(AnswerBody):
     name: str
     state: JobState
     verdict: Verdict | None = Field(description="null: the job has no deadline, or nothing is known of it yet.")
-    reason: ReasonText | None = Field(description="Why its grant was last to change.")
+    reason: ReasonText | None = Field(description="Why its grant was last to change, or what it waits for.")
     cause: str = Field(description="Why it ends or has ended; empty: it does not.")
     exit_code: int | None
     program: list[str] = Field(description="The command line, without what looks like a secret.")
@@ -220,6 +224,11 @@ class JobStanding(AnswerBody):
     demand_cores: float | None
     used_cores: float | None
     used_core_seconds: float | None
+    memory_bytes: int | None = Field(description="Memory that its processes hold, without the cache of files.")
+    peak_memory_bytes: int | None = Field(description="The most that was seen.")
+    asked_memory_bytes: int | None = Field(
+        description="What it asked for, all its workers together; null: it has not asked."
+    )
     least_cores: float | None
     most_cores: float | None
     least_workers: int | None = Field(description="null: it is not made of workers.")
@@ -289,10 +298,11 @@ class WhyAnswer(AnswerBody):
 
 
 class Amounts(AnswerBody):
-    """Cores and GPUs."""
+    """Cores, GPUs and memory; of memory held is what jobs have asked for."""
 
     cores: Number
     gpus: Number
+    memory_bytes: int
 
 
 class NodeStanding(AnswerBody):

@@ -57,6 +57,9 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
         demand_cores=None if status.ended else host.demand_cores(status.id),
         used_cores=status.usage_cores,
         used_core_seconds=status.used_core_s,
+        memory_bytes=status.memory_bytes or None,
+        peak_memory_bytes=status.peak_memory_bytes or None,
+        asked_memory_bytes=status.spec.ceiling.memory_bytes or None,
         least_cores=status.spec.floor.cores,
         most_cores=status.spec.ceiling.cores,
         least_workers=None if counts is None else counts[0],
@@ -118,9 +121,9 @@ def _wall(now: Now, at: float | None) -> datetime | None:
 
 
 def _amounts(resources: Resources) -> Amounts:
-    return Amounts(cores=resources.cores, gpus=resources.gpus)
+    return Amounts(cores=resources.cores, gpus=resources.gpus, memory_bytes=resources.memory_bytes)
 
 
 def _free(capacity: Resources, held: Resources) -> Amounts:
     """What is left; a device that was lost may have been held still."""
-    return Amounts(cores=max(0.0, capacity.cores - held.cores), gpus=max(0.0, capacity.gpus - held.gpus))
+    return _amounts(capacity - held)

@@ -99,8 +99,10 @@ class ClusterExecutor:
         on_output: Callable[[JobId, bytes], None] = lambda *_: None,
         lost_after_s: float = LOST_AFTER_S,
         report_s: float = REPORT_S,
+        jobs_at_once: Callable[[Resources], int | None] = lambda _: None,
         version: str = "",
     ) -> None:
+        self._jobs_at_once = jobs_at_once
         self._members, self._clock, self._known = members, clock, frozenset(known)
         self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
         self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, version=version)
@@ -388,7 +390,8 @@ class ClusterExecutor:
                     spread = SpreadJob(launch, link.node, self._clock, self._send_to, self._tell_of)
                     self._spread.setdefault(job, spread)
                 self._held_before[job] = {link.node: amount} if amount else {}
-            self._tell(NodeJoined(at=self._clock.now(), node=link.node, capacity=capacity, device=device))
+            at, at_once = self._clock.now(), self._jobs_at_once(capacity)
+            self._tell(NodeJoined(at=at, node=link.node, capacity=capacity, device=device, jobs_at_once=at_once))
             if self._has_resumed:
                 self._adopt_parts()
 

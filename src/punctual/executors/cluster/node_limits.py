@@ -23,6 +23,7 @@ class NodeLimit:
 
     cores: float = inf
     gpus: float = inf
+    memory_bytes: float = inf
     device: str = ""
 
     def applied(self, answer: Answer) -> Answer:
@@ -30,7 +31,8 @@ class NodeLimit:
         if "capacity" not in answer:
             return answer
         has = answer["capacity"]
-        capacity = {**has, "cores": min(has["cores"], self.cores), "gpus": min(has["gpus"], self.gpus)}
+        limits = {"cores": self.cores, "gpus": self.gpus, "memory_bytes": self.memory_bytes}
+        capacity = {**has, **{kind: min(has[kind], most) for kind, most in limits.items()}}
         return {**answer, "capacity": capacity, "device": self.device or answer["device"]}
 
 

@@ -11,6 +11,7 @@ from punctual.core.program import Program
 from punctual.executors.local.faults import found_faults
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.launch import JobProcess
+from punctual.executors.local.memory import lack_of_memory
 from punctual.executors.local.progress import ProgressSample
 from punctual.wire import EXIT_LEFT
 
@@ -30,6 +31,7 @@ def end_event(
     landed_at: float | None,
     last: Mapping[str, Any] | None,
     stop_cause: str | None,
+    seen_bytes: int = 0,
     last_output: Callable[[], str] = str,
 ) -> JobFinished | JobFailed:
     """The last event about a job.
@@ -42,6 +44,8 @@ def end_event(
         The keeper's last line; None: it was killed.
     stop_cause
         Why the job was asked to end; None: it was not.
+    seen_bytes
+        The most memory that its processes were seen to hold.
     last_output
         The end of what the process has written.
     """
@@ -53,8 +57,28 @@ def end_event(
     code = int(last["ended"])
     if code == 0 and (stopped is None or sample.all_steps_done):
         return events.finished(landed_at or last["at_ns"] / 1e9)
-    cause = stopped or cause_of(code) + _of_device_memory(last_output())
-    return events.failed(cause, code, retryable=stopped is None and is_retryable(code))
+    if stopped is not None:
+        return events.failed(stopped, code)
+    cause, out_of_memory = cause_of_failure(last, seen_bytes)
+    cause += _of_device_memory(last_output())
+    return events.failed(cause, code, retryable=is_retryable(code) or out_of_memory, out_of_memory=out_of_memory)
+
+
+def cause_of_failure(last: Mapping[str, Any], seen_bytes: int = 0) -> tuple[str, bool]:
+    """Why a process failed, and whether because it needed more memory than it had asked for.
+
+    Parameters
+    ----------
+    last
+        The keeper's last line.
+    seen_bytes
+        The most memory that its processes were seen to hold.
+    """
+    code = int(last["ended"])
+    lack = lack_of_memory(last.get("counted", {}), code, seen_bytes)
+    if lack is None:
+        return cause_of(code), False
+    return f"{lack[0]}; {cause_of(code)}", lack[1]
 
 
 def is_retryable(code: int) -> bool:

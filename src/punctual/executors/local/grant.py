@@ -54,8 +54,8 @@ class JobGrant:
 
     @property
     def held(self) -> Resources:
-        """What the process holds, as last read back; one that is paused keeps its memory and its devices."""
-        return replace(self._amount, cores=self._cores)
+        """What the process holds, as last read back; one that is paused keeps its devices, and memory as far as it uses it."""
+        return replace(self._amount, cores=self._cores, memory_bytes=0 if self._freezes else self._amount.memory_bytes)
 
     @property
     def is_paused(self) -> bool:

@@ -57,8 +57,17 @@ class JobEvents:
     def finished(self, landed_at: float) -> JobFinished:
         return JobFinished(at=self.clock.now(), job=self.job, landed_at=landed_at)
 
-    def failed(self, cause: str, exit_code: int | None = None, *, retryable: bool = False) -> JobFailed:
-        return JobFailed(at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, retryable=retryable)
+    def failed(
+        self, cause: str, exit_code: int | None = None, *, retryable: bool = False, out_of_memory: bool = False
+    ) -> JobFailed:
+        return JobFailed(
+            at=self.clock.now(),
+            job=self.job,
+            cause=cause,
+            exit_code=exit_code,
+            retryable=retryable,
+            out_of_memory=out_of_memory,
+        )
 
     def phases(self, at: float, phases: tuple[PhaseProgress, ...]) -> PhaseReported:
         return PhaseReported(at=at, job=self.job, phases=phases)
@@ -69,7 +78,9 @@ class JobEvents:
     def warned(self, at: float, code: str, text: str) -> JobWarned:
         return JobWarned(at=at, job=self.job, reason=Reason(code, text))
 
-    def progress(self, at: float, sample: ProgressSample, started_at: float, used_core_s: float) -> ProgressReported:
+    def progress(
+        self, at: float, sample: ProgressSample, started_at: float, used_core_s: float, memory_bytes: int = 0
+    ) -> ProgressReported:
         return ProgressReported(
             at=at,
             job=self.job,
@@ -82,6 +93,7 @@ class JobEvents:
             busy_s=sample.busy_s,
             device_s=sample.device_s,
             active_s=sample.active_s,
+            memory_bytes=memory_bytes,
         )
 
     def allocation(self, held: Resources) -> Allocation:

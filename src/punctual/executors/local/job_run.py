@@ -25,6 +25,7 @@ from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.keeper_link import SteeringLostError
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
+from punctual.executors.local.memory import not_limited
 from punctual.executors.local.progress import ProgressSample
 from punctual.wire import DeviceUse, WorkerStatus
 
@@ -347,6 +348,10 @@ class JobRun:
                 self._process.progress.pace(self._line)
                 self._process.progress.heartbeat()
                 self._answer()
+            if (asked_bytes := self._process.asked_memory_bytes) and not self._process.has_memory_limit:
+                self._sink(
+                    self._events.warned(self._context.clock.now(), "memory-not-limited", not_limited(asked_bytes))
+                )
             if self._deferred is not None:
                 (command, sink), self._deferred = self._deferred, None
                 self.resize(command, sink)
@@ -392,9 +397,12 @@ class JobRun:
                 if self._grant is not None:
                     self._report(self._context.clock.now(), self._sink)
                 self._seen, landed_at = self._process.sample(), self._process.progress.landed_at()
+            memory = self._process.memory
+            seen_bytes = 0 if memory is None else memory.peak_bytes
             event = end_event(
-                self._events, self._program, self._seen, landed_at, last, self._stop_cause, self._process.last_output
-            )
+                self._events, self._program, self._seen, landed_at, last, self._stop_cause, seen_bytes,
+                self._process.last_output,
+            )  # fmt: skip
             if isinstance(event, JobFinished):
                 self._faults = faults_of(self._events, self._process, self._seen)
             self._tell_end(event)
@@ -544,4 +552,5 @@ class JobRun:
             sink(self._events.warned(at, "unreadable-progress", sample.unreadable))
         self._seen = sample
         used_core_s = self._used_before_core_s + (0.0 if self._has_left else process.used_core_s)
-        sink(self._events.progress(at, sample, process.started_at or at, used_core_s))
+        memory_bytes = 0 if self._has_left or process.memory is None else process.memory.read()
+        sink(self._events.progress(at, sample, process.started_at or at, used_core_s, memory_bytes))

@@ -14,7 +14,7 @@ out         ``{"started": pid, "at_ns": stamp}``, or, also instead of the first 
             "errno": number}`` as the last line
 in          anything, at least every `lease_s` seconds: the job is still steered; `STAY_PAUSED`: and stays paused
 out         ``{"expired": true}`` as the last line: nothing has come for so long; the connection is closed
-out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds}``, the last line
+out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds, "counted": …}``, the last line
 =========== ================================================================================================
 
 ========================================= ==================================================================
@@ -95,6 +95,9 @@ class LaunchRequest:
         (File, text) pairs whose writing takes the quota away and resumes a paused job.
     usage_file
         File with the CPU time used, whose text is reported at the end.
+    counters
+        By a name: a file, and with which word the line of it begins that ends with a number; empty: the file is the number.
+        How much more they are when the job ends by itself than at its start is reported as ``counted``, with `asked_memory_bytes`.
     remove_dirs
         Removed at the end; folders that others still use stay.
     own_files
@@ -118,9 +121,11 @@ class LaunchRequest:
         then what any control connection brings. If somebody steers the job already, it gets nothing.
     page_fd
         The page of the job, which is there as long as the keeper is; what it says at the end is left in `end_file`.
-    files_limit
+        files_limit
         The limit of open files that the job gets, soft and hard. None: that of the keeper.
-    actuator, progress_pattern
+        asked_memory_bytes
+        Memory that the job has asked for; 0: none.
+        actuator, progress_pattern
         Not for the keeper, but for the process that takes the job over.
     """
 
@@ -130,6 +135,7 @@ class LaunchRequest:
     entrances: list[str] = field(default_factory=list)
     lift: list[list[str]] = field(default_factory=list)
     usage_file: str | None = None
+    counters: dict[str, list[str]] = field(default_factory=dict)
     remove_dirs: list[str] = field(default_factory=list)
     own_files: list[list[str]] = field(default_factory=list)
     end_file: str | None = None
@@ -141,6 +147,7 @@ class LaunchRequest:
     actuator: str = ""
     files_limit: tuple[int, int] | None = None
     page_fd: int | None = None
+    asked_memory_bytes: int = 0
     progress_pattern: str | None = None
 
 
@@ -160,6 +167,8 @@ class Keeper:
         self._logs: dict[int, JobLog] = {}
         self._ended: tuple[int, int] | None = None
         self._kill_at: float | None = None
+        self._counters = kept_files.Counters(request.counters)
+        self._counted: dict[str, int] = {}
 
     def run(self) -> int:
         """Start the job and stay until it and all its descendants are gone; its exit code."""
@@ -302,6 +311,8 @@ class Keeper:
                 return
             if pid == self._job_pid and self._ended is None:
                 self._ended = (_exit_code(status), time.monotonic_ns())
+                if self._kill_at is None:  # otherwise it was told to end, or killed
+                    self._counted = self._counters.more()
                 self._end_descendants()
 
     def _end_descendants(self) -> None:
@@ -337,6 +348,7 @@ class Keeper:
             "at_ns": at_ns,
             "usage": kept_files.read(self._request.usage_file),
             "core_s": spent.ru_utime + spent.ru_stime,
+            "counted": {**self._counted, "asked_memory_bytes": self._request.asked_memory_bytes},
             **({"fenced": True} if self._is_fenced else {}),
         }
         boot, page = kept_files.read(_BOOT_ID).strip(), _read_page(self._request.page_fd).hex()

@@ -111,3 +111,26 @@ def read(path: str | None) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+class Counters:
+    """Numbers in files, as `punctual.executors.local.keeper.LaunchRequest` has them; 0 where there is none."""
+
+    def __init__(self, places: dict[str, list[str]]) -> None:
+        self._places = places
+        self._before = self._now()
+
+    def more(self) -> dict[str, int]:
+        """By how much each has grown."""
+        return {name: number - self._before[name] for name, number in self._now().items()}
+
+    def _now(self) -> dict[str, int]:
+        return {name: _number(read(path), word) for name, (path, word) in self._places.items()}
+
+
+def _number(text: str, word: str) -> int:
+    for line in text.splitlines():
+        before, _, number = line.strip().rpartition(" ")
+        if before == word and number.isdigit():
+            return int(number)
+    return 0

@@ -33,6 +33,7 @@ from punctual.executors.local.keeper_link import (
     takeover_socket_of,
 )
 from punctual.executors.local.kept_files import mark_of, remove_own
+from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, write_through
 from punctual.executors.local.page_files import new_page, page_path
@@ -75,6 +76,8 @@ class JobProcess:
         Monotonic seconds; None: it was not started yet.
     used_core_s
         CPU seconds used, as last read.
+    memory
+        None until its group is made.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class JobProcess:
         self.devices = JobDevices(context.devices, launch.job, None)
         self.started_at: float | None = None
         self.used_core_s = 0.0
+        self.memory: MemoryGauge | None = None
         self._output: JobOutput | None = None
         self._logs: list[tuple[str, int, int]] = []
         self._log_paths: list[Path] = []
@@ -140,6 +144,7 @@ class JobProcess:
         process.progress.begin(kept.started_at)
         process._socket_mark = mark_of(str(process._takeover_socket))
         process.group = context.actuator.find(_cgroup_files(request), kept.link.pid)
+        process.memory = MemoryGauge(process.group.memory)
         process.first_cores = process.group.granted_cores()
         used = () if process.workers is None else process.workers.devices
         n_devices = gpus_of(launch, context.node)
@@ -152,6 +157,16 @@ class JobProcess:
     def can_pace(self) -> bool:
         """Whether the program keeps to a pacing line."""
         return self._program.progress_pattern is None
+
+    @property
+    def asked_memory_bytes(self) -> int:
+        """Memory that the job may use, as it has asked: with as many workers as it may have; 0: it has not asked."""
+        return self._launch.spec.ceiling.memory_bytes
+
+    @property
+    def has_memory_limit(self) -> bool:
+        """Whether it can hold no more than that."""
+        return self.group is not None and self.group.memory.can_limit
 
     @property
     def is_read(self) -> bool:
@@ -204,8 +219,10 @@ class JobProcess:
         self._check_steering()  # it may have been stopped meanwhile for as long as another host needs to take its place
         self._context.on_kept(self._launch.job, link.pid, link.guard_pid)
         group = self._context.actuator.open(self._launch.job, link.pid)
-        self.group = group
+        self.group, self.memory = group, MemoryGauge(group.memory)
         self.first_cores = group.grant(amount.cores)
+        if self.asked_memory_bytes:
+            group.memory.limit(self.asked_memory_bytes)
         link.send(self._launch_request(argv, group, link.pid))
         answer = link.read()
         if answer is None:
@@ -262,6 +279,7 @@ class JobProcess:
             entrances=[str(path) for path in files.entrances],
             lift=[[str(path), text] for path, text in files.lift],
             usage_file=None if files.usage_file is None else str(files.usage_file),
+            counters={name: [str(path), word] for name, path, word in files.counters},
             remove_dirs=[str(path) for path in files.remove_dirs],
             own_files=[[str(self._takeover_socket), self._socket_mark]],
             end_file=None if self._end_file is None else str(self._end_file),
@@ -272,6 +290,7 @@ class JobProcess:
             actuator=self._context.actuator.name,
             files_limit=self._context.files_limit,
             page_fd=self._page_fd,
+            asked_memory_bytes=self.asked_memory_bytes,
             progress_pattern=program.progress_pattern,
         )
 
@@ -454,6 +473,7 @@ def _cgroup_files(request: LaunchRequest) -> CgroupFiles:
         lift=tuple((Path(file), text) for file, text in request.lift),
         usage_file=None if request.usage_file is None else Path(request.usage_file),
         remove_dirs=tuple(map(Path, request.remove_dirs)),
+        counters=tuple((name, Path(path), word) for name, (path, word) in request.counters.items()),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from punctual.core.ids import JobId
 from punctual.executors.local.actuator import Unusable
 from punctual.executors.local.cgroup_files import CgroupFiles
-from punctual.executors.local.cgroup_v2 import CgroupV2Group, enable_cpu, step_aside
+from punctual.executors.local.cgroup_v2 import CgroupV2Group, enable_controllers, step_aside
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import stat_of
 
@@ -68,7 +68,7 @@ class UserScope:
         scope = hierarchy("", membership=membership)
         assert scope is not None
         step_aside(scope.own, {keeper_pid, *_parent_of(keeper_pid)})
-        enable_cpu(scope.own)
+        enable_controllers(scope.own)
         folder = scope.own / "job"
         folder.mkdir()
         return CgroupV2Group(folder, self._n_cpus, (folder,), keeper_pid)

@@ -5,7 +5,7 @@ import { readLog, stopReading } from "./job_log.js";
 import { frozen, Refused, jobHistory, jobProgram, oneJob, reasons } from "./service.js";
 import { steer, steerable } from "./steer.js";
 import { typed } from "./command_line.js";
-import { amount, at, clock, element, expected, VERDICTS, visible } from "./texts.js";
+import { amount, at, clock, element, expected, memory, VERDICTS, visible } from "./texts.js";
 import { onView, place } from "./views.js";
 
 /** Its course and its reasons are looked at again when it stands otherwise, and after this many looks. */
@@ -40,6 +40,7 @@ const facts = (job, nowMs) => [
   ["Cores used", amount(job.usedCores)],
   ["Cores demanded", amount(job.demandCores)],
   ["Core time used", job.usedCoreSeconds === null ? "–" : `${amount(job.usedCoreSeconds)} core seconds`],
+  ["Memory", `${memory(job.memoryBytes)} now, ${memory(job.peakMemoryBytes)} at most${job.askedMemoryBytes ? `, ${memory(job.askedMemoryBytes)} asked for` : ""}`],
   ["Least and most cores", bounds(job.leastCores, job.mostCores)],
   ...(job.leastWorkers === null ? [] : [/** @type {[string, string]} */ (["Least and most workers", bounds(job.leastWorkers, job.mostWorkers)])]),
   ["Weight", amount(job.weight)],

@@ -6,6 +6,13 @@ export const at = (id) => document.getElementById(id);
 /** @param {number | null} number */
 export const amount = (number) => (number === null ? "–" : String(Math.round(number * 100) / 100));
 
+/** Memory; 0 and null: not known. @param {number | null} bytes */
+export const memory = (bytes) => {
+  if (!bytes) return "–";
+  const power = Math.min(4, Math.floor(Math.log2(bytes) / 10));
+  return `${Number((bytes / 1024 ** power).toPrecision(3))} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+};
+
 // Kept: to make one takes far longer than to use it, and hundreds of jobs have several times each.
 const ofToday = new Intl.DateTimeFormat([], { timeStyle: "medium" }), ofAnyDay = new Intl.DateTimeFormat([], { dateStyle: "short", timeStyle: "short" });
 /** @param {Date} one @param {Date} other */
