@@ -7,7 +7,7 @@ Four rules hold here, each for a failure that was seen without it.
    command needs no special case. A failed one waits one period before it is asked again.
 2. *Reserve the larger* (`punctual.core.ledger`). At most one resize is in flight per job.
 3. *One plan in flight* (`punctual.core.planning`). A plan that arrives late is still used for the jobs that remain, and
-   the next one is requested at once. One that does not arrive at all is given up.
+   the next one is requested at once. One that does not arrive at all is given up. One that frees room is followed by another.
 4. *No input and no plug-in makes `handle` raise.* What cannot be used is rejected. A plug-in that fails costs its own
    job its controller or its model, and no other job anything.
 """
@@ -53,7 +53,7 @@ from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, fou
 from punctual.core.node_table import NodeTable
 from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
-from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size
+from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size, has_room, takes_any
 from punctual.core.planning import Planning
 from punctual.core.plug_ins import Failure, PlugIns, Source
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
@@ -444,8 +444,7 @@ class Scheduler:
             self._planning.is_due = True
 
     def _stop_requested(self, event: StopRequested) -> None:
-        job = self._active.get(event.job)
-        if job is None:
+        if (job := self._active.get(event.job)) is None:
             return
         job.stop_cause = event.cause
         if job.status == "queued":
@@ -454,8 +453,7 @@ class Scheduler:
             self._reconciler.unsettle(job)
 
     def _pause_requested(self, event: PauseRequested) -> None:
-        job = self._active.get(event.job)
-        if job is None or job.stop_cause is not None:
+        if (job := self._active.get(event.job)) is None or job.stop_cause is not None:
             return
         job.pause = event
         self._targets.aim(job, {})
@@ -524,11 +522,12 @@ class Scheduler:
 
     def _use(self, plan: Plan, changes: Changes, at: float) -> None:
         news = [(job, grant) for job, grant in changes if grant != job.target]
-        self._planning.use(plan.revision, is_news=bool(news or plan.declines))
         self._carry = plan.carry
+        takes = takes_any(news)
         for name in self._planning.promise(plan.promises, self._may_have):
             if name in self._active:
                 self._cache.touch(name)
+                takes |= name not in self._planning.promised
         for job, _ in changes:
             job.target_reason = plan.reasons.get(job.spec.id)
         for job, grant in news:
@@ -541,8 +540,10 @@ class Scheduler:
         for name, reason in plan.warnings.items():
             if name in self._active:
                 self._outbox.warn(at, self._active[name], reason)
-        if plan.ask_again_at is not None:
-            self._outbox.set_timer(at, "plan", None, self._planning.ask_again_s(at, plan.ask_again_at))
+        leaves_room = takes and has_room(self._active.values(), self._ledger.nodes, self._planned)
+        self._planning.use(plan.revision, is_news=bool(news or plan.declines) and not leaves_room)
+        if leaves_room or plan.ask_again_at is not None:
+            self._outbox.set_timer(at, "plan", None, self._planning.ask_again_s(at, plan.ask_again_at, leaves_room))
 
     def _may_have(self, name: JobId) -> bool:
         """Whether a plan may give the job something."""
@@ -558,8 +559,7 @@ class Scheduler:
 
     def _give_up_plan(self, at: float) -> None:
         if self._planning.give_up(at, self._periods.plan_s):
-            why = f"no plan came within {self._periods.plan_s:g} s"
-            text = f"{why}; the last one stays in force and another is asked for"
+            text = f"no plan came within {self._periods.plan_s:g} s; the last one stays and another is asked for"
             self._outbox.warn(at, None, Reason("plan-lost", text))
 
     # Timers: a tick turns a reading into a demand.
