@@ -1,11 +1,14 @@
 """What an agent tells its host of its jobs, and keeps of them."""
 
+import json
 import os
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +25,7 @@ from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.executors.cluster.channel import AgentChannel, Answer, heard, told
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.local.keeper import descendants
 from punctual.executors.local.keeper_link import Kept
 from punctual.runtime import adoption, node_agent
 from punctual.runtime.agent_process import AgentProcess
@@ -80,6 +84,23 @@ def test_what_a_job_writes_comes_to_its_host_at_once_and_not_into_the_log_of_the
     host.launch(launch("import time; print('mark'); time.sleep(1000)", tmp_path))
     wait_until(lambda: host.output == b"mark\n")
     assert "mark" not in process.log.read_text()
+
+
+def test_an_agent_is_no_child_of_the_process_that_starts_it(closing: ExitStack) -> None:
+    """Ray ends the children of its workers."""
+    process = AgentProcess(AgentOptions(name="free", node=A, actuator="pacing"))
+    closing.callback(lambda: end(process))
+    process.start()
+    pid = process.pid()
+    assert pid is not None
+    assert pid not in descendants(os.getpid())
+    assert os.getsid(pid) != os.getsid(0)
+
+
+def test_a_process_that_cannot_start_an_agent_says_so_by_its_exit_status() -> None:
+    command = [sys.executable, "-P", "-m", "punctual.runtime.agent_process"]
+    unusable = json.dumps(asdict(AgentOptions(name="other", node=A, actuator="magnets")))
+    assert subprocess.run([*command, unusable], capture_output=True, check=False).returncode == 2
 
 
 class Asker:

@@ -4,9 +4,10 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from punctual.runtime.node_agent import AgentOptions, NodeAgent
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import agent_run
 
-_LOOK_S = 0.05
 #: How long an agent may take to answer, on a machine whose cores are all in use; it may have jobs to take over.
 _START_S_MAX = 60.0
 #: Between two looks whether anybody needs the agent.
@@ -65,16 +65,33 @@ class AgentProcess:
             environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
             environment |= self._home
             with self.log.open("ab") as output:
-                process = start_detached(command, output, environment)
-            threading.Thread(target=process.wait, name="punctual-agent-end", daemon=True).start()  # leaves no zombie
-            give_up_at = time.monotonic() + _START_S_MAX
-            while self.pid() is None and process.poll() is None and time.monotonic() < give_up_at:
-                time.sleep(_LOOK_S)
+                starter = start_detached(command, output, environment)
+            try:
+                starter.wait(_START_S_MAX)
+            except subprocess.TimeoutExpired:
+                threading.Thread(target=starter.wait, name="punctual-agent-start", daemon=True).start()  # leaves no zombie
 
 
 def main(text: str) -> int:
+    """Start an agent that is no child of whoever started this process; the exit status.
+
+    Ray ends the children of its workers when these end or their raylet does, but not the children's children. It is 0 once the
+    agent answers, and that of the agent if it has ended before.
+    """
+    answers, answering = os.pipe()
+    agent = os.fork()
+    if not agent:
+        os.close(answers)
+        return run(AgentOptions(**json.loads(text)), lambda: os.write(answering, b"."))
+    os.close(answering)
+    if os.read(answers, 1):
+        return 0
+    _, status = os.waitpid(agent, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def run(options: AgentOptions, on_answering: Callable[[], object]) -> int:
     """Be an agent, until SIGTERM or until nobody needs it; its jobs outlive it. The exit status."""
-    options = AgentOptions(**json.loads(text))
     ends = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ends.set())
@@ -87,6 +104,7 @@ def main(text: str) -> int:
         return 2
     try:
         with ControlSocket(agent_run(options.name).socket, agent.answer):
+            on_answering()
             while not ends.wait(_IDLE_LOOK_S) and not agent.is_idle:
                 pass
     finally:
