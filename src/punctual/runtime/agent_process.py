@@ -69,7 +69,9 @@ class AgentProcess:
             try:
                 starter.wait(_START_S_MAX)
             except subprocess.TimeoutExpired:
-                threading.Thread(target=starter.wait, name="punctual-agent-start", daemon=True).start()  # leaves no zombie
+                threading.Thread(
+                    target=starter.wait, name="punctual-agent-start", daemon=True
+                ).start()  # leaves no zombie
 
 
 def main(text: str) -> int:

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
-from functools import reduce
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -23,7 +22,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.core.resources import Resources, total
+from punctual.core.resources import Resources, largest, total
 from punctual.core.timer import Timer
 from punctual.core.units import format_duration
 from punctual.executors.local.output import LogTail, Streams
@@ -122,7 +121,7 @@ class LocalHost(Host):
             raise InvalidSpec(
                 "a job needs a node", "a cluster none of whose nodes has answered yet", "the service", "Try again soon."
             )
-        return reduce(Resources.at_least, (node.capacity for node in nodes))
+        return largest([node.capacity for node in nodes])
 
     @property
     def capacity_together(self) -> Resources | None:
@@ -556,8 +555,9 @@ def opened(
             host = LocalHost(state, site, closing.enter_context(_planner(*policy, state.time)))
             begin(host)
             handler = ControlHandler(
-                host, host.told_facts, host.budget, host.submit_told, host.ask_to_leave, host.check_store, host.settle
-            )
+                host, host.told_facts, host.budget, host.submit_told, lambda: (host.capacity, host.capacity_together),
+                host.ask_to_leave, host.check_store, host.settle,
+            )  # fmt: skip
             control = ControlSocket(state.run.socket, handler.answer, take=take)
             failing.pop_all()
         try:

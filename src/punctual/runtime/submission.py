@@ -177,7 +177,8 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
     spec = checks.made(lambda: spec_of(request, job, capacity, together))
     if spec is None:  # what else is wrong, where it asks for too much
         with checks.of(None):
-            spec_of(replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None), job, capacity)
+            plain = replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None)
+            spec_of(plain, job, capacity, together)
     checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
     checks.read("progress_regex", partial(_check_pattern, request), request.progress_pattern, None)
     checks.read("secret_env", partial(_check_secrets, request.inherited), request.secret_env, None)
@@ -297,7 +298,7 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
         raise InvalidSpec(
             "`--gpus` must not ask for more than there are",
             f"{workers.n_most} GPUs",
-            f"this machine, of which this process may use {n_gpus}",
+            _node_with(f"{n_gpus}", together),
             f"Lower the number (`--gpus {n_gpus}`)." if n_gpus else "Train on cores: `--workers 1..4`.",
             option="gpus",
         )
@@ -309,11 +310,12 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
     )
     worker = Resources(cores_each, workers.n_gpus_each)
     if not (Resources(cores_each * with_server * workers.n_most).fits_in(usable) and worker.fits_in(capacity)):
-        where = "this machine, of which this process may use" if together is None else "the nodes of this cluster, with"
+        is_too_many = is_spread and worker.fits_in(capacity)
+        all_nodes = f"the nodes of this cluster, with {usable.cores:g} cores"
         raise InvalidSpec(
             "the most workers must fit in what there is",
             f"{workers.n_most} workers of {cores_each:g} cores",
-            f"{where} {usable.cores:g} cores",
+            all_nodes if is_too_many else _node_with(f"{capacity.cores:g} cores", together),
             "Lower their number, or `--cores-per-worker`.",
             option=workers.option.strip("-"),
         )
@@ -323,7 +325,11 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
 def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Resources | None = None) -> JobSpec:
     """What is declared of the job; raises `InvalidSpec` if it can never run on hardware with `capacity`."""
     workers = request.workers
-    own = _share_of(request, capacity) if workers is None else _workers_of(request, workers, capacity, together)
+    own = (
+        _share_of(request, capacity, together)
+        if workers is None
+        else _workers_of(request, workers, capacity, together)
+    )
     default = DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER
     return JobSpec(
         id=job,
@@ -380,12 +386,12 @@ def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
     return (SeenRate(shape=Shape(n_workers=1, cores=worker.cores), rate_sps=rate_sps),)
 
 
-def _share_of(request: JobRequest, capacity: Resources) -> dict[str, Any]:
+def _share_of(request: JobRequest, capacity: Resources, together: Resources | None) -> dict[str, Any]:
     """What is declared of a job on a share of cores alone."""
     ceiling_cores = capacity.cores if request.ceiling_cores is None else request.ceiling_cores
     if request.ceiling_cores is not None:
-        check_ceiling(ceiling_cores, capacity)
-    _check_gpu_frac(request.gpu_frac, capacity)
+        check_ceiling(ceiling_cores, capacity, together)
+    _check_gpu_frac(request.gpu_frac, capacity, together)
     floor_cores = min(FLOOR_CORES, ceiling_cores) if request.floor_cores is None else request.floor_cores
     return {
         "ceiling": Resources(ceiling_cores, request.gpu_frac),
@@ -419,13 +425,20 @@ def _n_retries(request: JobRequest) -> int | None:
     return 0 if request.checkpoint_dir is None else None
 
 
-def check_ceiling(ceiling_cores: float, capacity: Resources) -> None:
-    """Raise `InvalidSpec` unless a job on a share of cores may have so many at most."""
+def _node_with(amount: str, together: Resources | None) -> str:
+    """The machine that has the most of something; `together`: as for `checked_submission`."""
+    if together is None:
+        return f"this machine, of which this process may use {amount}"
+    return f"the largest node of this cluster, which has {amount}"
+
+
+def check_ceiling(ceiling_cores: float, capacity: Resources, together: Resources | None = None) -> None:
+    """Raise `InvalidSpec` unless a job on a share of cores may have so many at most; see `checked_submission`."""
     if not ceiling_cores <= capacity.cores:
         raise InvalidSpec(
             "`--cores` must not ask for more than there is",
             f"{ceiling_cores:g} cores",
-            f"this machine, of which this process may use {capacity.cores:g}",
+            _node_with(f"{capacity.cores:g}", together),
             f"Lower the ceiling (`--cores {capacity.cores:g}`), or leave it out.",
             option="cores",
         )
@@ -439,12 +452,12 @@ def check_ceiling(ceiling_cores: float, capacity: Resources) -> None:
         )
 
 
-def _check_gpu_frac(gpu_frac: float, capacity: Resources) -> None:
+def _check_gpu_frac(gpu_frac: float, capacity: Resources, together: Resources | None) -> None:
     if gpu_frac > capacity.gpus:
         raise InvalidSpec(
             "a part of a GPU needs one",
             f"{gpu_frac:g} of a GPU",
-            "this machine, of which this process may use none",
+            _node_with("none", together),
             "Train on cores: leave `--gpus` out.",
             option="gpus",
         )
