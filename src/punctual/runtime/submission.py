@@ -326,9 +326,7 @@ def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Reso
     """What is declared of the job; raises `InvalidSpec` if it can never run on hardware with `capacity`."""
     workers = request.workers
     own = (
-        _share_of(request, capacity, together)
-        if workers is None
-        else _workers_of(request, workers, capacity, together)
+        _share_of(request, capacity, together) if workers is None else _workers_of(request, workers, capacity, together)
     )
     default = DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER
     return JobSpec(

@@ -20,6 +20,8 @@ from punctual.executors.cluster.link_loop import LinkLoop
 
 _LOG = logging.getLogger(__name__)
 M = TypeVar("M")
+#: How far the log of a job is here, in the words of the agent.
+LogPlace = list[int]
 
 #: How long an answer may take beyond what the agent was told to wait, in seconds; and between two tries at one that is silent.
 _ANSWER_S_MAX, _AGAIN_S = 5.0, 0.2
@@ -58,7 +60,7 @@ class LinkListener(Protocol):
 
     def told_facts(self, link: "NodeLink", job: JobId, facts: Mapping[str, Any]) -> None: ...
 
-    def wrote(self, link: "NodeLink", job: JobId, end: int, output: bytes) -> None: ...
+    def wrote(self, link: "NodeLink", job: JobId, place: LogPlace, output: bytes) -> None: ...
 
     def paused_on(self, node: NodeId) -> list[JobId]: ...
 
@@ -66,7 +68,7 @@ class LinkListener(Protocol):
         """How long the node may wait with its next answer while nothing happens there, in seconds."""
         ...
 
-    def logged_of(self, node: NodeId) -> dict[JobId, int]: ...
+    def logged_of(self, node: NodeId) -> dict[JobId, LogPlace]: ...
 
 
 class NodeLink:
@@ -245,9 +247,8 @@ class NodeLink:
             report = self._here(heard(sent))
             assert isinstance(report, ProgressReported)
             self._listener.reported(self, report)
-        for job, begin, text in answer["output"]:
-            output = b64decode(text)
-            self._listener.wrote(self, JobId(job), begin + len(output), output)
+        for job, place, text in answer["output"]:
+            self._listener.wrote(self, JobId(job), place, b64decode(text))
         for job, facts in answer["facts"].items():
             self._listener.told_facts(self, JobId(job), facts)
         for number, sent in answer["events"]:
