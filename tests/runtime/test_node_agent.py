@@ -27,6 +27,7 @@ from punctual.executors.cluster.channel import AgentChannel, Answer, heard, told
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.local.keeper import descendants
 from punctual.executors.local.keeper_link import Kept
+from punctual.executors.local.output import earlier_log
 from punctual.runtime import adoption, node_agent
 from punctual.runtime.agent_process import AgentProcess
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
@@ -101,6 +102,22 @@ def test_a_process_that_cannot_start_an_agent_says_so_by_its_exit_status() -> No
     command = [sys.executable, "-P", "-m", "punctual.runtime.agent_process"]
     unusable = json.dumps(asdict(AgentOptions(name="other", node=A, actuator="magnets")))
     assert subprocess.run([*command, unusable], capture_output=True, check=False).returncode == 2
+
+
+def test_what_is_rotated_away_before_it_was_sent_comes_before_what_is_written_then(
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+) -> None:
+    host = Host(closing, direct(agent))
+    host.launch(launch(f"print('mark', flush=True)\n{WAITS}", tmp_path))
+    wait_until(lambda: host.output == b"mark\n")
+    log = agent._run.log(JOB)
+    with log.open("ab") as file:
+        file.write(b"before\n" * 300_000)
+    log.rename(earlier_log(log))
+    log.write_bytes(b"after\n" * 100)
+    (tmp_path / "go").touch()
+    wait_until(lambda: any(isinstance(event, JobFinished) for event in host.events))
+    assert host.output == b"mark\n" + b"before\n" * 300_000 + b"after\n" * 100
 
 
 class Asker:

@@ -311,9 +311,9 @@ class NodeAgent:
         And the jobs of which there is more.
         """
         pieces, cut = [], set()
-        for job, place in list(self._open.items()):
+        for job, known in list(self._open.items()):
             with suppress(OSError):
-                output, place, is_cut = read_on(self._run.log(job), place, _OUTPUT_BYTES_MAX)
+                output, place, is_cut = read_on(self._run.log(job), known, _OUTPUT_BYTES_MAX)
                 if output:
                     pieces.append((job, place, b64encode(output).decode()))
                 if is_cut:
