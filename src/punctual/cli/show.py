@@ -14,6 +14,7 @@ from punctual.core.status import JobStatus, StatusBoard
 from punctual.runtime.control import standing
 from punctual.runtime.control_client import standings
 from punctual.runtime.followed_host import ToldForecasts
+from punctual.runtime.host_executor import HERE
 from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import KnownJob, job_to_tell_of, read_about
 from punctual.runtime.when import Now
@@ -103,6 +104,7 @@ def _rows(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -
         ("submitted", clock(now.wall_of(status.submitted_at))),
         *((name or "progress", text.plain) for name, text in view_rows(status, now)),
         ("bounds", bounds),
+        *([("nodes", ", ".join(known["nodes"]))] if set(known["nodes"]) - {HERE} else []),
         ("promised", _promised(known["promised_until_wall"])),
         (
             "steered by",

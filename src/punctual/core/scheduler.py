@@ -14,6 +14,7 @@ Four rules hold here, each for a failure that was seen without it.
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -33,6 +34,7 @@ from punctual.core.events import (
     LossReported,
     NodeJoined,
     NodeLost,
+    NodeWarned,
     PauseRequested,
     PhaseReported,
     PlanProposed,
@@ -136,6 +138,7 @@ class Scheduler:
             GrantFailed: self._grant_failed,
             NodeJoined: self._node_joined,
             NodeLost: self._node_lost,
+            NodeWarned: lambda event: self._warn_on(event.node, event.at, lambda _: event.reason),
             SpecChanged: self._spec_changed,
             StopRequested: self._stop_requested,
             PauseRequested: self._pause_requested,
@@ -373,15 +376,15 @@ class Scheduler:
             return
         self._quarantine.learn_speed(job, event)
         if (node := self._nodes.learn(job, event, self._ledger.granted(event.job))) is not None:
-            self._tell_slowness(node, event.at)
+            self._show_nodes()  # it is slow, or no longer: plans know it from now on
+            self._warn_on(node, event.at, partial(self._nodes.news, node))
         job.report(event)
         self._cache.touch(event.job)
 
-    def _tell_slowness(self, node: NodeId, at: float) -> None:
-        """Tell those whose jobs lie on a node that it is slow, or no longer; plans know it from now on."""
-        self._show_nodes()
+    def _warn_on(self, node: NodeId, at: float, reason_for: Callable[[ScheduledJob], Reason | None]) -> None:
+        """Tell those whose jobs lie on a node what there is to be told of it."""
         for name, job in self._active.items():
-            if node in self._ledger.granted(name) and (reason := self._nodes.news(node, job)) is not None:
+            if node in self._ledger.granted(name) and (reason := reason_for(job)) is not None:
                 self._outbox.warn(at, job, reason, node)
 
     def _phase_reported(self, event: PhaseReported) -> None:
@@ -463,8 +466,7 @@ class Scheduler:
         self._planning.is_due = True
 
     def _resume_requested(self, event: ResumeRequested) -> None:
-        job = self._active.get(event.job)
-        if job is not None and job.pause is not None:
+        if (job := self._active.get(event.job)) is not None and job.pause is not None:
             job.pause = None
             self._cache.touch(event.job)
             self._planning.is_due = True
@@ -506,11 +508,9 @@ class Scheduler:
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         is_new = self._planning.answer(event.revision)
-        if event.plan is None:
-            if event.revision == self._planning.revision:
-                self._refuse(event.cause, event.at)
-            return
-        if not is_new:
+        if event.plan is None and event.revision == self._planning.revision:
+            self._refuse(event.cause, event.at)
+        if event.plan is None or not is_new:
             return
         changes, fault = checked(event.plan, event.revision, self._active, self._ledger.nodes, self._planned)
         if not fault:
@@ -592,9 +592,8 @@ class Scheduler:
             self._outbox.set_timer(at, "tick", job, after_s)
 
     def _request_plan(self, at: float) -> None:
-        if not self._planning.may_request(at) or not self._ledger.nodes:
-            return
-        self._planning.is_due = False
-        if self._active:
-            self._outbox.put(RequestPlan(at=at, revision=self._planning.request(at)), None)
-            self._outbox.set_timer(at, "plan-answer", None, self._periods.plan_s)
+        if self._planning.may_request(at) and self._ledger.nodes:
+            self._planning.is_due = False
+            if self._active:
+                self._outbox.put(RequestPlan(at=at, revision=self._planning.request(at)), None)
+                self._outbox.set_timer(at, "plan-answer", None, self._periods.plan_s)

@@ -113,7 +113,8 @@ class AgentRelay:
         except ChannelLost as error:
             return {"lost": str(error)}
         if "holds" in answer:
-            answer["capacity"] = self._leases.offered(answer["capacity"], answer["holds"])
+            offered = self._leases.offered(answer["capacity"], answer["holds"])
+            answer |= {"capacity": offered, "taken_cores": answer["capacity"]["cores"] - offered["cores"]}
         return answer
 
 

@@ -215,6 +215,7 @@ def standing(status: JobStatus) -> dict[str, Any]:
         "progress_frac": status.done_frac,
         "landed": status.landed,
         "grant_cores": status.held.cores,
+        "nodes": sorted(status.granted),
         "n_workers": status.n_workers or None,
         "usage_cores": status.usage_cores,
         "used_core_s": status.used_core_s,

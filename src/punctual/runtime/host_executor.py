@@ -5,7 +5,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from punctual.core.resources import Resources
 from punctual.executors.cluster.bridge import BridgedMembers
 from punctual.executors.cluster.channel import Members
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import LocalExecutor
@@ -84,12 +85,15 @@ class Site:
     scale
         Gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for room; None: the cluster
         is not asked.
+    news
+        What a user is to know of the nodes of a cluster.
     """
 
     executor: HostExecutor
     join: Callable[[Sink], None]
     capacity: Resources | None = None
     scale: Callable[[Snapshot], None] | None = None
+    news: Callable[[], Mapping[NodeId, NodeNews]] = dict
 
 
 def capacity_here() -> Resources:
@@ -160,7 +164,7 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
     def scale(snapshot: Snapshot) -> None:
         executor.want(requested(snapshot, options.autoscale))
 
-    return Site(executor, executor.start, scale=scale if options.autoscale else None)
+    return Site(executor, executor.start, scale=scale if options.autoscale else None, news=executor.news)
 
 
 def new_site(run: RunFolder, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:

@@ -90,6 +90,8 @@ class LocalHost(Host):
         )
         self.run_folder, self.executor = state.run, executor
         self._own_capacity, self._scale = site.capacity, site.scale
+        #: What a user is to know of the nodes of a cluster.
+        self.node_news = site.news
         self._timers = state.time
         state.time.pulse(self._beat)
         #: One thread at a time writes the run's record.
@@ -230,12 +232,15 @@ class LocalHost(Host):
         nodes = self._board.nodes()
         cores = sum(node.capacity.cores for node in nodes)
         held_cores = sum(status.held.cores for status in self.jobs())
+        news = self.node_news()
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
             "host_free_cores": cores - held_cores,
             "policy": self.policy,
             "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
+            "silent_nodes": {node: each.silent_s for node, each in news.items() if each.silent_s},
+            "taken_cores": {node: each.taken_cores for node, each in news.items() if each.taken_cores},
         }
 
     def end_jobs(self, cause: str) -> None:

@@ -20,7 +20,8 @@ do
     obeys only after another poll.
 poll
     `after`: number of the last event received; `stamp`: `sent` of the last answer received; `wait_s`; `paused`: jobs that are
-    to stay paused; `logged`: how far the logs of jobs are here. Answer: `capacity`, `device` and `holds`; `events` with higher
+    to stay paused; `logged`: how far the logs of jobs are here. Answer: `capacity`, `device` and `holds` (and `taken_cores` that
+    others have of the node, which what lies between here and the agent may know); `events` with higher
     numbers, that of the end of a job and later ones only with the last of its log; `reports`, the latest progress; `facts` by
     job; `output`: job, how far its log is here with that and, in base64, more of it.
 end

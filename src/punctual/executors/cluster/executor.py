@@ -20,6 +20,7 @@ from punctual.core.events import (
     JobWarned,
     NodeJoined,
     NodeLost,
+    NodeWarned,
     ProgressReported,
 )
 from punctual.core.ids import JobId, NodeId
@@ -30,7 +31,7 @@ from punctual.core.story import Reason
 from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
 from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.look_times import LookTimes
-from punctual.executors.cluster.node_link import FoundJob, LinkOptions, LogPlace, NodeLink
+from punctual.executors.cluster.node_link import FoundJob, LinkOptions, LogPlace, NodeLink, NodeNews
 from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 from punctual.wire import WorkerStatus
 
@@ -278,12 +279,21 @@ class ClusterExecutor:
         workers = self._facts.get(job, {}).get("workers")
         if workers is None:
             return None
-        spread = self._spread.get(job)
-        return WorkerStatus(**workers) if spread is None else spread.with_parts(WorkerStatus(**workers))
+        status, spread = WorkerStatus(**workers), self._spread.get(job)
+        if spread is None:
+            return status
+        with self._lock:
+            silent = {node for node, link in self._links.items() if link.is_silent}
+            return spread.with_parts(status, silent)
 
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do."""
         return [InvalidSpec.from_fields(fault) for fault in self._facts.get(job, {}).get("faults", ())]
+
+    def news(self) -> dict[NodeId, NodeNews]:
+        """What a user is to know of the nodes that are there."""
+        with self._lock:
+            return {node: link.news for node, link in self._links.items() if link.is_joined}
 
     def want(self, bundles: Sequence[Bundle]) -> None:
         """Have the cluster asked for room for all of these; returns at once. Empty: it is asked for nothing any more."""
@@ -407,7 +417,23 @@ class ClusterExecutor:
                 self._send_to(node, stop, {})
         self._found_parts.clear()
 
+    def fell_silent(self, link: NodeLink) -> None:
+        text = (
+            f"node '{link.node}', where the job runs, has not answered for {link.silent_s:.0f} s: nothing newer is known "
+            f"of it. If that lasts, the node counts as lost in {link.lost_in_s:.0f} s"
+        )
+        self._warn_of(link, Reason("silent-node", text, {"silent_s": link.silent_s, "lost_in_s": link.lost_in_s}))
+
+    def answers_again(self, link: NodeLink) -> None:
+        self._warn_of(link, Reason("node-answers", f"node '{link.node}', where the job runs, answers again"))
+
+    def _warn_of(self, link: NodeLink, reason: Reason) -> None:
+        with self._lock:
+            self._tell(NodeWarned(at=self._clock.now(), node=link.node, reason=reason))
+
     def lost(self, link: NodeLink) -> None:
+        text = f"node '{link.node}', where the job ran, is lost: it has not answered for {link.silent_s:.0f} s"
+        self._warn_of(link, Reason("lost-node", text, {"silent_s": link.silent_s}))
         with self._lock:
             self._logged.pop(link.node, None)
             for job in [job for job, node in self._node_of.items() if node == link.node]:
@@ -472,7 +498,8 @@ class ClusterExecutor:
             if report.steps_done < was_at[1]:
                 text = (
                     f"it goes on at step {report.steps_done:g} on node '{link.node}', after step {was_at[1]:g} on node "
-                    f"'{was_at[0]}': the steps between are done again. A checkpoint must lie where both nodes can read it"
+                    f"'{was_at[0]}': the steps between are done again. If it had a later checkpoint, that does not lie "
+                    "where both nodes can read it"
                 )
                 self._tell(JobWarned(at=report.at, job=job, reason=Reason("other-node", text)))
 
