@@ -183,5 +183,6 @@ def members_of(run: RunFolder, options: HostOptions) -> Members:
         actuator=options.actuator,
         lost_after_s=options.lost_after_s,
         cluster=options.cluster,
+        names=str(run.state_dir / "nodes.json"),
     )
     return BridgedMembers([sys.executable, "-P", "-m", "punctual.runtime.ray_process", json.dumps(asdict(told))])

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from punctual.core.ids import JobId, NodeId
 from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
@@ -23,13 +24,17 @@ _AWAY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayOptions:
-    """What the process is told, in JSON values: `name` is that of the agents, the rest as of a host's options."""
+    """What the process is told, in JSON values.
+
+    `name` is that of the agents, `names` the file for the names of nodes, and the rest as of a host's options.
+    """
 
     name: str
     address: str
     actuator: str
     lost_after_s: float
     cluster: str
+    names: str
 
 
 def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
@@ -54,7 +59,8 @@ def opened(options: RayOptions) -> BridgedCluster:
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from punctual.executors.ray import RayMembers
 
-    return RayMembers(options.address, options.name, agents_of(options), limits(options.cluster))
+    names = Path(options.names)
+    return RayMembers(options.address, options.name, agents_of(options), limits(options.cluster), names)
 
 
 if __name__ == "__main__":
