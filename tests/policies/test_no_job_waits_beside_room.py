@@ -65,7 +65,10 @@ def work_left(spec: JobSpec, reading: Reading, part: float) -> CoreWork | None:
     if spec.worker is not None or spec.deadline_s is None or spec.work_steps is None:
         return None
     core_s = (1.0 + part) * max(1.0, spec.work_steps - reading.elapsed_s / 2)
-    return CoreWork(core_s, 0.05 * core_s, spec.ceiling.cores, 0.95 * spec.deadline_s, 0.05 * spec.deadline_s)
+    due_s, slack_s = 0.95 * spec.deadline_s, 0.05 * spec.deadline_s
+    return CoreWork(
+        core_s=core_s, std_core_s=0.05 * core_s, usable_cores=spec.ceiling.cores, due_s=due_s, slack_s=slack_s
+    )
 
 
 @dataclass(frozen=True)

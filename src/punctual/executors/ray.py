@@ -64,14 +64,16 @@ class NodeLeases:
         self._ray_node = ray_node
         self._groups: dict[str, list[Any]] = {"CPU": [], "GPU": []}
         self._holds: Mapping[str, float] = {}
-        self._left = self._total()
+        self._has = self._total()
+        self._left = dict(self._has)
         threading.Thread(target=self._watch, name="punctual-leases", daemon=True).start()
 
-    def offered(self, capacity: Mapping[str, float], holds: Mapping[str, float]) -> dict[str, float]:
-        """What of `capacity` other applications leave; and have `holds` put aside, soon."""
+    def offered(self, capacity: Mapping[str, float], holds: Mapping[str, float]) -> dict[str, Any]:
+        """What of `capacity` other applications leave, and what they hold of it; and have `holds` put aside, soon."""
         self._holds = holds
         cores, gpus = min(capacity["cores"], self._left["CPU"]), min(capacity["gpus"], self._left["GPU"])
-        return {**capacity, "cores": cores, "gpus": gpus}
+        taken_cores = min(capacity["cores"], self._has["CPU"]) - cores
+        return {"capacity": {**capacity, "cores": cores, "gpus": gpus}, "taken_cores": taken_cores}
 
     def _total(self) -> dict[str, float]:
         """What the node has altogether."""
@@ -79,7 +81,7 @@ class NodeLeases:
         return {kind: float(resources.get(kind, 0.0)) for kind in self._groups}
 
     def _watch(self) -> None:
-        total, ends = self._total(), threading.Event()
+        total, ends = self._has, threading.Event()
         while not ends.wait(_LOOK_S):
             try:
                 free = available_resources_per_node().get(self._ray_node, {})
@@ -115,8 +117,7 @@ class AgentRelay:
         except ChannelLost as error:
             return {"lost": str(error)}
         if "holds" in answer:
-            offered = self._leases.offered(answer["capacity"], answer["holds"])
-            answer |= {"capacity": offered, "taken_cores": answer["capacity"]["cores"] - offered["cores"]}
+            answer |= self._leases.offered(answer["capacity"], answer["holds"])
         return answer
 
 

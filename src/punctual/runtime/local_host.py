@@ -118,19 +118,25 @@ class LocalHost(Host):
         """What one job can have at most; raises `InvalidSpec` as long as no node is there."""
         if self._own_capacity is not None:
             return self._own_capacity
-        nodes = list(self._board.nodes())
-        if not nodes:
+        sizes = self._sizes()
+        if not sizes:
             raise InvalidSpec(
                 "a job needs a node", "a cluster none of whose nodes has answered yet", "the service", "Try again soon."
             )
-        return largest([node.capacity for node in nodes])
+        return largest(sizes)
 
     @property
     def capacity_together(self) -> Resources | None:
         """What the workers of one job can have on all nodes; None: there is one node only, this machine."""
         if self._own_capacity is not None:
             return None
-        return total(node.capacity for node in self._board.nodes())
+        return total(self._sizes())
+
+    def _sizes(self) -> list[Resources]:
+        """What each node has, with what other applications hold just now."""
+        news = self.node_news()
+        taken_cores = {node: each.taken_cores for node, each in news.items()}
+        return [node.capacity + Resources(taken_cores.get(node.id, 0.0)) for node in self._board.nodes()]
 
     def submit(self, submission: Submission) -> JobId:
         """Have a job run.

@@ -31,7 +31,10 @@ class NodeLimit:
             return answer
         has = answer["capacity"]
         capacity = {**has, "cores": min(has["cores"], self.cores), "gpus": min(has["gpus"], self.gpus)}
-        return {**answer, "capacity": capacity, "device": self.device or answer["device"]}
+        limited = {**answer, "capacity": capacity, "device": self.device or answer["device"]}
+        if "taken_cores" in answer:
+            limited["taken_cores"] = min(answer["taken_cores"], max(0.0, self.cores - capacity["cores"]))
+        return limited
 
 
 #: The limits of the nodes that are used, of those that there are.
