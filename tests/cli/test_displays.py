@@ -279,3 +279,19 @@ def test_the_list_of_jobs_tells_which_nodes_of_a_host_are_slow() -> None:
     assert of_service == "host service (promises-first): 8 cores, 5.00 held by 2 jobs, 3.00 free"
     assert slow == "node b is slow: steps cost 1.4 times the CPU time there, see `punctual why`"
     assert of_other.startswith("host other")
+
+
+def test_the_list_of_jobs_tells_where_they_lie_and_what_is_wrong_with_the_nodes_of_a_cluster() -> None:
+    host = {"host": "service", "policy": "fifo", "host_cores": 8.0, "host_free_cores": 3.0}
+    news = {"silent_nodes": {"tock": 12.0}, "taken_cores": {"tick": 6.0}}
+    jobs = [
+        {**host, **news, "job": "one", "nodes": ["tick", "tock"]},
+        {**host, **news, "job": "two", "nodes": ["tock"]},
+    ]
+    assert list(budgets(jobs))[1:] == [
+        "node tick: one",
+        "node tock: one, two",
+        "node tock has not answered for 12.0s: what is told of its jobs is as old, see `punctual why`",
+        "node tick: other applications of the cluster hold 6 cores",
+    ]
+    assert len(list(budgets([{**host, "job": "one", "nodes": ["local"]}]))) == 1, "one machine needs no name"

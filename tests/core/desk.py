@@ -78,9 +78,12 @@ class Desk:
         )
         return self.tell(JobSubmitted(at=at, spec=spec))
 
-    def plan(self, grants: dict[JobId, Allocation], *, at: float = 0.0) -> list[Command]:
+    def plan(
+        self, grants: dict[JobId, Allocation], *, at: float = 0.0, promises: dict[JobId, float] | None = None
+    ) -> list[Command]:
         revision = self.scheduler.snapshot(at).revision
-        return self.tell(PlanProposed(at=at, plan=Plan(revision=revision, grants=grants), revision=revision))
+        plan = Plan(revision=revision, grants=grants, promises=promises)
+        return self.tell(PlanProposed(at=at, plan=plan, revision=revision))
 
     def started(self, launch: Command, *, at: float = 0.0) -> list[Command]:
         assert isinstance(launch, LaunchJob)

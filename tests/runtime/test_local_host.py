@@ -2,7 +2,9 @@
 
 import errno
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +35,7 @@ from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
+from punctual.runtime.submission import JobRequest, WorkerRange, checked_submission
 from punctual.runtime.suspension import suspended_s
 
 
@@ -112,6 +115,32 @@ def test_several_jobs_are_planned_together_and_promised_their_deadlines(host: Lo
     host.subscribe(on_message)
     host.run(host.all_ended)
     assert {status.cause for status in host.jobs()} == {"enough"}
+
+
+def test_a_job_that_waits_gets_what_an_elastic_one_gives_up_and_not_only_what_one_leaves_that_ends(
+    host: LocalHost, tmp_path: Path
+) -> None:
+    """The training has all of the machine until its speed is known. Then half of it is plenty for its deadline."""
+    counting = Path(__file__).with_name("spread_counting.py")
+    request = JobRequest(
+        argv=(sys.executable, str(counting), str(tmp_path)), submitted_at=time.monotonic(), name="elastic",
+        deadline_s=100_000.0, inherited=os.environ,
+        workers=WorkerRange(n_least=1, n_most=2, cores_each=host.capacity.cores / 2),
+    )  # fmt: skip
+    host.submit(checked_submission(request, host.capacity))
+    states: list[tuple[str, str]] = []
+
+    def on_message(message: Message) -> None:
+        if isinstance(message, JobStarted) and message.job == "elastic":
+            host.submit(submission("waits", floor_cores=host.capacity.cores / 4))
+        if isinstance(message, JobFinished | JobFailed):
+            states.append((message.job, type(message).__name__))
+            (tmp_path / "end").touch()
+
+    host.subscribe(on_message)
+    give_up_at = time.monotonic() + PATIENCE_S
+    host.run(lambda: host.all_ended() or time.monotonic() > give_up_at)
+    assert states == [("waits", "JobFinished"), ("elastic", "JobFinished")]
 
 
 def test_a_name_is_given_once(host: LocalHost) -> None:

@@ -13,6 +13,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.core.units import format_bytes
 from punctual.runtime.control_client import SILENT, STARTING, standings
+from punctual.runtime.host_executor import HERE
 from punctual.runtime.json_text import json_text
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import KnownJob, jobs_of, known_runs
@@ -76,8 +77,20 @@ def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
             f"{budget['host_free_cores']:.2f} free{_of_memory(budget)}"
         )
         yield from _waiting(jobs)
-        for node, slowness in budget.get("slow_nodes", {}).items():  # a host of an earlier version does not tell
-            yield f"node {node} is slow: steps cost {slowness:.2g} times the CPU time there, see `punctual why`"
+        yield from _nodes(jobs, budget)
+
+
+def _nodes(jobs: Sequence[dict[str, Any]], budget: Mapping[str, Any]) -> Iterator[str]:
+    """Which jobs lie on which nodes of a cluster, and what is to be known of these; a host of an earlier version tells less."""
+    named = sorted({node for job in jobs for node in job.get("nodes", ()) if node != HERE})
+    for node in named:
+        yield f"node {node}: {', '.join(job['job'] for job in jobs if node in job['nodes'])}"
+    for node, slowness in budget.get("slow_nodes", {}).items():
+        yield f"node {node} is slow: steps cost {slowness:.2g} times the CPU time there, see `punctual why`"
+    for node, silent_s in budget.get("silent_nodes", {}).items():
+        yield f"node {node} has not answered for {short(silent_s)}: what is told of its jobs is as old, see `punctual why`"
+    for node, cores in budget.get("taken_cores", {}).items():
+        yield f"node {node}: other applications of the cluster hold {cores:g} cores"
 
 
 def _of_memory(budget: dict[str, Any]) -> str:

@@ -15,13 +15,15 @@ from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.capacity import capacity_here
+from punctual.runtime.control_client import capacity_for_jobs
 from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.host_options import SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.jobs_file import read_jobs
 from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
 from punctual.runtime.retention import prune
+from punctual.runtime.run_folder import RunFolder
+from punctual.runtime.sharing import service_run
 from punctual.runtime.submission import (
     DEFAULT_CONTROLLER,
     DEFAULT_WORKER_CONTROLLER,
@@ -219,14 +221,14 @@ class StartOptions:
     as_json: AsJson = False
     quiet: Quiet = False
 
-    def submissions(self) -> list[Submission]:
-        """The jobs that are asked for, by these options or by the file that they name."""
+    def submissions(self, run: RunFolder | None) -> list[Submission]:
+        """The jobs that are asked for, by these options or by the file that they name; `run`: of the service that there is."""
         told = {option.name: getattr(self, option.name, None) for option in fields(JobOptions)}
         told = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
         job = JobOptions(**{name: value for name, value in told.items() if value is not None})
-        started_at, capacity = process_started_at(), capacity_here()
+        started_at, (capacity, together) = process_started_at(), capacity_for_jobs(run)
         if self.jobs is None:
-            return [job.submission(started_at, capacity)]
+            return [job.submission(started_at, capacity, together)]
         if job != JobOptions():
             raise InvalidSpec(
                 "options of a job must be in the file with `--jobs`",
@@ -234,7 +236,7 @@ class StartOptions:
                 "the command line",
                 "Leave it out, or write it into the job's table `[[job]]`.",
             )
-        return read_jobs(self.jobs, started_at, capacity, lambda told: write_error(f"punctual: {told}"))
+        return read_jobs(self.jobs, started_at, capacity, together, lambda told: write_error(f"punctual: {told}"))
 
     def host(self, *, shared: bool) -> HostOptions:
         """Those of a host."""
@@ -256,7 +258,7 @@ class RunOptions(StartOptions):
 @taking(RunOptions)
 def run(given: RunOptions) -> None:
     """Run a program so that it ends at its deadline. It gets the fewest cores that do that."""
-    submissions = given.submissions()
+    submissions = given.submissions(None if given.alone else service_run())
     warn_of_end(submissions, allocation())
     raise typer.Exit(given.follow(submissions, given.host(shared=not given.alone)))
 

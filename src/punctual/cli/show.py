@@ -15,6 +15,7 @@ from punctual.core.units import format_bytes
 from punctual.runtime.control import standing
 from punctual.runtime.control_client import standings
 from punctual.runtime.followed_host import ToldForecasts
+from punctual.runtime.host_executor import HERE
 from punctual.runtime.json_text import json_text
 from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import KnownJob, job_to_tell_of, read_about
@@ -106,6 +107,7 @@ def _rows(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -
         *((name or "progress", text.plain) for name, text in view_rows(status, now)),
         ("bounds", bounds),
         ("memory", _memory(status)),
+        *([("nodes", ", ".join(known["nodes"]))] if set(known["nodes"]) - {HERE} else []),
         ("promised", _promised(known["promised_until_wall"])),
         (
             "steered by",

@@ -49,7 +49,7 @@ def submit(given: QueueOptions) -> None:
             "Add `--wait`; or ask when the job has ended: `punctual report JOB`.",
             option=name,
         )
-    submissions, options = given.submissions(), given.host(shared=True)
+    submissions, options = given.submissions(service_run()), given.host(shared=True)
     _start_if_missing(options, no_start=given.no_start)
     if given.wait:
         raise typer.Exit(given.follow(submissions, options))

@@ -200,6 +200,15 @@ class NodeLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWarned:
+    """The executor has found something about a node that the users of the jobs there are to be told, each time."""
+
+    at: float
+    node: NodeId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChanged:
     """A user changed what is declared about a job (its deadline, say). `by`: who; empty: the owner, at the terminal."""
 
@@ -324,6 +333,7 @@ Event = (
     | GrantFailed
     | NodeJoined
     | NodeLost
+    | NodeWarned
     | SpecChanged
     | StopRequested
     | PauseRequested

@@ -1,4 +1,9 @@
-"""When a plan is asked for, and which answers count: one plan is in flight at a time, and it may get lost."""
+"""When a plan is asked for, and which answers count: one plan is in flight at a time, and it may get lost.
+
+A plan that takes amounts or promises away is made without knowing what that leaves. If a job that it gives nothing would fit
+there, the clock asks for another plan, which knows. A policy that leaves cores free on purpose is asked once more, and not
+again until something changes.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,8 +12,10 @@ from typing import Any
 
 from punctual.core.ids import JobId
 
-#: No plan is followed by another, because it says so, sooner than this.
+#: No plan is followed by another, because it says so or frees room, sooner than this.
 _SOONEST_S = 0.1
+#: A policy that asks for the next plan within so many seconds need not be asked before.
+_ROOM_S = 1.0
 #: So many plans in a row may be asked for by the clock and change nothing. From then on the clock asks for no other one
 #: within a time that grows with each, within these bounds: a policy that looks out for something that stays away looks ever
 #: less often. It grows slowly, and not with the time that has passed: an instant that a promise asks for may be known only when
@@ -46,7 +53,8 @@ class Planning:
     is_by_clock
         Nothing has changed: it is only the instant that the last plan named for another one.
     n_idle
-        How many plans in a row were asked for by the clock alone and changed nothing; one in flight counts.
+        How many plans in a row were asked for by the clock alone and changed nothing, or left room once more; one in flight
+        counts.
     """
 
     revision: int = 0
@@ -82,8 +90,13 @@ class Planning:
         self.is_by_clock = not self.is_due
         self.is_due = True
 
-    def ask_again_s(self, at: float, ask_again_at: float) -> float:
-        """How long the clock waits with the next plan, if the one of instant `at` wants it at `ask_again_at`."""
+    def ask_again_s(self, at: float, ask_again_at: float | None, leaves_room: bool = False) -> float:
+        """How long the clock waits with the next plan, if the one of instant `at` wants it at `ask_again_at`.
+
+        If it `leaves_room` that it was made without knowing of, the next one comes soon all the same.
+        """
+        if ask_again_at is None or (leaves_room and ask_again_at > at + _ROOM_S):
+            ask_again_at = at
         least_s = _SOONEST_S
         if self.n_idle >= _N_IDLE:
             least_s = min(_IDLE_LEAST_S * _IDLE_FACTOR ** min(self.n_idle, _N_IDLE_MOST), _IDLE_MOST_S)
@@ -99,7 +112,7 @@ class Planning:
         return self.used_revision <= revision <= self.revision
 
     def use(self, revision: int, *, is_news: bool) -> None:
-        """The plan of request number `revision` is in force, and changes something if it `is_news`.
+        """The plan of request number `revision` is in force, and gets somewhere if it `is_news`.
 
         One in flight was made without knowing of it.
         """

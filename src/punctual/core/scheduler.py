@@ -7,12 +7,13 @@ Four rules hold here, each for a failure that was seen without it.
    command needs no special case. A failed one waits one period before it is asked again.
 2. *Reserve the larger* (`punctual.core.ledger`). At most one resize is in flight per job.
 3. *One plan in flight* (`punctual.core.planning`). A plan that arrives late is still used for the jobs that remain, and
-   the next one is requested at once. One that does not arrive at all is given up.
+   the next one is requested at once. One that does not arrive at all is given up. One that frees room is followed by another.
 4. *No input and no plug-in makes `handle` raise.* What cannot be used is rejected. A plug-in that fails costs its own
    job its controller or its model, and no other job anything.
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -32,6 +33,7 @@ from punctual.core.events import (
     LossReported,
     NodeJoined,
     NodeLost,
+    NodeWarned,
     PauseRequested,
     PhaseReported,
     PlanProposed,
@@ -53,7 +55,7 @@ from punctual.core.memory_use import MemoryUse
 from punctual.core.node_table import NodeTable
 from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
-from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size
+from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size, has_room, takes_any
 from punctual.core.planning import Planning
 from punctual.core.plug_ins import Failure, PlugIns, Source
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
@@ -138,6 +140,7 @@ class Scheduler:
             GrantFailed: self._grant_failed,
             NodeJoined: self._node_joined,
             NodeLost: self._node_lost,
+            NodeWarned: lambda event: self._warn_on(event.node, event.at, lambda _: event.reason),
             SpecChanged: self._spec_changed,
             StopRequested: self._stop_requested,
             PauseRequested: self._pause_requested,
@@ -370,15 +373,15 @@ class Scheduler:
             return
         self._quarantine.learn_speed(job, event)
         if (node := self._nodes.learn(job, event, self._ledger.granted(event.job))) is not None:
-            self._tell_slowness(node, event.at)
+            self._show_nodes()  # it is slow, or no longer: plans know it from now on
+            self._warn_on(node, event.at, partial(self._nodes.news, node))
         self._planning.is_due |= job.report(event)
         self._cache.touch(event.job)
 
-    def _tell_slowness(self, node: NodeId, at: float) -> None:
-        """Tell those whose jobs lie on a node that it is slow, or no longer; plans know it from now on."""
-        self._show_nodes()
+    def _warn_on(self, node: NodeId, at: float, reason_for: Callable[[ScheduledJob], Reason | None]) -> None:
+        """Tell those whose jobs lie on a node what there is to be told of it."""
         for name, job in self._active.items():
-            if node in self._ledger.granted(name) and (reason := self._nodes.news(node, job)) is not None:
+            if node in self._ledger.granted(name) and (reason := reason_for(job)) is not None:
                 self._outbox.warn(at, job, reason, node)
 
     def _phase_reported(self, event: PhaseReported) -> None:
@@ -444,8 +447,7 @@ class Scheduler:
         self._cache.touch(spec.id)
 
     def _stop_requested(self, event: StopRequested) -> None:
-        job = self._active.get(event.job)
-        if job is None:
+        if (job := self._active.get(event.job)) is None:
             return
         job.stop_cause = event.cause
         if job.status == "queued":
@@ -454,8 +456,7 @@ class Scheduler:
             self._reconciler.unsettle(job)
 
     def _pause_requested(self, event: PauseRequested) -> None:
-        job = self._active.get(event.job)
-        if job is None or job.stop_cause is not None:
+        if (job := self._active.get(event.job)) is None or job.stop_cause is not None:
             return
         job.pause = event
         self._targets.aim(job, {})
@@ -465,8 +466,7 @@ class Scheduler:
         self._planning.is_due = True
 
     def _resume_requested(self, event: ResumeRequested) -> None:
-        job = self._active.get(event.job)
-        if job is not None and job.pause is not None:
+        if (job := self._active.get(event.job)) is not None and job.pause is not None:
             job.pause = None
             self._cache.touch(event.job)
             self._planning.is_due = True
@@ -524,11 +524,12 @@ class Scheduler:
 
     def _use(self, plan: Plan, changes: Changes, at: float) -> None:
         news = [(job, grant) for job, grant in changes if grant != job.target]
-        self._planning.use(plan.revision, is_news=bool(news or plan.declines))
         self._carry = plan.carry
+        takes = takes_any(news)
         for name in self._planning.promise(plan.promises, self._may_have):
             if name in self._active:
                 self._cache.touch(name)
+                takes |= name not in self._planning.promised
         for job, _ in changes:
             job.target_reason = plan.reasons.get(job.spec.id)
         for job, grant in news:
@@ -541,8 +542,10 @@ class Scheduler:
         for name, reason in plan.warnings.items():
             if name in self._active:
                 self._outbox.warn(at, self._active[name], reason)
-        if plan.ask_again_at is not None:
-            self._outbox.set_timer(at, "plan", None, self._planning.ask_again_s(at, plan.ask_again_at))
+        leaves_room = takes and has_room(self._active.values(), self._ledger.nodes, self._planned)
+        self._planning.use(plan.revision, is_news=bool(news or plan.declines) and not leaves_room)
+        if leaves_room or plan.ask_again_at is not None:
+            self._outbox.set_timer(at, "plan", None, self._planning.ask_again_s(at, plan.ask_again_at, leaves_room))
 
     def _may_have(self, name: JobId) -> bool:
         """Whether a plan may give the job something."""
@@ -590,9 +593,8 @@ class Scheduler:
             self._outbox.set_timer(at, "tick", job, after_s)
 
     def _request_plan(self, at: float) -> None:
-        if not self._planning.may_request(at) or not self._ledger.nodes:
-            return
-        self._planning.is_due = False
-        if self._active:
-            self._outbox.put(RequestPlan(at=at, revision=self._planning.request(at)), None)
-            self._outbox.set_timer(at, "plan-answer", None, self._periods.plan_s)
+        if self._planning.may_request(at) and self._ledger.nodes:
+            self._planning.is_due = False
+            if self._active:
+                self._outbox.put(RequestPlan(at=at, revision=self._planning.request(at)), None)
+                self._outbox.set_timer(at, "plan-answer", None, self._periods.plan_s)

@@ -42,7 +42,12 @@ WINDOW_S = 1.0
 #: What is told once and does not go on.
 _NOTICES = ("duplicate-id",)
 #: Codes that say that what another code told is over.
-_OVER = {"feasible": "infeasible", "node-recovered": "slow-node"}
+_OVER = {
+    "feasible": "infeasible",
+    "node-recovered": "slow-node",
+    "node-answers": "silent-node",
+    "lost-node": "silent-node",
+}
 
 
 class ForecastSource(Protocol):
@@ -454,9 +459,9 @@ class StatusBoard:
         code, text = command.reason.code, command.reason.text
         if code in _NOTICES:
             return
-        if command.node in self._nodes:
+        if command.node in self._nodes and "slowness" in command.reason.facts:
             node = self._nodes[command.node]
-            self._nodes[node.id] = replace(node, slowness=command.reason.facts.get("slowness", 1.0))
+            self._nodes[node.id] = replace(node, slowness=command.reason.facts["slowness"])
         if command.job is None:
             self._warnings[code] = text
             return

@@ -43,6 +43,15 @@ class Space:
         copied.others = dict(self.others)
         return copied
 
+    def part_of(self, amount: Resources) -> Resources:
+        """As much of the amount as there is."""
+        return Resources(
+            max(0.0, min(amount.cores, self.cores - TOLERANCE)),
+            max(0, min(amount.gpus, self.gpus - TOLERANCE)),
+            max(0, min(amount.memory_bytes, self.memory_bytes)),
+            {name: max(0.0, min(more, self.others.get(name, 0.0))) for name, more in amount.others},
+        )
+
     def may_hold(self, amount: Resources, n: int = 1) -> bool:
         """False: `n` times the amount certainly do not fit."""
         return (

@@ -3,9 +3,10 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import RunFolder, agent_run
 from punctual.runtime.words import visible
 
-_LOOK_S = 0.05
 #: How long an agent may take to answer, on a machine whose cores are all in use; it may have jobs to take over.
 _START_S_MAX = 60.0
 #: Between two looks whether anybody needs the agent.
@@ -65,11 +65,13 @@ class AgentProcess:
             # Without what is Ray's: its variables are not for jobs.
             environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
             environment |= self._home
-            process = start_detached(command, self.log, environment)
-            threading.Thread(target=process.wait, name="punctual-agent-end", daemon=True).start()  # leaves no zombie
-            give_up_at = time.monotonic() + _START_S_MAX
-            while self.pid() is None and process.poll() is None and time.monotonic() < give_up_at:
-                time.sleep(_LOOK_S)
+            starter = start_detached(command, self.log, environment)
+            try:
+                starter.wait(_START_S_MAX)
+            except subprocess.TimeoutExpired:
+                threading.Thread(
+                    target=starter.wait, name="punctual-agent-start", daemon=True
+                ).start()  # leaves no zombie
 
 
 def _log_of(run: RunFolder) -> Path:
@@ -77,8 +79,25 @@ def _log_of(run: RunFolder) -> Path:
 
 
 def main(text: str) -> int:
+    """Start an agent that is no child of whoever started this process; the exit status.
+
+    Ray ends the children of its workers when these end or their raylet does, but not the children's children. It is 0 once the
+    agent answers, and that of the agent if it has ended before.
+    """
+    answers, answering = os.pipe()
+    agent = os.fork()
+    if not agent:
+        os.close(answers)
+        return run(AgentOptions(**json.loads(text)), lambda: os.write(answering, b"."))
+    os.close(answering)
+    if os.read(answers, 1):
+        return 0
+    _, status = os.waitpid(agent, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def run(options: AgentOptions, on_answering: Callable[[], object]) -> int:
     """Be an agent, until SIGTERM or until nobody needs it; its jobs outlive it. The exit status."""
-    options = AgentOptions(**json.loads(text))
     ends = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ends.set())
@@ -92,6 +111,7 @@ def main(text: str) -> int:
     try:
         run = agent_run(options.name)
         with log_bounded(_log_of(run)), ControlSocket(run.socket, agent.answer):
+            on_answering()
             while not ends.wait(_IDLE_LOOK_S) and not agent.is_idle:
                 pass
     finally:

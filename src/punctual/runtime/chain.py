@@ -146,8 +146,9 @@ class Chain:
             case JobFinished(landed_at=landed_at):
                 landed_s = landed_at - self._submitted_at
                 self._add(message.at, "finished", f"the job finished; it had landed at {short(landed_s)}")
-            case JobFailed(cause=cause, exit_code=exit_code):
-                self._add(message.at, "failed", f"the job failed: {cause}", exit_code=exit_code)
+            case JobFailed(cause=cause, exit_code=exit_code, is_lost=is_lost):
+                what = "its process is gone" if is_lost else "the job failed"
+                self._add(message.at, "failed", f"{what}: {cause}", exit_code=exit_code)
             case _:
                 self._tell_request(message)
 

@@ -5,7 +5,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from punctual.core.resources import Resources
 from punctual.executors.cluster.bridge import BridgedMembers
 from punctual.executors.cluster.channel import Members
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import LocalExecutor
@@ -56,6 +57,8 @@ class Site:
     scale
         Gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for room; None: the cluster
         is not asked.
+    news
+        What a user is to know of the nodes of a cluster.
     """
 
     executor: HostExecutor
@@ -63,6 +66,7 @@ class Site:
     capacity: Resources | None = None
     jobs_at_once: int | None = None
     scale: Callable[[Snapshot], None] | None = None
+    news: Callable[[], Mapping[NodeId, NodeNews]] = dict
 
 
 def local_executor(
@@ -134,7 +138,7 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
     def scale(snapshot: Snapshot) -> None:
         executor.want(requested(snapshot, options.autoscale))
 
-    return Site(executor, executor.start, scale=scale if options.autoscale else None)
+    return Site(executor, executor.start, scale=scale if options.autoscale else None, news=executor.news)
 
 
 def new_site(run: RunFolder, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:
@@ -154,5 +158,6 @@ def members_of(run: RunFolder, options: HostOptions) -> Members:
         lost_after_s=options.lost_after_s,
         cluster=options.cluster,
         needs_token=not options.allow_unauthenticated_ray,
+        names=str(run.state_dir / "nodes.json"),
     )
     return BridgedMembers([sys.executable, "-P", "-m", "punctual.runtime.ray_process", json.dumps(asdict(told))])

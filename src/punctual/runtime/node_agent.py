@@ -31,6 +31,7 @@ from punctual.executors.local.output import Streams, earlier_log
 from punctual.runtime.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
 from punctual.runtime.capacity import capacity_here, device_kind
 from punctual.runtime.contained import Contained
+from punctual.runtime.kept_log import LogPlace, read_on
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.run_folder import RunFolder, agent_run
 from punctual.wire import GROUP_VARIABLE, NODE_ADDRESS_VARIABLE
@@ -95,8 +96,10 @@ class NodeAgent:
         self._last_number = 0
         self._latest: dict[JobId, ProgressReported] = {}
         self._paused: Collection[str] = ()
-        #: The jobs that the host is still to hear of, and how much of the log of each it has.
-        self._open: dict[JobId, int] = {}
+        #: The jobs that the host is still to hear of, and how far it has the log of each.
+        self._open: dict[JobId, LogPlace] = {}
+        #: Whether the host has not been told all of the logs: it need not wait with its next question.
+        self._has_more = False
         #: An instant of this clock of which the host is known to have heard.
         self._heard_at = self._looked_at = self._clock.now()
         #: The jobs that this agent ends by itself: they may be started again.
@@ -158,7 +161,7 @@ class NodeAgent:
 
     def _adopting(self) -> LocalExecutor:
         run, jobs = self._run, self._run.open_jobs()
-        self._open.update(dict.fromkeys(jobs, 0))
+        self._open.update(dict.fromkeys(jobs, LogPlace()))
         with ExitStack() as claims:
             kept = claimed(run, jobs, claims)
             executor = LocalExecutor(
@@ -253,7 +256,7 @@ class NodeAgent:
             environment, argv = request["environment"], request["argv"]
             self._run.keep_submission(launch.job, encode(launch), environment, argv, _PIPED)
             self._run.record_job(launch.job, "queued")
-            self._open.setdefault(launch.job, 0)
+            self._open.setdefault(launch.job, LogPlace())
         except (InvalidSpec, OSError) as error:
             self._receive(not_started(launch, str(error), short_of(error)))
             return False
@@ -265,13 +268,15 @@ class NodeAgent:
             self._heard_at = max(self._heard_at, min(float(request["stamp"]), self._clock.now()))
         self._paused = request["paused"]
         self._acknowledge(request["after"])
-        self._open.update({JobId(job): end for job, end in request["logged"].items() if job in self._open})
+        self._open.update({JobId(job): LogPlace(*at) for job, at in request["logged"].items() if job in self._open})
         return {}
 
     def _news(self, wait_s: float) -> Answer:
         """What the host has not heard yet, as soon as there are events, or after a while."""
         with self._changed:
-            self._changed.wait_for(lambda: self._events or self._ends.is_set(), min(wait_s, _WAIT_S_MAX))
+            self._changed.wait_for(
+                lambda: self._events or self._has_more or self._ends.is_set(), min(wait_s, _WAIT_S_MAX)
+            )
         self._look()
         with self._changed:
             events, reports = list(self._events), list(self._latest.values())
@@ -302,18 +307,20 @@ class NodeAgent:
             "holds": _plain(total(self._executor.held().values())),
         }
 
-    def _output(self) -> tuple[list[tuple[JobId, int, str]], set[JobId]]:
-        """What the host does not have of the logs yet, or the beginning of that; and the jobs of which there is more."""
+    def _output(self) -> tuple[list[tuple[JobId, LogPlace, str]], set[JobId]]:
+        """What the host does not have of the logs yet, or the beginning of that, and how far it has them then.
+
+        And the jobs of which there is more.
+        """
         pieces, cut = [], set()
-        for job, end in list(self._open.items()):
-            with suppress(OSError), self._run.log(job).open("rb") as log:  # where it is missing nothing was written
-                size = os.fstat(log.fileno()).st_size
-                begin = end if end <= size else 0  # it was begun anew
-                log.seek(begin)
-                if output := log.read(_OUTPUT_BYTES_MAX):
-                    pieces.append((job, begin, b64encode(output).decode()))
-                if begin + len(output) < size:
+        for job, known in list(self._open.items()):
+            with suppress(OSError):
+                output, place, is_cut = read_on(self._run.log(job), known, _OUTPUT_BYTES_MAX)
+                if output:
+                    pieces.append((job, place, b64encode(output).decode()))
+                if is_cut:
                     cut.add(job)
+        self._has_more = bool(cut)
         return pieces, cut
 
     def _facts(self, events: Collection[Event], jobs: Collection[JobId]) -> dict[str, Any]:

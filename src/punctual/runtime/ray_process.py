@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from punctual.core.ids import JobId, NodeId
 from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
@@ -24,7 +25,10 @@ _AWAY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayOptions:
-    """What the process is told, in JSON values: `name` is that of the agents, the rest as of a host's options."""
+    """What the process is told, in JSON values.
+
+    `name` is that of the agents, `names` the file for the names of nodes, and the rest as of a host's options.
+    """
 
     name: str
     address: str
@@ -32,6 +36,7 @@ class RayOptions:
     lost_after_s: float
     cluster: str
     needs_token: bool
+    names: str
 
 
 def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
@@ -56,8 +61,8 @@ def opened(options: RayOptions) -> BridgedCluster:
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from punctual.executors.ray import RayMembers
 
-    agents, needs_token = agents_of(options), options.needs_token
-    return RayMembers(options.address, options.name, agents, limits(options.cluster), needs_token=needs_token)
+    agents, names, needs_token = agents_of(options), Path(options.names), options.needs_token
+    return RayMembers(options.address, options.name, agents, limits(options.cluster), names, needs_token=needs_token)
 
 
 if __name__ == "__main__":

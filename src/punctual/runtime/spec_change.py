@@ -74,8 +74,12 @@ class SpecChange:
         )
 
 
-def changed_spec(status: JobStatus, spec: JobSpec, change: SpecChange, capacity: Resources) -> JobSpec:
-    """What is declared about a job after `change`, where `spec` was before and there is `capacity`.
+def changed_spec(
+    status: JobStatus, spec: JobSpec, change: SpecChange, capacity: Resources, together: Resources | None = None
+) -> JobSpec:
+    """What is declared about a job after `change`, where `spec` was before.
+
+    `capacity`, `together`: what one node has at most, and all of them; see `checked_submission`.
 
     Raises
     ------
@@ -92,7 +96,7 @@ def changed_spec(status: JobStatus, spec: JobSpec, change: SpecChange, capacity:
             spec = replace(spec, weight=change.weight)
     if change.floor_cores is not None or change.ceiling_cores is not None:
         with _part(checks, "cores"):
-            spec = replace(spec, **_cores(spec, change, capacity))
+            spec = replace(spec, **_cores(spec, change, capacity, together))
     if change.n_least is not None or change.n_most is not None:
         with _part(checks, "workers"):
             spec = replace(spec, **_workers(status, spec, change))
@@ -111,7 +115,7 @@ def _part(checks: OptionChecks, option: str) -> Iterator[None]:
             raise
 
 
-def _cores(spec: JobSpec, change: SpecChange, capacity: Resources) -> dict[str, Any]:
+def _cores(spec: JobSpec, change: SpecChange, capacity: Resources, together: Resources | None) -> dict[str, Any]:
     if spec.worker is not None:
         raise InvalidSpec(
             "`--cores` must be for a job on a share of cores",
@@ -122,7 +126,7 @@ def _cores(spec: JobSpec, change: SpecChange, capacity: Resources) -> dict[str, 
         )
     ceiling_cores = spec.ceiling.cores if change.ceiling_cores is None else change.ceiling_cores
     if change.ceiling_cores is not None:
-        check_ceiling(ceiling_cores, capacity)
+        check_ceiling(ceiling_cores, capacity, together)
     floor_cores = spec.floor.cores if change.floor_cores is None else change.floor_cores
     if change.floor_cores is None and floor_cores <= FLOOR_CORES:  # nobody has asked for so much
         floor_cores = min(floor_cores, ceiling_cores)

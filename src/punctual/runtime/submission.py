@@ -189,7 +189,7 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
             smaller = replace(
                 request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None, memory_bytes=None
             )
-            spec_of(smaller, job, capacity)
+            spec_of(smaller, job, capacity, together)
     checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
     checks.read("progress_regex", partial(_check_pattern, request), request.progress_pattern, None)
     checks.read("secret_env", partial(_check_secrets, request.inherited), request.secret_env, None)
@@ -309,7 +309,7 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
         raise InvalidSpec(
             "`--gpus` must not ask for more than there are",
             f"{workers.n_most} GPUs",
-            f"this machine, of which this process may use {n_gpus}",
+            _node_with(f"{n_gpus}", together),
             f"Lower the number (`--gpus {n_gpus}`)." if n_gpus else "Train on cores: `--workers 1..4`.",
             option="gpus",
         )
@@ -320,11 +320,12 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
     )
     worker = Resources(cores_each, workers.n_gpus_each)
     if not (Resources(cores_each * with_server * workers.n_most).fits_in(usable) and worker.fits_in(capacity)):
-        where = "this machine, of which this process may use" if together is None else "the nodes of this cluster, with"
+        is_too_many = usable is not capacity and worker.fits_in(capacity)
+        all_nodes = f"the nodes of this cluster, with {usable.cores:g} cores"
         raise InvalidSpec(
             "the most workers must fit in what there is",
             f"{workers.n_most} workers of {cores_each:g} cores",
-            f"{where} {usable.cores:g} cores",
+            all_nodes if is_too_many else _node_with(f"{capacity.cores:g} cores", together),
             "Lower their number, or `--cores-per-worker`.",
             option=workers.option.strip("-"),
         )
@@ -337,15 +338,18 @@ def _usable(workers: WorkerRange, capacity: Resources, together: Resources | Non
     return together if together is not None and is_spread else capacity
 
 
-def check_memory(memory_bytes: int, capacity: Resources, n_workers: int = 1) -> None:
-    """Raise `InvalidSpec` unless a job may ask for so much memory, for each of its workers, where there is `capacity`."""
+def check_memory(memory_bytes: int, capacity: Resources, n_workers: int = 1, together: Resources | None = None) -> None:
+    """Raise `InvalidSpec` unless a job may ask for so much memory, for each of its workers, where there is `capacity`.
+
+    `together`: as for `checked_submission`.
+    """
     if memory_bytes * n_workers <= capacity.memory_bytes:
         return
     workers = f"{n_workers} workers of " if n_workers > 1 else ""
     raise InvalidSpec(
         "`--memory` must not ask for more than there is",
         f"{workers}{format_bytes(memory_bytes)}",
-        f"this machine, of which this process may use {format_bytes(capacity.memory_bytes)}",
+        _node_with(format_bytes(capacity.memory_bytes), together),
         f"Lower it (`--memory {capacity.memory_bytes // n_workers >> 20}M`), or leave it out.",
         option="memory",
     )
@@ -355,12 +359,14 @@ def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Reso
     """What is declared of the job; raises `InvalidSpec` if it can never run on hardware with `capacity`."""
     check_weight(request.weight)
     workers = request.workers
-    own = _share_of(request, capacity) if workers is None else _workers_of(request, workers, capacity, together)
+    own = (
+        _share_of(request, capacity, together) if workers is None else _workers_of(request, workers, capacity, together)
+    )
     if request.memory_bytes is not None:
         most_bytes = max(request.memory_bytes, request.memory_most_bytes or 0)
-        check_memory(most_bytes, capacity)
+        check_memory(most_bytes, capacity, together=together)
         if workers is not None:
-            check_memory(most_bytes, _usable(workers, capacity, together), workers.n_most)
+            check_memory(most_bytes, _usable(workers, capacity, together), workers.n_most, together)
     default = DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER
     spec = JobSpec(
         id=job,
@@ -420,12 +426,12 @@ def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
     return (SeenRate(shape=Shape(n_workers=1, cores=worker.cores), rate_sps=rate_sps),)
 
 
-def _share_of(request: JobRequest, capacity: Resources) -> dict[str, Any]:
+def _share_of(request: JobRequest, capacity: Resources, together: Resources | None) -> dict[str, Any]:
     """What is declared of a job on a share of cores alone."""
     ceiling_cores = capacity.cores if request.ceiling_cores is None else request.ceiling_cores
     if request.ceiling_cores is not None:
-        check_ceiling(ceiling_cores, capacity)
-    _check_gpu_frac(request.gpu_frac, capacity)
+        check_ceiling(ceiling_cores, capacity, together)
+    _check_gpu_frac(request.gpu_frac, capacity, together)
     floor_cores = min(FLOOR_CORES, ceiling_cores) if request.floor_cores is None else request.floor_cores
     return {
         "ceiling": Resources(ceiling_cores, request.gpu_frac),
@@ -471,13 +477,20 @@ def check_weight(weight: float) -> None:
         )
 
 
-def check_ceiling(ceiling_cores: float, capacity: Resources) -> None:
-    """Raise `InvalidSpec` unless a job on a share of cores may have so many at most."""
+def _node_with(amount: str, together: Resources | None) -> str:
+    """The machine that has the most of something; `together`: as for `checked_submission`."""
+    if together is None:
+        return f"this machine, of which this process may use {amount}"
+    return f"the largest node of this cluster, which has {amount}"
+
+
+def check_ceiling(ceiling_cores: float, capacity: Resources, together: Resources | None = None) -> None:
+    """Raise `InvalidSpec` unless a job on a share of cores may have so many at most; see `checked_submission`."""
     if not ceiling_cores <= capacity.cores:
         raise InvalidSpec(
             "`--cores` must not ask for more than there is",
             f"{ceiling_cores:g} cores",
-            f"this machine, of which this process may use {capacity.cores:g}",
+            _node_with(f"{capacity.cores:g}", together),
             f"Lower the ceiling (`--cores {capacity.cores:g}`), or leave it out.",
             option="cores",
         )
@@ -491,12 +504,12 @@ def check_ceiling(ceiling_cores: float, capacity: Resources) -> None:
         )
 
 
-def _check_gpu_frac(gpu_frac: float, capacity: Resources) -> None:
+def _check_gpu_frac(gpu_frac: float, capacity: Resources, together: Resources | None) -> None:
     if gpu_frac > capacity.gpus:
         raise InvalidSpec(
             "a part of a GPU needs one",
             f"{gpu_frac:g} of a GPU",
-            "this machine, of which this process may use none",
+            _node_with("none", together),
             "Train on cores: leave `--gpus` out.",
             option="gpus",
         )

@@ -220,6 +220,7 @@ class JobStanding(AnswerBody):
     promised_until: datetime | None
     granted_cores: float | None
     granted_gpus: float | None
+    nodes: list[str] = Field(description="Where it holds something.")
     workers: int | None
     demand_cores: float | None
     used_cores: float | None
@@ -311,6 +312,8 @@ class NodeStanding(AnswerBody):
     name: str
     device: str
     slowness: float
+    silent_seconds: float = Field(description="For how long it has not answered, once that is noticed; else 0.")
+    taken_cores: float = Field(description="What other applications of the cluster hold; no part of `capacity`.")
     capacity: Amounts
     held: Amounts
     free: Amounts

@@ -53,6 +53,7 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
         promised_until=_wall(now, host.promised_until_at(status.id)),
         granted_cores=status.held.cores,
         granted_gpus=status.held.gpus,
+        nodes=sorted(status.granted),
         workers=status.n_workers or None,
         demand_cores=None if status.ended else host.demand_cores(status.id),
         used_cores=status.usage_cores,
@@ -76,7 +77,7 @@ def standing_json(host: KnowsPlans, status: JobStatus, now: Now) -> bytes:
 
 def cluster_standing(host: LocalHost) -> ClusterStanding:
     """What there is, and who holds how much of it."""
-    now, jobs, promises = host.clocks(), host.jobs(), host.promises()
+    now, jobs, promises, news = host.clocks(), host.jobs(), host.promises(), host.node_news()
     grants = [status.granted for status in jobs if status.granted]
     nodes = []
     capacity, held = NOTHING, NOTHING
@@ -88,6 +89,8 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
                 name=node.id,
                 device=node.device,
                 slowness=node.slowness,
+                silent_seconds=news[node.id].silent_s if node.id in news else 0.0,
+                taken_cores=news[node.id].taken_cores if node.id in news else 0.0,
                 capacity=_amounts(node.capacity),
                 held=_amounts(on_node),
                 free=_free(node.capacity, on_node),

@@ -33,7 +33,10 @@ class NodeLimit:
         has = answer["capacity"]
         limits = {"cores": self.cores, "gpus": self.gpus, "memory_bytes": self.memory_bytes}
         capacity = {**has, **{kind: min(has[kind], most) for kind, most in limits.items()}}
-        return {**answer, "capacity": capacity, "device": self.device or answer["device"]}
+        limited = {**answer, "capacity": capacity, "device": self.device or answer["device"]}
+        if "taken_cores" in answer:
+            limited["taken_cores"] = min(answer["taken_cores"], max(0.0, self.cores - capacity["cores"]))
+        return limited
 
 
 #: The limits of the nodes that are used, of those that there are.

@@ -6,7 +6,7 @@ has the workers there. To its agent it is a job like any other, with a grant of 
 answered when all have answered.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -353,9 +353,10 @@ class SpreadJob:
         memory_bytes = report.memory_bytes + sum(part.memory_bytes for part in self.parts.values())
         return replace(report, used_core_s=used_core_s, in_flight_core_s=in_flight_core_s, memory_bytes=memory_bytes)
 
-    def with_parts(self, status: WorkerStatus) -> WorkerStatus:
-        """The workers of the first node and of all others."""
-        others = [part.workers for part in self.parts.values() if part.workers is not None]
+    def with_parts(self, status: WorkerStatus, silent: Container[NodeId]) -> WorkerStatus:
+        """The workers of the first node and of all others, but for those that are `silent`."""
+        parts = [part for node, part in self.parts.items() if node not in silent]
+        others = [part.workers for part in parts if part.workers is not None]
         return replace(
             status,
             n_workers=status.n_workers + sum(other.n_workers for other in others),

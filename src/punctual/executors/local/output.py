@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, Self
 
 _LOG = logging.getLogger(__name__)
 
+#: Stands where files of a log were rotated away before they were read.
+MISSING = b"\n[punctual: some output may be missing here: it was written faster than it was read]\n"
 #: Gets output as it comes.
 Receive = Callable[[bytes], None]
 
@@ -66,8 +68,8 @@ class Streams:
 class LogFollower:
     """Passes on what is written to a job's log, in a thread of its own; see `punctual.executors.local.job_log`.
 
-    Nothing here is in the job's way: if `receive` is slow or stops, the log grows meanwhile. What was written to a file
-    that was rotated away twice since is skipped.
+    Nothing here is in the job's way: if `receive` is slow or stops, the log grows meanwhile. `MISSING` stands for what was
+    written to a file that was rotated away twice since.
 
     Parameters
     ----------
@@ -195,6 +197,8 @@ class LogFollower:
                 _close(self._fd)
             self._fd = -1
             self._open(self._path)
+        else:  # there were others between, perhaps
+            self._pass_on(MISSING)
         _close(done)
 
     def _open(self, path: Path) -> bool:
