@@ -1,12 +1,16 @@
 """Checks of what a script gives to `context.elastic`: what would fail later, or go wrong without a word, is refused here."""
 
 import inspect
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from punctual.client.complaint import invalid
+from punctual.client.elastic import group
 
 _WHERE = "`context.elastic`"
 #: Classes of torch by which a model has its gradients summed, or its parameters kept, by several processes or devices.
@@ -18,7 +22,7 @@ def check_model(model: object) -> None:
     if not isinstance(model, nn.Module):
         raise invalid("`model` must be one module", kind_of(model), _WHERE, "Put several into one torch.nn.ModuleDict.")
     parts = (*model.modules(), *model.parameters())
-    wrappers = sorted(_TORCH_WRAPPERS & {kind.__name__ for one in parts for kind in _torch_kinds(one)})
+    wrappers = sorted(_TORCH_WRAPPERS & {kind.__name__ for part in parts for kind in _torch_kinds(part)})
     if wrappers:
         raise not_whole(wrappers[0])
     if any(getattr(module, "sparse", False) is True for module in model.modules()):
@@ -30,10 +34,18 @@ def not_whole(got: str) -> ValueError:
     return invalid(
         "each worker of an elastic training must hold the whole model, and no process group of its own",
         got,
-        _WHERE,
-        "Leave it out: `run.backward` and `run.step` sum gradients over all workers, and `run.batches` deals the samples. "
+        "this training",
+        "Leave out DistributedDataParallel, FSDP, DistributedSampler and init_process_group: `run.backward` and `run.step` sum "
+        "gradients over all workers, and `run.batches` deals the samples. "
         "A model that must be sharded cannot be elastic: start it with torchrun, and count its steps with `punctual.track`.",
     )
+
+
+def is_of_process_groups(error: BaseException) -> bool:
+    """Whether it comes from torch's own way of training by several processes, and not through ours."""
+    files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
+    path = str(Path(torch.distributed.__file__).parent)
+    return group.__file__ not in files and any(file.startswith(path) for file in files)
 
 
 def _torch_kinds(part: object) -> Iterable[type]:
@@ -49,23 +61,23 @@ def named_optimizers(given: object) -> dict[str, Optimizer]:
         One of them is none, needs a closure, or has a parameter that another one has too.
     """
     if isinstance(given, Mapping):
-        optimizers = {f"optimizer/{name}": one for name, one in given.items()}
+        optimizers = {f"optimizer/{name}": optimizer for name, optimizer in given.items()}
     elif isinstance(given, Sequence):
-        optimizers = {f"optimizer/{i}": one for i, one in enumerate(given)}
+        optimizers = {f"optimizer/{i}": optimizer for i, optimizer in enumerate(given)}
     else:
         optimizers = {"optimizer": given}
-    if not optimizers or not all(isinstance(one, Optimizer) for one in optimizers.values()):
+    if not optimizers or not all(isinstance(optimizer, Optimizer) for optimizer in optimizers.values()):
         raise invalid(
             "`optimizer` must be a torch optimizer, or a list or dictionary of some", kind_of(given), _WHERE,
             "Give what torch.optim has made.",
         )  # fmt: skip
     seen: set[int] = set()
-    for one in optimizers.values():
-        _check_closure(one)
-        ids = {id(param) for param in params_of([one])}
+    for optimizer in optimizers.values():
+        _check_closure(optimizer)
+        ids = {id(param) for param in params_of([optimizer])}
         if ids & seen:
             raise invalid(
-                "each parameter must be in one optimizer", f"one that {kind_of(one)} shares with another", _WHERE,
+                "each parameter must be in one optimizer", f"one that {type(optimizer).__name__} shares with another", _WHERE,
                 "Give each optimizer parameters of its own. A training that steps several in turn, as a GAN, cannot be "
                 "elastic: run it as one process, with `punctual.track`.",
             )  # fmt: skip
@@ -75,15 +87,15 @@ def named_optimizers(given: object) -> dict[str, Optimizer]:
 
 def params_of(optimizers: Iterable[Optimizer]) -> list[nn.Parameter]:
     """All that they train, in order."""
-    return [param for one in optimizers for group in one.param_groups for param in group["params"]]
+    return [param for optimizer in optimizers for group in optimizer.param_groups for param in group["params"]]
 
 
 def _check_closure(optimizer: Optimizer) -> None:
     step = inspect.signature(type(optimizer).step)
     if any(parameter.default is parameter.empty for parameter in list(step.parameters.values())[1:]):
         raise invalid(
-            "an optimizer must step without a closure, which would go through the model some times a step",
-            kind_of(optimizer),
+            "an optimizer must step without a closure, which would go through the model several times a step",
+            type(optimizer).__name__,
             _WHERE,
             "Give another one, as torch.optim.AdamW; or run the training as one process, with `punctual.track`.",
         )

@@ -6,6 +6,7 @@ from torch import nn
 
 from punctual.client.elastic import checkpoint_store
 from punctual.client.elastic.agent_client import AgentClient
+from punctual.client.elastic.arguments import is_of_process_groups, not_whole
 from punctual.client.elastic.checkpoint_store import CheckpointStore
 from punctual.client.elastic.member import Leave, Member
 from punctual.client.elastic.replica import Optimizers, Replica, Stateful
@@ -20,6 +21,10 @@ def run_worker(train: Callable[["Context"], object], agent: AgentClient) -> None
         train(Context(agent))
     except Leave:
         return
+    except Exception as error:
+        if is_of_process_groups(error):
+            raise not_whole(f"'{error}'").with_traceback(error.__traceback__) from None
+        raise
     agent.finish()
 
 

@@ -8,10 +8,11 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from punctual.client.complaint import invalid
+from punctual.client.complaint import invalid, tell
 from punctual.client.elastic import evaluation, state_transfer
 from punctual.client.elastic.agent_client import AgentClient
 from punctual.client.elastic.checkpoint_store import CheckpointStore
+from punctual.client.elastic.collectives import Apart
 from punctual.client.elastic.evaluation import Totals
 from punctual.client.elastic.group import GroupFault, WorkerGroup
 from punctual.client.elastic.membership import Membership, Progress
@@ -160,6 +161,9 @@ class Member:
         state = self.store.latest() if self.store is not None and self.group.rank == 0 else None
         if state is not None:
             self._become(state)
+            tell(
+                f"training goes on at step {self.position.n_steps}, from '{state.origin}'; give another folder to begin anew"
+            )
 
     def _share(self, source: int, state: Callable[[], TrainingState], *, wants: bool) -> TrainingState | None:
         """Send the state of member `source` to those who want it; what was received."""
@@ -192,23 +196,21 @@ class Member:
         self.agent.stamp(self.position.n_steps, waiting=True)
         try:
             everyones = self.group.gather([what, n_steps, value])
-            places = [(theirs[0], theirs[1]) for theirs in everyones]
-        except (ValueError, TypeError, LookupError) as error:  # it was no `gather` that the others were in
-            raise self.apart(
-                f"{what} after step {n_steps} in worker {self.group.rank}, and no such thing in another"
-            ) from error
+        except Apart:
+            raise self.apart(f"{what} after step {n_steps} in worker {self.group.rank}, and none in another") from None
+        places = [(what, n_steps) for what, n_steps, _ in everyones]
         self.agent.stamp(self.position.n_steps, waiting=False)
         if len(set(places)) > 1:
             where = [f"{what} after step {n} in worker {rank}" for rank, (what, n) in enumerate(places)]
             raise self.apart(", ".join(where))
-        return [theirs[2] for theirs in everyones]
+        return [value for _, _, value in everyones]
 
     def apart(self, got: str) -> ValueError:
         """The exception of workers that have come to different places of the script."""
         return invalid(
             "all workers must go the same way through the script",
             got,
-            f"generation {self.group.membership.generation}",
+            "this training",
             "Have `break`, `return`, `run.finish()`, evaluations and datasets follow from `run.loss` or from what "
             "`run.evaluate` returns, which are the same in all, and not from `run.rank` or `run.is_first`.",
         )
@@ -230,13 +232,13 @@ class Member:
         """
         sums = state_transfer.checksums(self._compared(with_extra=with_extra))
         if len(set(self.gather(what, crc32(json.dumps(sums).encode())))) > 1:
-            self._tell_differences(state_transfer.differences(self.gather(what, sums)))
+            self._refuse_differences(state_transfer.differences(self.gather(what, sums)))
 
-    def _tell_differences(self, found: list[tuple[str, list[int], int]]) -> None:
-        name, ranks, usual = found[0]
-        more = f", and {len(found) - 1} more tensors" if found[1:] else ""
+    def _refuse_differences(self, different: list[tuple[str, list[int], int]]) -> None:
+        name, ranks, usual = different[0]
+        more = f", and {len(different) - 1} more" if different[1:] else ""
         raise invalid(
-            "all workers must have the same model and optimizer",
+            "all workers must have the same model, optimizer and `extra`",
             f"another '{name}' in worker {_listed(ranks)} than in worker {usual}{more}",
             f"step {self.position.n_steps}",
             "Change weights through the optimizer only, or in all workers alike: not under `if run.is_first`.",

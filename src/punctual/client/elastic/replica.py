@@ -24,10 +24,13 @@ class TrainingState:
         storage, unless the user's own state does.
     values
         All the rest, as JSON can carry it: the optimiser's settings, states of schedulers, the position.
+    origin
+        The file that it was read from; empty: it was not.
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
+    origin: str = field(default="", compare=False)
 
 
 class Stateful(Protocol):
@@ -95,7 +98,9 @@ class Replica:
     def collect(self) -> TrainingState:
         """The state now, without copying a tensor."""
         tensors = self.model_tensors()
-        values = {name: take_apart(one.state_dict(), name, tensors) for name, one in self.optimizers.items()}
+        values = {
+            name: take_apart(optimizer.state_dict(), name, tensors) for name, optimizer in self.optimizers.items()
+        }
         values["extra"] = {
             name: take_apart(part.state_dict(), f"extra/{name}", tensors) for name, part in self.extra.items()
         }

@@ -167,6 +167,8 @@ class ElasticRun:
             self._prefetcher = None
             self._stepper.disconnect(after_fault=kind is not None)
             self._member.group.drop(after_fault=kind is not None)
+            if self.n_workers == 1:  # it keeps nobody waiting, whatever the script does from here on
+                self._member.agent.stamp(self.step_number, waiting=True)
 
     def _close(self, store: CheckpointStore) -> None:
         """The others have nothing left to write."""

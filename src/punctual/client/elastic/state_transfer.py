@@ -108,14 +108,14 @@ def differences(everyones: Sequence[Mapping[str, int]]) -> list[tuple[str, list[
     everyones
         What `checksums` has found, by rank.
     """
-    found = []
+    different = []
     for name in dict.fromkeys(name for sums in everyones for name in sums):
         column = [sums.get(name) for sums in everyones]
         usual = Counter(column).most_common(1)[0][0]  # of equally many that of the lowest rank
         others = [rank for rank, value in enumerate(column) if value != usual]
         if others:
-            found.append((name, others, column.index(usual)))
-    return found
+            different.append((name, others, column.index(usual)))
+    return different
 
 
 def _bits(tensor: Tensor) -> Tensor:

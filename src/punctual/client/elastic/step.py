@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from types import TracebackType
 from typing import Self
 
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from punctual.client.complaint import invalid
+from punctual.client.complaint import invalid, warn
 from punctual.client.elastic.buffers import MovingBuffers
+from punctual.client.elastic.collectives import Apart
 from punctual.client.elastic.dropout import RankDropout
 from punctual.client.elastic.gradient_guard import GradientGuard
 from punctual.client.elastic.member import Member
@@ -79,6 +81,7 @@ class Stepper:
         self.leaves = False
         self.exit_code = 0
         self.wants_comparison = self.compares = False
+        self._n_no_number = 0
         self._member = member
         self._is_deterministic = is_deterministic
         self._draws_dropout = draws_dropout
@@ -289,6 +292,8 @@ class Stepper:
         self._learn(clip_norm)
         self.loss, self.leaves, self.exit_code = loss, n_leaving > 0, round(code)
         self.wants_comparison, self.compares = False, n_comparing > 0
+        if not isfinite(loss):
+            self._warn_loss(loss)
         if member.fuses is None:
             member.fuses = member.can_fuse and not n_against
         member.moving = moved
@@ -296,6 +301,18 @@ class Stepper:
         member.pass_boundary()
         step.is_over = True
         seed_all(step.seed, member.position.n_steps, _NONE)
+
+    def _warn_loss(self, loss: float) -> None:
+        """Say that a loss is no number: the first one, the tenth, the hundredth and so on."""
+        self._n_no_number += 1
+        if self._member.group.rank == 0 and str(self._n_no_number).strip("0") == "1":
+            warn(
+                "the loss of a step must be a number",
+                f"{loss} in {self._n_no_number} steps so far",
+                f"step {self._member.position.n_steps + 1}",
+                "Training goes on, but may learn nothing any more. Lower the learning rate, give run.step(clip_norm=1.0), or "
+                "look for samples that are no numbers.",
+            )
 
     def _is_comparison_due(self) -> bool:
         """Whether a checkpoint is to be made after this step: it must not be one of weights that differ."""
@@ -311,19 +328,26 @@ class Stepper:
         ValueError
             The workers are not at the same step: one of them has left a loop, say.
         """
-        served, position = self.served, self._member.position
-        place = [float(position.epoch % _PLACE_MAX), float(position.i_step % _PLACE_MAX)]
-        if served is None:
-            *sums, epochs, steps, loss = self._reduction.finish((*notes, *place), share_frac)
-        else:
+        member, served = self._member, self.served
+        place = [float(member.position.epoch % _PLACE_MAX), float(member.position.i_step % _PLACE_MAX)]
+        if served is not None:
             served.exit_code = round(notes[1])
-            *sums, epochs, steps, loss = served.finish((*notes, *place), share_frac)
+        try:
+            *sums, epochs, steps, loss = (served or self._reduction).finish((*notes, *place), share_frac)
+        except Apart:
+            raise self._apart() from None
+        if not member.is_asynchronous and [epochs, steps] != [member.group.n_workers * number for number in place]:
+            raise self._apart()
+        if served is not None:
             sums[1] = served.exit_code
-        group = self._member.group
-        if not self._member.is_asynchronous and [epochs, steps] != [group.n_workers * one for one in place]:
-            here = f"step {position.i_step + 1} of epoch {position.epoch}"
-            raise self._member.apart(f"{here} in worker {group.rank}, and another place in others")
         return [*sums, loss]
+
+    def _apart(self) -> ValueError:
+        member = self._member
+        here = (
+            f"epoch {member.position.epoch}, step {member.position.i_step} (both from 0) in worker {member.group.rank}"
+        )
+        return member.apart(f"{here}, and another place in another")
 
     def _learn(self, clip_norm: float | None) -> None:
         if self.served is not None:  # the servers have
