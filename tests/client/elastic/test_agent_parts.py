@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -186,7 +187,7 @@ def test_who_works_or_has_somebody_work_does_not_sleep(asleep: "subprocess.Popen
     for command in ("while :; do :; done", "(while :; do :; done) & wait"):
         with subprocess.Popen(["sh", "-c", command], start_new_session=True) as busy:
             try:
-                wait_until(lambda pid=busy.pid: sleeping_ticks(pid), lambda ticks: ticks is None)
+                wait_until(partial(sleeping_ticks, busy.pid), lambda ticks: ticks is None)
             finally:
                 os.killpg(busy.pid, signal.SIGKILL)
     stop(asleep)

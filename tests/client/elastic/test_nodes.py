@@ -374,7 +374,9 @@ def test_a_node_that_cannot_reach_the_first_one_says_so(two: TwoNodes, group: st
     environment = with_address({GROUP_VARIABLE: group, GROUP_KEY_VARIABLE: new_key().hex()})
     environment[NODE_ADDRESS_VARIABLE] = address
     two.other.start(LINK_TRAINING, "for_ever", **environment)
-    assert told in two.other.await_status(lambda status: status.request > 0).cause
+    cause = two.other.await_status(lambda status: status.request > 0).cause
+    assert told in cause
+    assert "the network" not in cause, "the other machine has answered: its process may have ended"
     two.other.page.send(Directives(stop=True))
     assert two.other.exit_code() == 70
     assert NODE_ADDRESS_VARIABLE in two.other.output()

@@ -122,14 +122,15 @@ class Replica:
             part.load_state_dict(put_together(state.values["extra"][name], state.tensors))
 
     def _check_names(self, values: Mapping[str, Any]) -> None:
-        wanted = [*self.optimizers, *(f"extra/{name}" for name in self.extra)]
-        there = {*values, *(f"extra/{name}" for name in values["extra"])}
-        for name in wanted:
-            if name not in there:
-                raise invalid(
-                    "the training's state must hold all that the script gives to `context.elastic`", "none", f"'{name}'",
-                    "Give the same optimizers and `extra` as before, or begin anew with another `checkpoint_dir`.",
-                )  # fmt: skip
+        kept = {name for name in values if name.startswith("optimizer")}
+        missing = {f"extra['{name}']" for name in self.extra if name not in values["extra"]}
+        if missing or kept != set(self.optimizers):
+            raise invalid(
+                "the training's state must hold the same optimizers and parts of `extra` as the script",
+                ", ".join(sorted(kept)) + ", and no ".join(["", *sorted(missing)]),
+                ", ".join(self.optimizers),
+                "Give the same ones as before, or begin anew with another `checkpoint_dir`.",
+            )
 
     @torch.no_grad()
     def _fill_model(self, tensors: Mapping[str, Tensor]) -> None:
