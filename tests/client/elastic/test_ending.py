@@ -77,4 +77,4 @@ def test_a_worker_that_sleeps_behind_its_loop_is_let_be(stage: Stage, tmp_path: 
 def test_a_step_in_which_every_worker_sleeps_ends_the_training(stage: Stage, tmp_path: Path) -> None:
     stage.start(SLEEPING, "all", str(tmp_path / "mark"), PUNCTUAL_HANG_S="2")
     assert stage.exit_code() == 128 + signal.SIGKILL, stage.output()
-    assert "punctual: 3 workers stood still after 1 steps\n" in stage.output()
+    assert "punctual: 3 workers stood still after step 1\n" in stage.output()

@@ -1,6 +1,8 @@
 """A training without workers: the same calls, in this process."""
 
+import ctypes
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -215,6 +217,11 @@ def test_dropout_is_torchs_own_again_afterwards() -> None:
     with run_of(linear()):
         assert functional.dropout is not own[0]
     assert (functional.dropout, functional.scaled_dot_product_attention) == own
+    store = Kept()
+    store.state = TrainingState({}, {"extra": {}})
+    with pytest.raises(ValueError, match="the same optimizers"), run_of(linear(), store):
+        pass
+    assert (functional.dropout, functional.scaled_dot_product_attention) == own, "also if it cannot begin"
 
 
 class Augmented(Dataset[tuple[Tensor, int]]):
@@ -257,6 +264,28 @@ def test_loaders_follow_when_virtual_ranks_go_together() -> None:
     alone, ahead = all_inputs(0), all_inputs(1)
     assert [len(inputs) for inputs in alone] == [2] * 8 + [16] * 3
     assert all(torch.equal(mine, other) for mine, other in zip(alone, ahead, strict=True))
+
+
+class DeathSignal(Dataset[int]):
+    """Samples are the signal that the process which fetches them gets at its parent's end."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, i: int) -> int:
+        number = ctypes.c_int()
+        assert ctypes.CDLL(None).prctl(2, ctypes.byref(number)) == 0
+        return number.value
+
+
+def test_loaders_end_with_their_worker() -> None:
+    """A loader that outlives it finds its connections broken, and shows that to the user."""
+    model = nn.Linear(1, 1)
+    with run_of(model) as run:
+        for numbers in run.batches(DeathSignal(), global_batch_size=32, n_loaders=1):
+            assert numbers.unique().tolist() == [signal.SIGKILL]
+            run.backward(model(torch.ones(1, 1)).mean())
+            run.step()
 
 
 class WithSpare(nn.Module):
@@ -446,8 +475,8 @@ def test_losses_that_are_no_numbers_are_told(options: dict[str, Any], capsys: py
     """The first and the tenth of twelve steps whose loss is none."""
     train(linear(), lambda model, x, y: mean_loss(model, x, y) * torch.nan, n_epochs=3, **options)
     told = capsys.readouterr().err
-    assert "the loss of a step must be a number: got nan in 1 steps so far for step 1" in told
-    assert "got nan in 10 steps so far for step 10" in told
+    assert "the loss of a step must be a number: got nan (1 so far) for step 1" in told
+    assert "got nan (10 so far) for step 10" in told
     assert told.count("punctual: warning") == 2
 
 

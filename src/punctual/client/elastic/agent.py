@@ -316,7 +316,7 @@ class Agent:
         self._warn_worker_lost(worker, how)
         self._n_hung[stamp.n_steps] += worker.has_hung and worker.has_stepped
         if self._n_hung[stamp.n_steps] >= _N_DEATHS_MAX:
-            cause = f"{self._n_hung[stamp.n_steps]} workers stood still after {stamp.n_steps} steps"
+            cause = f"{self._n_hung[stamp.n_steps]} workers stood still after step {stamp.n_steps}"
         elif self._n_deaths >= _N_DEATHS_MAX:
             cause = f"{self._n_deaths} workers in a row ended before their first step, the last {how}"
         else:

@@ -41,7 +41,11 @@ class GradientGuard:
         self._sample = ""
 
     def __enter__(self) -> Self:
-        self._hooks = [optimizer.register_step_pre_hook(self._check_step) for optimizer in self._optimizers]
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._check_step)
+            for optimizer in self._optimizers
+            if hasattr(optimizer, "_optimizer_step_pre_hooks")  # one around another may not have called its base
+        ]
         torch.amp.GradScaler.scale = _refuse_scaling  # type: ignore[assignment, method-assign]
         return self
 
@@ -94,8 +98,8 @@ class GradientGuard:
             where(),
             "Delete `optimizer.zero_grad()`, `model.zero_grad()` or whatever else clears gradients in the loop: `run.step` does."
             if is_cleared
-            else "Delete what changes them in the loop: clip with run.step(clip_norm=...), and add losses up instead of calling "
-            "their backward().",
+            else "Delete what changes them in the loop: clip with run.step(clip_norm=...), add losses up instead of calling "
+            "their backward(), and take gradients of other things with torch.autograd.grad.",
         )
 
     # Steps.

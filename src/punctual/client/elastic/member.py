@@ -245,17 +245,10 @@ class Member:
         )
 
     def _compared(self, *, with_extra: bool) -> dict[str, Tensor]:
-        left_out = tuple(
-            prefix
-            for prefix, is_left_out in (
-                ("extra/", not with_extra),
-                ("optimizer/", bool(self.group.membership.peers)),  # what servers keep is one worker's
-            )
-            if is_left_out
-        )
-        return {
-            name: tensor for name, tensor in self.replica.collect().tensors.items() if not name.startswith(left_out)
-        }
+        has_servers = bool(self.group.membership.peers)  # whose state one of the workers has
+        is_compared = {"model": True, "optimizer": not has_servers, "extra": with_extra}
+        tensors = self.replica.collect().tensors
+        return {name: tensor for name, tensor in tensors.items() if is_compared[name.partition("/")[0]]}
 
     # The state as others may take it over.
 

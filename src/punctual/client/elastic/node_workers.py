@@ -89,7 +89,7 @@ class NodeWorkers(Protocol):
         ...
 
     def sleeping_ticks(self, pid: int) -> int | None:
-        """See the function of this name; None also where it is not known."""
+        """Processor time of a process that sleeps, with all that it has started; None: it does not, or that is not known."""
         ...
 
 
@@ -235,7 +235,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def sleeping_ticks(pid: int) -> int | None:
-    """Processor time of a process and its descendants, in the kernel's ticks; None: one of them does not sleep."""
+    """Processor time, in the kernel's ticks, of a process and its descendants that all sleep; None: one of them does not."""
     if _stat(pid)[0] != "S":
         return None
     stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208

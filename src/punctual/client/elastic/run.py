@@ -153,11 +153,13 @@ class ElasticRun:
     # Beginning and end.
 
     def __enter__(self) -> Self:
-        if self._member.store is not None:
-            self._opened.callback(self._close, self._member.store)
-        self._opened.enter_context(self._stepper)
-        self._reform()
-        self._member.mark_boundary()
+        with ExitStack() as opened:
+            if self._member.store is not None:
+                opened.callback(self._close, self._member.store)
+            opened.enter_context(self._stepper)
+            self._reform()
+            self._member.mark_boundary()
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

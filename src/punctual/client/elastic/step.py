@@ -308,7 +308,7 @@ class Stepper:
         if self._member.group.rank == 0 and str(self._n_no_number).strip("0") == "1":
             warn(
                 "the loss of a step must be a number",
-                f"{loss} in {self._n_no_number} steps so far",
+                f"{loss} ({self._n_no_number} so far)",
                 f"step {self._member.position.n_steps + 1}",
                 "Training goes on, but may learn nothing any more. Lower the learning rate, give run.step(clip_norm=1.0), or "
                 "look for samples that are no numbers.",
