@@ -70,7 +70,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def run_of(model: nn.Module, store: Kept | None = None, **options: Any) -> ElasticRun:
+def run_of(model: nn.Module, store: CheckpointStore | None = None, **options: Any) -> ElasticRun:
     optimizer = options.pop("optimizer", None) or optimizer_of(model)
     return Context(NoAgent(), store).elastic(model=model, optimizer=optimizer, **options)
 
@@ -333,7 +333,7 @@ def test_the_loss_of_a_step_is_the_mean_over_its_batch(options: dict[str, Any], 
 
 
 def resumable(
-    store: Kept, save_at: int, epochs_from: list[int], *, has_two: bool = False
+    store: CheckpointStore, save_at: int, epochs_from: list[int], *, has_two: bool = False
 ) -> tuple[nn.Module, list[float], list[float]]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 3))
@@ -376,6 +376,15 @@ def test_a_resumed_training_goes_on_as_if_nothing_had_happened(
     assert rest == losses[len(losses) - len(rest) :]
     assert len(rest) == 12 - abs(save_at)
     assert sums_of_rest == sums[len(sums) - len(sums_of_rest) :]
+    for mine, other in zip(whole.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_the_states_of_two_optimizers_are_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, _, _ = resumable(CheckpointStore(tmp_path), -8, [], has_two=True)
+    again, rest, _ = resumable(CheckpointStore(tmp_path), 100, [], has_two=True)
+    assert len(rest) == 4
+    assert f"training goes on at step 8, from '{tmp_path}/00000001.safetensors'" in capsys.readouterr().err
     for mine, other in zip(whole.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(mine, other)
 
