@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,9 +108,17 @@ def test_a_model_for_several_processes_is_refused_where_there_is_a_process_group
         dist.destroy_process_group()
 
 
-def test_what_else_goes_wrong_in_the_script_is_told_as_it_is() -> None:
+@pytest.mark.filterwarnings("ignore")  # torch's own, of a checkpoint without a process group
+def test_what_else_goes_wrong_in_the_script_is_told_as_it_is(tmp_path: Path) -> None:
     def train(_: Context) -> None:
         raise ValueError("no such layer")
 
+    def load(_: Context) -> None:
+        from torch.distributed import checkpoint
+
+        checkpoint.load({}, checkpoint_id=str(tmp_path / "none"), no_dist=True)
+
     with pytest.raises(ValueError, match=r"^no such layer$"):
         run_worker(train, NoAgent())
+    with pytest.raises(BaseException, match=r"\.metadata"):
+        run_worker(load, NoAgent())

@@ -25,7 +25,7 @@ def check_model(model: object) -> None:
     wrappers = sorted(_TORCH_WRAPPERS & {kind.__name__ for part in parts for kind in _torch_kinds(part)})
     if wrappers:
         raise not_whole(wrappers[0])
-    if any(getattr(module, "sparse", False) is True for module in model.modules()):
+    if any(isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse for module in model.modules()):
         raise invalid("gradients must be dense", "a layer with sparse=True", _WHERE, "Build it with sparse=False.")
 
 
@@ -44,8 +44,10 @@ def not_whole(got: str) -> ValueError:
 def is_of_process_groups(error: BaseException) -> bool:
     """Whether it comes from torch's own way of training by several processes, and not through ours."""
     files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
-    path = str(Path(torch.distributed.__file__).parent)
-    return group.__file__ not in files and any(file.startswith(path) for file in files)
+    folder = Path(torch.distributed.__file__).parent
+    checkpoints = str(folder / "checkpoint")  # of one process, too
+    is_distributed = any(file.startswith(str(folder)) for file in files)
+    return is_distributed and group.__file__ not in files and not any(file.startswith(checkpoints) for file in files)
 
 
 def _torch_kinds(part: object) -> Iterable[type]:
