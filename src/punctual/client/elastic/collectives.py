@@ -144,21 +144,26 @@ class Collectives:
         for child in links.children:
             self._hear(child, word)
         if self._nodes is not None and moves is not None:
-            self._move(self._nodes, moves)
+            self._move(self._nodes, moves, word)
         if links.parent is not None:
             links.parent.send(word)
             self._hear(links.parent, word)
         for child in links.children:
             child.send(word)
 
-    def _move(self, nodes: NodeConnections, moves: Moves) -> None:
-        """Send what has been written here to the nodes that need it, and write here what they have."""
+    def _move(self, nodes: NodeConnections, moves: Moves, word: bytes) -> None:
+        """Send what has been written here to the nodes that need it, and write here what they have; behind the word each time."""
         here = self._places[self._i_node]
-        others = {i_node: ranks for i_node, ranks in enumerate(self._places) if i_node != self._i_node}
-        nodes.exchange(
-            {i_node: [_bytes_of(part) for part in moves(here, ranks)] for i_node, ranks in others.items()},
-            {i_node: [_bytes_of(part) for part in moves(ranks, here)] for i_node, ranks in others.items()},
-        )
+        heard = bytearray(len(self._places))
+        outgoing: dict[int, list[memoryview]] = {}
+        incoming: dict[int, list[memoryview]] = {}
+        for i_node, ranks in enumerate(self._places):
+            if i_node != self._i_node:
+                outgoing[i_node] = _behind(memoryview(word), moves(here, ranks))
+                incoming[i_node] = _behind(memoryview(heard)[i_node : i_node + 1], moves(ranks, here))
+        nodes.exchange(outgoing, incoming)
+        if any(heard[i_node] != word[0] for i_node, parts in incoming.items() if parts):
+            raise Apart
 
     def _hear(self, other: socket.socket, expected: bytes) -> None:
         while True:
@@ -224,6 +229,11 @@ def _from_source(source: int, place: Tensor, senders: range, _: range) -> list[T
 def _rows_of(slots: Tensor, n_used: Sequence[int], senders: range, receivers: range) -> list[Tensor]:
     """What each has for each receiver: so many elements of the sender's row; `slots` are by sender, receiver and element."""
     return [slots[sender, receiver, : n_used[sender]] for sender in senders for receiver in receivers]
+
+
+def _behind(word: memoryview, parts: Sequence[Tensor]) -> list[memoryview]:
+    """The bytes of the parts, if there are any, with the word before them."""
+    return [word, *map(_bytes_of, parts)] if parts else []
 
 
 def _bytes_of(part: Tensor) -> memoryview:
