@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from tests.cli.test_service import Service
 from tests.cli.test_sharing import NAMED
+from tests.executors.conftest import memory_limiter
 from tests.waiting import wait_until
-
-from punctual.executors.local.memory import usable_memory
 
 MIB = 1 << 20
 
@@ -36,8 +35,7 @@ def machine(tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture
 def needs_limits() -> None:
-    if usable_memory() is None:
-        pytest.skip("no control group that limits memory can be made here")
+    memory_limiter()
 
 
 @pytest.mark.cgroup

@@ -35,6 +35,7 @@ def test_that_no_more_jobs_may_run_at_once_is_told_once() -> None:
     desk = machine(1)
     submit(desk, A)
     submit(desk, B)
+    assert none(desk.plan({A: cores(0.5)}), WarnUser), "that plan was requested before it came"
     commands = desk.plan({A: cores(0.5)})
     assert (only(commands, WarnUser).job, only(commands, WarnUser).reason.code) == (B, "waits")
     assert told(commands) == "it waits until a job ends: 1 job runs, and no more do at once (`--jobs-at-once`)"
@@ -46,6 +47,7 @@ def test_that_memory_is_not_free_is_told_with_how_much_it_needs() -> None:
     submit(desk, A, 12)
     submit(desk, B, 6)
     submit(desk, C, expected_gib=5)
+    desk.plan({A: {HERE: Resources(0.5, memory_bytes=12 * GIB)}})
     commands = desk.plan({A: {HERE: Resources(0.5, memory_bytes=12 * GIB)}})
     texts = {command.job: command.reason.text for command in commands if isinstance(command, WarnUser)}
     assert texts == {
@@ -58,11 +60,11 @@ def test_a_job_that_waits_for_nothing_of_that_kind_is_told_nothing() -> None:
     desk = machine(2)
     submit(desk, A)
     submit(desk, B)
-    assert none(desk.plan({A: cores(0.5)}), WarnUser)
+    assert none(desk.plan({A: cores(0.5)}) + desk.plan({A: cores(0.5)}), WarnUser)
     simulated = Desk()
     simulated.submit(A)
     simulated.submit(B)
-    assert none(simulated.plan({A: cores(0.5)}), WarnUser)
+    assert none(simulated.plan({A: cores(0.5)}) + simulated.plan({A: cores(0.5)}), WarnUser)
 
 
 def test_a_job_that_waits_again_is_told_again() -> None:

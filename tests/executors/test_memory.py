@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.executors.conftest import JOB, Stage
+from tests.executors.conftest import JOB, Stage, memory_limiter
 
 from punctual.core.events import JobFailed, JobWarned
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.memory import (
     ASKED_BYTES,
     MACHINE_OOM_KILLS,
@@ -21,7 +20,6 @@ from punctual.executors.local.memory import (
     TreeMemory,
     lack_of_memory,
     memory_of,
-    usable_memory,
 )
 from punctual.runtime.adoption import recorded_end
 
@@ -41,9 +39,7 @@ def hold(n_mib):
 @pytest.fixture
 def limited() -> str:
     """The name of an actuator under which memory is limited on this machine."""
-    if usable_memory() is None or CgroupV1.found()._cpu is None:
-        pytest.skip("no control group that limits memory can be made here")
-    return "cgroup-v1"
+    return memory_limiter()
 
 
 def launch(stage: Stage, memory_bytes: int = 0) -> None:
@@ -201,8 +197,8 @@ ASKED = 4 << 30
         ({OOM_KILLS: 0, PEAK_BYTES: ASKED}, 137, ASKED, 0, None),
         ({OOM_KILLS: 1, PEAK_BYTES: ASKED}, 137, ASKED, MIB, ("held 4 GiB of the 4 GiB that it asked for", True)),
         ({OOM_KILLS: 1}, 1, ASKED, ASKED, ("held 4 GiB of the 4 GiB", True)),
-        ({OOM_KILLS: 1, PEAK_BYTES: 2 << 30}, 137, ASKED, 1 << 30, ("the machine had no more, when its processes had held up to 1 GiB, and the kernel ended one", False)),
-        ({OOM_KILLS: 2, PEAK_BYTES: 2 << 30}, 137, 0, 0, ("the machine had no more, and the kernel ended one", False)),
+        ({OOM_KILLS: 1, PEAK_BYTES: 2 << 30}, 137, ASKED, 1 << 30, ("the machine had no more, when its processes had held up to 1 GiB, and the kernel killed one", False)),
+        ({OOM_KILLS: 2, PEAK_BYTES: 2 << 30}, 137, 0, 0, ("the machine had no more, and the kernel killed one", False)),
         ({MACHINE_OOM_KILLS: 1}, 137, 0, 3 << 30, ("probably this one too", False)),
         ({MACHINE_OOM_KILLS: 1}, 137, ASKED, 5 << 30, ("held 5 GiB of the 4 GiB", True)),
         ({MACHINE_OOM_KILLS: 1}, 1, ASKED, 5 << 30, None),

@@ -172,11 +172,14 @@ def test_instants_of_a_node_with_another_clock_are_converted(closing: ExitStack,
     host_clock = ShiftedClock(1000.0)
     events: list[Event] = []
     executor = ClusterExecutor(
-        FixedMembers({A: direct(agent)}), generation=1, clock=host_clock, environment_of=lambda _: os.environ
-    )
+        FixedMembers({A: direct(agent)}), generation=1, clock=host_clock, environment_of=lambda _: os.environ,
+        jobs_at_once=lambda capacity: round(7 * capacity.cores),
+    )  # fmt: skip
     closing.callback(executor.close)
     executor.start(events.append)
-    wait_until(lambda: of_kind(events, NodeJoined))
+    (joined,) = wait_until(lambda: of_kind(events, NodeJoined))
+    assert joined.capacity.memory_bytes > 0
+    assert joined.jobs_at_once == round(7 * joined.capacity.cores)
     before_at = host_clock.now()
     command = launch(A, folder)
     executor.perform(replace(command, at=before_at, submitted_at=before_at), events.append)

@@ -1,6 +1,7 @@
 """Real jobs side by side in one host, and what other processes can ask of it."""
 
 import errno
+import math
 import os
 import sys
 import threading
@@ -99,6 +100,16 @@ def assert_never_overbooked(messages: list[Message]) -> None:
         elif isinstance(message, JobFailed | JobFinished):
             held.pop(message.job, None)
         assert total(held.values()).fits_in(capacity_here())
+
+
+@pytest.mark.parametrize("said", [None, 3])
+def test_the_machine_has_its_memory_and_so_many_places_as_are_said_or_four_per_core(said: int | None) -> None:
+    with local_host("other", replace(PACED, jobs_at_once=said)) as host:
+        host.run(lambda: bool(host.nodes()))
+        (node,) = host.nodes()
+        capacity = capacity_here()
+        assert node.capacity == capacity
+        assert node.jobs_at_once == (said or math.ceil(4 * capacity.cores))
 
 
 def test_several_jobs_are_planned_together_and_promised_their_deadlines(host: LocalHost) -> None:

@@ -78,12 +78,20 @@ def findings(port: int | None = None) -> Iterator[Finding]:
 
 def _control_groups() -> Iterator[Finding]:
     choice = choose("auto", actuators())
-    if choice.actuator.can_cap:
-        yield Finding("ok", f"{choice.actuator.name}: {choice.reason}")
+    if choice.actuator.can_cap and choice.actuator.limits_memory:
+        yield Finding(
+            "ok", f"{choice.actuator.name}: {choice.reason} Memory that a job asks for (`--memory`) is its limit."
+        )
+    elif choice.actuator.can_cap:
+        yield Finding(
+            "warning",
+            f"{choice.actuator.name}: {choice.reason} It cannot limit memory: what a job asks for (`--memory`) is only kept free.",
+            "See docs/how-to/without-root.md for how to have it limited.",
+        )
     else:
         yield Finding(
             "warning",
-            f"{choice.actuator.name}: {choice.reason} A program that does not use the client runs at full speed.",
+            f"{choice.actuator.name}: {choice.reason} A program that does not use the client runs at full speed, and nothing limits memory.",
             "See docs/how-to/without-root.md for how to get quotas.",
         )
 

@@ -35,7 +35,7 @@ class Node:
 
     @property
     def usual_memory_bytes(self) -> int:
-        """Memory that a job is taken to hold there of which nothing is known: an equal part; 0: any number of jobs may run."""
+        """Memory set aside there for a job of which nothing is known: an equal part; 0 where any number of jobs may run."""
         return self.capacity.memory_bytes // self.jobs_at_once if self.jobs_at_once else 0
 
 

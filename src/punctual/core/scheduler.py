@@ -518,7 +518,7 @@ class Scheduler:
                 self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
             self._use(event.plan, changes, event.at)
             if self._nodes.jobs_at_once:
-                tell_waiting(self.snapshot(event.at), self._active, self._outbox)
+                tell_waiting(self.snapshot(event.at), self._active, self._outbox, event.revision)
         elif event.revision > self._planning.stale_revision:  # otherwise another one is asked for
             self._refuse(fault, event.at)
 

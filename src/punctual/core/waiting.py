@@ -14,11 +14,12 @@ from punctual.core.units import format_bytes
 _CODE = "waits"
 
 
-def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox: Outbox) -> None:
-    """Tell each job that waits for room why it does, if it was not told yet."""
+def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox: Outbox, revision: int) -> None:
+    """Tell each job that waits for room why it does, if it was not told yet and the plan of `revision` has left it waiting."""
     for view in snapshot.waiting:
         job = jobs[view.id]
-        if _CODE not in job.told and job.status == "queued" and (reason := reason_to_wait(view, snapshot)) is not None:
+        is_news = job.status == "queued" and job.submitted_revision < revision and _CODE not in job.told
+        if is_news and (reason := reason_to_wait(view, snapshot)) is not None:
             job.told |= {_CODE}
             outbox.warn(snapshot.at, job, reason)
 

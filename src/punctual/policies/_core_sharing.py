@@ -210,15 +210,15 @@ class CoreSharing:
         return members
 
     def _in_turn(self, waiting: Sequence[JobView], *, has_undated: bool) -> list[JobView]:
-        """Promised ones, those that are due first, then the others; one without a deadline before them if none runs.
+        """Promised ones, then those that are due first, then the others.
 
-        It takes no more than one place of several: jobs with deadlines that come one after the other do not shut them out.
+        If no job without a deadline runs, and there is more than one place, the first of these comes before all that are not
+        promised: others that come one after the other would shut them out.
         """
-        in_turn = sorted(waiting, key=lambda view: (not self._is_promised(view), self._due_at(view)))
-        undated = [view for view in in_turn if view.deadline_at is None and _takes_part(view)]
-        if undated and not has_undated and max(self._builder.hardware.jobs_at_once.values(), default=0) > 1:
-            in_turn.sort(key=lambda view: view is not undated[0])
-        return in_turn
+        keeps_place = not has_undated and max(self._builder.hardware.jobs_at_once.values(), default=0) > 1
+        undated = [view for view in waiting if keeps_place and view.deadline_at is None and _takes_part(view)]
+        first = undated[0] if undated else None
+        return sorted(waiting, key=lambda view: (not self._is_promised(view), view is not first, self._due_at(view)))
 
     def _due_at(self, view: JobView) -> float:
         """The deadline, if it is still to come; others take no room of those that have one."""

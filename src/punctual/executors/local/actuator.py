@@ -77,6 +77,11 @@ class Actuator(Protocol):
         """Whether a grant is a limit; if not, only pacing slows the job."""
         ...
 
+    @property
+    def limits_memory(self) -> bool:
+        """Whether a job can be kept from holding more memory than it asked for; asked after `check`."""
+        ...
+
     def check(self) -> None:
         """Raise `Unusable` if it cannot be used here."""
         ...

@@ -56,6 +56,10 @@ class CgroupV1:
             memory=usable_memory(),
         )
 
+    @property
+    def limits_memory(self) -> bool:
+        return self._memory is not None
+
     def check(self) -> None:
         for controller, folder in (("cpu", self._cpu), ("cpuacct", self._cpuacct)):
             if folder is None:

@@ -43,6 +43,10 @@ class CgroupV2:
             return [cls(None)]
         return [cls(base) for base in dict.fromkeys((tree.own, tree.mount))]
 
+    @property
+    def limits_memory(self) -> bool:
+        return self._base is not None and "memory" in _words(self._base / "cgroup.controllers")
+
     def check(self) -> None:
         if self._base is None:
             raise Unusable("no version 2 hierarchy is mounted")

@@ -13,7 +13,7 @@ class PacingOnly:
     """Needs no rights; a grant is what the job is told to keep to."""
 
     name = "pacing"
-    can_cap = False
+    can_cap = limits_memory = False
     keeper_prefix = ()
 
     def check(self) -> None:

@@ -40,6 +40,7 @@ class UserScope:
     def __init__(self, mount: Path | None, n_cpus: int | None = None) -> None:
         self._mount = mount
         self._n_cpus = n_cpus or os.cpu_count() or 1
+        self.limits_memory = False
 
     @classmethod
     def found(cls) -> "UserScope":
@@ -59,6 +60,7 @@ class UserScope:
             raise Unusable(f"the user's systemd did not answer in {_ANSWER_S_MAX:g} s") from None
         if answer.returncode:
             raise Unusable(f"the user's systemd refused a scope ({answer.stderr.strip()})")
+        self.limits_memory = "memory" in answer.stdout.split()
         if "cpu" not in answer.stdout.split():
             raise Unusable("the user's systemd does not delegate the cpu controller")
 
