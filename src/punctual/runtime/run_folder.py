@@ -29,6 +29,8 @@ _RECORD = "run.json"
 _JOBS = "jobs.jsonl"
 #: More files than these are had on the disk by having all of it there.
 _N_SYNCS_MAX = 32
+#: What the name of the file ends with that has what a job is started with.
+_START = ".start.json"
 #: Where the journal is that is not in the folder.
 _STORE = "store.json"
 #: In the record of a process: whether it is a service; in that of a run: whether a service ever had it.
@@ -106,6 +108,8 @@ class RunFolder:
         earlier = _read_json(self.state_dir / _RECORD).get("jobs", {})  # where earlier versions kept them
         jobs: dict[JobId, JobState] = dict(earlier) if isinstance(earlier, dict) else {}
         jobs.update(_read_pairs(self.state_dir / _JOBS))
+        if not jobs:  # it was damaged: those that have not ended have left what they are started with
+            jobs = {JobId(file.name.removesuffix(_START)): "queued" for file in self.state_dir.glob(f"*{_START}")}
         return jobs
 
     def open_jobs(self) -> list[JobId]:
@@ -258,7 +262,7 @@ class RunFolder:
         return kept or _read_json(self._earlier_file(job, part))
 
     def _start_file(self, job: JobId) -> Path:
-        return self.state_dir / f"{job}.start.json"
+        return self.state_dir / f"{job}{_START}"
 
     def _earlier_file(self, job: JobId, part: str) -> Path:
         """Where earlier versions kept a part by itself."""
