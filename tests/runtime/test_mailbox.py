@@ -2,7 +2,7 @@
 
 import time
 
-from punctual.core.events import JobSubmitted, NodeLost, StopRequested
+from punctual.core.events import Event, JobSubmitted, NodeLost, StopRequested
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
@@ -67,7 +67,8 @@ def test_what_comes_in_thousands_comes_together_and_nothing_overtakes_it() -> No
     mailbox, question = Mailbox(), Question(lambda: None)
     submissions = [JobSubmitted(at=0.0, spec=JobSpec(id=JobId(f"j{i}"), ceiling=Resources(1.0))) for i in range(250)]
     stops = [StopRequested(at=0.0, job=JobId(f"j{i}"), cause="enough") for i in range(2)]
-    for event in (*submissions, *stops, LOST):
+    events: list[Event] = [*submissions, *stops, LOST]
+    for event in events:
         mailbox.post(event)
     mailbox.ask(question)
     mailbox.post(stops[0])
