@@ -16,6 +16,8 @@ from punctual.core.control import PacingLine
 from punctual.core.events import Event, JobFinished, JobStarted, JobWarned
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.progress import PageProgress
+from punctual.runtime.adoption import recorded_end
+from punctual.runtime.process_record import boot_id
 from punctual.wire import PAGE_BYTES, Declaration, Page, PhaseEntry, ProgramState, WorkerStatus, WorkerTarget
 
 EDGES = [0, 1, 7, 40, -1, -(2**63), 2**63 - 1, 2**53, 2**53 + 1, 2**28, 2**29 - 1, 2**31, 2**32, 3_000]
@@ -234,3 +236,17 @@ def test_more_steps_than_can_be_counted_are_no_fault(total_steps: int) -> None:
     progress = PageProgress(page, 0.0)
     assert progress.latest(1.0).steps_total == 2**53
     assert not progress.latest(1.0).unreadable
+
+
+def test_what_a_keeper_has_left_of_a_page_is_believed_no_more_than_the_page_was() -> None:
+    page, now_ns = Page.made(memory()), time.monotonic_ns()
+    started_ns = now_ns - 10**9
+    page.declare(Declaration(pid=1, total_steps=3, state=ProgramState.LANDED))
+    page.publish_progress(3, 1, 0, -1)
+    record = {
+        "ended": 0, "at_ns": now_ns, "core_s": 1.0, "boot": boot_id(), "page": bytes(page._map).hex(), "started_ns": started_ns,
+    }  # fmt: skip
+    report, end = recorded_end(JOB, record, at_least=0.0)
+    assert report is not None
+    assert isinstance(end, JobFinished)
+    assert report.unit_at == end.landed_at == started_ns / 1e9

@@ -1,11 +1,13 @@
 """What this process or its user has too little of: threads, processes, descriptors, memory."""
 
 import errno
+import os
 import resource
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -184,6 +186,23 @@ def test_jobs_get_the_limit_of_open_files_that_this_process_was_started_with(sta
     assert told.read_text() == str(files_limit.raise_files_limit())
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     assert soft <= hard
+
+
+def test_a_job_runs_where_its_host_has_more_files_open_than_select_can_look_at(stage: Stage, tmp_path: Path) -> None:
+    stage.prepare(
+        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('done', flush=True)",
+        cwd=str(tmp_path), on_output=lambda _: None,
+    )  # fmt: skip
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1_300:
+        pytest.skip("this process may not have so many files open")
+    with ExitStack() as opened:
+        for _ in range(1_100):
+            opened.enter_context(open(os.devnull))  # noqa: PTH123 -- a descriptor is what is wanted
+        stage.launch()
+        stage.wait(JobStarted)
+        assert stage.resized(0.5) == 0.5
+        (tmp_path / "go").touch()
+        assert isinstance(stage.ended(), JobFinished)
 
 
 #: A host whose process may open 96 files, with more jobs than these are enough for; prints how it went.

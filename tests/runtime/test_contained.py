@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from tests.runtime.live_jobs import PACED
 
-from punctual.core.commands import ResizeJob
-from punctual.core.events import GrantApplied, GrantFailed, JobStarted, JobWarned
+from punctual.core.commands import JobCommand, ResizeJob, StopJob
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event, GrantApplied, GrantFailed, JobStarted, JobWarned
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
+from punctual.core.protocols import Message, Sink
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_run import JobRun
@@ -24,6 +25,7 @@ from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.output import JobOutput
 from punctual.executors.local.pacing_only import PacingOnly, PacingOnlyGroup
 from punctual.executors.local.progress import PageProgress
+from punctual.runtime.contained import Contained
 from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.submission import JobRequest, Submission, checked_submission
@@ -197,3 +199,43 @@ def test_a_call_that_fails_for_one_job_ends_neither_the_host_nor_another_job(sab
             healthy, ("finished", N_STEPS)
         )
     assert {job: saboteur.n_failures[job] > 0 for job in saboteur.calls} == dict.fromkeys(saboteur.calls, True)
+
+
+class Failing:
+    """An executor each of whose calls raises."""
+
+    actuator = actuator_reason = "none"
+
+    def perform(self, command: JobCommand, sink: Sink) -> None:
+        raise OverflowError("too far")
+
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
+        raise MemoryError
+
+    def worker_status(self, job: JobId) -> None:
+        raise KeyError(job)
+
+    def faults(self, job: JobId) -> list[InvalidSpec]:
+        raise KeyError(job)
+
+    def release(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_what_fails_is_told_once_of_each_job(caplog: pytest.LogCaptureFixture) -> None:
+    contained, events = Contained(Failing()), list[Event]()
+    for _ in range(3):
+        for job in (JobId("a"), JobId("b")):
+            contained.perform(StopJob(at=1.0, job=job, cause="enough"), events.append)
+            contained.observe(job, 2.0, events.append)
+            assert (contained.worker_status(job), contained.faults(job)) == (None, [])
+        contained.renew()
+    told = [(event.job, event.reason.code) for event in events if isinstance(event, JobWarned)]
+    assert told == [("a", "not-commanded"), ("a", "not-observed"), ("b", "not-commanded"), ("b", "not-observed")]
+    assert len(events) == 4
+    assert "OverflowError: too far" in str(events[0])
+    assert len(caplog.records) == 7

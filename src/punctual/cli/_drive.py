@@ -20,7 +20,7 @@ from punctual.cli._shown_job import ShownJob
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.metrics.run import RunSummary, summarize
+from punctual.metrics.run import RunSummary, summarize_all
 from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
 from punctual.runtime.runs import messages_of
@@ -119,13 +119,13 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen, *, pag
             f"Steer it: punctual attach {job}"
         )
     # The host is left before the journal is read, which may take a while: other jobs are not to wait for that.
-    messages = messages_of(host.run_folder, jobs)
+    summaries = summarize_all(messages_of(host.run_folder, jobs), jobs)
     return [
         _outcome(
             host,
             job,
             facts_of_job,
-            summary=summarize(messages, job),
+            summary=summaries[job],
             received=interrupts.received,
             cpu_s=controller_cpu_s,
         )

@@ -56,7 +56,7 @@ def started_service(options: HostOptions, arguments: Sequence[str] = (), *, stor
         run = service_run()
         if run is not None and addresses_of(run) and is_answering(run):
             return run  # also one that another command has started meanwhile
-        if has_ended:
+        if has_ended and run is None:  # else it has ended because another one is just starting
             raise _not_started(process.returncode, _written_since(log, begun_at))
         time.sleep(_LOOK_S)
     raise InvalidSpec(

@@ -35,6 +35,12 @@ class Due(NamedTuple):
     timers: Sequence[Timer]
 
 
+class Together(NamedTuple):
+    """Events of one kind that wait one behind the other, and are written together: each write waits for the disk."""
+
+    events: Sequence[Event]
+
+
 class Question(NamedTuple):
     """Something to be asked between two events, in the thread of the engine; it changes nothing and is in no journal."""
 
@@ -56,7 +62,7 @@ class TimeSource(Protocol):
         """Make `timer` due at `fire_at`; replaces the instant that was set for it before."""
         ...
 
-    def next(self) -> Event | Due | Question | None:
+    def next(self) -> Event | Together | Due | Question | None:
         """Whatever comes next, after waiting for it; None: nothing can come any more."""
         ...
 
@@ -149,7 +155,7 @@ class Engine:
         """
         time = self._time
         while self._missed:
-            self._deliver(self._missed.popleft(), performs=False)
+            self._deliver([self._missed.popleft()], performs=False)
         while until is None or not until():
             coming = time.next()
             if coming is None:
@@ -159,7 +165,7 @@ class Engine:
             elif isinstance(coming, Question):
                 coming.ask()
             else:
-                self._deliver(coming)
+                self._deliver(coming.events if isinstance(coming, Together) else [coming])
 
     def _fire(self, due: Due) -> None:
         for timer in due.timers:
@@ -168,16 +174,19 @@ class Engine:
         for timer in due.timers:
             self.post(TimerFired(at=due.at, timer=timer))
 
-    def _deliver(self, event: Event, *, performs: bool = True) -> None:
-        commands = self._scheduler.handle(event)
+    def _deliver(self, events: Sequence[Event], *, performs: bool = True) -> None:
+        messages, commands = list[Message](), list[Command]()
+        for event in events:
+            following = self._scheduler.handle(event)
+            messages += [event, *following]
+            commands += following
         if self._journal is not None:
-            self._journal.append([event, *commands])
+            self._journal.append(messages)
         for command in commands if performs else ():
             self._performs[type(command)](command)
         for listener in self._listeners:
-            listener(event)
-            for command in commands:
-                listener(command)
+            for message in messages:
+                listener(message)
 
     def _execute(self, command: JobCommand) -> None:
         self._executor.perform(command, self.post)

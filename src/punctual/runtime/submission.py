@@ -3,7 +3,7 @@
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -193,6 +193,11 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
     checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
     checks.read("progress_regex", partial(_check_pattern, request), request.progress_pattern, None)
     checks.read("secret_env", partial(_check_secrets, request.inherited), request.secret_env, None)
+    for option, words in (("program", request.argv), ("env", request.inherited.values()), ("cwd", [request.cwd])):
+        with checks.of(option):
+            _check_words(option, words)
+    with checks.of("env"):
+        _check_variables(request.inherited)
     checks.done()
     assert spec is not None
     check_plug_ins(spec)
@@ -224,6 +229,29 @@ def check_name(job: JobId) -> None:
             "Choose another name (`--name`).",
             option="name",
         )
+
+
+def _check_words(option: str, words: Iterable[object]) -> None:
+    """Raise `InvalidSpec` for a text that no process can be given."""
+    if any("\0" in str(word) for word in words):
+        raise InvalidSpec(
+            f"`{option}` must hold no NUL character",
+            "one that does",
+            "the job",
+            "Leave it out: no process can be given one.",
+        )
+
+
+def _check_variables(variables: Iterable[str]) -> None:
+    """Raise `InvalidSpec` for a name that no variable can have."""
+    for name in variables:
+        if not name or "=" in name or "\0" in name:
+            raise InvalidSpec(
+                "the name of a variable must have no '=' and no NUL character, and some other",
+                repr(name),
+                "the job",
+                'Write for example `env = { SEED = "1" }`.',
+            )
 
 
 def _check_secrets(variables: Mapping[str, str], names: Sequence[str]) -> None:

@@ -314,8 +314,10 @@ class JobRun:
                 self._end(answer)
                 return
             self._begin()
-        last = process.wait(self._restore_grant)
-        if not self._context.may_steer():  # what has ended may have been started again, in the same places
+        last, may_steer = process.wait(self._restore_grant), True
+        with self.excused("looked up in the journal"):
+            may_steer = self._context.may_steer()
+        if not may_steer:  # what has ended may have been started again, in the same places
             raise SteeringLostError
         self._end(last)
 

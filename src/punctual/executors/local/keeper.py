@@ -47,7 +47,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -499,16 +499,16 @@ def _read_page(page_fd: int | None) -> bytes:
 
 def _read_request(connection_fd: int, most_s: float = _REQUEST_S_MAX) -> LaunchRequest | None:
     """None: the process that was to send it has ended, or is stopped."""
-    text, give_up_at = b"", time.monotonic() + most_s
+    text, give_up_at, poll = b"", time.monotonic() + most_s, select.poll()
+    poll.register(connection_fd, select.POLLIN)  # its number may be too large for `select.select`
     while not text.endswith(b"\n"):
-        if not select.select([connection_fd], [], [], max(0.0, give_up_at - time.monotonic()))[0]:
+        if not poll.poll(max(0.0, give_up_at - time.monotonic()) * 1e3):
             return None
         part = os.read(connection_fd, 65536)
         if not part:
             return None
         text += part
-    fields: Mapping[str, Any] = json.loads(text)
-    return LaunchRequest(**fields)
+    return LaunchRequest(**json.loads(text))
 
 
 class Guard:

@@ -76,14 +76,15 @@ class KeeperLink:
         """
         if not self._has_request:
             return
+        self._note_unheard()
         with suppress(OSError):  # it has ended, or has not read for long and is told by what waits there
-            self._note_unheard()
             self._connection.send(STAY_PAUSED if stays_paused else b"\n", socket.MSG_DONTWAIT)
 
     def _note_unheard(self) -> None:
-        """Look whether the keeper has read what it was told before; raises `OSError` where that cannot be known."""
+        """Look whether the keeper has read what it was told before."""
         n_bytes = array.array("i", [0])
-        fcntl.ioctl(self._connection, termios.TIOCOUTQ, n_bytes)
+        with suppress(OSError):  # it has ended, or this system does not tell
+            fcntl.ioctl(self._connection, termios.TIOCOUTQ, n_bytes)
         if not n_bytes[0]:
             self._unheard_since = None
         elif self._unheard_since is None:
@@ -182,7 +183,8 @@ class KeeperLink:
     def finish(self) -> None:
         """Close the connection to a keeper that has ended, or does so soon; return when its guard is gone too.
 
-        The guard clears up at places that are used again. One that was stopped goes on; one that does not end is killed.
+        The guard clears up at places that are used again. One that was stopped goes on. One that does not end is killed if it is a
+        child of this process: the number of any other may be that of a stranger by now.
         """
         self._disconnect()
         guard_pid = self.guard_pid if self._process is None else self._process.pid
@@ -190,7 +192,7 @@ class KeeperLink:
             guard_fd = os.pidfd_open(guard_pid)
             try:
                 signal.pidfd_send_signal(guard_fd, signal.SIGCONT)
-                if not _ends_within(guard_fd, GUARD_S_MAX):
+                if not _ends_within(guard_fd, GUARD_S_MAX) and self._process is not None:
                     signal.pidfd_send_signal(guard_fd, signal.SIGKILL)
             finally:
                 os.close(guard_fd)
