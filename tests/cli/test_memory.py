@@ -82,8 +82,8 @@ def test_jobs_wait_where_no_more_may_run_at_once_and_say_so(machine: Service) ->
     [
         (("--memory", "4"), "memory must be a number with a unit"),
         (("--memory", "8G..4G"), "the least must not lie above the most"),
-        (("--memory", "4000T"), "`--memory` must not ask for more than there is"),
-        (("--memory", "1M..4000T"), "`--memory` must not ask for more than there is"),
+        (("--memory", "4000T"), "`--memory` must not exceed the memory of the machine"),
+        (("--memory", "1M..4000T"), "`--memory` must not exceed the memory of the machine"),
         (("--memory", "1G", "--workers", "1..4000", "--cores-per-worker", "0.0001"), "must"),
         (("--jobs-at-once", "0"), "--jobs-at-once"),
     ],

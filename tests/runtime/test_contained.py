@@ -218,6 +218,9 @@ class Failing:
     def worker_status(self, job: JobId) -> None:
         raise KeyError(job)
 
+    def device_use(self, job: JobId) -> None:
+        raise KeyError(job)
+
     def faults(self, job: JobId) -> list[InvalidSpec]:
         raise KeyError(job)
 

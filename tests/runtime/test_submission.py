@@ -197,7 +197,7 @@ def test_servers_beside_workers_ask_for_no_memory() -> None:
     ],
 )
 def test_more_memory_than_there_is_is_refused(changes: dict[str, object], got: str, remedy: str) -> None:
-    with pytest.raises(InvalidSpec, match=r"`--memory` must not ask for more than there is") as refused:
+    with pytest.raises(InvalidSpec, match=r"`--memory` must not exceed the memory of the machine") as refused:
         spec(replace(REQUEST, **changes), ROOMY)  # type: ignore[arg-type]
     assert (refused.value.got, refused.value.option) == (got, "memory")
     assert remedy in refused.value.remedy

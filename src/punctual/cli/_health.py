@@ -85,7 +85,7 @@ def _control_groups() -> Iterator[Finding]:
     elif choice.actuator.can_cap:
         yield Finding(
             "warning",
-            f"{choice.actuator.name}: {choice.reason} It cannot limit memory: what a job asks for (`--memory`) is only kept free.",
+            f"{choice.actuator.name}: {choice.reason} It cannot limit memory: the memory that a job asks for (`--memory`) is only kept free.",
             "See docs/how-to/without-root.md for how to have it limited.",
         )
     else:

@@ -101,7 +101,7 @@ def _of_memory(budget: dict[str, Any]) -> str:
 
 
 def _waiting(jobs: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """How many jobs wait for room, and when the next one is expected to end; of the first one, why."""
+    """Number of jobs that wait for room, when the next running one should end, and why the first one waits."""
     waiting = [job for job in jobs if job.get("waits")]
     if not waiting:
         return
@@ -174,7 +174,7 @@ def _row(standing: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _memory(standing: dict[str, Any]) -> str:
-    """What the job holds, of what it asked for; a host of an earlier version does not tell."""
+    """Memory that the job holds and asked for; a host of an earlier version does not tell it."""
     held, asked = (standing.get(name, 0) for name in ("memory_bytes", "asked_memory_bytes"))
     told = format_bytes(held) if held else "-"
     return f"{told} of {format_bytes(asked)}" if asked else told

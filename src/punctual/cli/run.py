@@ -51,7 +51,7 @@ Memory = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Memory that it needs, 4GiB, with --workers each of them: it starts where so much is free, and may use no more. "
+        help="Memory that it needs, 4GiB, with --workers for each of them: it starts when that much is free, and may use no more. "
         "4G..16G: after running out it is started again with twice as much, up to 16G.",
     ),
 ]
@@ -143,7 +143,7 @@ Work = Annotated[
 ]
 Like = Annotated[
     str | None,
-    typer.Option(metavar="JOB", help="Expect what this job took, which has finished: its core time, and its memory."),
+    typer.Option(metavar="JOB", help="Expect the core time and the memory of this finished job."),
 ]
 After = Annotated[
     list[str] | None,
@@ -159,7 +159,7 @@ JobsAtOnce = Annotated[
         "--jobs-at-once",
         min=1,
         metavar="N",
-        help="Run so many jobs at once; the others wait, those that are due first come first. [default: 4 per core]",
+        help="Run at most N jobs at once; the others wait, earliest deadline first. [default: 4 per core]",
         show_default=False,
     ),
 ]

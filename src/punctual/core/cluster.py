@@ -35,12 +35,12 @@ class Node:
 
     @property
     def usual_memory_bytes(self) -> int:
-        """Memory set aside there for a job of which nothing is known: an equal part; 0 where any number of jobs may run."""
+        """Memory set aside on this node for a job about which nothing is known: an equal part; 0 without `jobs_at_once`."""
         return self.capacity.memory_bytes // self.jobs_at_once if self.jobs_at_once else 0
 
 
 def usual_jobs_at_once(cores: float) -> int:
-    """How many jobs may run on a node of so many cores at once if nobody says it: so many that each can hold a quarter of one."""
+    """Default number of jobs that run on a node at once: each can hold a quarter of a core."""
     return max(1, ceil(_JOBS_PER_CORE * cores))
 
 

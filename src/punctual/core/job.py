@@ -177,7 +177,7 @@ class JobSpec:
             self._refuse(must, f"{self.floor} to {self.ceiling}", remedy)
 
     def with_memory(self, memory_bytes: int) -> "JobSpec":
-        """The same job if it asked for so much memory, for each worker if it is made of workers."""
+        """Return the same job, asking for `n_bytes` of memory, for each worker if it has workers."""
         n_least = n_most = 1
         worker, unit = self.worker, self.unit
         if worker is not None and unit is not None:
@@ -188,14 +188,14 @@ class JobSpec:
         return replace(self, worker=worker, floor=floor, ceiling=ceiling)
 
     def with_more_memory(self) -> "JobSpec | None":
-        """The job as it is started again once it has run out of memory; None: it is not."""
+        """Return the job to start again after it ran out of memory; None: do not start it again."""
         if self.memory_most_bytes is None or self.asked_memory_bytes >= self.memory_most_bytes:
             return None
         return self.with_memory(min(2 * self.asked_memory_bytes, self.memory_most_bytes))
 
     @property
     def asked_memory_bytes(self) -> int:
-        """Memory that it asks for, for each worker if it is made of workers; 0: none."""
+        """Memory that it asks for, for each worker if it has workers; 0: it does not ask."""
         return (self.worker or self.floor).memory_bytes
 
     @property

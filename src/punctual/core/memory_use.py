@@ -1,4 +1,4 @@
-"""Memory that jobs hold, or are taken to hold, on each node, whatever is planned for them."""
+"""Memory that jobs hold or should hold on each node, beside their planned amounts."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,9 +9,9 @@ from punctual.core.scheduled_job import ScheduledJob
 
 
 class MemoryUse:
-    """What is measured of the jobs that have processes, and until that is known, what is expected of them.
+    """Memory that each job holds: measured, or expected until it is measured.
 
-    It is counted only on nodes that say how many jobs may run at once: what simulated jobs hold is what they ask for.
+    Only nodes with `jobs_at_once` count it. Simulated jobs hold exactly the memory that they ask for.
     """
 
     def __init__(self, jobs: Mapping[JobId, ScheduledJob]) -> None:
@@ -19,11 +19,11 @@ class MemoryUse:
         self._usual_bytes: dict[NodeId, int] = {}
 
     def set_nodes(self, nodes: Iterable[Node]) -> None:
-        """These are the nodes there are."""
+        """Replace the nodes."""
         self._usual_bytes = {node.id: node.usual_memory_bytes for node in nodes if node.jobs_at_once is not None}
 
     def of(self, job: ScheduledJob) -> dict[NodeId, int]:
-        """What the job holds on each node, also while it is paused, or is to hold; empty: nothing, or nothing is known."""
+        """Memory that the job holds or will hold on each node, also while it is paused; empty: nothing is known."""
         nodes = (job.places or tuple(job.target)) if self._usual_bytes else ()
         if not job.target:  # paused: what it has asked for is kept for it as long as it has a process
             asked_bytes = job.spec.floor.memory_bytes if job.memory_bytes else 0
@@ -33,7 +33,7 @@ class MemoryUse:
         return {node: n_bytes for node, n_bytes in held.items() if n_bytes}
 
     def beyond_plan(self) -> dict[NodeId, int]:
-        """What all jobs hold on each node beyond what is planned for them."""
+        """Memory that all jobs hold on each node beyond their planned amounts."""
         beyond: dict[NodeId, int] = {}
         for job in self._jobs.values() if self._usual_bytes else ():
             for node, n_bytes in self.of(job).items():
@@ -43,7 +43,7 @@ class MemoryUse:
         return beyond
 
     def _expected_bytes(self, job: ScheduledJob, node: NodeId) -> int:
-        """What a job that has not asked is expected to hold on the node as long as it has hardly been measured."""
+        """Memory that a job should hold on the node, if it did not ask and was hardly measured yet."""
         if job.is_memory_known or job.spec.asked_memory_bytes:
             return 0
         usual_bytes = self._usual_bytes.get(node, 0) if job.spec.worker is None else 0

@@ -211,7 +211,7 @@ def parse_cores_range(text: str) -> tuple[float | None, float]:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of memory that `text` means: ``4GiB``, ``4G``, ``512 MB``.
+    """Read an amount of memory in bytes: ``4GiB``, ``4G``, ``512 MB``.
 
     Raises
     ------
@@ -234,7 +234,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_bytes_range(text: str) -> tuple[int, int]:
-    """The memory that ``4GiB..16GiB`` means, least and most; a single amount is both.
+    """Read the least and the most memory from ``4GiB..16GiB``; a single amount is both.
 
     Raises
     ------
@@ -254,7 +254,7 @@ def parse_bytes_range(text: str) -> tuple[int, int]:
 
 
 def format_bytes(n_bytes: float) -> str:
-    """`n_bytes` in the largest unit of which it is one or more, readable by `parse_bytes` from a kibibyte on.
+    """Write `n_bytes` in the largest unit that fits, so that `parse_bytes` can read it from 1 KiB on.
 
     Examples
     --------

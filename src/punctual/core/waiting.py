@@ -1,4 +1,4 @@
-"""Why a job waits for room, said once: on nodes where only so many jobs may run at once, and in memory that others hold."""
+"""Reasons why jobs wait for room: enough jobs run at once, or other jobs hold the memory."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _CODE = "waits"
 
 
 def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox: Outbox, revision: int) -> None:
-    """Tell each job that waits for room why it does, if it was not told yet and the plan of `revision` has left it waiting."""
+    """Tell each job once why it waits, after the plan of `revision` has left it waiting."""
     for view in snapshot.waiting:
         job = jobs[view.id]
         is_news = job.status == "queued" and job.submitted_revision < revision and _CODE not in job.told
@@ -25,7 +25,7 @@ def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox:
 
 
 def reason_to_wait(view: JobView, snapshot: Snapshot) -> Reason | None:
-    """Why a job that is not made of workers cannot be started beside those that hold something; None: it is not known here."""
+    """Return why a job without workers cannot start beside the jobs that run; None: nothing here keeps it from starting."""
     nodes = [node for node in snapshot.nodes if node.jobs_at_once is not None]
     if not nodes or view.spec.worker is not None:
         return None

@@ -173,7 +173,7 @@ class CoreSharing:
         return growth
 
     def earliest_s(self, job: JobId) -> float | None:
-        """Seconds until the earliest deadline of a job on shares that would be promised; None: there is none.
+        """Seconds until the earliest deadline of a job on shares that would be promised; None: no such job.
 
         Also of one that waits for a place, which it would not if it were to run only with a promise.
         """
@@ -188,7 +188,7 @@ class CoreSharing:
         return min((earliest_s for earliest_s in earliest if earliest_s is not None), default=None)
 
     def _full(self, view: JobView) -> list[NodeId]:
-        """Nodes where there is room for a job that waits, and no place."""
+        """Nodes that have resources for a waiting job, and no place."""
         floor, free = least(view.spec), self._builder.roomy_for(view)
         given = {node: Resources(sum(each.cores for each in on.members)) for node, on in self._nodes.items()}
         full = [node for node in given if node in free and not self._builder.has_place(view, node)]
@@ -210,7 +210,7 @@ class CoreSharing:
         return members
 
     def _in_turn(self, waiting: Sequence[JobView], *, has_undated: bool) -> list[JobView]:
-        """Promised ones, then those that are due first, then the others.
+        """Order jobs: promised ones, then earliest deadline first, then jobs without a deadline.
 
         If no job without a deadline runs, and there is more than one place, the first of these comes before all that are not
         promised: others that come one after the other would shut them out.
@@ -221,7 +221,7 @@ class CoreSharing:
         return sorted(waiting, key=lambda view: (not self._is_promised(view), view is not first, self._due_at(view)))
 
     def _due_at(self, view: JobView) -> float:
-        """The deadline, if it is still to come; others take no room of those that have one."""
+        """Deadline, or infinity if it has passed or is not set."""
         return view.deadline_at if view.deadline_at is not None and view.deadline_at > self._at else inf
 
     def _is_promised(self, view: JobView) -> bool:
@@ -272,7 +272,7 @@ class CoreSharing:
             self._builder.explain(view, never_fits(view))
 
     def _take_place(self, view: JobView, members: Mapping[NodeId, list[SharingJob]]) -> list[NodeId]:
-        """Pause one of `members`, on nodes where no more may run, that is due later and promised nothing; its node, if there is one."""
+        """Pause the member without a promise that is due last, if it is due later than the job; return its node; empty: none."""
         due_at = self._due_at(view)
         later = [
             (self._due_at(member.view), seniority(member.view), node, member)

@@ -117,11 +117,11 @@ class PlanBuilder:
         return more
 
     def open_to(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Mapping[NodeId, Resources]:
-        """What of `free` a job without workers may be started in: where one more may run, and what it is to hold in memory is free."""
+        """Return the part of `free` on nodes with a place for a job without workers, and with the memory that it should hold."""
         return {node: room for node, room in self.roomy_for(view, free).items() if self.has_place(view, node)}
 
     def roomy_for(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Mapping[NodeId, Resources]:
-        """The same without regard to how many run."""
+        """Return the same, whether or not the nodes have a place."""
         free = self.free if free is None else free
         if self.held(view) or view.spec.worker is not None or not self.hardware.jobs_at_once or _must_run(view):
             return free
@@ -135,7 +135,7 @@ class PlanBuilder:
         return (free + own).at_most(self.hardware.capacity[node] - others)
 
     def has_place(self, view: JobView, node: NodeId) -> bool:
-        """Whether a job may run on the node beside those that do; one that has a promise, or is to run only with one, always may."""
+        """Whether one more job may run on the node; a job that has a promise, or runs only with one, always may."""
         most, is_promised = self.hardware.jobs_at_once.get(node), view.promised_until_at is not None
         if most is None or view.spec.worker is not None or is_promised or _must_run(view):
             return True
@@ -147,14 +147,14 @@ class PlanBuilder:
         return node in self.held(view) or self._n_jobs[node] < most
 
     def _expected_bytes(self, view: JobView, node: NodeId) -> int:
-        """Memory that a job holds on the node, or is expected to hold if it is started there, as far as it has not asked for that."""
+        """Memory that a job holds on the node, or should hold once started there, beyond its planned amount."""
         if view.spec.asked_memory_bytes or node in view.resident or node in view.planned:
             return view.resident.get(node, 0)
         usual_bytes = self.hardware.usual_memory_bytes.get(node, 0) if view.spec.worker is None else 0
         return view.expected_memory_bytes or usual_bytes
 
     def _taken(self, view: JobView, allocation: Allocation) -> Allocation:
-        """What the job takes of each node with `allocation`: with what it is expected to hold, and what it holds while paused."""
+        """Amounts that the job takes of each node with `allocation`, its measured or expected memory included."""
         if not self.hardware.jobs_at_once:
             return allocation
         taken = dict(allocation)
@@ -255,5 +255,5 @@ class PlanBuilder:
 
 
 def _must_run(view: JobView) -> bool:
-    """Whether a job runs and may not be paused, so that it is to find room wherever it can if it loses its place."""
+    """Whether a job runs and may not be paused: if it loses its node, it takes room on any other."""
     return bool(view.granted) and is_protected(view)

@@ -1,4 +1,4 @@
-"""How many cores and GPUs and how much memory this process may use: the default ceiling of a job, and the capacity of the node."""
+"""Cores, GPUs and memory that this process may use: the default ceiling of a job, and the capacity of the node."""
 
 import os
 import re
@@ -18,7 +18,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def capacity_here() -> Resources:
-    """What this process may use of this machine."""
+    """Resources of this machine that this process may use."""
     return Resources(usable_cores(), usable_gpus(), usable_memory_bytes())
 
 
@@ -37,7 +37,7 @@ def usable_gpus(devices: Path = DEVICES) -> int:
 def usable_memory_bytes(
     meminfo: Path = Path("/proc/meminfo"), membership: Path = Path("/proc/self/cgroup"), root: Path = _CGROUPS
 ) -> int:
-    """The machine's memory, or the limit of a group that this process is in, whichever is less; 0 where nothing tells."""
+    """Memory of the machine, or the limit of the control group of this process if that is less; 0: not known."""
     sizes = [int(value.split()[0]) * 1024 for value in _values([meminfo], "MemTotal")]
     with suppress(OSError):
         sizes += _memory_limits(membership.read_text(), root)
@@ -79,7 +79,7 @@ def _quotas(membership: str, root: Path) -> Iterator[float]:
 
 
 def _memory_limits(membership: str, root: Path) -> Iterator[int]:
-    """The limits in force, in bytes, of the groups listed in `membership`; without one version 1 tells more than any machine has."""
+    """Limits in bytes of the groups listed in `membership`; version 1 tells a huge number for no limit."""
     for line in membership.splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers == "":

@@ -14,7 +14,7 @@ def core_s_of(name: str) -> float:
 
 
 def run_like(name: str) -> RunSummary:
-    """What an earlier job came to.
+    """Sum up an earlier job.
 
     Raises
     ------

@@ -63,7 +63,7 @@ class HostOptions:
     jobs_at_once: int | None = None
 
     def jobs_at_once_on(self, capacity: Resources) -> int:
-        """How many may run at once on a node with this capacity."""
+        """Number of jobs that may run at once on a node with this capacity."""
         return self.jobs_at_once or usual_jobs_at_once(capacity.cores)
 
     @classmethod

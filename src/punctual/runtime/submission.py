@@ -361,13 +361,13 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
 
 
 def _usable(workers: WorkerRange, capacity: Resources, together: Resources | None) -> Resources:
-    """What all workers of a job may hold; see `worker_in`."""
+    """Resources that all workers of a job may hold together; see `worker_in`."""
     is_spread = workers.servers is None and not workers.n_gpus_each
     return together if together is not None and is_spread else capacity
 
 
 def check_memory(memory_bytes: int, capacity: Resources, n_workers: int = 1, together: Resources | None = None) -> None:
-    """Raise `InvalidSpec` unless a job may ask for so much memory, for each of its workers, where there is `capacity`.
+    """Raise `InvalidSpec` if `n_workers` of `memory_bytes` each do not fit into `capacity`.
 
     `together`: as for `checked_submission`.
     """
@@ -375,7 +375,7 @@ def check_memory(memory_bytes: int, capacity: Resources, n_workers: int = 1, tog
         return
     workers = f"{n_workers} workers of " if n_workers > 1 else ""
     raise InvalidSpec(
-        "`--memory` must not ask for more than there is",
+        "`--memory` must not exceed the memory of the machine",
         f"{workers}{format_bytes(memory_bytes)}",
         _node_with(format_bytes(capacity.memory_bytes), together),
         f"Lower it (`--memory {capacity.memory_bytes // n_workers >> 20}M`), or leave it out.",

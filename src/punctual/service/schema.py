@@ -83,7 +83,7 @@ class SubmitRequest(RequestBody):
     cores: ShortText | None = Field(None, description="Least and most cores, `0.1..2`, or the most alone.")
     memory: ShortText | None = Field(
         None,
-        description="Memory that it needs and may use, `4GiB`, of each worker if it has some; `4G..16G`: up to which it is started again with more.",
+        description="Memory that it needs and may use, `4GiB`, for each worker if it has some; with `4G..16G` it is started again with more when it runs out.",
     )
     workers: ShortText | None = Field(None, description="Least and most workers, `1..4`.")
     gpus: ShortText | None = Field(None, description="The same with a GPU each; or the part of one GPU, `0.5`.")
@@ -299,7 +299,7 @@ class WhyAnswer(AnswerBody):
 
 
 class Amounts(AnswerBody):
-    """Cores, GPUs and memory; of memory held is what jobs have asked for."""
+    """Cores, GPUs and memory; memory counts as held if a job asked for it."""
 
     cores: Number
     gpus: Number

@@ -121,7 +121,7 @@ def snapshots(draw: st.DrawFn, *, n_jobs_max: int = 8) -> Snapshot:
 
 @st.composite
 def _with_memory(draw: st.DrawFn, view: JobView, nodes: Sequence[Node]) -> JobView:
-    """The job with what it was measured to hold, which may be more than anybody has planned, or is expected to."""
+    """The job with its measured memory, which may exceed its planned and expected memory."""
     places = tuple(view.planned or view.granted)
     if view.status == "running" and not places:  # it is paused
         places = (draw(st.sampled_from(nodes)).id,)
@@ -132,7 +132,7 @@ def _with_memory(draw: st.DrawFn, view: JobView, nodes: Sequence[Node]) -> JobVi
 
 
 def occupied(view: JobView, allocation: Allocation) -> Allocation:
-    """What a job takes of each node with `allocation`: also memory that it holds beyond that, and keeps while it is paused."""
+    """Amounts that a job takes of each node with `allocation`, with the memory that it holds beyond it or keeps while paused."""
     amounts = {node: allocation.get(node, NOTHING) for node in {**allocation, **view.resident}}
     return {
         node: replace(amount, memory_bytes=max(amount.memory_bytes, view.resident.get(node, 0)))

@@ -79,7 +79,7 @@ class Actuator(Protocol):
 
     @property
     def limits_memory(self) -> bool:
-        """Whether a job can be kept from holding more memory than it asked for; asked after `check`."""
+        """Whether it can limit the memory of a job; known after `check`."""
         ...
 
     def check(self) -> None:

@@ -27,7 +27,7 @@ class CgroupFiles:
     counters: tuple[tuple[str, Path, str], ...] = ()
 
     def plus(self, other: "CgroupFiles") -> "CgroupFiles":
-        """These, and those of another group of the same job, whose usage is not looked at."""
+        """Add the files of another group of the same job; its CPU usage is not read."""
         return replace(
             self,
             entrances=self.entrances + other.entrances,

@@ -65,7 +65,7 @@ def end_event(
 
 
 def cause_of_failure(last: Mapping[str, Any], seen_bytes: int = 0) -> tuple[str, bool]:
-    """Why a process failed, and whether because it needed more memory than it had asked for.
+    """Return why a process failed, and whether it needed more memory than it asked for.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class JobGrant:
 
     @property
     def held(self) -> Resources:
-        """What the process holds, as last read back; one that is paused keeps its devices, and memory as far as it uses it."""
+        """Resources that the process holds, as last read back; a paused process keeps its devices and the memory that it uses."""
         return replace(self._amount, cores=self._cores, memory_bytes=0 if self._freezes else self._amount.memory_bytes)
 
     @property

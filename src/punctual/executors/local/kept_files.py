@@ -114,14 +114,14 @@ def read(path: str | None) -> str:
 
 
 class Counters:
-    """Numbers in files, as `punctual.executors.local.keeper.LaunchRequest` has them; 0 where there is none."""
+    """Numbers in files, as `punctual.executors.local.keeper.LaunchRequest` lists them; 0 where a file tells none."""
 
     def __init__(self, places: dict[str, list[str]]) -> None:
         self._places = places
         self._before = self._now()
 
     def more(self) -> dict[str, int]:
-        """By how much each has grown."""
+        """Growth of each number since the start."""
         return {name: number - self._before[name] for name, number in self._now().items()}
 
     def _now(self) -> dict[str, int]:

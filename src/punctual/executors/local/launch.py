@@ -160,12 +160,12 @@ class JobProcess:
 
     @property
     def asked_memory_bytes(self) -> int:
-        """Memory that the job may use, as it has asked: with as many workers as it may have; 0: it has not asked."""
+        """Memory that the job asked for, with its most workers; 0: it did not ask."""
         return self._launch.spec.ceiling.memory_bytes
 
     @property
     def has_memory_limit(self) -> bool:
-        """Whether it can hold no more than that."""
+        """Whether this memory is its limit."""
         return self.group is not None and self.group.memory.can_limit
 
     @property

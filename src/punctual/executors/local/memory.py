@@ -1,4 +1,4 @@
-"""The memory of a job: what its processes hold, the limit on it, and whether the kernel has ended one for want of it."""
+"""The memory of a job: its use, its limit, and kills by the kernel when it runs out."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,18 +12,18 @@ from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_nam
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import TreeUsage
 
-#: Seconds between two looks at what a job holds, and the most of the time that they may take: for a large process, or where
-#: there are many groups, one takes milliseconds.
+#: Seconds between two measurements, and the part of the time that they may take at most. One takes milliseconds for a large
+#: process, or where the machine has many groups.
 _PERIOD_S, _COST_FRAC = 1.0, 0.01
 #: The kernel hands memory out in batches: a group that has run into its limit may be seen a little below it.
 _AT_LIMIT_FRAC = 0.95
-#: Of a process that SIGKILL has ended.
+#: Exit code of a process that SIGKILL ended.
 _SIGKILL = 128 + 9
 #: Memory of files, which the kernel takes back when others need it.
 _CACHES = ("active_file", "inactive_file")
 
-#: What a keeper counts of a job: how many of its processes the kernel has ended for want of memory, or, where nobody tells
-#: whose they were, how many of this machine; the most that it has held, files included; and what it asked for.
+#: Counters of a keeper: processes of the job that the kernel killed to free memory; or those of the whole machine, where no
+#: group counts them; the peak of the job, files included; and the memory that it asked for.
 OOM_KILLS, MACHINE_OOM_KILLS, PEAK_BYTES, ASKED_BYTES = (
     "oom_kills",
     "machine_oom_kills",
@@ -37,25 +37,25 @@ class JobMemory(Protocol):
 
     @property
     def files(self) -> CgroupFiles:
-        """The files of a group that it needs beside those of the quota."""
+        """Files of its group, beside the files of the quota."""
         ...
 
     @property
     def can_limit(self) -> bool:
-        """Whether there can be a limit."""
+        """Whether the memory can be limited."""
         ...
 
     def limit(self, n_bytes: int) -> None:
-        """Let the job hold no more, from its start on; raises `OSError`."""
+        """Limit the memory of the job, before it starts; raises `OSError`."""
         ...
 
     def used_bytes(self) -> int:
-        """Memory that its processes hold, without what the kernel keeps of files; raises `OSError`."""
+        """Memory that its processes hold, without the cache of files; raises `OSError`."""
         ...
 
 
 class CgroupMemory:
-    """A group whose memory the kernel counts.
+    """Memory of a control group, counted by the kernel.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class CgroupMemory:
 
 
 class TreeMemory:
-    """Processes whose memory nobody limits; what several of them share is counted once.
+    """Memory of processes outside such a group: nothing limits it; memory that they share counts once.
 
     Parameters
     ----------
@@ -106,24 +106,24 @@ class TreeMemory:
         self._processes = processes
 
     def limit(self, n_bytes: int) -> None:
-        """There is none."""
+        """Do nothing: no group limits these processes."""
 
     def used_bytes(self) -> int:
         return sum(map(_held_bytes, self._processes()))
 
 
 class MemoryGauge:
-    """What a job holds, looked at so seldom that it costs little."""
+    """Measure the memory of a job, seldom enough to cost little."""
 
     def __init__(self, memory: JobMemory) -> None:
         self._memory = memory
         self._next_at = 0.0
         self._used_bytes = 0
-        #: The most that was seen.
+        #: Largest measurement.
         self.peak_bytes = 0
 
     def read(self) -> int:
-        """Bytes held, as last looked at."""
+        """Return the bytes held at the last measurement; take a new one if it is due."""
         begun_at = time.monotonic()
         if begun_at >= self._next_at:
             with suppress(OSError, ValueError):  # the group is gone, as it is with the last process
@@ -135,14 +135,14 @@ class MemoryGauge:
 
 
 def memory_of(folder: Path | None, keeper_pid: int) -> JobMemory:
-    """The memory of the job whose group is `folder` and whose processes are below a keeper."""
+    """Return the memory of the job with the group `folder` and the processes below a keeper."""
     if folder is not None and any((folder / name).exists() for name in ("memory.max", "memory.limit_in_bytes")):
         return CgroupMemory(folder)
     return TreeMemory(TreeUsage(keeper_pid).processes)
 
 
 def usable_memory() -> Path | None:
-    """Where groups of version 1 whose memory is counted may be made; None: nowhere."""
+    """Folder for groups of version 1 that count memory; None: no such group can be made."""
     tree = hierarchy("memory")
     if tree is None:
         return None
@@ -159,13 +159,13 @@ def usable_memory() -> Path | None:
 
 
 def memory_folder_in(files: CgroupFiles) -> Path | None:
-    """The group of version 1 in `files` that counts memory; None: there is none."""
+    """Find the group of version 1 in `files` that counts memory; None: no such group."""
     folders = [entrance.parent for entrance in files.entrances]
     return next((folder for folder in folders if (folder / "memory.limit_in_bytes").exists()), None)
 
 
 def not_limited(asked_bytes: int) -> str:
-    """That a job may use more than it has asked for."""
+    """Return the warning that nothing limits the memory of a job."""
     return (
         f"it may use more memory than the {format_bytes(asked_bytes)} that it asked for (`--memory`): what it asked for is kept "
         "free of other jobs, and no control group that limits memory can be made here"
@@ -173,7 +173,7 @@ def not_limited(asked_bytes: int) -> str:
 
 
 def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tuple[str, bool] | None:
-    """Why a process has ended that the kernel ended, or a child of it, for want of memory; None: it did not, as far as known.
+    """Return why a job failed, if the kernel killed a process of it to free memory; None: it did not, as far as known.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tu
 
 
 def _held_bytes(pid: int) -> int:
-    """Memory that a process holds, as its part of what it shares; where that is not told, with all that it shares."""
+    """Memory that a process holds; shared memory counts in part, or in full where the kernel does not tell the part."""
     for file, names in (("smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")), ("status", ("RssAnon:", "RssShmem:"))):
         with suppress(OSError):
             text = Path(f"/proc/{pid}/{file}").read_text()
@@ -213,7 +213,7 @@ def _held_bytes(pid: int) -> int:
 
 
 def _number(text: str, name: str) -> int:
-    """What the line of `text` that begins with `name` says; 0: there is none."""
+    """Number after `name` in the line of `text` that begins with it; 0: no such line."""
     for line in text.splitlines():
         words = line.split()
         if words[:1] == [name]:
