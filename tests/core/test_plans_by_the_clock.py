@@ -124,6 +124,23 @@ def test_room_that_nobody_could_have_asks_for_nothing() -> None:
     assert next_plan_at(desk_with_a_job().plan({A: cores(0.5)})) is None
 
 
+def test_a_policy_that_starts_one_job_with_each_plan_is_not_kept_waiting() -> None:
+    desk = desk_where_b_waits(floor=0.1)
+    waiting = [JobId(f"waits-{i}") for i in range(6)]
+    for job in waiting:
+        desk.submit(job, floor=0.1)
+        desk.plan({A: cores(2.0)})
+    turns = itertools.count(1)
+
+    def starts_one_more(_: float) -> tuple[dict[JobId, Allocation], None]:
+        n = min(next(turns), len(waiting))
+        return {A: cores(2.0 - 0.25 * n), **{job: cores(0.1) for job in waiting[:n]}}, None
+
+    found = instants(desk, starts_one_more, until_at=1_000.0)
+    assert len(found) > len(waiting)
+    assert max(gaps(found)) <= 1.0
+
+
 def test_a_policy_that_frees_ever_more_and_gives_it_to_nobody_is_asked_ever_less_often() -> None:
     turns = iter(range(2, 100_000))
     found = instants(desk_where_b_waits(), lambda at: ({A: cores(1.0 + 1.0 / next(turns))}, None), until_at=86_400.0)

@@ -77,6 +77,7 @@ class World:
     nodes: list[Node]
     events: list[Event]
     parts: Mapping[JobId, Sequence[float]]
+    solver_s: float
 
 
 #: The parts of its ceiling that a job wants one after the other.
@@ -115,7 +116,8 @@ def worlds(draw: st.DrawFn) -> World:
     parts = {job.spec.id: draw(st.sampled_from(PARTS)) for job in jobs}
     chosen = draw(st.lists(st.sampled_from(jobs), max_size=2))
     events = [event for job in chosen for event in draw(changes_of_jobs(job))]
-    return World(jobs, nodes, [*events, *draw(changes_of_nodes(nodes[-1]))], parts)
+    events += draw(changes_of_nodes(nodes[-1]))
+    return World(jobs, nodes, events, parts, solver_s=draw(st.sampled_from([0.0, 2.0])))
 
 
 @st.composite
@@ -185,7 +187,7 @@ def test_no_job_waits_beside_room_that_its_policy_would_give_it(name: str, world
     make, controller = registry.load("policies", name), Changing(world.parts)
     scheduler = Watched(make(), controller)
     Simulation(
-        world.jobs, world.nodes, make(), events=world.events, scheduler=scheduler, physics=Physics(report_s=60.0),
-        end_at=800.0,
+        world.jobs, world.nodes, make(), events=world.events, scheduler=scheduler,
+        physics=Physics(report_s=60.0, solver_s=world.solver_s), end_at=800.0,
     ).run()  # fmt: skip
     assert not scheduler.overlooked

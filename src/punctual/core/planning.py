@@ -53,8 +53,8 @@ class Planning:
     is_by_clock
         Nothing has changed: it is only the instant that the last plan named for another one.
     n_idle
-        How many plans in a row were asked for by the clock alone and changed nothing, or left room once more; one in flight
-        counts.
+        How many plans in a row were asked for by the clock alone and changed nothing, or left room once more and started
+        nobody; one in flight counts.
     """
 
     revision: int = 0

@@ -543,7 +543,8 @@ class Scheduler:
             if name in self._active:
                 self._outbox.warn(at, self._active[name], reason)
         leaves_room = takes and has_room(self._active.values(), self._ledger.nodes, self._planned)
-        self._planning.use(plan.revision, is_news=bool(news or plan.declines) and not leaves_room)
+        gets_on = not leaves_room or any(grant and job.status == "queued" for job, grant in news)
+        self._planning.use(plan.revision, is_news=bool(news or plan.declines) and gets_on)
         if leaves_room or plan.ask_again_at is not None:
             self._outbox.set_timer(at, "plan", None, self._planning.ask_again_s(at, plan.ask_again_at, leaves_room))
 

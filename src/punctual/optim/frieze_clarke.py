@@ -18,7 +18,7 @@ _PROVEN_FRAC = 1e-9
 
 
 def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, subset_size: int = 1) -> Solution:
-    """Fix each small subset of jobs, fill the rest by a linear programme, round it down; keep the best, and add what fits.
+    """Fix each small subset of jobs, fill the rest by a linear programme, round it down; keep the best.
 
     The published way to choose the admitted jobs; `exact_packing` is better.
 
@@ -48,8 +48,7 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
     -----
     *Formula.* For each subset S of k jobs that fits: x_i = 1 in S, x_i = 0 for the others with a profit above the least
     of S; the linear relaxation for the rest, fractions rounded down. Smaller subsets count as they are, except the empty
-    one, for which the relaxation is rounded down as well. Ours: jobs that still fit beside the best choice are admitted as
-    well, the most profitable first, also those without a profit.
+    one, for which the relaxation is rounded down as well.
 
     *Source.* [frieze1984], as used by [smd2021] for admission.
 
@@ -77,7 +76,7 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
             n_programmes += 1
         if profit[fixed].sum() > profit[best].sum():
             best = fixed
-    return _packing(profit, _filled(profit, cost, capacity, best), bound, n_programmes)
+    return _packing(profit, best, bound, n_programmes)
 
 
 def exact_packing(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike) -> Solution:
@@ -133,15 +132,6 @@ def _relaxed(
     rounded = fixed.copy()
     rounded[np.flatnonzero(open_to)[answer.x >= _WHOLE]] = True
     return base - float(answer.fun), rounded
-
-
-def _filled(profit: FloatArray, cost: FloatArray, capacity: FloatArray, admitted: BoolArray) -> BoolArray:
-    """The admitted jobs and, the most profitable first, those that still fit: rounding down leaves room."""
-    filled, left = admitted.copy(), capacity - cost[admitted].sum(axis=0)
-    for i in np.argsort(-profit, kind="stable"):
-        if not filled[i] and np.all(cost[i] <= left):
-            filled[i], left = True, left - cost[i]
-    return filled
 
 
 def _packing(profit: FloatArray, admitted: BoolArray, bound: float, n_programmes: int) -> Solution:

@@ -31,7 +31,7 @@ from punctual.core.story import Reason
 from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
 from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.look_times import LookTimes
-from punctual.executors.cluster.node_link import FoundJob, LinkOptions, LogPlace, NodeLink, NodeNews
+from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink, NodeNews, ToldPlace
 from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 from punctual.wire import DeviceUse, WorkerStatus
 
@@ -132,7 +132,7 @@ class ClusterExecutor:
         self._latest: dict[JobId, ProgressReported] = {}
         self._paused: frozenset[JobId] = frozenset()
         #: By node, how much of the logs of its jobs is here.
-        self._logged: dict[NodeId, dict[JobId, LogPlace]] = {}
+        self._logged: dict[NodeId, dict[JobId, ToldPlace]] = {}
         self._facts: dict[JobId, Mapping[str, Any]] = {}
         #: When the end of a job was told; a command made before that was made without knowing it.
         self._told_end_at: dict[JobId, float] = {}
@@ -521,17 +521,16 @@ class ClusterExecutor:
             if spread is not None and self._node_of.get(job) == link.node:
                 spread.hear_facts(facts, self._latest[job].steps_done if job in self._latest else 0.0)
 
-    def wrote(self, link: NodeLink, job: JobId, place: LogPlace, output: bytes) -> None:
+    def wrote(self, link: NodeLink, job: JobId, place: ToldPlace, output: bytes) -> None:
         with self._lock:
-            self._logged.setdefault(link.node, {})[job] = (
-                place  # in any case: its agent tells nothing of the end before
-            )
+            # In any case: its agent tells nothing of the end before.
+            self._logged.setdefault(link.node, {})[job] = place
             spread = self._spread.get(job)
             if self._node_of.get(job) != link.node and (spread is None or link.node not in spread.parts):
                 return
         self._on_output(job, output)
 
-    def logged_of(self, node: NodeId) -> dict[JobId, LogPlace]:
+    def logged_of(self, node: NodeId) -> dict[JobId, ToldPlace]:
         with self._lock:
             return dict(self._logged.get(node, {}))
 

@@ -21,7 +21,7 @@ from punctual.executors.cluster.link_loop import LinkLoop
 _LOG = logging.getLogger(__name__)
 M = TypeVar("M")
 #: How far the log of a job is here, in the words of the agent.
-LogPlace = list[int]
+ToldPlace = list[int]
 
 #: How long an answer may take beyond what the agent was told to wait, in seconds; and between two tries at one that is silent.
 _ANSWER_S_MAX, _AGAIN_S = 5.0, 0.2
@@ -81,7 +81,7 @@ class LinkListener(Protocol):
 
     def told_facts(self, link: "NodeLink", job: JobId, facts: Mapping[str, Any]) -> None: ...
 
-    def wrote(self, link: "NodeLink", job: JobId, place: LogPlace, output: bytes) -> None: ...
+    def wrote(self, link: "NodeLink", job: JobId, place: ToldPlace, output: bytes) -> None: ...
 
     def paused_on(self, node: NodeId) -> list[JobId]: ...
 
@@ -89,7 +89,7 @@ class LinkListener(Protocol):
         """How long the node may wait with its next answer while nothing happens there, in seconds."""
         ...
 
-    def logged_of(self, node: NodeId) -> dict[JobId, LogPlace]: ...
+    def logged_of(self, node: NodeId) -> dict[JobId, ToldPlace]: ...
 
 
 class NodeLink:
