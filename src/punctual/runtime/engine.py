@@ -169,15 +169,16 @@ class Engine:
             self.post(TimerFired(at=due.at, timer=timer))
 
     def _deliver(self, events: Sequence[Event], *, performs: bool = True) -> None:
-        messages, effects = list[Message](), list[JobCommand]()
+        messages: list[Message] = []
+        effects: list[Any] = []
         for event in events:
             commands = self._scheduler.handle(event)
             messages += [event, *commands]
             for command in commands if performs else ():
-                if isinstance(command, JobCommand):
-                    effects.append(command)  # once it is written
-                else:
-                    self._performs[type(command)](command)
+                perform = self._performs.get(
+                    type(command), effects.append
+                )  # what is about a job waits until it is written
+                perform(command)
         if self._journal is not None:
             self._journal.append(messages)
         for effect in effects:
