@@ -25,12 +25,12 @@ _asked_at: list[float] = []
 _deliver, _request = Engine._deliver, Engine._request_plan  # noqa: SLF001 -- they are timed, whatever calls them
 
 
-def _timed(engine: Engine, events: Sequence[Event], *, performs: bool = True) -> None:
+def _timed(engine: Engine, events: Sequence[Event]) -> None:
     begun_at = time.perf_counter()
-    _deliver(engine, events, performs=performs)
+    _deliver(engine, events)
     each_s = (time.perf_counter() - begun_at) / len(events)
     _decided.extend((type(event).__name__, each_s) for event in events)
-    if any(isinstance(event, PlanProposed) for event in events) and _asked_at:
+    if isinstance(events[0], PlanProposed) and _asked_at:
         _planned.append(time.monotonic() - _asked_at.pop())
 
 

@@ -8,12 +8,9 @@ from typing import Any, NamedTuple, Protocol
 from punctual.core.commands import (
     Command,
     JobCommand,
-    LaunchJob,
     RejectJob,
     RequestPlan,
-    ResizeJob,
     SetTimer,
-    StopJob,
     UsePolicy,
     WarnUser,
 )
@@ -90,8 +87,8 @@ class Engine:
     """Handles events one at a time, in the same order wherever they come from.
 
     For each event: the scheduler handles it; it is written into the journal together with the commands that follow
-    from it; the commands are performed; the listeners get the event and the commands. Whoever performs a command
-    answers by `post`, never by a return value.
+    from it; those about a job, which alone have an effect outside of this process, are performed after that; the listeners get
+    the event and the commands. Whoever performs a command answers by `post`, never by a return value.
 
     All jobs whose ticks are due at one instant are observed before the first of these ticks is handled, so that each
     tick decides on fresh readings.
@@ -127,9 +124,6 @@ class Engine:
         #: Gives the engine an event; how safely, the time source says.
         self.post = time.post
         self._performs: dict[type[Command], Callable[[Any], None]] = {
-            LaunchJob: self._execute,
-            ResizeJob: self._execute,
-            StopJob: self._execute,
             RequestPlan: self._request_plan,
             UsePolicy: self._use_policy,
             SetTimer: self._set_timer,
@@ -175,15 +169,20 @@ class Engine:
             self.post(TimerFired(at=due.at, timer=timer))
 
     def _deliver(self, events: Sequence[Event], *, performs: bool = True) -> None:
-        messages, commands = list[Message](), list[Command]()
+        messages: list[Message] = []
+        effects: list[Any] = []
         for event in events:
-            following = self._scheduler.handle(event)
-            messages += [event, *following]
-            commands += following
+            commands = self._scheduler.handle(event)
+            messages += [event, *commands]
+            for command in commands if performs else ():
+                perform = self._performs.get(
+                    type(command), effects.append
+                )  # what is about a job waits until it is written
+                perform(command)
         if self._journal is not None:
             self._journal.append(messages)
-        for command in commands if performs else ():
-            self._performs[type(command)](command)
+        for effect in effects:
+            self._execute(effect)
         for listener in self._listeners:
             for message in messages:
                 listener(message)

@@ -257,6 +257,7 @@ class JobOutput:
                 ends = _closing(undoing, os.pipe() if size is None else _terminal(*size))
                 bell_fd, ring_fd = _closing(undoing, os.pipe())
                 follower = LogFollower(path, bell_fd, receive or partial(write_through, fd), skip=True)
+                undoing.callback(follower.stop)
                 pairs.append((_Channel(path, *ends, ring_fd), follower))
             undoing.pop_all()
         return cls(*zip(*pairs, strict=True))
