@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from punctual.executors.local.output import MISSING, earlier_log
 from punctual.runtime.kept_log import LogPlace, read_on
 
-
 LINE_BYTES = len("line 00000\n")
 
 
