@@ -48,7 +48,7 @@ from punctual.core.plan import Plan
 from punctual.core.quoting import quote
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import RunFolder, run_named
-from punctual.runtime.run_journal import reader
+from punctual.store.sqlite import SqliteJournal
 
 READS_LIMIT, QUOTE_LIMIT, SUBMIT_LIMIT = 10.0, 3.0, 3.0
 N_TRAININGS = 8
@@ -115,13 +115,13 @@ class Service:
         return [*whole, *(self.server.request("GET", path, headers={"Range": "bytes=0-4095"}) for path in logs)]
 
     def last_sequence(self) -> int:
-        with reader(self.run) as journal:
+        with SqliteJournal(self.run.journal, read_only=True) as journal:
             return journal.last_sequence
 
     def lateness_s(self, first: int) -> list[float]:
         """Of each tick from message number `first` on."""
         found, due = [], dict[Any, float]()
-        with reader(self.run) as journal:
+        with SqliteJournal(self.run.journal, read_only=True) as journal:
             for _, message in journal.read_from(first):
                 if isinstance(message, SetTimer):
                     due[message.timer] = message.fire_at

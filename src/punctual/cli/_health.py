@@ -24,10 +24,8 @@ from punctual.runtime.capacity import capacity_here
 from punctual.runtime.control_client import is_answering
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import runtime_root, state_root
-from punctual.runtime.run_journal import reader, try_store
 from punctual.runtime.runs import known_runs, live_folders
 from punctual.store.boot import boot_id, clock_now
-from punctual.store.place import STORE_VARIABLE, shown_url
 from punctual.store.sqlite import SqliteJournal
 
 Level = Literal["ok", "warning", "fault"]
@@ -146,12 +144,8 @@ def _store() -> Iterator[Finding]:
     yield Finding("ok", "a journal can be made, written to and removed")
     for run in known_runs():
         if run.open_jobs() or run.is_live():
-            with reader(run) as journal:
-                yield Finding("ok", f"{run.journal_place} has {journal.last_sequence} messages")
-    url = os.environ.get(STORE_VARIABLE)
-    if url:
-        try_store(url)
-        yield Finding("ok", f"a journal can be made in {shown_url(url)}")
+            with SqliteJournal(run.journal, read_only=True) as journal:
+                yield Finding("ok", f"{run.journal} has {journal.last_sequence} messages")
 
 
 def _torch() -> Iterator[Finding]:
@@ -196,7 +190,7 @@ def _wall_moved_s() -> float | None:
     moved = []
     for run in known_runs():
         if run.open_jobs():
-            with suppress(InvalidSpec), reader(run) as journal:
+            with suppress(InvalidSpec), SqliteJournal(run.journal, read_only=True) as journal:
                 clock = journal.clock
                 if clock is not None and clock.boot_id == boot_id():
                     moved.append(clock_now().wall_offset_s - clock.wall_offset_s)

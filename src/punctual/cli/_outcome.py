@@ -64,7 +64,7 @@ class Outcome:
 def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:
     """Lines for people about a job at its end: what it came to, and where to look further."""
     run, job = outcome.run, outcome.job
-    where = f"Why it got what it got: punctual why {job}; journal: {run.journal_place}; output: {run.log(job)}"
+    where = f"Why it got what it got: punctual why {job}; journal: {run.journal}; output: {run.log(job)}"
     report = f"; report: {drawn}" if drawn is not None else ""
     return [_told(outcome), f"{where}{report}."]
 
@@ -117,7 +117,7 @@ def report_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
         "workers": worker_fields(outcome.workers),
         "device": None if outcome.device is None else _device_fields(outcome.device),
         "faults": [str(fault) for fault in outcome.faults],
-        "journal": outcome.run.journal_place,
+        "journal": str(outcome.run.journal),
         "output": str(outcome.run.log(outcome.job)),
     }
 

@@ -12,8 +12,7 @@ from punctual.core.job import JobState
 from punctual.core.protocols import Message
 from punctual.runtime.paths import runtime_root, state_root
 from punctual.runtime.run_folder import ENDED, RunFolder
-from punctual.runtime.run_journal import reader, written_at
-from punctual.store.stored import StoredJournal
+from punctual.store.sqlite import SqliteJournal
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 #: An error names at most so many jobs; a user may have hundreds.
@@ -148,12 +147,12 @@ def _runs_in(root: Path) -> list[RunFolder]:
 
 def messages_of(run: RunFolder, jobs: Sequence[JobId] | None = None) -> list[Message]:
     """The messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
-    with reader(run) as journal:
+    with SqliteJournal(run.journal, read_only=True) as journal:
         return [message for _, message in read_about(journal, jobs)]
 
 
 def read_about(
-    journal: StoredJournal, jobs: Sequence[JobId] | None, sequence: int = 1
+    journal: SqliteJournal, jobs: Sequence[JobId] | None, sequence: int = 1
 ) -> Iterator[tuple[int, Message]]:
     """The messages numbered `sequence` and above that may concern one of `jobs`; None: all."""
     return journal.read_from(sequence) if jobs is None else journal.read_of(jobs, sequence)
@@ -176,4 +175,5 @@ def job_to_tell_of(text: str | None) -> KnownJob:
 
 def _written_at(job: KnownJob) -> float:
     """When the journal of the job's run was last written; 0: it has none."""
-    return written_at(job.run)
+    file = job.run.journal
+    return file.stat().st_mtime if file.exists() else 0.0

@@ -20,12 +20,12 @@ from punctual.runtime.chain import chain
 from punctual.runtime.json_text import json_text
 from punctual.runtime.kept_log import KeptLog
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import reader
 from punctual.runtime.when import Now
 from punctual.service.schema import Health, JobPage
 from punctual.service.standing import job_standing
 from punctual.service.told_course import job_history, job_program, why_answer
 from punctual.store.boot import clock_shift
+from punctual.store.sqlite import SqliteJournal
 
 FOLDER = Path(__file__).with_name("page_files")
 
@@ -66,7 +66,7 @@ def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId
 
 def _now_of(run: RunFolder) -> Now:
     """The present in the time of the journal."""
-    with closing(reader(run)) as journal:
+    with closing(SqliteJournal(run.journal, read_only=True)) as journal:
         now, shift_s = Now.read(), clock_shift(journal)
     return Now(now.at - shift_s, now.wall)
 
