@@ -7,6 +7,7 @@ import pytest
 from tests.service.live_service import LiveService, live_service, program
 from tests.waiting import wait_until
 
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import messages_of
 from punctual.service import event_routes
 from punctual.service.client import Client
@@ -29,7 +30,7 @@ def test_a_stream_of_events_that_cannot_begin_is_refused(
     def away(*_: object, **__: object) -> None:
         raise StoreUnreachable("the store must be reachable", "one that is away", "a test", "Wait.")
 
-    monkeypatch.setattr(event_routes, "SqliteJournal", away)
+    monkeypatch.setattr(RunFolder, "read_journal", away)
     reply = service.caller.get("/events")
     assert (reply.status, reply.headers["Retry-After"], reply.json()["must"]) == (
         503,

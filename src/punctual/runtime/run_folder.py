@@ -22,6 +22,7 @@ from punctual.executors.local.keeper_link import being_written, read_end, takeov
 from punctual.executors.local.output import Streams, logs_of
 from punctual.runtime.paths import agent_roots, refused_if_unwritable, remove_tree, runtime_root, state_root
 from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
+from punctual.store.sqlite import SqliteJournal
 
 _RECORD = "run.json"
 #: A line for each time that a job came to stand otherwise: nothing is written again, however many jobs there are.
@@ -59,6 +60,10 @@ class RunFolder:
     @property
     def journal(self) -> Path:
         return self.state_dir / "journal.db"
+
+    def read_journal(self) -> SqliteJournal:
+        """Open the journal to be read, whoever writes it; raises `InvalidSpec` if it is not there or cannot be read."""
+        return SqliteJournal(self.journal, read_only=True)
 
     @property
     def record_file(self) -> Path:

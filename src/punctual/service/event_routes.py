@@ -70,7 +70,7 @@ async def events(
         begin_after = context.host.n_written
     kinds = frozenset(kind) or frozenset(KINDS) - UNASKED_KINDS
     # Before the answer begins: where the journal cannot be read, that is the answer.
-    journal = await run_in_threadpool(SqliteJournal, context.host.run_folder.journal, read_only=True)
+    journal = await run_in_threadpool(context.host.run_folder.read_journal)
     pieces = _told(context, journal, begin_after, job, kinds)
     return CountedStream(pieces, context, caller, MEDIA_TYPE, journal.close)
 
