@@ -48,7 +48,6 @@ from punctual.core.plan import Plan
 from punctual.core.quoting import quote
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import RunFolder, run_named
-from punctual.store.sqlite import SqliteJournal
 
 READS_LIMIT, QUOTE_LIMIT, SUBMIT_LIMIT = 10.0, 3.0, 3.0
 N_TRAININGS = 8
@@ -115,13 +114,13 @@ class Service:
         return [*whole, *(self.server.request("GET", path, headers={"Range": "bytes=0-4095"}) for path in logs)]
 
     def last_sequence(self) -> int:
-        with SqliteJournal(self.run.journal, read_only=True) as journal:
+        with self.run.read_journal() as journal:
             return journal.last_sequence
 
     def lateness_s(self, first: int) -> list[float]:
         """Of each tick from message number `first` on."""
         found, due = [], dict[Any, float]()
-        with SqliteJournal(self.run.journal, read_only=True) as journal:
+        with self.run.read_journal() as journal:
             for _, message in journal.read_from(first):
                 if isinstance(message, SetTimer):
                     due[message.timer] = message.fire_at

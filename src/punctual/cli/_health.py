@@ -144,7 +144,7 @@ def _store() -> Iterator[Finding]:
     yield Finding("ok", "a journal can be made, written to and removed")
     for run in known_runs():
         if run.open_jobs() or run.is_live():
-            with SqliteJournal(run.journal, read_only=True) as journal:
+            with run.read_journal() as journal:
                 yield Finding("ok", f"{run.journal} has {journal.last_sequence} messages")
 
 
@@ -190,7 +190,7 @@ def _wall_moved_s() -> float | None:
     moved = []
     for run in known_runs():
         if run.open_jobs():
-            with suppress(InvalidSpec), SqliteJournal(run.journal, read_only=True) as journal:
+            with suppress(InvalidSpec), run.read_journal() as journal:
                 clock = journal.clock
                 if clock is not None and clock.boot_id == boot_id():
                     moved.append(clock_now().wall_offset_s - clock.wall_offset_s)

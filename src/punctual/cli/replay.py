@@ -93,7 +93,7 @@ def _opened(text: str) -> tuple[RunFolder, SqliteJournal]:
             )
     else:
         run = next((run for run in known_runs() if run.name == text), None) or find_job(text, known_jobs()).run
-    return run, SqliteJournal(run.journal, read_only=True)
+    return run, run.read_journal()
 
 
 def _copied(folder: Path) -> RunFolder:

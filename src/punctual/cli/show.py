@@ -20,7 +20,6 @@ from punctual.runtime.json_text import json_text
 from punctual.runtime.runs import KnownJob, job_to_tell_of, read_about
 from punctual.runtime.when import Now
 from punctual.store.boot import clock_shift
-from punctual.store.sqlite import SqliteJournal
 
 
 def show(
@@ -43,7 +42,7 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
     forecasts = ToldForecasts()
     forecasts.take([{**told, "job": target.job}])
     board = StatusBoard(forecasts)
-    with SqliteJournal(target.run.journal, read_only=True) as journal:
+    with target.run.read_journal() as journal:
         for _, message in read_about(journal, [target.job]):
             board.fold(message)
         shift_s, present = clock_shift(journal), Now.read()

@@ -18,7 +18,6 @@ from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift
 from punctual.store.errors import StoreUnreachable
-from punctual.store.sqlite import SqliteJournal
 from punctual.store.state import loads
 
 #: Between two questions to the host; and how long it may take to answer one.
@@ -78,7 +77,7 @@ class FollowedHost(BoardReader):
         self._ask_at = -inf
         self._answered_at = time.monotonic()
         with ExitStack() as closing:
-            self._journal = closing.enter_context(SqliteJournal(run.journal, read_only=True))
+            self._journal = closing.enter_context(run.read_journal())
             if waits:
                 closing.enter_context(run.followed())
             self._shift_s = clock_shift(self._journal)

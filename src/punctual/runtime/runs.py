@@ -147,7 +147,7 @@ def _runs_in(root: Path) -> list[RunFolder]:
 
 def messages_of(run: RunFolder, jobs: Sequence[JobId] | None = None) -> list[Message]:
     """The messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
-    with SqliteJournal(run.journal, read_only=True) as journal:
+    with run.read_journal() as journal:
         return [message for _, message in read_about(journal, jobs)]
 
 

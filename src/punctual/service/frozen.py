@@ -25,7 +25,6 @@ from punctual.service.schema import Health, JobPage
 from punctual.service.standing import job_standing
 from punctual.service.told_course import job_history, job_program, why_answer
 from punctual.store.boot import clock_shift
-from punctual.store.sqlite import SqliteJournal
 
 FOLDER = Path(__file__).with_name("page_files")
 
@@ -66,7 +65,7 @@ def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId
 
 def _now_of(run: RunFolder) -> Now:
     """The present in the time of the journal."""
-    with closing(SqliteJournal(run.journal, read_only=True)) as journal:
+    with closing(run.read_journal()) as journal:
         now, shift_s = Now.read(), clock_shift(journal)
     return Now(now.at - shift_s, now.wall)
 

@@ -22,7 +22,7 @@ from punctual.core.job import Allocation
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.runtime.run_folder import RunFolder
-from punctual.store.sqlite import About, SqliteJournal
+from punctual.store.sqlite import About
 
 FloatArray = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ class KeptBudget:
         return not has_ended and changes.since_at[0] < edges_at[-1]
 
     def _read(self) -> None:
-        with SqliteJournal(self._run.journal, read_only=True) as journal:
+        with self._run.read_journal() as journal:
             n_written = journal.last_sequence
             for number, message in journal.read_from(self._sequence, _ABOUT):
                 self._take(message)

@@ -9,7 +9,6 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import read_about
-from punctual.store.sqlite import SqliteJournal
 
 
 class Fold(Protocol):
@@ -47,7 +46,7 @@ class KeptFolds(Generic[F]):
         """
         with self._lock:
             fold, sequence = self._kept.pop(job) if job in self._kept else (self._new(job), 1)
-            with SqliteJournal(self._run.journal, read_only=True) as journal:
+            with self._run.read_journal() as journal:
                 n_written = journal.last_sequence
                 for number, message in read_about(journal, [job], sequence):
                     fold.take(message)

@@ -40,7 +40,6 @@ from punctual.sim.job import SimJob
 from punctual.sim.recorded import HELD_BACK_FRAC, ProportionalSpeed
 from punctual.sim.simulation import Simulation, registered
 from punctual.sim.truth import Truth
-from punctual.store.sqlite import SqliteJournal
 
 #: How long the process may take in all, on a machine on which trainings come first.
 _ANSWER_S_MAX = 60.0
@@ -117,7 +116,7 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
     InvalidSpec
         The journal cannot be read.
     """
-    with closing(SqliteJournal(run.journal, read_only=True)) as journal:
+    with closing(run.read_journal()) as journal:
         state, last_at = restored_state(run, journal)
         at = max(last_at, state.time.now())
         # Of the same instant: to read the journal again would bring what has come since.
