@@ -9,13 +9,11 @@ TYPE_CHECKING = False  # as typing's, whose import costs more than all the rest 
 if TYPE_CHECKING:
     from punctual.client import Phase, Run, on_stop, phase, track, use_device
     from punctual.client.elastic.entry import elastic
-    from punctual.service.async_client import AsyncClient
     from punctual.service.client import Client, submit
     from punctual.sim.api import simulate
 
 __version__ = "0.1.0"
 __all__ = [
-    "AsyncClient",
     "Client",
     "Phase",
     "Run",
@@ -37,10 +35,6 @@ def __getattr__(name: str) -> object:
         from punctual.sim import api
 
         return api.simulate
-    if name == "AsyncClient":
-        from punctual.service import async_client
-
-        return async_client.AsyncClient
     if name in {"Client", "submit"}:
         from punctual.service import client as service_client
 
