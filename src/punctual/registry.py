@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from punctual.core.errors import InvalidSpec, did_you_mean
+from punctual.distribution import EXTRAS, install_command
 
 
 def names(family: str) -> list[str]:
@@ -137,10 +138,17 @@ def _own_module(family: str, name: str) -> ModuleType:
     except ImportError as error:
         if error.name is None or error.name.partition(".")[0] == "punctual":
             raise
+        library = error.name.partition(".")[0]
         raise InvalidSpec(
-            f"the plug-in needs {error.name.partition('.')[0]}", "an installation without it",
-            f"'{name}' of punctual.{family}", "Install it with `pip install 'punctual[sim]'`.",
+            f"the plug-in needs {library}", "an installation without it", f"'{name}' of punctual.{family}",
+            f"Install it: `{_install_command(library)}`.",
         ) from error  # fmt: skip
+
+
+def _install_command(library: str) -> str:
+    """What installs a library of ours that is missing: the others of its extra are needed as well."""
+    extra = next((extra for extra, modules in EXTRAS.items() if library in modules), None)
+    return f"pip install {library}" if extra is None else install_command(extra)
 
 
 def _class_in(module: object, name: str) -> type:

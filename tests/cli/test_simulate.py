@@ -176,7 +176,7 @@ def test_without_the_extra_a_user_is_told_what_to_install(terminal: Terminal, co
     process = terminal.start_python("-c", program)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2, errors
-    assert "pip install 'punctual[sim]'" in errors
+    assert "pip install matplotlib polars scipy tomli-w" in errors
 
 
 @pytest.fixture

@@ -517,7 +517,7 @@ def test_where_messages_are_missing_a_host_of_another_version_is_refused_at_once
         with pytest.raises(JournalUnusable) as refused, resumed:
             pass
         assert refused.value.must == "the last snapshot of the journal must be of this version of Punctual"
-        assert f"pip install 'punctual=={__version__}'" in refused.value.remedy
+        assert f"Install Punctual {__version__}, " in refused.value.remedy
         assert "punctual stop JOB" in refused.value.remedy
     assert steering(run) == {"a": "unsteered", "b": "interrupted"}  # nothing has become of them
     stop(find_job("a", open_jobs()))

@@ -5,11 +5,11 @@ import textwrap
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.distribution import install_command, missing_modules
 from punctual.metrics.run import Point, RunSeries
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> 
         raise InvalidSpec(
             "a report must be a file that may be written", f"'{path}', which may not", where, "Give another name."
         )
-    if path.suffix == ".png" and find_spec("matplotlib") is None:
+    if path.suffix == ".png" and missing_modules("report"):
         raise InvalidSpec(
             "a picture of a run needs Matplotlib", "an installation without it", where,
-            "Install it with `pip install 'punctual[report]'`, or give a name ending in .html.",
+            f"Install it (`{install_command('report')}`), or give a name ending in .html.",
         )  # fmt: skip
 
 

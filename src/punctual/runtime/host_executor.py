@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import version
 from typing import Protocol
 
 from punctual.core.cluster import Snapshot
@@ -18,6 +17,7 @@ from punctual.core.events import NodeJoined
 from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Executor, Sink
 from punctual.core.resources import Resources
+from punctual.distribution import __version__, check_extras
 from punctual.executors.cluster.bridge import BridgedMembers
 from punctual.executors.cluster.channel import Members
 from punctual.executors.cluster.executor import ClusterExecutor
@@ -28,7 +28,6 @@ from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import earlier_log
 from punctual.runtime.autoscaling import requested
 from punctual.runtime.capacity import usable_cores, usable_gpus
-from punctual.runtime.extras import check_extra
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.ray_process import RayOptions
@@ -139,7 +138,7 @@ def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[Nod
         argv_of=run.argv,
         on_output=partial(_keep_output, run),
         lost_after_s=options.lost_after_s,
-        version=version("punctual"),
+        version=__version__,
     )
 
 
@@ -172,7 +171,7 @@ def new_site(run: RunFolder, journal: StoredJournal, options: HostOptions, outpu
 
 def members_of(run: RunFolder, options: HostOptions) -> Members:
     """The nodes of the Ray cluster, by way of a process of its own."""
-    check_extra("ray", "a Ray cluster", "ray")
+    check_extras("a Ray cluster", "ray")
     told = RayOptions(
         name=run.facts()["agents"],
         address=options.address,

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from itertools import takewhile
 from typing import Any, TypeGuard
 
@@ -22,6 +21,7 @@ from punctual.core.events import Event, JobFailed, JobFinished, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobState
 from punctual.core.resources import NOTHING, Resources, total
+from punctual.distribution import __version__
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
@@ -83,7 +83,7 @@ class NodeAgent:
         self._address = os.environ.get(NODE_ADDRESS_VARIABLE) or options.address
         self._run = agent_run(options.name)
         self._folder_lock = _locked(self._run)
-        self._device, self._version = device_kind(), version("punctual")
+        self._device, self._version = device_kind(), __version__
         self._incarnation = secrets.token_hex(8)
         self._generation: list[int] = self._run.facts().get("generation", [0, 0])
         #: Guards what follows; held for moments. Commands are performed under the other.

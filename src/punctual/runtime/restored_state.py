@@ -54,7 +54,7 @@ def state_by_messages(run: RunFolder, journal: StoredJournal) -> tuple[HostState
 
 def _of_other_version(run: RunFolder, error: Exception) -> JournalUnusable:
     version = run.facts().get("version")
-    writer = f"Punctual {version} (`pip install 'punctual=={version}'`)" if version else "the Punctual that wrote it"
+    writer = f"Punctual {version}" if version else "the Punctual that wrote it"
     return JournalUnusable(
         "the last snapshot of the journal must be of this version of Punctual",
         error.got if isinstance(error, InvalidSpec) else f"{type(error).__name__}: {error}",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.extras import check_extra
+from punctual.distribution import check_extras
 from punctual.runtime.run_folder import RunFolder
 from punctual.store.place import StorePlace, check_url, shown_url, without_password
 from punctual.store.sqlite import SqliteJournal
@@ -87,7 +87,7 @@ def _in_database(place: StorePlace, *, read_only: bool = False) -> "PostgresJour
 
 def check_driver() -> None:
     """Raise `InvalidSpec` where what PostgreSQL needs is not installed."""
-    check_extra("postgresql", "a journal in PostgreSQL", "sqlalchemy", "alembic", "psycopg")
+    check_extras("a journal in PostgreSQL", "postgresql")
 
 
 def written_at(run: RunFolder) -> float:
