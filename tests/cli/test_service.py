@@ -219,10 +219,11 @@ def test_jobs_are_stopped_with_the_service_if_that_is_asked(machine: Service) ->
     a = machine.begin_job("a")
     ended = machine.punctual("down", "--jobs", "stop", "--json")
     assert ended.returncode == 0, ended.stderr
-    assert [(job["job"], job["became"]) for job in objects(ended.stdout)] == [("a", "failed")]
+    assert [(job["job"], job["became"]) for job in objects(ended.stdout)] == [("a", "stopped")]
     left(service)
-    a.communicate(timeout=PATIENCE_S)
-    assert a.returncode != 0
+    _, told = a.communicate(timeout=PATIENCE_S)
+    assert a.returncode == 128 + signal.SIGTERM
+    assert "The job was stopped (`punctual down`)" in told
     assert machine.jobs() == []
 
 

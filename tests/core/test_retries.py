@@ -165,4 +165,4 @@ def test_a_job_that_the_executor_does_not_know_is_launched_again() -> None:
     assert desk.scheduler.job(A).status == "queued"
     again(desk, at=3.0)
     desk.tell(unknown_job(StopJob(at=5.0, job=A, cause="enough")))
-    assert desk.scheduler.job(A).status == "failed"
+    assert desk.scheduler.job(A).status == "stopped"

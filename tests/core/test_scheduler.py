@@ -283,7 +283,7 @@ def test_a_queued_job_that_is_stopped_never_starts(desk: Desk) -> None:
     desk.submit(A)
     desk.tell(StopRequested(at=0.0, job=A, cause="Ctrl-C"))
     assert none(desk.plan({}), LaunchJob)
-    assert desk.scheduler.job(A).status == "failed"
+    assert desk.scheduler.job(A).status == "stopped"
 
 
 def test_a_retryable_failure_launches_again_and_a_final_one_does_not(desk: Desk) -> None:
@@ -464,7 +464,7 @@ def test_a_policy_may_turn_a_waiting_job_away(desk: Desk) -> None:
     no = Reason("no-share", "its deadline cannot be promised")
     rejected = only(changes(desk, {}, declines={A: no, B: no}), RejectJob)
     assert (rejected.job, rejected.reason) == (B, no), "A runs and is not the policy's to end"
-    assert desk.scheduler.job(B).status == "failed"
+    assert desk.scheduler.job(B).status == "turned away"
     assert desk.scheduler.snapshot(1.0).waiting == ()
 
 

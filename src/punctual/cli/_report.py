@@ -21,18 +21,21 @@ _WINDOW_FRAC = 0.01
 _WINDOW_S = 0.5
 #: Less than this share of its ceiling that a job did not hold is not worth a word.
 _TOLD_FRAC = 0.01
-#: How the cause of a job's end begins if it was asked to end.
-_STOPPED = "stopped: "
 
 
 def paragraph(summary: RunSummary) -> str:
     """The run in plain words."""
+    if summary.status == "turned away":
+        return _outcome(summary)
     return " ".join([_outcome(summary), _amounts(summary), *_changes(summary)])
 
 
 def _outcome(summary: RunSummary) -> str:
-    if summary.status == "failed":
-        return f"The job {_end(summary)} at {steps(summary.steps_done, summary.steps_total)}."
+    if summary.status == "turned away":
+        return f"The job was turned away: {summary.cause}."
+    if summary.status in ("failed", "stopped"):
+        how = "was stopped" if summary.status == "stopped" else "failed"
+        return f"The job {how} ({summary.cause}) at {steps(summary.steps_done, summary.steps_total)}."
     if summary.landed_at is None:
         return f"The job has not landed; the last that was heard of it is {steps(summary.steps_done, summary.steps_total)}."
     if summary.deadline_s is None or summary.deviation_s is None:
@@ -41,16 +44,6 @@ def _outcome(summary: RunSummary) -> str:
     share = f"{abs(summary.deviation_s) / summary.deadline_s:.2%}"
     verdict = "Deadline missed: landed" if summary.deviation_s > 0 else "Landed"
     return f"{verdict} {share} = {short(abs(summary.deviation_s))} {side} the deadline of {short(summary.deadline_s)}."
-
-
-def was_stopped(summary: RunSummary) -> bool:
-    """Whether a job that has failed was asked to end."""
-    return summary.cause.startswith(_STOPPED)
-
-
-def _end(summary: RunSummary) -> str:
-    why = summary.cause.removeprefix(_STOPPED)
-    return f"was stopped ({why})" if was_stopped(summary) else f"failed ({why})"
 
 
 def _amounts(summary: RunSummary) -> str:
@@ -169,8 +162,8 @@ def _smooth(usage: Sequence[Point], window_s: float) -> list[Point]:
 
 
 def _title(summary: RunSummary) -> str:
-    if summary.status == "failed":
-        return "failed"
+    if summary.status not in (None, "finished"):
+        return str(summary.status)
     if summary.landed_at is None:
         return "not landed"
     if summary.deviation_s is None or summary.deadline_s is None:

@@ -129,7 +129,7 @@ def _told(job: KnownJob, state: str, recorded: str) -> dict[str, Any]:
     if job.steering == "ended":
         facts = job.run.end_facts(job.job)
         became = recorded
-        text = "has finished" if became == "finished" else f"has ended ({facts.get('cause') or 'not known why'})"
+        text = became if became == "finished" else f"{became} ({facts.get('cause') or 'not known why'})"
     elif state == "paused":
         became, text = "paused", f"stands still {_UNTIL_RESUMED.format(job=job.title)}"
     elif job.run.is_followed() or job.steering == "steered":

@@ -106,7 +106,7 @@ def _past_row(standing: dict[str, Any]) -> tuple[str, ...]:
 def _came_to(standing: dict[str, Any]) -> str:
     """How the job landed against its deadline, or why it did not."""
     landed_s, deadline_s = standing["landed_s"], standing["deadline_s"]
-    if standing["state"] == "failed" or landed_s is None:
+    if standing["state"] != "finished" or landed_s is None:
         return _cut(str(standing["cause"] or "-"))
     if deadline_s is None:
         return f"landed after {short(landed_s)}"

@@ -125,6 +125,8 @@ class JobFailed:
     is_lost
         The process is gone through no fault of its program, which may be retried: the job is launched again however often it
         has failed.
+    is_stopped
+        It ended because it was asked to; `cause` says why it was asked.
     """
 
     at: float
@@ -134,6 +136,7 @@ class JobFailed:
     retryable: bool = False
     request: int | None = None
     is_lost: bool = False
+    is_stopped: bool = False
 
 
 @set_by_slots

@@ -8,7 +8,7 @@ from typing import Any
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
 from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobState, JobView, declared_work, shape_of
+from punctual.core.job import ENDED, Allocation, JobSpec, JobState, JobView, declared_work, shape_of
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
 from punctual.core.protocols import Controller
@@ -220,7 +220,7 @@ class ScheduledJob:
 
     @property
     def ended(self) -> bool:
-        return self.status in ("finished", "failed")
+        return self.status in ENDED
 
     @property
     def is_withheld(self) -> bool:

@@ -28,9 +28,9 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobState, shape_of
+from punctual.core.job import ENDED, Allocation, JobSpec, JobState, shape_of
 from punctual.core.ledger import LedgerEntry
-from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
+from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, end_state, found_again
 from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
@@ -121,7 +121,7 @@ class JobStatus:
 
     @property
     def ended(self) -> bool:
-        return self.state in ("finished", "failed")
+        return self.state in ENDED
 
     @property
     def told_state(self) -> JobState:
@@ -364,7 +364,7 @@ class StatusBoard:
         entry.set(state="stopping", cause=command.cause)
 
     def _finished(self, entry: _Entry, event: JobFinished) -> None:
-        self._end(entry, state="finished", ended_at=event.at, landed=True, landed_at=event.landed_at, exit_code=0)
+        self._end(entry, state=end_state(event), ended_at=event.at, landed=True, landed_at=event.landed_at, exit_code=0)
 
     def _failed(self, entry: _Entry, event: JobFailed) -> None:
         if event.request is not None and event.request < entry.n_requests:
@@ -373,10 +373,11 @@ class StatusBoard:
         if event.retryable:
             self._queue_again(entry)
             return
-        self._end(entry, state="failed", ended_at=event.at, cause=entry.status.cause or event.cause)
+        self._end(entry, state=end_state(event), ended_at=event.at, cause=entry.status.cause or event.cause)
 
     def _rejected(self, entry: _Entry, command: RejectJob) -> None:
-        self._end(entry, state="failed", ended_at=command.at, cause=command.reason.text, reason=command.reason)
+        reason = command.reason
+        self._end(entry, state=end_state(command), ended_at=command.at, cause=reason.text, reason=reason)
 
     def _end(self, entry: _Entry, **changes: Any) -> None:
         entry.measure_anew()

@@ -7,7 +7,6 @@ training, and it is given its ceiling for it.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
 
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, WarnUser
 from punctual.core.errors import InvalidSpec
@@ -26,7 +25,8 @@ from punctual.core.events import (
     SteeringResumed,
 )
 from punctual.core.ids import JobId
-from punctual.core.job import Allocation, JobSpec
+from punctual.core.job import Allocation, EndState, JobSpec
+from punctual.core.lifecycle import end_state
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
 from punctual.core.resources import TOLERANCE, total
@@ -70,7 +70,8 @@ class RunSummary:
     deviation_s, deviation_frac
         Landing minus deadline: negative is early; as a fraction of `deadline_s`.
     on_time
-        Landed at or before the deadline. A run that ended without landing is not; None: undecided, or no deadline.
+        Landed at or before the deadline. A run that failed is not; None: undecided, no deadline, or a run that was stopped
+        or turned away.
     steps_done, steps_total
         As last reported.
     used_core_s, granted_core_s, ceiling_core_s
@@ -109,7 +110,7 @@ class RunSummary:
     n_resizes: int
     warnings: tuple[Warned, ...]
     unsteered_s: float
-    status: Literal["finished", "failed"] | None
+    status: EndState | None
     exit_code: int | None
     cause: str
     argv: tuple[str, ...] = ()
@@ -199,7 +200,7 @@ class RunCourse:
     submitted_at: float = 0.0
     spec: JobSpec | None = None
     started_at: float | None = None
-    ended: JobFinished | JobFailed | None = None
+    ended: JobFinished | JobFailed | RejectJob | None = None
     landing: ProgressReported | None = None
     #: Of the process that failed last.
     exit_code: int | None = None
@@ -266,8 +267,8 @@ class RunCourse:
                 self.exit_code = message.exit_code
             case JobFinished() | JobFailed():
                 self._end(message)
-            case RejectJob(at=at, reason=reason) if self.ended is None:
-                self._end(JobFailed(at=at, job=self.job, cause=reason.text, exit_code=self.exit_code))
+            case RejectJob() if self.ended is None:
+                self._end(message)
 
     def _lose_process(self, at: float) -> None:
         """The next process may have to do again what this one had done."""
@@ -275,9 +276,11 @@ class RunCourse:
         self.lost_core_s, self.process_core_s = self.lost_core_s + self.process_core_s, 0.0
         self._hold(at, {})
 
-    def _end(self, event: JobFinished | JobFailed) -> None:
-        self.ended = event
-        self._hold(event.at, {})
+    def _end(self, message: JobFinished | JobFailed | RejectJob) -> None:
+        self.ended = message
+        if isinstance(message, JobFailed):
+            self.exit_code = message.exit_code
+        self._hold(message.at, {})
 
     def _declare(self, event: JobSubmitted | SpecChanged) -> None:
         if isinstance(event, JobSubmitted):
@@ -403,7 +406,7 @@ def _summary(course: RunCourse) -> RunSummary:
     deviation_s = None
     if landed_at is not None and deadline_s is not None:
         deviation_s = landed_at - course.submitted_at - deadline_s
-    failed = course.ended if isinstance(course.ended, JobFailed) else None
+    status = None if course.ended is None else end_state(course.ended)
     last = course.readings[-1] if course.readings else None
     return RunSummary(
         job=course.job,
@@ -415,7 +418,7 @@ def _summary(course: RunCourse) -> RunSummary:
         deadline_s=deadline_s,
         deviation_s=deviation_s,
         deviation_frac=deviation_s / deadline_s if deviation_s is not None and deadline_s else None,
-        on_time=_on_time(deviation_s, deadline_s, ended=course.ended is not None),
+        on_time=_on_time(deviation_s, deadline_s, status),
         steps_done=last.steps_done if last else 0.0,
         steps_total=_steps_total(course),
         used_core_s=_used_core_s(course),
@@ -424,9 +427,9 @@ def _summary(course: RunCourse) -> RunSummary:
         n_resizes=_n_resizes(course),
         warnings=tuple(course.warnings.values()),
         unsteered_s=course.unsteered_s,
-        status=None if course.ended is None else "failed" if failed else "finished",
-        exit_code=(failed.exit_code if failed else 0) if course.ended else None,
-        cause=failed.cause if failed else "",
+        status=status,
+        exit_code=0 if status == "finished" else None if status is None else course.exit_code,
+        cause=_cause(course.ended),
         argv=course.argv,
         controller=course.spec.controller if course.spec is not None and course.spec.controller else "",
         loss=course.losses[-1][1] if course.losses else None,
@@ -441,12 +444,21 @@ def _deadline_in_force(course: RunCourse) -> float | None:
     return in_force[-1].deadline_s
 
 
-def _on_time(deviation_s: float | None, deadline_s: float | None, *, ended: bool) -> bool | None:
+def _on_time(deviation_s: float | None, deadline_s: float | None, status: EndState | None) -> bool | None:
     if deadline_s is None:
         return None
     if deviation_s is None:
-        return False if ended else None
+        return False if status in ("finished", "failed") else None
     return deviation_s <= 0
+
+
+def _cause(end: JobFinished | JobFailed | RejectJob | None) -> str:
+    match end:
+        case JobFailed(cause=cause):
+            return cause
+        case RejectJob(reason=reason):
+            return reason.text
+    return ""
 
 
 def _steps_total(course: RunCourse) -> float | None:

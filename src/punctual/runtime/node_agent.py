@@ -20,6 +20,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed, JobFinished, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobState
+from punctual.core.lifecycle import end_state
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.distribution import __version__
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
@@ -363,7 +364,7 @@ class NodeAgent:
             if event.job not in self._executor.held():
                 self._open.pop(event.job, None)
                 with suppress(OSError):  # a full disk: the end is then told once more after a restart
-                    self._forget(event.job, "finished" if isinstance(event, JobFinished) else "failed")
+                    self._forget(event.job, end_state(event) or "failed")
 
     def _forget(self, job: JobId, state: JobState) -> None:
         """Remove all of a job: if it is started again, its log is begun anew."""

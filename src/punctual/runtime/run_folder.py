@@ -14,7 +14,7 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.core.job import JobState
+from punctual.core.job import ENDED, JobState
 from punctual.distribution import __version__
 from punctual.executors.local.ending import has_left
 from punctual.executors.local.keeper_link import being_written, read_end, takeover_socket_of
@@ -32,8 +32,6 @@ _STORE = "store.json"
 SERVICE = "is_service"
 #: What is kept of a job until it ends.
 _KEPT = ("environment", "argv", "streams", "submitted")
-#: How jobs stand that have ended.
-ENDED: tuple[JobState, ...] = ("finished", "failed")
 
 
 @dataclass(frozen=True, slots=True)

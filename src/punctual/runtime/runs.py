@@ -8,10 +8,10 @@ from typing import Literal
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.core.job import JobState
+from punctual.core.job import ENDED, JobState
 from punctual.core.protocols import Message
 from punctual.runtime.paths import runtime_root, state_root
-from punctual.runtime.run_folder import ENDED, RunFolder
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import reader, written_at
 from punctual.store.stored import StoredJournal
 

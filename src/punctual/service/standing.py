@@ -107,7 +107,7 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
 
 def _earliest_deadline_at(status: JobStatus) -> float | None:
     """The earliest deadline that would have been accepted of a job that was turned away; None: it was not, or none would."""
-    if status.state != "failed" or status.reason is None:
+    if status.state != "turned away" or status.reason is None:
         return None
     earliest_s = status.reason.facts.get("earliest_deadline_s")
     return None if earliest_s is None else status.submitted_at + earliest_s

@@ -29,15 +29,16 @@ def end_event(
     stop_cause
         Why the job was asked to end; None: it was not.
     """
-    stopped = None if stop_cause is None else stopped_by(stop_cause)
-    if last is None:
-        return events.failed(stopped or "its keeper was killed, and the job with it", retryable=stopped is None)
-    if "failed" in last:
-        return events.failed(stopped or _not_run(program, last["failed"]), last["code"])
-    code = int(last["ended"])
-    if code == 0 and (stopped is None or process.sample().all_steps_done):
+    code = None if last is None else last["code"] if "failed" in last else int(last["ended"])
+    if last is not None and code == 0 and (stop_cause is None or process.sample().all_steps_done):
         return events.finished(process.progress.landed_at() or last["at_ns"] / 1e9)
-    return events.failed(stopped or cause_of(code), code, retryable=stopped is None and is_retryable(code))
+    if stop_cause is not None:
+        return events.stopped(stop_cause, code)
+    if last is None or code is None:
+        return events.failed("its keeper was killed, and the job with it", retryable=True)
+    if "failed" in last:
+        return events.failed(_not_run(program, last["failed"]), code)
+    return events.failed(cause_of(code), code, retryable=is_retryable(code))
 
 
 def is_retryable(code: int) -> bool:
@@ -61,11 +62,6 @@ def faults_of(events: JobEvents, process: JobProcess) -> list[InvalidSpec]:
         steps_total=sample.steps_total,
         is_read=not process.can_pace,
     )
-
-
-def stopped_by(cause: str) -> str:
-    """The cause of the end of a job that was stopped."""
-    return f"stopped: {cause}"
 
 
 def _not_run(program: Program, why: str) -> str:

@@ -18,7 +18,7 @@ from punctual.core.protocols import Sink
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import NoDeviceError
-from punctual.executors.local.ending import end_event, faults_of, has_left, stopped_by
+from punctual.executors.local.ending import end_event, faults_of, has_left
 from punctual.executors.local.freezer import is_killed
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_events import JobEvents
@@ -193,7 +193,7 @@ class JobRun:
         with self._lock:
             self._stop_cause = self._stop_cause or "Punctual is ending"
             if self._has_left and not self.ended:
-                self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
+                self._tell_end(self._events.stopped(self._stop_cause))
             self._process.terminate()
 
     def close(self) -> None:
@@ -280,7 +280,7 @@ class JobRun:
             self._process.clear_away()
             self._context.devices.free(self._launch.job)
             if self._stop_cause is not None:
-                self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
+                self._tell_end(self._events.stopped(self._stop_cause))
             elif self._was_asked_to_leave:  # an earlier process has made room; the next command may start another
                 self._has_left = True
                 if self._answer_to is None:
