@@ -90,6 +90,9 @@ class RunSummary:
         The last that was reported; None: none was.
     shortfall
         What of its grants it did not use; None: nothing worth a word.
+    earliest_deadline_s
+        Of a job that was turned away because its deadline cannot be guaranteed: the earliest that could be, in seconds from
+        its submission; None: none could, or it was not.
     """
 
     job: JobId
@@ -117,6 +120,7 @@ class RunSummary:
     controller: str = ""
     loss: SeenLoss | None = None
     shortfall: Shortfall | None = None
+    earliest_deadline_s: float | None = None
 
     def warned(self, code: str) -> Warned | None:
         """The first warning with this code."""
@@ -430,6 +434,7 @@ def _summary(course: RunCourse) -> RunSummary:
         status=status,
         exit_code=0 if status == "finished" else None if status is None else course.exit_code,
         cause=_cause(course.ended),
+        earliest_deadline_s=_earliest_deadline_s(course.ended),
         argv=course.argv,
         controller=course.spec.controller if course.spec is not None and course.spec.controller else "",
         loss=course.losses[-1][1] if course.losses else None,
@@ -459,6 +464,10 @@ def _cause(end: JobFinished | JobFailed | RejectJob | None) -> str:
         case RejectJob(reason=reason):
             return reason.text
     return ""
+
+
+def _earliest_deadline_s(end: JobFinished | JobFailed | RejectJob | None) -> float | None:
+    return end.reason.facts.get("earliest_deadline_s") if isinstance(end, RejectJob) else None
 
 
 def _steps_total(course: RunCourse) -> float | None:
