@@ -339,8 +339,9 @@ class StatusBoard:
         entry.status = _without_warning(entry.status, "no-loss")
 
     def _respecified(self, entry: _Entry, event: SpecChanged) -> None:
+        has_moved = event.spec.deadline_s != entry.status.spec.deadline_s
         entry.set(spec=event.spec)
-        if entry.status.line_from is not None:
+        if entry.status.line_from is not None and has_moved:
             entry.set(line_from=(event.at, entry.status.done_frac or 0.0))
 
     def _paused(self, entry: _Entry, event: PauseRequested) -> None:

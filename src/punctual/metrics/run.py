@@ -7,6 +7,7 @@ training, and it is given its ceiling for it.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, WarnUser
 from punctual.core.errors import InvalidSpec
@@ -137,6 +138,19 @@ class PhaseCourse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineLine:
+    """A part of the straight line to the deadline: seconds since submission, and shares of the steps, at its two ends.
+
+    It begins at the first step, and anew, from where the job is then, where the deadline is changed.
+    """
+
+    from_s: float
+    from_frac: float
+    until_s: float
+    until_frac: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSeries:
     """The course of one run; instants in seconds since submission.
 
@@ -161,6 +175,8 @@ class RunSeries:
         change of the number of workers, took.
     phases
         What was not a step.
+    lines
+        The straight line to each deadline, as long as that was in force.
     """
 
     progress: tuple[Point, ...]
@@ -172,6 +188,7 @@ class RunSeries:
     losses: tuple[Point, ...] = ()
     resizes: tuple[Point, ...] = ()
     phases: tuple[PhaseCourse, ...] = ()
+    lines: tuple[DeadlineLine, ...] = ()
 
 
 def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
@@ -213,6 +230,8 @@ class RunCourse:
     process_core_s: float = 0.0
     deadlines: list[DeadlineSet] = field(default_factory=list)
     ceilings: list[Point] = field(default_factory=list)
+    #: Where each straight line to a deadline begins, the last one in force: (instant, steps done then, `deadline_s`).
+    line_starts: list[tuple[float, float, float | None]] = field(default_factory=list)
     readings: list[ProgressReported] = field(default_factory=list)
     #: What the job holds, and when that changed to how many cores.
     granted: Allocation = field(default_factory=dict)
@@ -292,6 +311,8 @@ class RunCourse:
             self.argv = event.program.argv if event.program is not None else ()
         if self.spec is None or self.spec.deadline_s != event.spec.deadline_s:
             self.deadlines.append(DeadlineSet(at=event.at, deadline_s=event.spec.deadline_s))
+            if self.line_starts and self.readings:
+                self.line_starts.append((event.at, self.readings[-1].steps_done, event.spec.deadline_s))
         if self.spec is None or self.spec.ceiling != event.spec.ceiling:
             self.ceilings.append((event.at, event.spec.ceiling.cores))
         self.spec = event.spec
@@ -337,6 +358,8 @@ class RunCourse:
     def _progress(self, event: ProgressReported) -> None:
         self.readings.append(event)
         self.process_core_s = event.used_core_s
+        if not self.line_starts and event.steps_done > 0 and self.deadlines:
+            self.line_starts.append((event.unit_at, event.steps_done, self.deadlines[-1].deadline_s))
         # A job that lands and then goes on, with work nobody had declared, has not landed yet.
         self.landing = (self.landing or event) if event.landed else None
 
@@ -366,6 +389,7 @@ class RunCourse:
             losses=tuple((at - since, seen.loss) for at, seen in self.losses),
             resizes=tuple((at - since, took_s) for at, took_s in self.resizes),
             phases=tuple(self.phases),
+            lines=tuple(_lines(self)),
         )
 
     def thin(self, n_points: int) -> None:
@@ -503,6 +527,19 @@ def _n_resizes(course: RunCourse) -> int:
 def _done_frac(reading: ProgressReported, course: RunCourse) -> float:
     steps_total = reading.steps_total or _steps_total(course)
     return reading.steps_done / steps_total if steps_total else 0.0
+
+
+def _lines(course: RunCourse) -> Iterable[DeadlineLine]:
+    steps_total, starts = _steps_total(course), course.line_starts
+    if not steps_total or not starts:
+        return
+    for (at, steps_done, deadline_s), (changed_at, _, _) in pairwise([*starts, (inf, 0.0, None)]):
+        from_s, from_frac = at - course.submitted_at, min(1.0, steps_done / steps_total)
+        if deadline_s is None or deadline_s <= from_s:
+            continue
+        until_s = min(deadline_s, changed_at - course.submitted_at)
+        until_frac = 1.0 - (1.0 - from_frac) * (deadline_s - until_s) / (deadline_s - from_s)
+        yield DeadlineLine(from_s=from_s, from_frac=from_frac, until_s=until_s, until_frac=until_frac)
 
 
 def _usage(course: RunCourse) -> Iterable[Point]:

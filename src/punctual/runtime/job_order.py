@@ -58,7 +58,8 @@ def _check_known(job: JobId, name: JobId, status: JobStatus | None) -> None:
     if status is None or (status.ended and status.state != "finished"):
         raise InvalidSpec(
             "`after` must name jobs submitted with it, or jobs of the same host that go on or have finished",
-            f"'{name}', " + ("which is none" if status is None else f"which has ended: {status.state} ({status.cause})"),
+            f"'{name}', "
+            + ("which is none" if status is None else f"which has ended: {status.state} ({status.cause})"),
             f"job '{job}'",
             "Correct the name (`punctual ps --all` has those of the host), submit the other job first, or leave it out.",
             option="after",

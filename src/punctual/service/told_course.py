@@ -8,7 +8,16 @@ from punctual.runtime.chain import Link
 from punctual.runtime.redaction import LEFT_OUT, is_secret_name
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.when import Now
-from punctual.service.schema import CourseCurve, JobHistory, JobProgram, PhaseTimes, WhyAnswer, WhyEntry, finite
+from punctual.service.schema import (
+    CourseCurve,
+    JobHistory,
+    JobProgram,
+    LineToDeadline,
+    PhaseTimes,
+    WhyAnswer,
+    WhyEntry,
+    finite,
+)
 
 #: Points that a curve has at most, where nothing else is asked for, and that can be asked for.
 N_POINTS, N_POINTS_MAX = 200, 500
@@ -29,6 +38,15 @@ def job_history(status: JobStatus, course: RunCourse, now: Now, n_points: int = 
         forecasts=_curve(series.forecasts, n_points),
         losses=_curve(series.losses, n_points),
         resizes=_curve(series.resizes, n_points),
+        lines=[
+            LineToDeadline(
+                since_seconds=line.from_s,
+                since_percentage=100 * line.from_frac,
+                until_seconds=line.until_s,
+                until_percentage=100 * line.until_frac,
+            )
+            for line in series.lines[-n_points:]
+        ],
         phases=[
             PhaseTimes(name=phase.name, since_seconds=phase.from_s, until_seconds=phase.until_s)
             for phase in series.phases[-n_points:]
