@@ -12,15 +12,12 @@ from punctual.cli._words import short, steps
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.metrics.run import Point, RunSummary, series, summarize
+from punctual.metrics.run import RunSummary, series, smooth_usage, summarize
 from punctual.metrics.shortfall import Shortfall
 from punctual.runtime.run_folder import RunFolder
 
-#: Usage is drawn over windows of at least this share of the run: over single ticks it shows steps, not usage.
-_WINDOW_FRAC = 0.01
-_WINDOW_S = 0.5
-#: Less than this share of its ceiling that a job did not hold is not worth a word.
-_TOLD_FRAC = 0.01
+#: Less than this share of its ceiling that a job did not hold, or less than is written as 0.1, is not worth a word.
+_TOLD_FRAC, _TOLD_CORE_S = 0.01, 0.05
 
 
 def paragraph(summary: RunSummary) -> str:
@@ -43,7 +40,7 @@ def _outcome(summary: RunSummary) -> str:
     side = "after" if summary.deviation_s > 0 else "before"
     share = f"{abs(summary.deviation_s) / summary.deadline_s:.2%}"
     verdict = "Deadline missed: landed" if summary.deviation_s > 0 else "Landed"
-    return f"{verdict} {share} = {short(abs(summary.deviation_s))} {side} the deadline of {short(summary.deadline_s)}."
+    return f"{verdict} {short(abs(summary.deviation_s))} ({share}) {side} the deadline of {short(summary.deadline_s)}."
 
 
 def _amounts(summary: RunSummary) -> str:
@@ -51,7 +48,7 @@ def _amounts(summary: RunSummary) -> str:
     resizes = "1 resize" if summary.n_resizes == 1 else f"{summary.n_resizes} resizes"
     text = f"It used {used:.1f} core-seconds of {granted:.1f} granted, with {resizes}."
     left_core_s = summary.ceiling_core_s - granted
-    if left_core_s > _TOLD_FRAC * summary.ceiling_core_s:
+    if left_core_s > max(_TOLD_FRAC * summary.ceiling_core_s, _TOLD_CORE_S):
         ceiling = f"{summary.ceiling_core_s:.1f} core-seconds"
         text += f" Its ceiling over the same time is {ceiling}: it left {left_core_s:.1f} of them to others."
     return text
@@ -127,9 +124,8 @@ def _drawn(messages: Sequence[Message], summary: RunSummary) -> _plot.DrawnRun:
     course, since = series(messages, summary.job), summary.submitted_at
     last_at = max([since, *(message.at for message in messages)])
     ended_s = (summary.ended_at or last_at) - since
-    usage = _smooth(course.usage, max(_WINDOW_S, _WINDOW_FRAC * ended_s))
     landed_s = None if summary.landed_at is None else summary.landed_at - since
-    return _plot.DrawnRun(replace(course, usage=tuple(usage)), landed_s, ended_s)
+    return _plot.DrawnRun(replace(course, usage=smooth_usage(course.usage, ended_s)), landed_s, ended_s)
 
 
 def about(run: RunFolder, summary: RunSummary) -> dict[str, str]:
@@ -145,20 +141,6 @@ def about(run: RunFolder, summary: RunSummary) -> dict[str, str]:
         "loss": "" if summary.loss is None else f"{summary.loss.loss:.5g} at step {summary.loss.steps:,.0f}",
     }
     return {name: text for name, text in rows.items() if text}
-
-
-def _smooth(usage: Sequence[Point], window_s: float) -> list[Point]:
-    """Means over at least `window_s`; a point's value holds since the point before it."""
-    smooth: list[Point] = []
-    before_s = from_s = usage[0][0] if usage else 0.0
-    core_s = 0.0
-    for at_s, amount in usage[1:]:
-        core_s += amount * (at_s - before_s)
-        before_s = at_s
-        if at_s - from_s >= window_s:
-            smooth.append((at_s, core_s / (at_s - from_s)))
-            from_s, core_s = at_s, 0.0
-    return smooth
 
 
 def _title(summary: RunSummary) -> str:

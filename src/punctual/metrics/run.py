@@ -37,6 +37,9 @@ from punctual.metrics.shortfall import Shortfall, shortfall
 #: A point of a curve: seconds since submission, and a value.
 Point = tuple[float, float]
 
+#: Usage is drawn as means over at least so many seconds, and this share of the run.
+_WINDOW_S, _WINDOW_FRAC = 0.5, 0.01
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineSet:
@@ -211,6 +214,21 @@ def series(messages: Iterable[Message], job: JobId) -> RunSeries:
         No message says that the job was submitted.
     """
     return _read(messages, job).series()
+
+
+def smooth_usage(usage: Sequence[Point], duration_s: float) -> tuple[Point, ...]:
+    """Return `usage` of a run of `duration_s` as means that can be seen beside its grants: over ticks it shows single steps."""
+    window_s = max(_WINDOW_S, _WINDOW_FRAC * duration_s)
+    smooth: list[Point] = []
+    before_s = from_s = usage[0][0] if usage else 0.0
+    core_s = 0.0
+    for at_s, amount in usage[1:]:
+        core_s += amount * (at_s - before_s)
+        before_s = at_s
+        if at_s - from_s >= window_s:
+            smooth.append((at_s, core_s / (at_s - from_s)))
+            from_s, core_s = at_s, 0.0
+    return tuple(smooth)
 
 
 @dataclass(slots=True)

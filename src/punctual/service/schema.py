@@ -392,7 +392,7 @@ class LineToDeadline(AnswerBody):
 
 
 class JobHistory(AnswerBody):
-    """The course of a job. Curves are thinned evenly; used cores are then means of longer times."""
+    """The course of a job. Curves are thinned evenly; used cores are means of half a second or longer."""
 
     job: str
     submitted: datetime
