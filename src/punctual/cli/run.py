@@ -12,6 +12,7 @@ import typer
 from punctual.cli._allocation import allocation, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
+from punctual.cli._help import examples
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
@@ -36,9 +37,7 @@ ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
 
 Deadline = Annotated[
     str | None,
-    typer.Option(
-        metavar="WHEN", help="90s, 1h30m, 1:30:00 from the start of this command; or 18:00, '2026-12-01 18:00'."
-    ),
+    typer.Option(metavar="WHEN", help="90s, 1h30m from the start of this command; or 18:00, '2026-12-01 18:00'."),
 ]
 Cores = Annotated[
     str | None,
@@ -231,7 +230,25 @@ class RunOptions(StartOptions):
     alone: Alone = False
 
 
-@taking(RunOptions)
+#: Sections of the help, and the options in each.
+SECTIONS = {
+    "Deadline": ("deadline", "margin", "guarantee", "work", "like", "strict"),
+    "What it may have": (
+        *("cores", "workers", "gpus", "cores_per_worker", "servers"),
+        *("weight", "preemptible", "controller", "policy", "actuator", "alone"),
+    ),
+    "Progress and end": ("steps", "progress_regex", "until"),
+    "Start": ("after", "name", "jobs", "checkpoint_dir", "retries", "secret_env"),
+    "What is shown": ("as_json", "quiet", "page", "report"),
+}
+EXAMPLES = examples(
+    "punctual run --deadline 3m -- python train.py --epochs 10",
+    "punctual run --deadline 18:00 --cores 0.5..4 -- python train.py",
+    "punctual run --deadline 2h --workers 1..4 -- python train_elastic.py",
+)
+
+
+@taking(RunOptions, SECTIONS)
 def run(given: RunOptions) -> None:
     """Run a program so that it ends at its deadline. It gets the fewest cores that do that."""
     submissions = given.submissions()

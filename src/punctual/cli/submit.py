@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from punctual.cli import run as running
+from punctual.cli._help import examples
 from punctual.cli._options import taking
 from punctual.cli._service import log_notice, started_service
 from punctual.cli._streams import write_error
@@ -43,7 +44,20 @@ class QueueOptions(running.StartOptions):
     no_start: NoStart = False
 
 
-@taking(QueueOptions)
+#: Sections of the help: what only tells of something where the command follows its jobs is in one of its own.
+_SECTIONS = {
+    **{title: [name for name in names if name not in _ONLY_WAITING] for title, names in running.SECTIONS.items()},
+    "Service": ("no_start", "wait"),
+    "Only with --wait": _ONLY_WAITING,
+}
+EXAMPLES = examples(
+    "punctual submit --deadline 18:00 -- python train.py",
+    "punctual submit --guarantee --work 30m --deadline 2h -- python train.py",
+    "punctual submit --jobs jobs.toml",
+)
+
+
+@taking(QueueOptions, _SECTIONS)
 def submit(given: QueueOptions) -> None:
     """Give the service jobs, and return. A service is started if none runs."""
     told = {name for name in _ONLY_WAITING if getattr(given, name)}
