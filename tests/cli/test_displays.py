@@ -238,8 +238,17 @@ class TestChain:
 
 
 def test_the_list_of_jobs_tells_which_nodes_of_a_host_are_slow() -> None:
-    job = {"host": "service", "policy": "promises-first", "host_cores": 8.0, "host_free_cores": 3.0}
+    job = {"host": "service", "policy": "promises-first", "host_cores": 8.0, "host_free_cores": 3.0, "grant_cores": 2.5}
     of_service, slow, of_other = budgets([job, {**job, "slow_nodes": {"b": 1.43}}, {**job, "host": "other"}])
     assert of_service == "host service (promises-first): 8 cores, 5.00 held by 2 jobs, 3.00 free"
     assert slow == "node b is slow: steps cost 1.4 times the CPU time there, see `punctual why`"
     assert of_other.startswith("host other")
+
+
+def test_jobs_that_hold_nothing_are_not_told_to_hold_something() -> None:
+    job = {"host": "service", "policy": "fifo", "host_cores": 2.0, "host_free_cores": 0.0, "grant_cores": 2.0}
+    waits = {**job, "grant_cores": 0.0}
+    (told,) = budgets([job, waits, waits])
+    assert told == "host service (fifo): 2 cores, 2.00 held by 1 job, 0.00 free; 2 jobs hold nothing"
+    (told,) = budgets([job, waits])
+    assert told.endswith("; 1 job holds nothing")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
@@ -380,3 +380,9 @@ def test_the_policy_is_exchanged_while_jobs_run(host: LocalHost, tmp_path: Path)
     host.run(host.all_ended)
     (changed,) = [message for message in messages_of(host.run_folder) if isinstance(message, PolicyChanged)]
     assert (changed.before, changed.parameters, changed.by) == ("promises-first", {"shortage": "scale"}, "anna")
+
+
+def test_what_is_free_is_told_without_what_rounding_leaves_of_it(host: LocalHost) -> None:
+    tenths = [Mock(held=Resources(0.1))] * round(10 * capacity_here().cores)
+    with patch.object(type(host), "jobs", lambda _: tenths):
+        assert host.budget()["host_free_cores"] == 0.0

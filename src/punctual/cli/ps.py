@@ -66,11 +66,13 @@ def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
     told = [standing for standing in standings if "host" in standing]
     for host in dict.fromkeys(standing["host"] for standing in told):
         jobs = [standing for standing in told if standing["host"] == host]
-        budget, n_jobs = jobs[-1], len(jobs)
+        budget, n_holding = jobs[-1], sum(job["grant_cores"] > 0 for job in jobs)
+        n_others = len(jobs) - n_holding
+        others = f"; {n_others} job{'s' * (n_others != 1)} hold{'s' * (n_others == 1)} nothing" if n_others else ""
         yield (
             f"host {host} ({budget['policy']}): {budget['host_cores']:g} cores, "
-            f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_jobs} job{'s' * (n_jobs != 1)}, "
-            f"{budget['host_free_cores']:.2f} free"
+            f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_holding} job{'s' * (n_holding != 1)}, "
+            f"{budget['host_free_cores']:.2f} free{others}"
         )
         for node, slowness in budget.get("slow_nodes", {}).items():  # a host of an earlier version does not tell
             yield f"node {node} is slow: steps cost {slowness:.2g} times the CPU time there, see `punctual why`"

@@ -23,7 +23,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.core.resources import Resources, total
+from punctual.core.resources import TOLERANCE, Resources, total
 from punctual.core.timer import Timer
 from punctual.core.units import format_duration
 from punctual.executors.local.output import LogTail, Streams
@@ -230,11 +230,11 @@ class LocalHost(Host):
         """What this host shares out, and what of it nobody holds."""
         nodes = self._board.nodes()
         cores = sum(node.capacity.cores for node in nodes)
-        held_cores = sum(status.held.cores for status in self.jobs())
+        free_cores = cores - sum(status.held.cores for status in self.jobs())
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
-            "host_free_cores": cores - held_cores,
+            "host_free_cores": free_cores if free_cores > TOLERANCE else 0.0,
             "policy": self.policy,
             "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
         }
