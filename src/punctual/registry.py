@@ -21,6 +21,9 @@ from typing import Any
 from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.distribution import EXTRAS, install_command
 
+#: Families that are called otherwise than their folders.
+_IN_WORDS = {"traces.generators": "generators of jobs", "traces.readers": "formats of traces"}
+
 
 def names(family: str) -> list[str]:
     """The registered names of `family` (``"controllers"``, ``"traces.readers"``), in alphabetical order.
@@ -43,6 +46,12 @@ def each(family: str) -> Iterator[str]:
     """
     yield from _own_names(family)
     yield from (name for name in names(family) if name not in _own_names(family))
+
+
+def check_name(family: str, name: str) -> None:
+    """Raise `InvalidSpec` unless there is a plug-in of that name; loads none."""
+    if name not in _own_names(family) and name not in _foreign(family):
+        raise _unknown(family, name)
 
 
 def load(family: str, name: str) -> type:
@@ -179,6 +188,6 @@ def _broken(family: str, entry_point: EntryPoint, got: str) -> InvalidSpec:
 def _unknown(family: str, name: str) -> InvalidSpec:
     known = names(family)
     return InvalidSpec(
-        f"the name must be one of the {family}", f"'{name}'", "this installation of Punctual",
+        f"the name must be one of the {_IN_WORDS.get(family, family)}", f"'{name}'", "this installation of Punctual",
         f"{did_you_mean(name, known)}Known: {', '.join(known) or 'none'}.",
     )  # fmt: skip

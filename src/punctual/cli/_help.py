@@ -77,6 +77,6 @@ def meant_by(word: str, commands: list[str]) -> str:
     """What to do instead of `word`, which is no command."""
     if word in ELSEWHERE:
         return f"`punctual {ELSEWHERE[word]}` does that; `punctual --help` lists all commands."
-    close = get_close_matches(word, [*commands, *ELSEWHERE], n=1)
+    close = get_close_matches(word, commands, n=1) or get_close_matches(word, list(ELSEWHERE), n=1)
     told = "".join(f"Did you mean `punctual {ELSEWHERE.get(other, other)}`? " for other in close)
     return f"{told}`punctual --help` lists all commands."

@@ -17,7 +17,7 @@ from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.host_executor import OutputOf, capacity_here
-from punctual.runtime.host_options import SHARING_POLICY, HostOptions
+from punctual.runtime.host_options import ACTUATORS, SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.jobs_file import read_jobs
 from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
@@ -32,8 +32,6 @@ from punctual.runtime.when import process_started_at
 
 #: What follows the program's name is the program's, also without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}
-
-ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
 
 Deadline = Annotated[
     str | None,
@@ -214,8 +212,10 @@ class StartOptions:
         return read_jobs(self.jobs, started_at, capacity, lambda told: write_error(f"punctual: {told}\n"))
 
     def host(self, *, shared: bool) -> HostOptions:
-        """Those of a host."""
-        return HostOptions(actuator=self.actuator, policy=self.policy, shared=shared)
+        """Those of a host; raises `InvalidSpec` if something cannot be."""
+        options = HostOptions(actuator=self.actuator, policy=self.policy, shared=shared)
+        options.check()
+        return options
 
     def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
         """Bring the jobs to their ends, shown as these options say; the exit status."""

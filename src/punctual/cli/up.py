@@ -29,12 +29,11 @@ from punctual.cli._service import (
     up_command,
 )
 from punctual.cli._streams import write_error, write_out
-from punctual.cli.run import ACTUATORS
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.core.units import parse_duration_s
 from punctual.executors.cluster.executor import LOST_AFTER_S
-from punctual.runtime.host_options import ENGINES, SHARING_POLICY, Engine, HostOptions
+from punctual.runtime.host_options import ACTUATORS, ENGINES, SHARING_POLICY, Engine, HostOptions
 from punctual.runtime.paths import HOME_VARIABLE, service_root
 from punctual.runtime.retention import prune
 from punctual.runtime.run_journal import check_driver

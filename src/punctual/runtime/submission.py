@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual import registry
-from punctual.core.errors import InvalidSpec, OptionChecks
+from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal
@@ -170,10 +170,8 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
         It can never run there, it names a plug-in that does not exist or cannot be loaded, its name cannot be a
         file's, or its progress pattern cannot be used.
     """
-    job = JobId(new_name(redacted(request.argv)) if request.name is None else request.name)
     checks = OptionChecks()
-    with checks.of("name"):
-        check_name(job)
+    job = checks.read("name", _checked_name, request.name, JobId(new_name(redacted(request.argv))))
     spec = checks.made(lambda: spec_of(request, job, capacity, together))
     if spec is None:  # what else is wrong, where it asks for too much
         with checks.of(None):
@@ -200,6 +198,11 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
         argv=request.argv if program.is_redacted else None,
         has_chosen_name=request.name is not None,
     )
+
+
+def _checked_name(name: str) -> JobId:
+    check_name(JobId(name))
+    return JobId(name)
 
 
 def check_name(job: JobId) -> None:
@@ -238,7 +241,16 @@ def check_plug_ins(spec: JobSpec) -> None:
 
 def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
     """Raise `InvalidSpec` unless there is a policy of this name that can be made with `parameters`, which are plain."""
-    policy = registry.load("policies", name)
+    policy, known = registry.load("policies", name), registry.parameters("policies", name)
+    for parameter in parameters:
+        if parameter not in known:
+            raise InvalidSpec(
+                "a policy's parameters must be its own",
+                f"`{parameter}`",
+                f"policy '{name}'",
+                f"{did_you_mean(parameter, known)}Known: {', '.join(known) or 'none'}.",
+                option="parameters",
+            )
     try:
         json.dumps(parameters, allow_nan=False)
         policy(**parameters)
