@@ -255,9 +255,8 @@ class Scheduler:
         fault = Reason("invalid", invalid) if invalid else fault_of_size(spec, self._nodes.capacity)
         fault = fault or self._jobs.queue_behind(job)
         if fault is not None:
-            rejection = RejectJob(at=event.at, job=spec.id, reason=fault)
+            self._outbox.put(rejection := RejectJob(at=event.at, job=spec.id, reason=fault), job)
             self._jobs.end(job, rejection)
-            self._outbox.put(rejection, job)
             return
         self._ledger.open(spec.id)
         self._cache.admit(spec.id)
@@ -267,9 +266,8 @@ class Scheduler:
 
     def _give_up(self, job: ScheduledJob, at: float, reason: Reason) -> None:
         """End the job because of `reason`."""
-        rejection = RejectJob(at=at, job=job.spec.id, reason=reason)
+        self._outbox.put(rejection := RejectJob(at=at, job=job.spec.id, reason=reason), job)
         self._end(job, rejection)
-        self._outbox.put(rejection, job)
 
     def _end(self, job: ScheduledJob, end: JobFinished | JobFailed | RejectJob) -> None:
         name = job.spec.id

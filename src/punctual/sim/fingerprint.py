@@ -10,9 +10,18 @@ from punctual.distribution import __version__
 
 #: What takes part in a simulation. Displays, drawings, live executors and what they keep do not.
 _PARTS = (
-    "core", "optim", "models", "controllers", "policies", "metrics", "distribution.py", "registry.py", "traces", "runtime",
+    "core",
+    "optim",
+    "models",
+    "controllers",
+    "policies",
+    "metrics",
+    "distribution.py",
+    "registry.py",
+    "traces",
+    "runtime",
     "sim",
-)  # fmt: skip
+)
 
 _DRAWINGS = Path(__file__).parent / "drawing"
 
