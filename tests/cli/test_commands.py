@@ -111,6 +111,7 @@ def test_help_is_had_in_all_the_usual_ways(terminal: Terminal) -> None:
     assert told.startswith("Usage: punctual ps")
     assert terminal.tell("ps", "-h").stdout == terminal.tell("help", "ps").stdout == told
     assert terminal.tell("-h").stdout == terminal.tell("help").stdout == terminal.tell("--help").stdout
+    assert terminal.tell("deadline", "-h").stdout == terminal.tell("deadline", "--help").stdout
     assert terminal.tell("token", "create", "-h").stdout.startswith("Usage: punctual token create")
     assert "'nonsense'" in terminal.tell("help", "nonsense").stderr
 

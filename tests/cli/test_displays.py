@@ -214,8 +214,9 @@ class TestChain:
             links[1].text
             == "a job starts at its ceiling: asked to launch with 2.00 cores; given 2.00 cores after 50 ms"
         )
-        assert links[2].sentence() == (
-            "    5.0s  at step 50 of 1,000 with 4.0 core-seconds used, 34.2 core-seconds are left: "
+        assert links[2].elapsed_s == 5.0
+        assert links[2].text == (
+            "at step 50 of 1,000 with 4.0 core-seconds used, 34.2 core-seconds are left: "
             "asked to resize to 1.20 cores; given 1.20 cores after 1 ms"
         )
 

@@ -38,5 +38,5 @@ def test_every_command_of_the_lesson_does_what_it_says(terminal: Terminal) -> No
     assert "deadline" in told["show second"]
     assert told["logs second --follow"].splitlines()[-1] == "second has done 5000 steps"
     assert "The deadline was set to" in told["report second"]
-    assert re.findall(r"^(\w+): has ended ", told["down --jobs stop"], re.MULTILINE) == ["first", "third"]
+    assert re.findall(r"^(\w+): was stopped \(", told["down --jobs stop"], re.MULTILINE) == ["first", "third"]
     wait_until(lambda: terminal.jobs() == [])

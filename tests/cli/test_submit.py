@@ -130,7 +130,7 @@ def test_a_job_whose_deadline_cannot_be_guaranteed_is_turned_away_with_one_that_
     assert accepted.returncode == 0, accepted.stderr
     (standing,) = machine.jobs()
     assert standing["promised_until_wall"] is not None
-    machine.let("b")
+    assert machine.tell("stop", "b").returncode == 0  # it would be paced to its deadline
     wait_until(lambda: machine.jobs() == [])
     service.terminate()
     left(service)

@@ -53,9 +53,11 @@ _UsageError: Any = typer.BadParameter.__bases__[0]
 
 def prepared(arguments: list[str]) -> Callable[[], NoReturn]:
     """The command that `arguments` name, with all that it needs imported; call it to run it."""
-    argv = arguments or ["--help"]
+    argv = list(arguments) or ["--help"]
     if argv[0] == "help":
         argv = [*argv[1:], "--help"]
+    if argv[1:] == ["-h"]:  # also of a command for which `-2h` is an amount
+        argv[1] = "--help"
     return partial(_run, argv, application(_begun_words() or argv))
 
 

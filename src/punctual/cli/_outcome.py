@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual.cli._errors import EXIT_USER_ERROR
-from punctual.cli._report import as_fields, paragraph
+from punctual.cli._report import paragraph, report_fields
 from punctual.cli._words import short
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
@@ -101,23 +101,18 @@ def _kind(summary: RunSummary) -> str:
     return "on time" if summary.on_time else "late"
 
 
-def report_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
+def outcome_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
     """The last object of `--json`; the job's own exit status is beside the command's."""
     summary = outcome.summary
     return {
-        **as_fields(summary),
+        **report_fields(outcome.run, summary),
         **outcome.facts,
-        "host": outcome.run.facts().get("machine"),
-        "submitted_wall": outcome.run.end_facts(outcome.job).get("submitted_wall"),
-        "steps": summary.steps_done,
         "controller_cpu_s": outcome.controller_cpu_s,
         "command_cpu_s": time.process_time(),
         "job_exit_code": summary.exit_code,
         "exit_code": exit_code,
         "workers": worker_fields(outcome.workers),
         "faults": [str(fault) for fault in outcome.faults],
-        "journal": outcome.run.journal_place,
-        "output": str(outcome.run.log(outcome.job)),
     }
 
 

@@ -78,13 +78,23 @@ def _shortfall(lack: Shortfall) -> str:
     )
 
 
-def as_fields(summary: RunSummary) -> dict[str, Any]:
-    """Everything of the summary in plain fields; instants also as seconds since the start of the command."""
-    landed_at, ended_at = summary.landed_at, summary.ended_at
+def report_fields(run: RunFolder, summary: RunSummary) -> dict[str, Any]:
+    """All that is known of a run in plain fields; instants in seconds since the start of the command."""
+    known, facts, end = asdict(summary), run.facts(), run.end_facts(summary.job)
+    for name in ("started", "landed", "ended"):
+        at = known.pop(f"{name}_at")
+        known[f"{name}_s"] = None if at is None else at - summary.submitted_at
+    for name in ("deadlines", "warnings"):
+        known[name] = [{"at_s": entry.pop("at") - summary.submitted_at, **entry} for entry in known[name]]
+    del known["submitted_at"]
     return {
-        **asdict(summary),
-        "landed_s": None if landed_at is None else landed_at - summary.submitted_at,
-        "ended_s": None if ended_at is None else ended_at - summary.submitted_at,
+        **known,
+        "steps": summary.steps_done,
+        "actuator": facts.get("actuator"),
+        "host": facts.get("machine"),
+        "submitted_wall": end.get("submitted_wall") or facts.get("wall"),
+        "journal": run.journal_place,
+        "output": str(run.log(summary.job)),
     }
 
 

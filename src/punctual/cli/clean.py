@@ -1,5 +1,6 @@
 """`punctual clean`: remove the journals and outputs of runs that have ended."""
 
+import json
 import time
 from collections import Counter
 from math import inf
@@ -27,6 +28,7 @@ def clean(
         bool, typer.Option("--interrupted", help="Also runs whose jobs were interrupted and could be resumed.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run that is removed, and line.")] = False,
 ) -> None:
     """Remove what ended runs have left: journals and outputs. Runs in use are never touched."""
     runs = past_runs()
@@ -35,6 +37,11 @@ def clean(
     beyond = expired(runs, _limits(older_than, every=every), time.time())
     chosen = [past for past in beyond if uses[past.name] in allowed]
     removed = chosen if dry_run else [past for past in chosen if remove(past)]
+    if as_json:
+        for past in removed:
+            told = {"run": past.name, "bytes": past.n_bytes, "written_at": past.written_at, "removed": not dry_run}
+            typer.echo(json.dumps(told))
+        return
     for past in removed:
         typer.echo(f"{past.name:<32} {_size(past.n_bytes):>9}  {_age(past)} old")
     verb = "would be removed" if dry_run else "removed"

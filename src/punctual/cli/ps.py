@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
@@ -29,6 +30,34 @@ _REMEDIES = {
 
 _COLUMNS = ("JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "PROMISED", "ACTUATOR")
 
+#: What is told of each job in JSON; null: it is not known, or not of a job in this state.
+_KEYS = (
+    *(
+        "job",
+        "state",
+        "submitted_wall",
+        "elapsed_s",
+        "deadline_s",
+        "deadline_wall",
+        "left_s",
+        "landed_s",
+        "landed",
+        "cause",
+    ),
+    *("argv", "steps_done", "steps_total", "steps_expected", "progress_frac", "forecast_s", "forecast_std_s"),
+    *(
+        "earliest_finish_s",
+        "feasible",
+        "promised_until_wall",
+        "grant_cores",
+        "n_workers",
+        "demand_cores",
+        "usage_cores",
+    ),
+    *("used_core_s", "paused", "waits_for", "controller", "actuator", "output"),
+    *("host", "host_cores", "host_free_cores", "policy", "slow_nodes"),
+)
+
 #: Of jobs that have ended.
 _PAST_COLUMNS = ("JOB", "STATE", "STARTED", "DEADLINE", "CAME TO", "COMMAND")
 #: What is told of a command, or a cause, at most.
@@ -46,7 +75,7 @@ def ps(
     ended.sort(key=lambda standing: standing["submitted_wall"] or "")
     if as_json:
         for standing in [*rows, *ended]:
-            typer.echo(json.dumps(standing))
+            typer.echo(json.dumps({**dict.fromkeys(_KEYS), **standing}))
         return
     if rows:
         print_table(_COLUMNS, [_row(standing) for standing in rows])
@@ -90,7 +119,7 @@ def _ended(job: KnownJob, states: Mapping[JobId, JobState]) -> dict[str, Any]:
         facts = job.run.facts()
         known = {"submitted_wall": facts.get("wall"), "argv": facts.get("argv")}
     told = {name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause")}
-    return {"job": job.title, "state": states.get(job.job, "ended"), **told}
+    return {"job": job.title, "state": states.get(job.job, "ended"), **told, "output": str(job.run.log(job.job))}
 
 
 def _past_row(standing: dict[str, Any]) -> tuple[str, ...]:
@@ -109,14 +138,16 @@ def _came_to(standing: dict[str, Any]) -> str:
     """How the job landed against its deadline, or why it did not."""
     landed_s, deadline_s = standing["landed_s"], standing["deadline_s"]
     if standing["state"] != "finished" or landed_s is None:
-        return _cut(str(standing["cause"] or "-"))
+        return _cut(" ".join(str(standing["cause"] or "-").split()))
     if deadline_s is None:
         return f"landed after {short(landed_s)}"
     return f"landed {early_or_late(landed_s - deadline_s)}"
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _N_CHARACTERS else f"{text[: _N_CHARACTERS - 1]}…"
+    """`text` as far as a terminal has room for it; all of it where nobody looks at one."""
+    is_short = len(text) <= _N_CHARACTERS or not sys.stdout.isatty()
+    return text if is_short else f"{text[: _N_CHARACTERS - 1]}…"
 
 
 def _row(standing: dict[str, Any]) -> tuple[str, ...]:

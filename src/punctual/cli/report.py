@@ -1,5 +1,6 @@
 """`punctual report`: the plot of a run from its journal."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from punctual.cli._options import AnyJob
 from punctual.cli._plot import check_can_plot
-from punctual.cli._report import about, draw, paragraph
+from punctual.cli._report import about, draw, paragraph, report_fields
 from punctual.metrics.run import summarize
 from punctual.runtime.runs import job_to_tell_of, messages_of
 
@@ -15,6 +16,7 @@ from punctual.runtime.runs import job_to_tell_of, messages_of
 def report(
     job: AnyJob = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Draw the run.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Say what a run came to, and draw it."""
     if out is not None:
@@ -24,11 +26,16 @@ def report(
     if job is None:
         typer.echo(f"job {name}:", err=True)
     summary = summarize(messages, name)
+    if out is not None:
+        draw(out, target.run, messages, name)
+    if as_json:
+        drawn = None if out is None else str(out)
+        typer.echo(json.dumps({**report_fields(target.run, summary), "text": paragraph(summary), "report": drawn}))
+        return
     typer.echo(paragraph(summary))
     for heading, text in about(target.run, summary).items():
         typer.echo(f"{heading}: {text}")
     if target.run.log(name).exists():
         typer.echo(f"output: {target.run.log(name)}")
     if out is not None:
-        draw(out, target.run, messages, name)
         typer.echo(f"report: {out}")

@@ -201,7 +201,9 @@ class StartOptions:
         job = JobOptions(**{name: value for name, value in told.items() if value is not None})
         started_at, capacity = process_started_at(), capacity_here()
         if self.jobs is None:
-            return [job.submission(started_at, capacity)]
+            submissions = [job.submission(started_at, capacity)]
+            self._check_strict(submissions)
+            return submissions
         if job != JobOptions():
             raise InvalidSpec(
                 "options of a job must be in the file with `--jobs`",
@@ -209,7 +211,18 @@ class StartOptions:
                 "the command line",
                 "Leave it out, or write it into the job's table `[[job]]`.",
             )
-        return read_jobs(self.jobs, started_at, capacity, lambda told: write_error(f"punctual: {told}\n"))
+        submissions = read_jobs(self.jobs, started_at, capacity, lambda told: write_error(f"punctual: {told}\n"))
+        self._check_strict(submissions)
+        return submissions
+
+    def _check_strict(self, submissions: Sequence[Submission]) -> None:
+        if self.strict and all(submission.spec.deadline_s is None for submission in submissions):
+            raise InvalidSpec(
+                "`--strict` needs a deadline that can be missed",
+                "none",
+                "the command line",
+                "Give a deadline (`--deadline 90m`), or leave `--strict` out.",
+            )
 
     def host(self, *, shared: bool) -> HostOptions:
         """Those of a host; raises `InvalidSpec` if something cannot be."""

@@ -58,9 +58,9 @@ def _fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now)
     program, deadline_at = status.program, status.deadline_at
     return {
         **standing(status),
-        "elapsed_s": now.at - status.submitted_at,
+        "elapsed_s": (now.at if status.ended_at is None else status.ended_at) - status.submitted_at,
         "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
-        "left_s": None if deadline_at is None else deadline_at - now.at,
+        "left_s": None if deadline_at is None or status.ended else deadline_at - now.at,
         "controller": status.spec.controller,
         "promised_until_wall": None,
         **told,

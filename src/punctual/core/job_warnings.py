@@ -70,6 +70,12 @@ def _unmeasured_phases(job: ScheduledJob) -> Reason | None:
     return Reason("unmeasured-phase", text)
 
 
+def told_late(forecast: Forecast, deadline_s: float) -> str:
+    """That the deadline cannot be met, and by how much."""
+    late_s = forecast.earliest_finish_s - deadline_s
+    return f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
+
+
 def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reason | None:
     """That the deadline cannot be met, or can be met again; None if nothing has changed."""
     if forecast is None or forecast.feasible == job.feasible:
@@ -78,7 +84,7 @@ def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reaso
     deadline_s = job.spec.deadline_s or 0.0
     late_s = forecast.earliest_finish_s - deadline_s
     if not forecast.feasible:
-        text = f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
+        text = told_late(forecast, deadline_s)
     elif late_s <= 0:
         text = f"the deadline can be met again, with {-late_s:.1f} s to spare at full speed"
     else:

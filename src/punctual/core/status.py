@@ -29,6 +29,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import ENDED, Allocation, JobSpec, JobState, shape_of
+from punctual.core.job_warnings import told_late
 from punctual.core.ledger import LedgerEntry
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, end_state, found_again
 from punctual.core.program import Program
@@ -43,6 +44,8 @@ WINDOW_S = 1.0
 _NOTICES = ("duplicate-id",)
 #: Codes that say that what another code told is over.
 _OVER = {"feasible": "infeasible", "node-recovered": "slow-node"}
+#: The code of a warning whose text goes with the forecast, and that says nothing of a job that has ended.
+_LATE = "infeasible"
 
 
 class ForecastSource(Protocol):
@@ -382,6 +385,7 @@ class StatusBoard:
 
     def _end(self, entry: _Entry, **changes: Any) -> None:
         entry.measure_anew()
+        entry.status = _without_warning(entry.status, _LATE)
         entry.set(granted={}, pause=None, **changes)
         entry.account = LedgerEntry()
         self._ended[entry.status.id] = None
@@ -439,7 +443,10 @@ class StatusBoard:
         steps, _ = self._outlook.steps_total(entry.status.id)
         has_goal = entry.status.spec.goal is not None
         expected = steps if has_goal and steps != entry.status.steps_total else None
-        entry.set(forecast=demand.forecast if demand else None, steps_expected=expected)
+        forecast, deadline_s = demand.forecast if demand else None, entry.status.spec.deadline_s
+        entry.set(forecast=forecast, steps_expected=expected)
+        if forecast is not None and deadline_s is not None and _LATE in entry.status.warnings:
+            entry.set(warnings={**entry.status.warnings, _LATE: told_late(forecast, deadline_s)})
 
     def _warned(self, command: WarnUser) -> None:
         code, text = command.reason.code, command.reason.text

@@ -42,9 +42,6 @@ class Link:
         """The same as it is now; an answer that comes later changes a link."""
         return Link(self.elapsed_s, self.kind, self.text, dict(self.facts))
 
-    def sentence(self) -> str:
-        return f"{short(self.elapsed_s):>8}  {self.text}"
-
 
 class Chain:
     """What happened to `job` and why, in `links`, oldest first: give it each message, in the order of the journal.

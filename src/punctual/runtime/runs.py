@@ -116,6 +116,13 @@ def open_job(text: str | None) -> KnownJob:
     return find_job(text, jobs)
 
 
+def has_finished(name: JobId) -> bool:
+    """Whether the last job of that name has ended with success."""
+    same = [job for job in known_jobs() if job.title == name]
+    last = max(same, key=_written_at, default=None)
+    return last is not None and last.steering == "ended" and last.run.jobs().get(last.job) == "finished"
+
+
 def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> Steering:
     if state in ENDED:
         return "ended"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from punctual import registry
@@ -215,6 +216,25 @@ def check_name(job: JobId) -> None:
             "Choose another name (`--name`).",
             option="name",
         )
+
+
+def check_checkpoint_dir(submission: Submission) -> None:
+    """Raise `InvalidSpec` unless the folder for a job's checkpoints is there, or can be made, and can be written to."""
+    folder = Path(submission.program.environment.get(CHECKPOINT_VARIABLE, ""))
+    if not folder.name:
+        return
+    try:
+        above = next(place for place in (folder, *folder.parents) if place.exists())
+        with TemporaryDirectory(dir=above, prefix=".punctual-"):
+            return
+    except OSError as error:
+        raise InvalidSpec(
+            "`--checkpoint-dir` must be a folder that is there or can be made, and can be written to",
+            f"'{folder}' ({error.strerror})",
+            f"job '{submission.spec.id}'",
+            "Name another folder.",
+            option="checkpoint_dir",
+        ) from error
 
 
 def _check_secrets(variables: Mapping[str, str], names: Sequence[str]) -> None:
