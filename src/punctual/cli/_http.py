@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 NO_HTTP = "none"
 
 
+def notice_without_http() -> str:
+    """The line that tells why a service has no page, and cannot be asked over HTTP; empty: it can."""
+    try:
+        check_installed()
+    except InvalidSpec as error:
+        return f"punctual: no page, and no HTTP: {error.must}. {error.remedy}\n"
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
     """How a service can be asked over HTTP.
@@ -99,12 +108,8 @@ class HttpOptions:
     def _is_wanted(self) -> bool:
         if self.address is not None:
             return self.address != NO_HTTP
-        try:
-            check_installed()
-        except InvalidSpec as error:
-            write_error(f"punctual: no HTTP: {error.must}. {error.remedy}\n")
-            return False
-        return True
+        write_error(notice_without_http())
+        return not notice_without_http()
 
 
 def _told(served: ServedAddress) -> Sequence[str]:

@@ -10,6 +10,7 @@ import typer
 
 from punctual.cli import run as running
 from punctual.cli._help import examples
+from punctual.cli._http import notice_without_http
 from punctual.cli._options import taking
 from punctual.cli._service import log_notice, started_service
 from punctual.cli._streams import write_error
@@ -134,7 +135,9 @@ def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:
         )
     run = started_service(options)
     pid = run.record()["pid"]
-    write_error(f"punctual: no service ran: started one, process {pid}; `punctual down` ends it\n{log_notice()}\n")
+    write_error(
+        f"punctual: no service ran: started one, process {pid}; `punctual down` ends it\n{notice_without_http()}{log_notice()}\n"
+    )
 
 
 def _tell(run: RunFolder, accepted: Sequence[tuple[JobId, JobId]], *, as_json: bool) -> None:

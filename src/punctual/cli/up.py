@@ -17,7 +17,7 @@ from typing import Annotated, cast
 import typer
 
 from punctual.cli._completion import policy_names
-from punctual.cli._http import HttpOptions
+from punctual.cli._http import HttpOptions, notice_without_http
 from punctual.cli._interrupts import caught
 from punctual.cli._outcome import EXIT_BROKEN
 from punctual.cli._service import (
@@ -158,7 +158,7 @@ def up(
         _check_no_service()
         run = started_service(options, http.arguments(), store=store)
         _tell(run.record()["pid"], addresses_of(run), taken_over_by(run), as_json=as_json)
-        typer.echo(log_notice(), err=True)
+        write_error(f"{'' if listen is not None else notice_without_http()}{log_notice()}\n")
         return
     raise typer.Exit(_serve(options, http, store, as_json=as_json))
 
