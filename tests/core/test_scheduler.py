@@ -391,6 +391,20 @@ def test_a_declared_phase_that_nothing_is_known_of_is_pointed_out_once(desk: Des
     assert none(desk.tick(A, at=3.0), WarnUser)
 
 
+def test_a_phase_that_is_announced_when_it_begins_is_not_pointed_out_before_another_step(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.progress(A, at=1.0, steps=30)
+    first = PhaseProgress(name="evaluate", units_planned=1, units_done=0)
+    for at, steps in ((2.0, 33), (3.0, 33)):  # the steps since the last report, then the phase itself
+        desk.tell(PhaseReported(at=at, job=A, phases=(first,)))
+        desk.progress(A, at=at, steps=steps)
+        assert none(desk.tick(A, at=at), WarnUser)
+    desk.progress(A, at=4.0, steps=34)
+    warned = only(desk.tick(A, at=4.0), WarnUser).reason
+    assert warned.code == "unmeasured-phase"
+    assert 'punctual.phase("evaluate", rehearsal=True)' in warned.text
+
+
 def test_a_phase_that_was_rehearsed_is_not_pointed_out(desk: Desk) -> None:
     desk.run(A, 2.0)
     known = PhaseProgress(name="evaluate", units_planned=1, units_done=0, units_measured=2, core_s=0.1)

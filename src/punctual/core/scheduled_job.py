@@ -141,6 +141,8 @@ class ScheduledJob:
         The largest number of steps that was ever reported.
     last_failure
         Cause, exit code and `most_steps` when its process last failed.
+    phases_at_steps
+        Steps done when its newest phase was announced; None: not reported yet.
     mark
         Where the next speed is learned from.
     cost_mark, costs
@@ -191,6 +193,7 @@ class ScheduledJob:
     most_steps: float = 0.0
     last_failure: tuple[str, int | None, float] | None = None
     phases: tuple[PhaseProgress, ...] = ()
+    phases_at_steps: float | None = None
     mark: Mark | None = None
     cost_mark: CostMark | None = None
     costs: dict[NodeId, float] = field(default_factory=dict)
@@ -262,8 +265,17 @@ class ScheduledJob:
         if self.begun is None and event.steps_done > 0:
             self.begun = event.steps_done, event.used_core_s - event.in_flight_core_s
         self.progress = event
+        if self.phases_at_steps is None:
+            self.phases_at_steps = event.steps_done
         if event.steps_done > self.most_steps:
             self.most_steps, self.n_failures = event.steps_done, 0
+
+    def report_phases(self, phases: tuple[PhaseProgress, ...]) -> None:
+        """Note how far its phases are."""
+        known = {phase.name for phase in self.phases}
+        if any(phase.name not in known for phase in phases):
+            self.phases_at_steps = None  # the report of its steps comes next
+        self.phases = phases
 
     def take(self, demand: Demand) -> bool:
         """Note what its controller wants; whether that is news for a policy. What it held must be accrued."""
@@ -340,7 +352,8 @@ class ScheduledJob:
         """Its process is gone; the next one counts for itself."""
         self.status, self.n_requests = "queued", self.n_requests + 1  # answers to earlier requests are void
         self.asked, self.is_applied, self.is_relaunched = None, False, False
-        self.progress, self.begun, self.phases, self.mark, self.cost_mark, self.ran_s = None, None, (), None, None, 0.0
+        self.progress, self.begun, self.mark, self.cost_mark, self.ran_s = None, None, None, None, 0.0
+        self.phases, self.phases_at_steps = (), None
 
     def forget_all_but_numbers(self) -> None:
         """It has ended and is only looked up by its name: what it took to steer it goes."""

@@ -386,7 +386,7 @@ class Scheduler:
 
     def _phase_reported(self, event: PhaseReported) -> None:
         if (job := self._active.get(event.job)) is not None:
-            job.phases = event.phases
+            job.report_phases(event.phases)
 
     def _loss_reported(self, event: LossReported) -> None:
         if (job := self._active.get(event.job)) is not None:
