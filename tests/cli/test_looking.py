@@ -83,6 +83,8 @@ def test_a_job_is_shown_and_its_output_followed_to_its_end(machine: Service) -> 
     ended = json.loads(machine.tell("show", "talk", "--json").stdout)
     assert (ended["state"], ended["exit_code"], ended["steps_done"]) == ("finished", 0, 4)
     assert ended["landed_s"] > 0
+    [listed] = objects(machine.tell("ps", "--all", "--json").stdout)
+    assert listed.keys() <= ended.keys()
     assert "finished" in machine.tell("show").stdout
     service.terminate()
     left(service)

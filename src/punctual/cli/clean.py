@@ -3,6 +3,7 @@
 import json
 import time
 from collections import Counter
+from datetime import datetime
 from math import inf
 from typing import Annotated
 
@@ -39,8 +40,8 @@ def clean(
     removed = chosen if dry_run else [past for past in chosen if remove(past)]
     if as_json:
         for past in removed:
-            told = {"run": past.name, "bytes": past.n_bytes, "written_at": past.written_at, "removed": not dry_run}
-            typer.echo(json.dumps(told))
+            told = {"run": past.name, "bytes": past.n_bytes, "written_wall": _written_wall(past)}
+            typer.echo(json.dumps(told | {"removed": not dry_run}))
         return
     for past in removed:
         typer.echo(f"{past.name:<32} {_size(past.n_bytes):>9}  {_age(past)} old")
@@ -70,6 +71,10 @@ def _runs(count: int) -> str:
 
 def _age(past: PastRun) -> str:
     return format_duration(max(0.0, time.time() - past.written_at)) if past.written_at > 0 else "of unknown age,"
+
+
+def _written_wall(past: PastRun) -> str | None:
+    return datetime.fromtimestamp(past.written_at).astimezone().isoformat() if past.written_at > 0 else None
 
 
 def _size(n_bytes: int) -> str:

@@ -31,32 +31,13 @@ _REMEDIES = {
 _COLUMNS = ("JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "PROMISED", "ACTUATOR")
 
 #: What is told of each job in JSON; null: it is not known, or not of a job in this state.
-_KEYS = (
-    *(
-        "job",
-        "state",
-        "submitted_wall",
-        "elapsed_s",
-        "deadline_s",
-        "deadline_wall",
-        "left_s",
-        "landed_s",
-        "landed",
-        "cause",
-    ),
-    *("argv", "steps_done", "steps_total", "steps_expected", "progress_frac", "forecast_s", "forecast_std_s"),
-    *(
-        "earliest_finish_s",
-        "feasible",
-        "promised_until_wall",
-        "grant_cores",
-        "n_workers",
-        "demand_cores",
-        "usage_cores",
-    ),
-    *("used_core_s", "paused", "waits_for", "controller", "actuator", "output"),
-    *("host", "host_cores", "host_free_cores", "policy", "slow_nodes"),
-)
+KEYS = (
+    "job", "state", "submitted_wall", "elapsed_s", "deadline_s", "deadline_wall", "left_s", "landed_s", "landed", "cause",
+    "argv", "steps_done", "steps_total", "steps_expected", "progress_frac", "forecast_s", "forecast_std_s",
+    "earliest_finish_s", "feasible", "promised_until_wall", "grant_cores", "n_workers", "demand_cores", "usage_cores",
+    "used_core_s", "paused", "waits_for", "controller", "actuator", "output", "host", "host_cores", "host_free_cores",
+    "policy", "slow_nodes",
+)  # fmt: skip
 
 #: Of jobs that have ended.
 _PAST_COLUMNS = ("JOB", "STATE", "STARTED", "DEADLINE", "CAME TO", "COMMAND")
@@ -75,7 +56,7 @@ def ps(
     ended.sort(key=lambda standing: standing["submitted_wall"] or "")
     if as_json:
         for standing in [*rows, *ended]:
-            typer.echo(json.dumps({**dict.fromkeys(_KEYS), **standing}))
+            typer.echo(json.dumps({**dict.fromkeys(KEYS), **standing}))
         return
     if rows:
         print_table(_COLUMNS, [_row(standing) for standing in rows])

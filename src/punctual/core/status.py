@@ -81,7 +81,7 @@ class JobStatus:
     steps_expected
         Steps until its goal, where they are not those declared; None: those declared.
     reason
-        Why its grant was last to change.
+        Why its grant last changed.
     cause, exit_code
         Why it ends or has ended, and the exit status of its process as far as there was one.
     warnings

@@ -205,7 +205,7 @@ def standing(status: JobStatus) -> dict[str, Any]:
     forecast = status.forecast
     return {
         "steps_done": float(status.steps_done),
-        "steps_total": status.steps_total,
+        "steps_total": None if status.steps_total is None else float(status.steps_total),
         "steps_expected": status.steps_expected,
         "progress_frac": status.done_frac,
         "landed": status.landed,

@@ -197,7 +197,7 @@ class JobStanding(AnswerBody):
     name: str
     state: JobState
     verdict: Verdict | None = Field(description="null: the job has no deadline, or nothing is known of it yet.")
-    reason: ReasonText | None = Field(description="Why its grant was last to change.")
+    reason: ReasonText | None = Field(description="Why its grant last changed.")
     cause: str = Field(description="Why it ends or has ended; empty: it does not.")
     exit_code: int | None
     program: list[str] = Field(description="The command line, without what looks like a secret.")
