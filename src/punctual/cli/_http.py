@@ -108,8 +108,9 @@ class HttpOptions:
     def _is_wanted(self) -> bool:
         if self.address is not None:
             return self.address != NO_HTTP
-        write_error(notice_without_http())
-        return not notice_without_http()
+        notice = notice_without_http()
+        write_error(notice)
+        return not notice
 
 
 def _told(served: ServedAddress) -> Sequence[str]:

@@ -445,7 +445,7 @@ class StatusBoard:
         expected = steps if has_goal and steps != entry.status.steps_total else None
         forecast, deadline_s = demand.forecast if demand else None, entry.status.spec.deadline_s
         entry.set(forecast=forecast, steps_expected=expected)
-        if forecast is not None and deadline_s is not None and _LATE in entry.status.warnings:
+        if forecast is not None and not forecast.feasible and deadline_s is not None and _LATE in entry.status.warnings:
             entry.set(warnings={**entry.status.warnings, _LATE: told_late(forecast, deadline_s)})
 
     def _warned(self, command: WarnUser) -> None:
