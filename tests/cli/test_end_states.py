@@ -37,6 +37,7 @@ def outcome(end: Message, received: int | None = None) -> Outcome:
         faults=(),
         received=received,
         workers=None,
+        device=None,
         controller_cpu_s=0.0,
     )
 

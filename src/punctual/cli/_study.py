@@ -1,6 +1,5 @@
 """From the options of `punctual simulate` to results on disk and a table on the terminal."""
 
-import json
 import os
 import signal
 import sys
@@ -13,11 +12,13 @@ from typing import Any
 
 from punctual import registry
 from punctual.cli._errors import EXIT_INTERRUPTED
-from punctual.cli._policy_table import failures_in_words, print_policies
+from punctual.cli._policy_table import failure_lines, print_policies
+from punctual.cli._streams import write_line, write_lines
 from punctual.cli._study_page import write_page
+from punctual.core.cluster import usual_jobs_at_once
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.capacity import usable_cores
-from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.capacity import capacity_here, usable_cores
+from punctual.runtime.json_text import json_text
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
 from punctual.sim.scenario import (
@@ -71,12 +72,12 @@ def carry_out(
     study = Study(scenario, out)
     n_at_once = _n_processes(n_processes)
     check_folder(out, "--out")
-    sys.stderr.write("".join(f"{notice}\n" for notice in notices))
+    write_lines(notices, err=True)
     try:
         with _bar(shown=not as_json) as show, stopping_where_told(show) as tell:
             result = study.run(n_processes=n_at_once, tell=tell)
     except KeyboardInterrupt:
-        sys.stderr.write(f"\nstopped; what is finished is in '{out}' and is not run again\n")
+        write_lines(["", f"stopped; what is finished is in '{out}' and is not run again"], err=True)
         return EXIT_INTERRUPTED
     return _conclude(result, out, export, report=report, as_json=as_json)
 
@@ -111,7 +112,13 @@ def _completed(keys: Mapping[str, Any], *, is_in_file: bool) -> tuple[dict[str, 
     chosen, notices = dict(keys), list[str]()
     if has_declared_jobs(keys) and "cluster" not in keys:
         capacity = capacity_here()
-        chosen["cluster"] = [{"cores": capacity.cores, "gpus": int(capacity.gpus)}]
+        here = {
+            "cores": capacity.cores,
+            "gpus": int(capacity.gpus),
+            "memory_gib": capacity.memory_bytes / 2**30 or None,
+            "jobs_at_once": usual_jobs_at_once(capacity.cores),
+        }
+        chosen["cluster"] = [here]
         notices.append(f"no `--cluster` was given: the jobs run on one machine with {capacity}")
     if "policies" not in keys:
         chosen["policies"] = list(USUAL_POLICIES)
@@ -237,12 +244,12 @@ def _conclude(result: Result, out: Path, export: Path | None, *, report: bool, a
     if page is not None:
         write_page(result, page)
     if as_json:
-        sys.stdout.write(json.dumps(as_fields(result, page), indent=1) + "\n")
+        write_lines(json_text(as_fields(result, page), indent=1).split("\n"))
     elif result.runs:
         print_policies(result)
         if page is not None:
-            sys.stdout.write(f"report: {page}\n")
-    sys.stderr.write(failures_in_words(result))
+            write_line(f"report: {page}")
+    write_lines(failure_lines(result), err=True)
     return EXIT_FAILED if result.failures else 0
 
 

@@ -1,11 +1,12 @@
 """`punctual controllers` and `punctual policies`: what can be chosen, one line each."""
 
-import json
 from typing import Annotated
 
 import typer
 
 from punctual import registry
+from punctual.cli._streams import write_line
+from punctual.runtime.json_text import json_text
 
 _AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per name and line.")]
 
@@ -24,8 +25,8 @@ def _list(family: str, *, as_json: bool) -> None:
     names = registry.names(family)
     if as_json:
         for name in names:
-            typer.echo(json.dumps({"name": name, "text": registry.summary(family, name)}))
+            write_line(json_text({"name": name, "text": registry.summary(family, name)}))
         return
     width = max(map(len, names), default=0)
     for name in names:
-        typer.echo(f"{name:<{width}}  {registry.summary(family, name)}")
+        write_line(f"{name:<{width}}  {registry.summary(family, name)}")

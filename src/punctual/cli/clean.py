@@ -1,6 +1,5 @@
 """`punctual clean`: remove the journals and outputs of runs that have ended."""
 
-import json
 import time
 from collections import Counter
 from datetime import datetime
@@ -9,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import format_duration, parse_duration_s
+from punctual.runtime.json_text import json_text
 from punctual.runtime.retention import PastRun, RetentionLimits, RunUse, expired, past_runs, remove, use_of
 
 _KEPT: dict[RunUse, str] = {
@@ -41,15 +42,15 @@ def clean(
     if as_json:
         for past in removed:
             told = {"run": past.name, "bytes": past.n_bytes, "written_wall": _written_wall(past)}
-            typer.echo(json.dumps(told | {"removed": not dry_run}))
+            write_line(json_text(told | {"removed": not dry_run}))
         return
     for past in removed:
-        typer.echo(f"{past.name:<32} {_size(past.n_bytes):>9}  {_age(past)} old")
+        write_line(f"{past.name:<32} {_size(past.n_bytes):>9}  {_age(past)} old")
     verb = "would be removed" if dry_run else "removed"
-    typer.echo(f"{_runs(len(removed))} {verb}, {_size(sum(past.n_bytes for past in removed))} freed")
+    write_line(f"{_runs(len(removed))} {verb}, {_size(sum(past.n_bytes for past in removed))} freed")
     names = {past.name for past in removed}
     for use, n_runs in Counter(use for name, use in uses.items() if name not in names).items():
-        typer.echo(f"{_runs(n_runs)} kept: {_KEPT[use]}")
+        write_line(f"{_runs(n_runs)} kept: {_KEPT[use]}")
 
 
 def _limits(older_than: str | None, *, every: bool) -> RetentionLimits:

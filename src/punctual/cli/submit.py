@@ -1,6 +1,5 @@
 """`punctual submit`: give a service a program and its deadline, or the jobs of a file."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from punctual.cli._help import examples
 from punctual.cli._http import notice_without_http
 from punctual.cli._options import taking
 from punctual.cli._service import log_notice, started_service
-from punctual.cli._streams import write_error
+from punctual.cli._streams import write_error, write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.units import exact_text
@@ -21,6 +20,7 @@ from punctual.metrics.run import RunSummary, summarize
 from punctual.runtime.control_client import standings_of
 from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.host_options import HostOptions
+from punctual.runtime.json_text import json_text
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import messages_of
 from punctual.runtime.service_host import submit_jobs
@@ -71,7 +71,7 @@ def submit(given: QueueOptions) -> None:
             "Add `--wait`; or ask when the job has ended: `punctual report JOB`.",
             option=name,
         )
-    submissions, options = given.submissions(), given.host(shared=True)
+    submissions, options = given.submissions(service_run()), given.host(shared=True)
     _start_if_missing(options, no_start=given.no_start)
     if given.wait:
         raise typer.Exit(given.follow(submissions, options))
@@ -135,16 +135,15 @@ def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:
         )
     run = started_service(options)
     pid = run.record()["pid"]
-    write_error(
-        f"punctual: no service ran: started one, process {pid}; `punctual down` ends it\n{notice_without_http()}{log_notice()}\n"
-    )
+    started = f"punctual: no service ran: started one, process {pid}; `punctual down` ends it"
+    write_error(started, *notice_without_http(), log_notice())
 
 
 def _tell(run: RunFolder, accepted: Sequence[tuple[JobId, JobId]], *, as_json: bool) -> None:
     """Tell the jobs that the service has taken: for each the name that it was to have, and its name."""
     for wanted, name in accepted:
         if name != wanted:
-            write_error(f"punctual: the name '{wanted}' was taken: this job is {name}\n")
-        typer.echo(json.dumps({"job": name, "host": run.name, "output": str(run.log(name))}) if as_json else name)
+            write_error(f"punctual: the name '{wanted}' was taken: this job is {name}")
+        write_line(json_text({"job": name, "host": run.name, "output": str(run.log(name))}) if as_json else name)
     if accepted and not as_json:
-        write_error(f"punctual: see punctual ps; what it writes: punctual logs {accepted[0][1]} --follow\n")
+        write_error(f"punctual: see punctual ps; what it writes: punctual logs {accepted[0][1]} --follow")

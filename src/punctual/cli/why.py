@@ -1,6 +1,5 @@
 """`punctual why`: the chain behind each grant, from the journal; of running and of ended jobs, and of simulated ones."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,10 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from punctual.cli._options import AnyJob
+from punctual.cli._streams import write_line
 from punctual.cli._words import clock, cores, proven, short
 from punctual.core.errors import InvalidSpec
 from punctual.metrics.run import summarize
 from punctual.runtime.chain import Link, chain
+from punctual.runtime.json_text import json_text
 from punctual.runtime.run_journal import now_of
 from punctual.runtime.runs import job_to_tell_of, messages_of
 
@@ -38,12 +39,12 @@ def why(
     target = job_to_tell_of(job)
     messages, name = messages_of(target.run, [target.job]), target.job
     if job is None:
-        typer.echo(f"job {name}:", err=True)
+        write_line(f"job {name}:", err=True)
     if target.run.log(name).exists():
-        typer.echo(f"what it wrote: {target.run.log(name)}", err=True)
+        write_line(f"what it wrote: {target.run.log(name)}", err=True)
     reason = target.run.facts().get("actuator_reason")
     if reason:
-        typer.echo(f"how grants are enforced: {reason}", err=True)
+        write_line(f"how grants are enforced: {reason}", err=True)
     links, now, submitted_at = (
         chain(messages, name, every=every),
         now_of(target.run),
@@ -55,13 +56,13 @@ def why(
                 "time": now.wall_of(submitted_at + link.elapsed_s).isoformat(timespec="milliseconds")
             }
             told |= {"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text}
-            typer.echo(json.dumps({**told, **link.facts}))
+            write_line(json_text({**told, **link.facts}))
         return
     for group in ([[link] for link in links] if every else grouped(links))[-last:]:
         link = group[-1]
         together = f" (the last of {len(group)} such changes within a second)" if len(group) > 1 else ""
         at = clock(now.wall_of(submitted_at + link.elapsed_s))
-        typer.echo(f"{at} {short(link.elapsed_s):>8}  {link.text}{together}")
+        write_line(f"{at} {short(link.elapsed_s):>8}  {link.text}{together}")
 
 
 def grouped(links: Iterable[Link]) -> list[list[Link]]:
@@ -105,12 +106,12 @@ def _tell_study(folder: Path, job: str | None, last: int, *, as_json: bool) -> N
 
 def _tell_policy(policy: str, seed: int, rows: Iterable[dict[str, Any]], *, as_json: bool) -> None:
     if not as_json:
-        typer.echo(f"{policy}, seed {seed}:")
+        write_line(f"{policy}, seed {seed}:")
     for row in rows:
         if as_json:
-            typer.echo(json.dumps({"policy": policy, "seed": seed, **row}))
+            write_line(json_text({"policy": policy, "seed": seed, **row}))
         else:
-            typer.echo(f"{short(row['at']):>12}  {_asked(row)}: {row['text']}{proven(row['gap_frac'])}")
+            write_line(f"{short(row['at']):>12}  {_asked(row)}: {row['text']}{proven(row['gap_frac'])}")
 
 
 def _asked(row: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ _REJECTED: Mapping[str, EndState] = {
     "failed-again": "failed",
     "no-retries-left": "failed",
     "not-started": "failed",
+    "out-of-memory": "failed",
 }
 
 

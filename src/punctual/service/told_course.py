@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from punctual.core.status import JobStatus
 from punctual.metrics.run import Point, RunCourse, smooth_usage
 from punctual.runtime.chain import Link
+from punctual.runtime.json_text import finite
 from punctual.runtime.redaction import LEFT_OUT, is_secret_name
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.when import Now
@@ -16,7 +17,6 @@ from punctual.service.schema import (
     PhaseTimes,
     WhyAnswer,
     WhyEntry,
-    finite,
 )
 
 #: Points that a curve has at most, where nothing else is asked for, and that can be asked for.
