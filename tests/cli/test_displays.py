@@ -245,7 +245,7 @@ class TestChain:
         assert chain([*of_all, *begun], JOB) == chain(begun, JOB)
         ends: list[Message] = [
             JobFinished(at=1.0, job=JOB, landed_at=1.0),
-            JobFailed(at=1.0, job=JOB, cause="stopped: by hand", exit_code=-15),
+            JobFailed(at=1.0, job=JOB, cause="by hand", exit_code=-15, is_stopped=True),
             RejectJob(at=1.0, job=JOB, reason=Reason("no-retries-left", "it has failed")),
         ]
         for end in ends:
@@ -258,7 +258,7 @@ class TestChain:
 
 def test_the_list_of_jobs_tells_how_much_memory_is_used_and_who_waits() -> None:
     of_host = {"host": "service", "policy": "fifo", "host_cores": 2.0, "host_free_cores": 0.0}
-    of_host |= {"host_memory_bytes": 8 << 30, "host_used_memory_bytes": 3 << 29}
+    of_host |= {"host_memory_bytes": 8 << 30, "host_used_memory_bytes": 3 << 29, "grant_cores": 1.0}
     runs = {**of_host, "job": "a", "state": "running", "forecast_s": 100.0, "elapsed_s": 40.0}
     waits = {
         **of_host,
@@ -292,7 +292,7 @@ def test_jobs_that_hold_nothing_are_not_told_to_hold_something() -> None:
 
 
 def test_the_list_of_jobs_tells_where_they_lie_and_what_is_wrong_with_the_nodes_of_a_cluster() -> None:
-    host = {"host": "service", "policy": "fifo", "host_cores": 8.0, "host_free_cores": 3.0}
+    host = {"host": "service", "policy": "fifo", "host_cores": 8.0, "host_free_cores": 3.0, "grant_cores": 2.5}
     news = {"silent_nodes": {"tock": 12.0}, "taken_cores": {"tick": 6.0}}
     jobs = [
         {**host, **news, "job": "one", "nodes": ["tick", "tock"]},

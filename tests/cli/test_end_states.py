@@ -68,11 +68,12 @@ def test_nothing_that_is_said_of_it_calls_it_a_failure_or_a_miss(end: Message) -
     messages = [submitted(0.0), end]
     ended = outcome(end)
     kinds = [link.kind for link in chain(messages, JOB)]
-    said = [closing_report(ended, None), closing_report_of_all([ended, ended], None), *kinds]
+    reports = [closing_report(ended, None), closing_report_of_all([ended, ended], None)]
+    said = ["\n".join(lines) for lines in reports] + kinds
     assert not [text for text in said if "failed" in text or "missed" in text or "late" in text]
     assert all(str(ended.summary.status) in text for text in said[:2])
     assert kinds[-1] == ended.summary.status
 
 
 def test_what_was_never_started_is_not_told_to_have_used_anything() -> None:
-    assert "core-seconds" not in closing_report(outcome(TURNED_AWAY), None)
+    assert "core-seconds" not in "".join(closing_report(outcome(TURNED_AWAY), None))
