@@ -104,6 +104,8 @@ def test_a_command_that_would_install_something_else_is_found(command: str) -> N
 
 def test_no_package_is_told_to_depend_on_a_stranger() -> None:
     texts = [path.read_text(encoding="utf-8") for path in printed_in()]
+    extra_of_stranger = re.compile(rf"(?<!/)\bpunctual\[({'|'.join(EXTRAS)})\b")
+    assert not [match[0] for text in texts for match in extra_of_stranger.finditer(text)]
     needed = [requirement for text in texts for requirement in re.findall(r"dependencies = \[(.*?)\]", text)]
     assert needed
     assert not [one for one in needed if re.search(r"\"punctual(?!-training)", one)]

@@ -273,8 +273,8 @@ class RunOptions(StartOptions):
 SECTIONS = {
     "Deadline": ("deadline", "margin", "guarantee", "work", "like", "strict"),
     "What it may have": (
-        *("cores", "workers", "gpus", "cores_per_worker", "servers"),
-        *("weight", "preemptible", "controller", "policy", "actuator", "alone"),
+        *("cores", "memory", "workers", "gpus", "cores_per_worker", "servers"),
+        *("weight", "preemptible", "controller", "policy", "jobs_at_once", "actuator", "alone"),
     ),
     "Progress and end": ("steps", "progress_regex", "until"),
     "Start": ("after", "name", "jobs", "checkpoint_dir", "retries", "secret_env"),
