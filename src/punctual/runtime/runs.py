@@ -8,10 +8,12 @@ from typing import Literal
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.core.job import JobState
+from punctual.core.job import ENDED, JobState
 from punctual.core.protocols import Message
 from punctual.runtime.paths import runtime_root, state_root
-from punctual.runtime.run_folder import ENDED, RunFolder
+from punctual.runtime.run_folder import RunFolder
+from punctual.runtime.when import Now
+from punctual.store.boot import clock_shift
 from punctual.store.sqlite import SqliteJournal
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -115,6 +117,13 @@ def open_job(text: str | None) -> KnownJob:
     return find_job(text, jobs)
 
 
+def has_finished(name: JobId) -> bool:
+    """Whether the last job of that name has ended with success."""
+    same = [job for job in known_jobs() if job.title == name]
+    last = max(same, key=_written_at, default=None)
+    return last is not None and last.steering == "ended" and last.run.jobs().get(last.job) == "finished"
+
+
 def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> Steering:
     if state in ENDED:
         return "ended"
@@ -143,6 +152,13 @@ def _runs_in(root: Path) -> list[RunFolder]:
     names = sorted(folder.name for folder in root.iterdir() if _NAME.fullmatch(folder.name) and folder.is_dir())
     runtime, state = runtime_root(), state_root()  # once for all: each look checks whose the folders are
     return [RunFolder(name, runtime / name, state / name) for name in names]
+
+
+def now_of(run: RunFolder) -> Now:
+    """The present in the time of the run's journal; raises `InvalidSpec` if it cannot be read."""
+    with run.read_journal() as journal:
+        now, shift_s = Now.read(), clock_shift(journal)
+    return Now(now.at - shift_s, now.wall)
 
 
 def messages_of(run: RunFolder, jobs: Sequence[JobId] | None = None) -> list[Message]:
