@@ -47,7 +47,6 @@ _USES = {
     "report": "pictures of runs",
     "sim": "`punctual simulate`, `compare` and `replay`",
     "service": "HTTP and the page of a service",
-    "postgresql": "a service's journal in PostgreSQL",
     "otel": "traces and metrics of a service to OpenTelemetry",
     "ray": "`punctual up --engine ray`",
 }
