@@ -1,0 +1,276 @@
+"""Which series is the training's, and what it comes to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from punctual.progress_text.mentions import Level, Role
+from punctual.progress_text.series import Series, SeriesTable
+
+#: A count that says nothing but its own length may be one of many: of each epoch, or of what is done before. It is taken for
+#: the whole where no more than so many of them fit before the deadline. At full speed a training takes more than a sixth of a
+#: sensible deadline; one epoch of several, or what comes before, mostly takes less.
+_N_FIT_MAX = 6
+#: How much of a count must be seen before its duration is believed, and how many steps.
+_SEEN_FRAC, _SEEN_STEPS = 0.05, 3
+#: A first increment that is so many times the next ones: the count goes on where an earlier run has ended.
+_JUMP = 10
+#: A series is over when another one has grown for this share of the time in which it grew, or for all of that time.
+_OVER_FRAC, _OVER_INCOMPLETE_FRAC = 0.3, 1.0
+
+
+class Doubt(Enum):
+    """Why nobody knows how many steps there are."""
+
+    NONE = ""
+    NOT_SAID = "the output does not say how many there are"
+    EPOCHS = "the output does not say how many epochs there are"
+    RESTARTS = "the count has begun again"
+    PART = "the count may be of one part of several"
+    EXCEEDED = "the count has gone beyond its total"
+    UNITS = "the output counts more than that in one part of the training"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """What a series means if it is the training's.
+
+    Attributes
+    ----------
+    steps, total
+        Of the training; `total` None: not known.
+    is_sure
+        Whether to act on it.
+    n_epochs
+        How many laps of the series there are; None: it has one, or that is not known.
+    """
+
+    series: Series
+    steps: float
+    total: float | None
+    is_sure: bool
+    doubt: Doubt = Doubt.NONE
+    n_epochs: int | None = None
+
+    @property
+    def has_total(self) -> bool:
+        """Whether its total may be planned with."""
+        return self.is_sure and self.total is not None
+
+    @property
+    def is_done(self) -> bool:
+        series = self.series
+        is_one_lap = series.is_complete and not series.is_nested and not series.n_laps
+        return is_one_lap or (self.total is not None and self.steps >= self.total)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it can hardly be anything but a loop of a training."""
+        series = self.series
+        return series.level is Level.STEP or series.role is Role.TRAINING or series.is_measured
+
+
+class Judge:
+    """Judges series.
+
+    Parameters
+    ----------
+    deadline_s, steps_total
+        See `punctual.progress_text.reader.Reader`.
+    """
+
+    def __init__(self, table: SeriesTable, deadline_s: float | None, steps_total: float | None) -> None:
+        self._table = table
+        self._deadline_s = deadline_s
+        self._steps_total = steps_total
+
+    def choose(self, current: Series | None) -> Assessment | None:
+        """The series that is the training's; `current` is the one that was chosen last. None: none may be."""
+        found = [(series, self.assess(series)) for series in self._table]
+        assessed = [one for _, one in found if one is not None]
+        if not assessed:
+            return None
+        best = max(assessed, key=lambda one: self._rank(one, assessed))
+        kept = next((one for one in assessed if one.series is current), None)
+        if kept is not None and kept.is_sure and self._rank(best, assessed)[:2] <= self._rank(kept, assessed)[:2]:
+            return kept
+        return best
+
+    def _rank(self, one: Assessment, assessed: Sequence[Assessment]) -> tuple[float, ...]:
+        series = one.series
+        return (
+            not any(_is_over(one, other) for other in assessed),
+            one.has_total,
+            series.role,
+            one.total is not None,
+            one.is_sure,
+            series.level is Level.STEP,
+            not series.is_nested and not series.n_laps,
+            series.active_s,
+            series.n_grown,
+        )
+
+    def assess(self, series: Series) -> Assessment | None:
+        """What the series means if it is the training's; None: it cannot be."""
+        if series.role is Role.OTHER or series.level is Level.FOLD:
+            return None
+        if series.mention.is_total and not series.n_grown:
+            is_report = series.is_measured and series.level is Level.STEP
+            return Assessment(series=series, steps=series.last, total=None, is_sure=False) if is_report else None
+        if series.level is Level.EPOCH:
+            one = self._epochs_alone(series)
+        elif series.is_nested or series.n_laps:
+            one = self._laps(series)
+        else:
+            one = self._single(series)
+        return None if one is None else _not_exceeded(self._declared(one))
+
+    def _laps(self, series: Series) -> Assessment:
+        """A count that begins anew."""
+        length, outer = series.known_total, series.outer
+        if outer is not None and series.is_nested:
+            n_epochs, n_before = self._n_laps_of(outer.series), self._n_before(series)
+            is_sure = series.mention.is_own or series.n_grown > 0 or outer.n_restarts > 0 or series.is_complete
+            doubt = Doubt.EPOCHS
+        else:
+            n_epochs, n_before = self._table.stated("epoch", series.n_laps), series.n_laps
+            # Others may begin anew as well: evaluations, or what a script draws on the side.
+            is_sure = all(one.active_s <= series.active_s for one in self._table if one.n_laps)
+            doubt = Doubt.RESTARTS
+        total = n_epochs * length if n_epochs and length and is_sure else None
+        return Assessment(
+            series=series, steps=n_before * series.lap_length + series.done, total=total, is_sure=is_sure,
+            doubt=Doubt.NONE if total else doubt, n_epochs=n_epochs,
+        )  # fmt: skip
+
+    def _single(self, series: Series) -> Assessment:
+        """A count that has not begun anew, and so may be all there is."""
+        total, steps, is_measured = series.known_total, series.done, series.is_measured
+        if total is None and not series.is_exceeded:
+            total = self._table.stated(series.mention.family, series.last)
+        if total is None:
+            is_named = series.level is not Level.UNKNOWN or is_measured or series.mention.is_open
+            is_sure = series.n_grown > 0 if is_named else series.n_grown > 2 and series.is_regular
+            return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
+        if series.level is Level.STEP:
+            is_sure = series.mention.is_own or series.n_grown > 0 or is_measured
+            return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
+        if self._is_whole(series, total):
+            return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 0)
+        is_training = is_measured or series.role is Role.TRAINING
+        n_epochs = self._table.stated("epoch", 1)
+        if n_epochs is not None and is_training:
+            is_sure = _is_seen(series, total)
+            return Assessment(series=series, steps=steps, total=n_epochs * total, is_sure=is_sure, n_epochs=n_epochs)
+        known = None if is_training else total
+        return Assessment(series=series, steps=steps, total=known, is_sure=is_training, doubt=Doubt.PART)
+
+    def _epochs_alone(self, series: Series) -> Assessment | None:
+        """Epochs count by themselves only where nothing counts within them, or nothing that has a length."""
+        if series.first > 1 and not series.n_grown and not series.mention.is_own:
+            return None
+        inner = [
+            one for one in self._table
+            if one.outer is not None and one.outer.series is series and one.role is not Role.OTHER
+            and (not one.mention.is_total or one.n_grown or one.n_seen == 1)
+        ]  # fmt: skip
+        total = self._n_laps_of(series)
+        if any(one.known_total is not None or not one.n_laps for one in inner) or (inner and total is None):
+            return None
+        is_bar, from_zero = series.mention.is_bar, series.first == 0
+        if is_bar or series.is_result:
+            steps = series.last + (from_zero and not is_bar)
+        else:
+            steps = max(0, series.last - (not from_zero))
+        is_begun = series.is_result and not is_bar and total is not None
+        doubt = Doubt.NONE if total else Doubt.NOT_SAID
+        return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 0 or is_begun, doubt=doubt)
+
+    def _n_before(self, series: Series) -> int:
+        """Laps of `series` that have ended, over all laps of the series around it."""
+        outer = series.outer
+        assert outer is not None
+        length = _length(outer.series, self._table.stated("epoch", outer.series.last))
+        around, is_ahead = outer.series.outer, series.n_laps > outer.inner_laps
+        if around is not None and outer.series.is_nested:
+            return around.n_before * (length or 0) + outer.n_before + is_ahead
+        return outer.n_laps * (length or outer.series.length + 1) + outer.n_before + is_ahead
+
+    def _n_laps_of(self, epochs: Series) -> int | None:
+        """How many epochs there are in all."""
+        others = (one for one in self._table if one.level is Level.EPOCH and one.role is not Role.OTHER)
+        said = next((one.known_total for one in others if one.known_total), None)
+        length = _length(epochs, said if said and not epochs.known_total else self._table.stated("epoch", epochs.last))
+        if epochs.outer is not None and epochs.is_nested:
+            n_folds = _length(epochs.outer.series, None)
+            return length * n_folds if length and n_folds else None
+        return None if epochs.n_laps else length
+
+    def _is_whole(self, series: Series, total: int) -> bool:
+        """Whether a count without a name goes over the whole training, and not only over one part of several."""
+        if not series.is_whole:
+            mention = series.mention
+            is_resumed = mention.is_bar and series.n_grown > 1 and (
+                series.first_increment > max(_SEEN_FRAC * total, _JUMP * series.increment)
+            )  # fmt: skip
+            is_trainer_s = self._table.has_epoch_frac and mention.is_bar and not mention.template and series.n_grown > 1
+            series.is_whole = (
+                self._deadline_s is None
+                or self._table.is_stated(total)
+                or is_resumed
+                or is_trainer_s
+                or self._lasts(series, total, self._deadline_s)
+            )
+        return series.is_whole
+
+    @staticmethod
+    def _lasts(series: Series, total: int, deadline_s: float) -> bool:
+        if not _is_seen(series, total):
+            return False
+        duration_s = (series.last_at - series.lap_at) * total / (series.last - series.lap_first)
+        return _N_FIT_MAX * duration_s >= deadline_s
+
+    def _declared(self, one: Assessment) -> Assessment:
+        """With the number of steps that the user has declared, if there is one."""
+        declared, series, length = self._steps_total, one.series, one.series.known_total
+        if declared is None:
+            return one
+        if series.level is Level.EPOCH:  # in another unit than the user's
+            steps = one.steps if one.total is None else one.steps * declared / one.total
+            return replace(one, steps=steps, total=declared, doubt=Doubt.NONE)
+        if length is not None and length > declared:
+            return replace(one, total=None, doubt=Doubt.UNITS)
+        is_sure = one.is_sure or (series.n_grown > 0 and length is not None and declared % length == 0)
+        return replace(one, total=declared, is_sure=is_sure, doubt=Doubt.NONE)
+
+
+def _is_over(one: Assessment, other: Assessment) -> bool:
+    """Whether `other` goes on where `one` has ended."""
+    series, after = one.series, other.series
+    if after is series or after.last_line <= series.last_line or after.n_grown <= 1:
+        return False
+    if (series.outer and series.outer.series is after) or (after.outer and after.outer.series is series):
+        return False
+    if one.is_done and other.has_total and after.first_line > series.last_line:
+        return True
+    share = _OVER_FRAC if one.is_done or other.has_total else _OVER_INCOMPLETE_FRAC
+    return after.last_at - max(after.first_at, series.last_at) > share * series.active_s
+
+
+def _not_exceeded(one: Assessment) -> Assessment:
+    is_within = one.total is None or one.steps <= one.total
+    return one if is_within and not one.series.is_exceeded else replace(one, total=None, doubt=Doubt.EXCEEDED)
+
+
+def _length(series: Series, stated: int | None) -> int | None:
+    """How many there are of a series that others are in; `stated`: what lines said that count nothing."""
+    total = series.known_total
+    if total is None:
+        return stated
+    is_last = series.last >= total or not series.mention.in_brackets or stated == total + 1
+    # `Epoch 0/9` is mostly the first of ten, `[0/10]` of ten as well.
+    return total + 1 if series.counts_from_zero and is_last and stated != total else total
+
+
+def _is_seen(series: Series, total: float) -> bool:
+    return series.last - series.lap_first >= max(_SEEN_FRAC * total, _SEEN_STEPS)

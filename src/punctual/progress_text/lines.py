@@ -1,0 +1,52 @@
+"""What a program writes, as the lines that a person would see."""
+
+import re
+from typing import NamedTuple
+
+#: A bar is drawn again after a carriage return, backspaces or a movement of the cursor: these end a line as well.
+_END = re.compile(rb"[\r\n]+|\x08+|\x1b\[[\d;]*[ABEFHJf]")
+#: Colours, titles of windows and the like; at the end of a piece also the beginning of one.
+_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_]|\[?[0-?]*$|\][^\x07]*$)")
+#: A number that was cut in two is none.
+_DIGITS = b"0123456789,._"
+_CUT = b" ... "
+_NO_TEXT = b"\0"
+
+
+class Line(NamedTuple):
+    """A line; the one on the screen is not complete, and its last number may be cut off."""
+
+    text: str
+    is_complete: bool = True
+
+
+class LineSplitter:
+    """Cuts one stream of bytes into lines without colours.
+
+    Parameters
+    ----------
+    n_bytes_max
+        Of a longer line only the beginning and the end are kept, half as much each.
+    """
+
+    def __init__(self, n_bytes_max: int) -> None:
+        self._n_bytes_max = n_bytes_max
+        self._rest = b""
+
+    def feed(self, output: bytes) -> list[Line]:
+        """Return the lines that `output` completes, and the one that it leaves open; none that is empty."""
+        *complete, self._rest = _END.split(self._rest + output)
+        self._rest = self._kept(self._rest)
+        lines = [*((text, True) for text in complete), (self._rest, False)]
+        plain = ((_ESCAPE.sub(b"", self._kept(text)), is_complete) for text, is_complete in lines if text)
+        return [
+            Line(text.decode("utf-8", "replace"), is_complete)
+            for text, is_complete in plain
+            if text.strip() and _NO_TEXT not in text
+        ]
+
+    def _kept(self, text: bytes) -> bytes:
+        if len(text) <= self._n_bytes_max:
+            return text
+        half = self._n_bytes_max // 2
+        return text[:half].rstrip(_DIGITS) + _CUT + text[-half:].lstrip(_DIGITS)

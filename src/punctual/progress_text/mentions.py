@@ -1,0 +1,373 @@
+"""What one line counts: numbers that may be a count, and how many there are to be."""
+
+import re
+from dataclasses import dataclass, replace
+from enum import IntEnum, auto
+
+
+class Level(IntEnum):
+    """How large a piece of a training is that a number counts."""
+
+    UNKNOWN = auto()
+    SAMPLE = auto()
+    BATCH = auto()
+    STEP = auto()
+    EPOCH = auto()
+    FOLD = auto()
+
+
+class Role(IntEnum):
+    """Whose progress a number is, by the words before it: something else's, or perhaps or surely the training's."""
+
+    OTHER = auto()
+    NEUTRAL = auto()
+    TRAINING = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """A number of a line that may be a count.
+
+    Attributes
+    ----------
+    template
+        What stands before it, numbers taken out.
+    family
+        The word that it counts, one for all its forms; empty: none is said.
+    step, total
+        The numbers; `total` None: not said.
+    is_total
+        Its name says that it is itself how many there are: ``max_steps=100``, ``epochs: 3``.
+    is_bar
+        It belongs to a progress bar.
+    is_open
+        Its total is announced and not known, as in ``12/?``.
+    in_brackets
+        It stands in brackets, as in ``[0/5]``.
+    is_own
+        It was found by an expression of the user's own.
+    """
+
+    template: str
+    level: Level = Level.UNKNOWN
+    family: str = ""
+    role: Role = Role.NEUTRAL
+    step: int
+    total: int | None = None
+    is_total: bool = False
+    is_bar: bool = False
+    is_open: bool = False
+    in_brackets: bool = False
+    is_own: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for the counts of one series."""
+        return (self.level,) if self.is_own else (self.template, self.level, self.total, self.is_total)
+
+    @property
+    def is_outer(self) -> bool:
+        """Whether others begin anew when it grows."""
+        return self.level >= Level.EPOCH and not self.is_total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineReading:
+    """What a line says.
+
+    Attributes
+    ----------
+    mentions
+        In their order.
+    is_result
+        It has measured values, or says that something is done: it is written after what it counts.
+    is_measured
+        It has a value with a name, such as a loss.
+    has_epoch_frac
+        It says a fraction of an epoch, as trainers do whose count goes over all epochs.
+    """
+
+    mentions: tuple[Mention, ...] = ()
+    is_result: bool = False
+    is_measured: bool = False
+    has_epoch_frac: bool = False
+
+
+#: The words that count pieces of a training; forms of one word have one family.
+_FAMILIES = {
+    Level.FOLD: {"fold": "fold folds"},
+    Level.EPOCH: {"epoch": "epoch epochs ep"},
+    Level.STEP: {
+        "step": "step steps timestep timesteps",
+        "iteration": "iter iters iteration iterations it",
+        "update": "update updates up upd",
+        "round": "round rounds",
+        "tree": "tree trees estimators",
+        "trial": "trial trials",
+        "episode": "episode episodes",
+        "generation": "generation generations gen",
+        "tick": "tick ticks",
+    },
+    Level.BATCH: {"batch": "batch batches minibatch minibatches"},
+    Level.SAMPLE: {"sample": "sample samples example examples image images img imgs sequence sequences"},
+}
+_COUNTED = {
+    word: (level, family)
+    for level, families in _FAMILIES.items()
+    for family, words in families.items()
+    for word in words.split()
+}
+_PLURALS = {word for word in _COUNTED if word.endswith("s")}
+#: Behind a counted word they change nothing: `batch_idx`, `step number`.
+_IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i"}
+#: Before a counted word they say that this is how many there are.
+_TOTAL = {"max", "maximum", "total", "num", "n", "number", "nb"}
+#: Before a counted word they make it a setting, or a count of something that is not the training.
+_SETTING = set(
+    """accumulate accumulation after anneal at before begin best between checkpoint consecutive cooldown decay decode decoding
+    denoising diffusion display drop each eval evaluation every first from hold inference initial interval is lag last least
+    length local log logging min minimum next patience per plot previous print prune report resume resuming rollout sampling
+    save saving since skip skipped start stop summary test to until val valid validation warm warmup within""".split()
+)  # fmt: skip
+#: A share that is called so is progress.
+_PROGRESS = {"progress", "at", "done", "complete", "completed", "epoch", "training", "train", "fit", "fitting"}
+#: Beginnings of words, and words, by which something else than a training tells its progress.
+_OTHER_STEMS = (
+    "valid", "evaluat", "infer", "predict", "download", "upload", "tokeniz", "preproc", "prepar", "loading", "loaded",
+    "saving", "writing", "generating", "sampling", "extract", "filter", "calib", "convert", "export", "resolv", "fetch",
+    "unpack", "scan", "cach", "featuriz", "sanity", "warm", "shard", "testing",
+)  # fmt: skip
+_OTHER_WORDS = {"val", "eval", "test", "dev", "map"}
+_TRAINING_STEMS = ("train", "pretrain", "finetun", "fit")
+#: A bar that is called by an activity (`Tokenizing`, `Resizing images`) is of that activity, but for these.
+_TRAINING_GERUNDS = {"training", "pretraining", "finetuning", "tuning", "fitting", "learning", "running", "processing", "boosting"}
+#: Units in which data is moved, not trained on.
+_BYTES = re.compile(r"[kKMGT]?i?B(?:ytes)?/s|[kKMG]?bytes/s")
+_EXAMPLES = re.compile(r"[ \d](?:examples|files|tokens)/s")
+
+_INT = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:_\d{3})+(?!\d)|\d{1,18}(?!\d))"
+_SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
+#: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
+_BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
+_NUMBER = re.compile(
+    rf"""
+    (?P<stamp> \d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}} | (?<!\d)\d{{1,2}}/\d{{1,2}}(?:/\d{{2,4}})?(?=[ T]\d{{1,2}}:\d\d:\d\d(?![<\d]))
+        | \d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?!\d) | \d+(?:\.\d+){{2,}} | \.[A-Za-z]\w{{0,4}}:\d+ )
+    | {_BEGIN}(?P<step> {_SCALED} | {_INT} )
+        (?: \s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s)?(?:out\s)?of\s{{1,16}} )
+        (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?![\w/]|\.\d)
+    | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[\d+:\d\d)
+    | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
+    | (?P<real> \d[\d,_]*\.\d+(?:[eE][-+]?\d+)? | \d+\.(?=[\]),}}]) | \d+[eE][-+]?\d+ | \.\d+ )
+    | {_BEGIN}(?<!-)(?P<whole> {_INT} ) (?![\w/]|[.:]\d)
+    | \d+
+    """,
+    re.VERBOSE,
+)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
+#: What may stand between a name and its number.
+_BETWEEN = " \t:=#[](){}\"'|>.*~-"
+_PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
+_UNIT_AFTER = re.compile(r"\s{0,3}([A-Za-z]{2,12})\b")
+_SHARE = re.compile(r"\d+%\s?\|?")
+_DRAWING = re.compile(r"\|?[█▉▊▋▌▍▎▏━╸╺▇▆▅▄▃▂▁#=>.\s-]{3,}\|?|\|\s*\|")
+_BAR = re.compile(r"\d%\s?\||[█▉▊▋▌▍▎▏━╸╺]|#{3}|={3}|>{4}|\[\d+:\d\d[<,]|\[-{4}")
+_RESULT = re.compile(r"\d\.\d|\d[eE]-\d|\b(?:done|finished|completed|took|end of)\b", re.IGNORECASE)
+_NAMED_VALUE = re.compile(r"(?<![A-Za-z_])[A-Za-z_]{2,32}\d?['\"]?\s{0,2}[:=]?\s{0,2}['\"]?-?\d+\.\d")
+_EPOCH_FRAC = re.compile(r"\bepoch['\"]?\s?[:=]\s?['\"]?\d+\.\d", re.IGNORECASE)
+_FILE = re.compile(r"[A-Za-z_~]/|/[A-Za-z_~]|\.[A-Za-z]\w{0,9}\W{0,2}$")
+_CHUNK_BEFORE, _CHUNK_AFTER = re.compile(r"\S*$"), re.compile(r"\S*")
+#: A measured value with its name, which says nothing of whose progress a line tells.
+_MEASURED = re.compile(r"(?<![\w./-])[\w./-]{1,40}['\"]?\s?[:=]\s?['\"]?[-+]?\d[\d.,eE+-]*")
+_VALUE = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b")
+#: A process names itself before what it writes: its number tells counts apart.
+_PROCESS = re.compile(r"(rank|default|worker|gpu|pid|proc|process|node|device|cuda)(\W{0,3})(\d+)", re.IGNORECASE)
+_AS_LETTERS = str.maketrans("0123456789", "abcdefghij")
+_TO_TRAIN = re.compile(r"train|fit|start|max|total|schedul|run", re.IGNORECASE)
+_TO_STOP = re.compile(r"improve|patience|early|every|until|warm", re.IGNORECASE)
+
+#: The family of shares of a hundred.
+SHARE = "percent"
+_N_NESTED = 2
+#: Numbers of one line that are looked at; characters around one that are.
+_N_MENTIONS_MAX, _AROUND = 12, 200
+_TEMPLATE_MAX = 80
+_PERCENT = 100
+_SCALES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def read_line(text: str, *, is_complete: bool = True) -> LineReading:
+    """What `text` says; a number at the end of a line that is not complete may be cut off, and is left out."""
+    mentions: list[Mention] = []
+    is_bar = _BAR.search(text) is not None
+    i_number = -1
+    for match in _NUMBER.finditer(text):
+        kind = match.lastgroup
+        if kind in {None, "stamp"} or (not is_complete and match.end() >= len(text)):
+            continue
+        i_number += 1
+        if kind == "real" or _is_in_file_name(text, match):
+            continue
+        place = _Place(text, match, is_bar)
+        mention = place.read(kind or "", i_number)
+        if mention is not None:
+            mentions.append(mention)
+            if len(mentions) == _N_MENTIONS_MAX:
+                break
+    return LineReading(
+        mentions=tuple(_ordered(mentions)),
+        is_result=_RESULT.search(text) is not None,
+        is_measured=_NAMED_VALUE.search(text) is not None,
+        has_epoch_frac=_EPOCH_FRAC.search(text) is not None,
+    )
+
+
+def _ordered(mentions: list[Mention]) -> list[Mention]:
+    """The counts of a line, each for what it is beside the others."""
+    if any(one.total is not None or one.is_open for one in mentions if one.family != SHARE):
+        # The share beside a count says the same less exactly.
+        mentions = [one for one in mentions if one.family != SHARE]
+    nameless = [one for one in mentions if one.level is Level.UNKNOWN and one.total is not None]
+    if len(nameless) == _N_NESTED:  # `[0/5][50/156]`: the first of two fractions without a name is of the epochs
+        outer = replace(nameless[0], level=Level.EPOCH, family="epoch", is_bar=False)
+        mentions = [outer if one is nameless[0] else one for one in mentions]
+    return mentions
+
+
+class _Place:
+    """A number in its line."""
+
+    def __init__(self, text: str, match: re.Match[str], is_bar: bool) -> None:
+        self._match, self._is_bar = match, is_bar
+        self._text = text
+        self._before = text[max(0, match.start() - _AROUND) : match.start()]
+        self._after = text[match.end() : match.end() + _AROUND]
+        self._name = _name_before(self._before)
+
+    def read(self, kind: str, i_number: int) -> Mention | None:
+        """The number as a count; None: it is none."""
+        if kind == "total":
+            return self._pair()
+        if kind == "open":
+            return self._mention(_number(self._match["open"]), is_open=True)
+        if kind == "percent":
+            return self._percentage()
+        return self._single(i_number)
+
+    def _pair(self) -> Mention | None:
+        total = self._match["total"]
+        level, family = _counted(self._name)
+        if level is Level.UNKNOWN:
+            between = (self._match["between"] or "").lower()
+            after = _UNIT_AFTER.match(self._after)
+            level, family = _COUNTED.get(between, _COUNTED.get(after[1].lower() if after else "", (level, family)))
+        if level is Level.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _MEASURES:
+            return None
+        if set(self._name[:-1]) & _SETTING:
+            return None
+        known = None if total in {"?", "Unknown", "-"} else _number(total)
+        return self._mention(_number(self._match["step"]), known, level, family, is_open=known is None)
+
+    def _percentage(self) -> Mention | None:
+        if self._name and self._name[-1] not in _PROGRESS and not self._is_bar:
+            return None
+        return self._mention(int(float(self._match["percent"])), _PERCENT, family=SHARE)
+
+    def _single(self, i_number: int) -> Mention | None:
+        step, name = _number(self._match["whole"]), self._name
+        level, family = _counted(name)
+        if level is not Level.UNKNOWN:
+            words = _without_idle(name)
+            if set(words[:-1]) & _SETTING:
+                return None
+            is_total = bool(set(words[:-1]) & _TOTAL) or words[-1] in _PLURALS
+            return self._mention(step, None, level, family, is_total=is_total)
+        if name == ["total"]:
+            return self._mention(step, None, level, family, is_total=True)
+        after = _UNIT_AFTER.match(self._after)
+        unit = after[1].lower() if after else ""
+        if unit in _PLURALS and _TO_TRAIN.search(self._before) and not _TO_STOP.search(self._text):
+            level, family = _COUNTED[unit]
+            return self._mention(step, None, level, family, is_total=True)
+        if name or unit or i_number > 1:
+            return None
+        return self._mention(step)
+
+    def _mention(
+        self, step: int, total: int | None = None, level: Level = Level.UNKNOWN, family: str = "", *,
+        is_total: bool = False, is_open: bool = False,
+    ) -> Mention:  # fmt: skip
+        before = _SHARE.sub(" ", self._before)
+        template = _template(before)
+        if level is Level.UNKNOWN and total is None and not is_open:
+            template += self._after.lstrip()[:1].translate(_DIGIT)  # rows of a table, and rows of another
+        return Mention(
+            template=template,
+            level=level,
+            family=family,
+            role=self._role(before),
+            step=step,
+            total=total,
+            is_total=is_total,
+            is_bar=self._is_bar,
+            is_open=is_open,
+            in_brackets=before.rstrip().endswith(("[", "(")),
+        )
+
+    def _role(self, before: str) -> Role:
+        clause = before.rpartition(";")[2]
+        words = [word.lower() for word in _WORD.findall(_MEASURED.sub(" ", clause))]
+        if any(word in _OTHER_WORDS or word.startswith(_OTHER_STEMS) for word in words):
+            return Role.OTHER
+        if self._is_bar and (_BYTES.search(self._after) or self._is_of_examples(words)):
+            return Role.OTHER
+        if self._is_bar and words and words[0].endswith("ing") and words[0] not in _TRAINING_GERUNDS:
+            return Role.OTHER
+        return Role.TRAINING if any(word.startswith(_TRAINING_STEMS) for word in words) else Role.NEUTRAL
+
+    def _is_of_examples(self, words: list[str]) -> bool:
+        return bool(_EXAMPLES.search(self._after)) and not any(word.startswith(_TRAINING_STEMS) for word in words)
+
+
+#: What is measured and not counted, though it may be written as a fraction.
+_MEASURES = {"accuracy", "acc", "score", "correct", "date", "precision", "recall", "memory", "mem", "lr", "loss", "reward"}
+_DIGIT = str.maketrans("123456789", "000000000")
+
+
+def _name_before(before: str) -> list[str]:
+    """The words right before a number; none if it has no name."""
+    text = _DRAWING.sub(" ", _SHARE.sub(" ", before[-_TEMPLATE_MAX:]))
+    text = _PART.sub("", text).rstrip(_BETWEEN)
+    name = _NAME.search(text)
+    return [word.lower() for word in _WORD.findall(name[0])] if name else []
+
+
+def _without_idle(words: list[str]) -> list[str]:
+    return words[:-1] if len(words) > 1 and words[-1] in _IDLE else words
+
+
+def _counted(name: list[str]) -> tuple[Level, str]:
+    words = _without_idle(name)
+    return _COUNTED.get(words[-1], (Level.UNKNOWN, "")) if words else (Level.UNKNOWN, "")
+
+
+def _template(before: str) -> str:
+    text = _PROCESS.sub(lambda match: match[1] + match[2] + match[3].translate(_AS_LETTERS), before)
+    text = _VALUE.sub("#", _DRAWING.sub(" ", text).lower())
+    return " ".join(text.split())[-_TEMPLATE_MAX:]
+
+
+def _is_in_file_name(text: str, match: re.Match[str]) -> bool:
+    """Whether a number belongs to a path or a file's name; a fraction stands by itself."""
+    if match.lastgroup == "total":
+        return False
+    before = _CHUNK_BEFORE.search(text, max(0, match.start() - _AROUND), match.start())
+    after = _CHUNK_AFTER.match(text, match.end(), match.end() + _AROUND)
+    return _FILE.search(f"{before[0] if before else ''}{match[0]}{after[0] if after else ''}") is not None
+
+
+def _number(digits: str) -> int:
+    scale = _SCALES.get(digits[-1].replace("K", "k"), 1)
+    plain = digits.rstrip("kKMGT").replace(",", "").replace("_", "")
+    return round(float(plain) * scale) if "." in plain else int(plain) * scale

@@ -1,0 +1,87 @@
+"""An expression of the user's own, by which progress is read."""
+
+import re
+from dataclasses import dataclass
+
+from punctual.core.errors import InvalidSpec
+from punctual.progress_text.mentions import Level, Mention, Role
+
+#: What is read without an expression.
+AUTO = "auto"
+
+_NAMES = ("step", "total", "epoch", "epochs")
+_N_DIGITS_MAX = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The numbers of the groups of an expression; None: it has no such group."""
+
+    step: int | None
+    total: int | None
+    epoch: int | None
+    epochs: int | None
+
+    @classmethod
+    def of(cls, pattern: str) -> "Groups":
+        """Those of `pattern`: by their names, or the first for the step and the second for the total.
+
+        Raises
+        ------
+        InvalidSpec
+            It is no regular expression, or has no group for a step or an epoch.
+        """
+        try:
+            compiled = re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise _invalid(f"{pattern[:200]!r} ({error})") from None
+        names = compiled.groupindex
+        if not compiled.groups:
+            raise _invalid(f"{pattern!r}, which has none")
+        named = {name: names.get(name) for name in _NAMES}
+        if not any(named.values()):
+            named |= {"step": 1, "total": 2 if compiled.groups > 1 else None}
+        if named["step"] is None and named["epoch"] is None:
+            raise _invalid(f"{pattern!r}, whose groups are {', '.join(map(repr, names))}")
+        return cls(**named)
+
+    @property
+    def in_order(self) -> tuple[int, ...]:
+        """Those that there are."""
+        return tuple(i_group for i_group in (self.step, self.total, self.epoch, self.epochs) if i_group is not None)
+
+    @property
+    def may_tell_total(self) -> bool:
+        """Whether a line that matches may say how many steps there are in all."""
+        return self.total is not None or self.epochs is not None
+
+    def mentions(self, texts: tuple[str | None, ...]) -> tuple[Mention, ...]:
+        """What a match counts, given what the groups hold that are `in_order`; nothing, where that is no number."""
+        by_group = dict(zip(self.in_order, map(_number, texts), strict=True))
+        step, total, epoch, epochs = (by_group.get(one or 0) for one in (self.step, self.total, self.epoch, self.epochs))
+        found = []
+        if epoch is not None:
+            found.append(_mention(Level.EPOCH, epoch, epochs))
+        if step is not None:
+            found.append(_mention(Level.BATCH if self.epoch is not None else Level.STEP, step, total))
+        return tuple(found)
+
+
+def _mention(level: Level, step: int, total: int | None) -> Mention:
+    return Mention(
+        template="", level=level, role=Role.TRAINING, step=step, total=total, in_brackets=True, is_own=True,
+    )  # fmt: skip
+
+
+def _number(text: str | None) -> int | None:
+    digits = (text or "").replace(",", "").replace("_", "")
+    return int(digits) if digits.isdecimal() and len(digits) <= _N_DIGITS_MAX else None
+
+
+def _invalid(got: str) -> InvalidSpec:
+    return InvalidSpec(
+        "the progress pattern must be a regular expression with a group for the step, or for the epoch",
+        got,
+        "`--progress-regex`",
+        r"Write for example 'step (?P<step>\d+)/(?P<total>\d+)', or `auto`; try it on a log: `punctual read FILE`.",
+    )

@@ -1,0 +1,213 @@
+"""How far a training is, read from what it writes: text in, belief out.
+
+Lines become templates, numbers that grow under one template are a series (`series`), series nest in those of epochs,
+and the training's is chosen by what holds over time (`choice`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from punctual.progress_text.choice import Assessment, Doubt, Judge
+from punctual.progress_text.lines import LineSplitter
+from punctual.progress_text.mentions import LineReading, Mention, Role, read_line
+from punctual.progress_text.series import Series, SeriesTable
+
+#: Of a longer line the beginning and the end are read.
+_LINE_BYTES_MAX = 8192
+#: A doubt is told once so many counts were seen, or this share of the one that may be all there is.
+_N_TOLD, _TOLD_FRAC = 3, 0.1
+_AT_FULL_SPEED = "the job goes on at full speed and its deadline is not worked towards"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """How far the training is, as far as its output says.
+
+    Attributes
+    ----------
+    steps, total
+        In the unit that the output counts; `total` None: not known.
+    is_sure
+        Whether to act on it.
+    """
+
+    steps: float
+    total: float | None
+    is_sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that the user is to be told: a code, the same for the same fact, and a sentence."""
+
+    code: str
+    text: str
+
+
+#: Codes: what is read; why nobody knows how many steps there are; that something else is read from now on.
+READ, NO_TOTAL, CHANGED = "progress-read", "no-total", "progress-changed"
+
+
+class Reader:
+    """Reads the output of one program.
+
+    Parameters
+    ----------
+    deadline_s
+        How long the program may take; None: there is no deadline.
+    steps_total
+        Steps that its user has declared; None: the output says how many there are.
+    steps_before
+        Steps that were done when this reader began to read.
+    """
+
+    def __init__(
+        self, *, deadline_s: float | None = None, steps_total: float | None = None, steps_before: float = 0.0
+    ) -> None:
+        self._table = SeriesTable()
+        self._judge = Judge(self._table, deadline_s, steps_total)
+        self._has_deadline, self._steps_total = deadline_s is not None, steps_total
+        self._splitters: dict[int, LineSplitter] = {}
+        self._chosen: Assessment | None = None
+        #: Steps of loops that were over before the one that is read now.
+        self._earlier_steps = 0.0
+        self._steps_before = steps_before
+        self._told: set[str] = set()
+        self._notices: list[Notice] = []
+
+    @property
+    def belief(self) -> Belief | None:
+        """None: nothing is counted."""
+        chosen = self._chosen
+        if chosen is None:
+            return None
+        total = chosen.total
+        if total is not None and self._steps_total is None:
+            total += self._earlier_steps
+        return Belief(steps=self._earlier_steps + chosen.steps, total=total, is_sure=chosen.is_sure)
+
+    @property
+    def chosen(self) -> Assessment | None:
+        """The series that the belief rests on; None: there is none."""
+        return self._chosen
+
+    def assessed(self) -> list[tuple[Series, Assessment | None]]:
+        """All series, with what each would mean as the training's; None: it cannot be."""
+        return [(series, self._judge.assess(series)) for series in self._table]
+
+    def new_notices(self) -> list[Notice]:
+        """Those since the last call."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def feed(self, output: bytes, at: float, source: int = 0) -> bool:
+        """Take in a piece of what the program wrote to one of its streams, at an instant in seconds.
+
+        Returns
+        -------
+        bool
+            Whether the belief has changed.
+        """
+        before = self.belief
+        splitter = self._splitters.setdefault(source, LineSplitter(_LINE_BYTES_MAX))
+        for text, is_complete in splitter.feed(output):
+            if any(map(str.isdigit, text)):
+                reading = read_line(text, is_complete=is_complete)
+                if self._table.take(reading, text, at) if is_complete else self._table.take_open(reading, at):
+                    self._choose()
+        return self.belief != before
+
+    def take(self, mentions: Iterable[Mention], text: str, at: float) -> bool:
+        """Take in what an expression of the user's own has found in a line; whether the belief has changed."""
+        before = self.belief
+        if self._table.take(LineReading(mentions=tuple(mentions), is_result=True), text, at):
+            self._choose()
+        return self.belief != before
+
+    def _choose(self) -> None:
+        before = self._chosen
+        chosen = self._judge.choose(None if before is None else before.series)
+        if chosen is None:
+            return
+        if before is not None and before.has_total and chosen.series is not before.series:
+            self._change(before, chosen)
+        self._chosen = chosen
+        if self._steps_before and chosen.is_sure:
+            self._go_on(chosen)
+        self._tell(chosen)
+
+    def _change(self, before: Assessment, chosen: Assessment) -> None:
+        """Another series is read than the one that was acted on: the next loop of the training, or the right one at last."""
+        is_next = before.is_trained and chosen.is_trained and before.series.last_line < chosen.series.first_line
+        if is_next:
+            self._earlier_steps += before.total if before.is_done and before.total is not None else before.steps
+            text = f"another loop has begun: {_quoted(chosen.series)} is counted beside the {before.steps:g} steps before it"
+        else:
+            self._earlier_steps = 0.0
+            text = f"progress was read from {_quoted(before.series)}, which was not all of the training; it is read from {_quoted(chosen.series)} now"
+        n_changes = sum(code.startswith(CHANGED) for code in self._told)
+        self._say(f"{CHANGED}-{n_changes + 1}" if n_changes else CHANGED, text)
+
+    def _go_on(self, chosen: Assessment) -> None:
+        """Count from where another reader has left off, where this one can only see what has been done since."""
+        series = chosen.series
+        if not series.is_nested and chosen.steps < self._steps_before and series.known_total:
+            n_laps = round((self._steps_before - chosen.steps) / series.known_total)
+            self._earlier_steps = float(n_laps * series.known_total)
+        self._steps_before = 0.0
+
+    # What is told.
+
+    def _tell(self, chosen: Assessment) -> None:
+        series, doubt = chosen.series, chosen.doubt
+        if chosen.has_total:
+            self._say(READ, _told_total(chosen, self._earlier_steps))
+            return
+        is_shown = series.n_grown >= _N_TOLD or series.n_laps > 0 or doubt is Doubt.EXCEEDED
+        if doubt is Doubt.PART and series.known_total:
+            is_shown = series.n_grown >= _N_TOLD and series.last >= _TOLD_FRAC * series.known_total
+        if self._has_deadline and is_shown and (chosen.is_sure or doubt is Doubt.PART):
+            self._say(NO_TOTAL, _told_doubt(chosen, self._steps_total))
+
+    def _say(self, code: str, text: str) -> None:
+        if code not in self._told:
+            self._told.add(code)
+            self._notices.append(Notice(code, text))
+
+
+def _told_total(chosen: Assessment, earlier_steps: float) -> str:
+    series = chosen.series
+    parts = f", {chosen.n_epochs} times {series.known_total}" if chosen.n_epochs and series.known_total else ""
+    total = (chosen.total or 0.0) + earlier_steps
+    return f"progress is read from the output: {total:g} steps in all{parts}, as in {_quoted(series)}"
+
+
+def _told_doubt(chosen: Assessment, declared: float | None) -> str:
+    series, length = chosen.series, chosen.series.known_total
+    remedy = "give the steps of the whole job (`--steps N`)"
+    match chosen.doubt:
+        case Doubt.EPOCHS if length:
+            said = f"an epoch has {length} steps, and the output does not say how many epochs there are"
+        case Doubt.RESTARTS if length:
+            said = f"the count has begun again after {length}, and the output does not say how often it will"
+        case Doubt.PART:
+            said = f"the count up to {length} may be of one part of several, an epoch for instance"
+            remedy = f"if it is all, start the job with `--steps {length}`; else with the steps of all parts"
+        case Doubt.EXCEEDED:
+            said = "the count has gone beyond its total, which is not believed any more"
+        case Doubt.UNITS:
+            said = f"`--steps {declared:g}` cannot be right: the output counts up to {length}"
+            remedy = "give the steps of the whole job as the output counts them"
+        case _:
+            said = "the output counts and does not say how many steps there are"
+    return f"{said} ({_quoted(series)}), so {_AT_FULL_SPEED}; {remedy}"
+
+
+def _quoted(series: Series) -> str:
+    text = " ".join(series.quote.split())
+    return f"'{text[:60]}…'" if len(text) > 60 else f"'{text}'"
+
+
+def is_of_training(series: Series) -> bool:
+    """Whether a series may be the training's by the words around it."""
+    return series.role is not Role.OTHER

@@ -1,0 +1,366 @@
+"""Numbers that grow under one template, and how they nest."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from punctual.progress_text.mentions import Level, LineReading, Mention, Role
+
+#: A count that falls to at most this share of itself begins anew; one that falls by less was overtaken by another line.
+_RESTART_FRAC = 0.5
+#: What counts grows by the same amount mostly.
+_IRREGULAR_FRAC = 0.34
+#: A line that is seen next is at most so many increments on.
+_GAP_INCREMENTS = 3
+_N_SERIES_MAX = 64
+_QUOTE_MAX = 120
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Series:
+    """A count under one template.
+
+    Attributes
+    ----------
+    mention
+        As it was seen first.
+    quote
+        The last line that had it.
+    first_line, last_line, first_at, last_at
+        When it was first seen, and when it moved last: number of the line, and instant.
+    first, last
+        Steps as first and last seen.
+    lap_first, lap_at
+        Where and when it began anew last.
+    total, companion
+        How many there are: said with the count, or by a name of its own in the same line.
+    length
+        The most that was seen of a lap that has ended.
+    increment
+        By how much it grew last.
+    first_increment
+        By how much it grew first, or where it began.
+    active_s
+        Seconds in which it grew.
+    n_seen, n_grown, n_laps
+        How often it was seen, has grown, and has begun anew; `n_irregular`: by another amount than before.
+    is_exceeded
+        Whether it went beyond its total, which then is none.
+    is_result, is_measured
+        As of its lines.
+    is_whole
+        Whether it goes over the whole training, although others do not look like that.
+    has_batches_beside
+        Whether batches are counted in the same line.
+    before_fall
+        Steps and laps before it fell last, as long as that may have been a line of another process.
+    """
+
+    mention: Mention
+    quote: str
+    first_line: int
+    last_line: int
+    first_at: float
+    last_at: float
+    first: int
+    last: int
+    lap_first: int
+    lap_at: float
+    total: int | None = None
+    companion: int | None = None
+    length: int = 0
+    increment: int = 0
+    first_increment: int = 0
+    active_s: float = 0.0
+    n_seen: int = 1
+    n_grown: int = 0
+    n_irregular: int = 0
+    n_laps: int = 0
+    is_exceeded: bool = False
+    is_result: bool = False
+    is_measured: bool = False
+    is_whole: bool = False
+    has_batches_beside: bool = False
+    outer: "Outer | None" = None
+    before_fall: tuple[int, int] | None = None
+
+    @classmethod
+    def begun(cls, mention: Mention, quote: str, i_line: int, at: float) -> "Series":
+        """The series of a count that is seen for the first time."""
+        step, total = mention.step, mention.total
+        return cls(
+            mention=mention, quote=quote, first_line=i_line, last_line=i_line, first_at=at, last_at=at, first=step, last=step,
+            lap_first=step, lap_at=at, total=total, is_exceeded=total is not None and step > total,
+        )  # fmt: skip
+
+    @property
+    def level(self) -> Level:
+        return self.mention.level
+
+    @property
+    def role(self) -> Role:
+        return self.mention.role
+
+    @property
+    def known_total(self) -> int | None:
+        """How many there are, as its lines say; None: they do not, or not rightly."""
+        total = self.total if self.total is not None else self.companion
+        return None if self.is_exceeded or not total else total
+
+    @property
+    def is_complete(self) -> bool:
+        return self.known_total is not None and self.last >= self.known_total
+
+    @property
+    def counts_from_zero(self) -> bool:
+        """Whether its numbers are those of things in a row, the first of which is 0."""
+        return self.first == 0 and not self.mention.is_bar
+
+    @property
+    def is_regular(self) -> bool:
+        return self.n_irregular <= _IRREGULAR_FRAC * self.n_grown
+
+    @property
+    def done(self) -> int:
+        """Steps of this lap that are done: a line with results that counts from zero has done one more than it says."""
+        is_more = self.counts_from_zero and self.is_result and self.increment == 1 and not self.is_complete
+        return self.last + is_more
+
+    @property
+    def lap_length(self) -> int:
+        return self.known_total or max(self.length, self.last)
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether it begins anew when the series around it grows."""
+        outer = self.outer
+        if outer is None or self.is_whole or outer.n_passed > outer.n_restarts:
+            return False
+        if outer.n_restarts or not outer.is_before:
+            return outer.n_restarts > 0
+        # Not seen yet. A number of steps without a total mostly goes on, and so does one beside the batches of an epoch.
+        return self.level is not Level.STEP or (self.total is not None and not self.has_batches_beside)
+
+    def goes_on_at(self, step: int) -> bool:
+        """Whether `step` is near enough to be seen next."""
+        return 0 < step - self.last <= max(_GAP_INCREMENTS * self.increment, 1)
+
+    def see(self, mention: Mention, i_line: int, at: float) -> bool:
+        """Take in what a line says of it; whether it moved."""
+        step, before = mention.step, self.last
+        self.n_seen += 1
+        if mention.total is not None:
+            self.total = mention.total
+        begins_anew = step < before and (step <= _RESTART_FRAC * before or step <= self.lap_first)
+        if step == before or (step < before and not begins_anew):
+            return False
+        if begins_anew:
+            self.before_fall = before, self.n_laps
+            self.n_laps += 1
+            self.length = max(self.length, before)
+            self.lap_first, self.lap_at = step, at
+        else:
+            self._grow(step - before)
+            self.active_s += at - self.last_at
+        self.last, self.last_line, self.last_at = step, i_line, at
+        self.n_grown += 1
+        self.is_exceeded = self.is_exceeded or (self.total is not None and step > self.total)
+        return True
+
+    def _grow(self, increment: int) -> None:
+        step = self.last + increment
+        is_far = increment > (_GAP_INCREMENTS - 1) * max(self.increment, 1)
+        if self.before_fall is not None and step >= self.before_fall[0] and is_far:
+            # It has not begun anew: a line of another process was between, which is not as far.
+            self.n_laps = self.before_fall[1]
+        else:
+            if self.n_grown == 0:
+                self.first_increment = max(increment, self.first)
+            self.n_irregular += self.n_grown > 1 and increment != self.increment
+            self.increment = increment
+        self.before_fall = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Outer:
+    """What an inner series knows of the one around it, mostly of epochs.
+
+    Attributes
+    ----------
+    step, n_laps
+        Of the outer series, when the inner was last seen.
+    is_beside
+        Whether both stand in one line.
+    is_before
+        Whether an epoch is told when it begins, and not only after it.
+    inner_laps
+        Laps of the inner series, when the outer one was seen to change last.
+    n_restarts, n_passed
+        How often the inner series began anew when the epoch changed, and how often it went on.
+    """
+
+    series: Series
+    step: int
+    n_laps: int
+    is_beside: bool
+    is_before: bool
+    inner_laps: int
+    n_restarts: int = 0
+    n_passed: int = 0
+
+    @property
+    def n_before(self) -> int:
+        """How many laps of the outer series have ended, since it began anew."""
+        if not self.is_before:
+            return self.step - self.series.first + 1
+        return max(0, self.step - (self.series.first != 0))
+
+    def follow(self, inner: Series, moved: int) -> None:
+        """Note where the outer series is, now that the inner one was seen and has moved by so much."""
+        has_changed = (self.n_laps, self.step) != (self.series.n_laps, self.series.last)
+        if not has_changed or self.judge(inner, moved):
+            self.step, self.n_laps = self.series.last, self.series.n_laps
+
+    def judge(self, inner: Series, moved: int) -> bool:
+        """Note how the inner series has moved since the outer one did; False: that cannot be said yet."""
+        has_restarted = inner.n_laps > self.inner_laps
+        if moved == 0 and not has_restarted and inner.mention.is_bar:  # a bar is drawn again as it was
+            return False
+        self.n_restarts += has_restarted or moved <= 0
+        self.n_passed += not has_restarted and moved > 0
+        self.inner_laps = inner.n_laps
+        return True
+
+
+class SeriesTable:
+    """All series of an output.
+
+    Attributes
+    ----------
+    n_lines
+        Lines that were taken in.
+    has_epoch_frac
+        Whether a fraction of an epoch was told.
+    """
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[object, ...], Series] = {}
+        #: The last series that others are in and that has lines of its own, by its level.
+        self._around: dict[Level, Series] = {}
+        #: Family -> the series that said how many there are to be.
+        self._stated: dict[str, Series] = {}
+        self.n_lines = 0
+        self.has_epoch_frac = False
+
+    def __iter__(self) -> Iterator[Series]:
+        """In the order in which they were first seen."""
+        return iter(sorted(set(self._by_key.values()), key=lambda one: one.first_line))
+
+    def stated(self, family: str, least: int) -> int | None:
+        """How many there are to be, as a line said that counts nothing; None: none did, or it is more already."""
+        series = self._stated.get(family)
+        return series.last if series is not None and series.last >= max(least, 2) else None
+
+    def is_stated(self, total: int) -> bool:
+        """Whether a line that counts nothing said that there are so many steps."""
+        return any(one.last == total for one in self._stated.values() if one.level is Level.STEP)
+
+    def take(self, reading: LineReading, text: str, at: float) -> bool:
+        """Take in a line that is complete; whether it counts anything."""
+        self.n_lines += 1
+        self.has_epoch_frac = self.has_epoch_frac or reading.has_epoch_frac
+        seen = [(mention, *self._seen(mention, reading, text, at)) for mention in reading.mentions]
+        beside = {mention.level: series for mention, series, _ in seen if mention.is_outer}
+        has_batches = any(one.level is Level.BATCH and one.total is not None for one in reading.mentions)
+        for mention, series, moved in seen:
+            series.has_batches_beside = series.has_batches_beside or has_batches
+            self._link(series, moved, beside)
+            if mention.is_total:
+                self._state(series, reading.mentions)
+        _name_totals(seen)
+        if all(mention.is_outer or mention.is_total for mention in reading.mentions):
+            self._around |= {level: series for level, series in beside.items() if series.role is not Role.OTHER}
+        return bool(seen)
+
+    def take_open(self, reading: LineReading, at: float) -> bool:
+        """Take in a line that may go on, the bar on the screen: it only moves counts that are known. Whether it did."""
+        known = [(mention, self._by_key.get(mention.key)) for mention in reading.mentions]
+        if any(series is None or mention.step < series.last for mention, series in known):
+            return False
+        moved = [
+            series.see(mention, self.n_lines, at)
+            for mention, series in known
+            if series is not None and (not series.increment or series.goes_on_at(mention.step))
+        ]
+        return any(moved)
+
+    def _seen(self, mention: Mention, reading: LineReading, text: str, at: float) -> tuple[Series, int]:
+        """The series of a mention, after it, and by how much it has moved."""
+        series = self._find(mention)
+        moved = 1
+        if series is None:
+            series = Series.begun(mention, text[:_QUOTE_MAX], self.n_lines, at)
+        else:
+            before = series.last
+            moved = series.last - before if series.see(mention, self.n_lines, at) else 0
+            series.quote = text[:_QUOTE_MAX]
+        self._by_key.pop(mention.key, None)
+        self._by_key[mention.key] = series
+        if len(self._by_key) > _N_SERIES_MAX:  # what was seen longest ago is forgotten
+            del self._by_key[next(iter(self._by_key))]
+        series.is_result = series.is_result or reading.is_result
+        series.is_measured = series.is_measured or reading.is_measured
+        return series, moved
+
+    def _find(self, mention: Mention) -> Series | None:
+        series = self._by_key.get(mention.key)
+        if series is not None or (mention.level, mention.total) == (Level.UNKNOWN, None):
+            return series
+        return next((one for one in self._by_key.values() if _is_same(one, mention)), None)
+
+    def _link(self, series: Series, moved: int, beside: dict[Level, Series]) -> None:
+        """Note which series this one is in: one in its own line, or else the last that had a line of its own."""
+        levels = [level for level in (Level.EPOCH, Level.FOLD) if level > series.level]
+        around = next((found[level] for found in (beside, self._around) for level in levels if level in found), None)
+        if around is None:
+            return
+        is_beside, outer = around in beside.values(), series.outer
+        if outer is not None and outer.series is around:
+            outer.follow(series, moved)
+        elif outer is None or is_beside or not outer.is_beside:
+            outer = series.outer = Outer(
+                series=around, step=around.last, n_laps=around.n_laps, is_beside=is_beside,
+                is_before=around.first_line <= series.first_line, inner_laps=series.n_laps - (moved < 0),
+            )  # fmt: skip
+            if not outer.is_before:
+                outer.judge(series, moved)
+
+    def _state(self, series: Series, mentions: Iterable[Mention]) -> None:
+        """Note a number that says how many there are to be, unless it grows."""
+        family = series.mention.family
+        if series.n_grown:
+            if self._stated.get(family) is series:
+                del self._stated[family]
+        elif family and series.last > 1 and not any(one.family == family and not one.is_total for one in mentions):
+            self._stated[family] = series
+
+
+def _is_same(series: Series, mention: Mention) -> bool:
+    """Whether a count goes on in other words, because they say something that changes, or with another total."""
+    known = series.mention
+    is_kind = (known.level, known.family, known.is_bar, known.role) == (
+        mention.level, mention.family, mention.is_bar, mention.role,
+    )  # fmt: skip
+    is_alike = known.template == mention.template or series.total == mention.total
+    return is_kind and is_alike and not series.is_complete and series.goes_on_at(mention.step)
+
+
+def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
+    """`step=3 max_steps=100`: the second number is the total of the first."""
+    for named, names, _ in seen:
+        if not named.is_total or names.n_grown:
+            continue
+        for mention, series, _ in seen:
+            is_same = mention.family == named.family and mention.level is not Level.UNKNOWN
+            is_only = named.level is Level.UNKNOWN and mention.level is Level.STEP and series.n_grown > 0
+            if mention is not named and not mention.is_total and mention.total is None and (is_same or is_only):
+                series.companion = named.step if named.step >= mention.step else None
