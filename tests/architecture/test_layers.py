@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.architecture.source import Module, cycles, modules, own_imports, plugins
 
-PURE = {"core", "optim", "models", "convergence", "controllers", "policies", "metrics"}
+PURE = {"core", "optim", "models", "convergence", "controllers", "policies", "metrics", "progress_text"}
 FAMILIES = ["controllers", "policies", "models", "convergence"]
 IMPURE_MODULES = {
     "asyncio", "datetime", "io", "logging", "os", "pathlib", "random", "socket", "subprocess", "threading", "time",
@@ -22,12 +22,13 @@ USES = {
     "controllers": {"core"},
     "policies": {"core", "optim"},
     "metrics": {"core"},
+    "progress_text": {"core"},
     "registry": {"core"},
     "wire": set(),
     "traces": {"core", "registry"},
     "sim": {"core", "metrics", "registry", "runtime", "traces"},
-    "runtime": {"core", "executors", "metrics", "registry", "store", "wire"},
-    "executors": {"core", "wire"},
+    "runtime": {"core", "executors", "metrics", "progress_text", "registry", "store", "wire"},
+    "executors": {"core", "progress_text", "wire"},
     "store": {"core"},
     "service": {"core", "metrics", "registry", "runtime", "sim", "store"},
     "client": {"wire"},

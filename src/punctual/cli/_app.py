@@ -40,6 +40,7 @@ COMMANDS = {
     "report": "report",
     "clean": "clean",
     "doctor": "doctor",
+    "read": "read",
     "trace": "trace",
     "simulate": "simulate",
     "compare": "compare",
@@ -51,7 +52,7 @@ COMMANDS = {
 }
 
 #: Commands that need nothing of Linux: those that start no job, and ask nobody who has.
-_FOR_ALL_SYSTEMS = {"clean", "compare", "controllers", "policies", "replay", "report", "simulate", "trace"}
+_FOR_ALL_SYSTEMS = {"clean", "compare", "controllers", "policies", "read", "replay", "report", "simulate", "trace"}
 
 
 #: What Typer raises for a command line that cannot be read. Which module holds it depends on Typer's version.

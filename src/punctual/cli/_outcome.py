@@ -17,6 +17,8 @@ from punctual.runtime.run_folder import RunFolder
 from punctual.wire import WorkerStatus
 
 EXIT_MISSED = 75
+#: What is told of a program whose output alone says how far it is: nothing was found there, or it did not come to its end.
+_NOT_READ = ("no-progress", "ended-early")
 #: What a job can have come to, the best first.
 _KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "not landed")
 
@@ -55,7 +57,9 @@ class Outcome:
             return _shell_code(self.summary.exit_code)
         if self.faults:
             return EXIT_USER_ERROR
-        return EXIT_MISSED if strict and self.summary.on_time is False else 0
+        if strict and self.summary.on_time is False:
+            return EXIT_MISSED
+        return EXIT_USER_ERROR if strict and any(map(self.summary.warned, _NOT_READ)) else 0
 
 
 def closing_report(outcome: Outcome, drawn: Path | None) -> str:

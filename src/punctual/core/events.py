@@ -60,6 +60,8 @@ class ProgressReported:
         Declared by the training process; None: not yet.
     landed
         Every declared step and phase is done.
+    is_read
+        The count comes from the output of a program that knows nothing of it, and so keeps to no line.
     """
 
     at: float
@@ -70,6 +72,7 @@ class ProgressReported:
     used_core_s: float
     in_flight_core_s: float = 0.0
     landed: bool = False
+    is_read: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ class Doubt(Enum):
     NOT_SAID = "the output does not say how many there are"
     EPOCHS = "the output does not say how many epochs there are"
     RESTARTS = "the count has begun again"
-    PART = "the count may be of one part of several"
+    PART = "the count may be of one part of several, unless it lasts for a sixth of the deadline"
     EXCEEDED = "the count has gone beyond its total"
     UNITS = "the output counts more than that in one part of the training"
 
@@ -139,9 +139,13 @@ class Judge:
             doubt = Doubt.RESTARTS
         total = n_epochs * length if n_epochs and length and is_sure else None
         return Assessment(
-            series=series, steps=n_before * series.lap_length + series.done, total=total, is_sure=is_sure,
-            doubt=Doubt.NONE if total else doubt, n_epochs=n_epochs,
-        )  # fmt: skip
+            series=series,
+            steps=n_before * series.lap_length + series.done,
+            total=total,
+            is_sure=is_sure,
+            doubt=Doubt.NONE if total else doubt,
+            n_epochs=n_epochs,
+        )
 
     def _single(self, series: Series) -> Assessment:
         """A count that has not begun anew, and so may be all there is."""
@@ -170,10 +174,13 @@ class Judge:
         if series.first > 1 and not series.n_grown and not series.mention.is_own:
             return None
         inner = [
-            one for one in self._table
-            if one.outer is not None and one.outer.series is series and one.role is not Role.OTHER
+            one
+            for one in self._table
+            if one.outer is not None
+            and one.outer.series is series
+            and one.role is not Role.OTHER
             and (not one.mention.is_total or one.n_grown or one.n_seen == 1)
-        ]  # fmt: skip
+        ]
         total = self._n_laps_of(series)
         if any(one.known_total is not None or not one.n_laps for one in inner) or (inner and total is None):
             return None
@@ -210,9 +217,11 @@ class Judge:
         """Whether a count without a name goes over the whole training, and not only over one part of several."""
         if not series.is_whole:
             mention = series.mention
-            is_resumed = mention.is_bar and series.n_grown > 1 and (
-                series.first_increment > max(_SEEN_FRAC * total, _JUMP * series.increment)
-            )  # fmt: skip
+            is_resumed = (
+                mention.is_bar
+                and series.n_grown > 1
+                and (series.first_increment > max(_SEEN_FRAC * total, _JUMP * series.increment),)
+            )
             is_trainer_s = self._table.has_epoch_frac and mention.is_bar and not mention.template and series.n_grown > 1
             series.is_whole = (
                 self._deadline_s is None

@@ -123,24 +123,32 @@ _IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i"}
 #: Before a counted word they say that this is how many there are.
 _TOTAL = {"max", "maximum", "total", "num", "n", "number", "nb"}
 #: Before a counted word they make it a setting, or a count of something that is not the training.
-_SETTING = set(
-    """accumulate accumulation after anneal at before begin best between checkpoint consecutive cooldown decay decode decoding
-    denoising diffusion display drop each eval evaluation every first from hold inference initial interval is lag last least
-    length local log logging min minimum next patience per plot previous print prune report resume resuming rollout sampling
-    save saving since skip skipped start stop summary test to until val valid validation warm warmup within""".split()
-)  # fmt: skip
+_SETTING = re.compile(
+    r"accumulat(?:e|ion)|after|anneal|at|before|begin|best|between|checkpoint|consecutive|cooldown|decay|decod(?:e|ing)"
+    r"|denoising|diffusion|display|drop|each|eval(?:uation)?|every|first|from|hold|inference|initial|interval|is|lag|last|least"
+    r"|length|local|log(?:ging)?|min(?:imum)?|next|patience|per|plot|previous|print|prune|report|resum(?:e|ing)|rollout|sampling"
+    r"|sav(?:e|ing)|since|skip(?:ped)?|start|stop|summary|test|to|until|val(?:id(?:ation)?)?|warm(?:up)?|within"
+)
 #: A share that is called so is progress.
 _PROGRESS = {"progress", "at", "done", "complete", "completed", "epoch", "training", "train", "fit", "fitting"}
 #: Beginnings of words, and words, by which something else than a training tells its progress.
-_OTHER_STEMS = (
-    "valid", "evaluat", "infer", "predict", "download", "upload", "tokeniz", "preproc", "prepar", "loading", "loaded",
-    "saving", "writing", "generating", "sampling", "extract", "filter", "calib", "convert", "export", "resolv", "fetch",
-    "unpack", "scan", "cach", "featuriz", "sanity", "warm", "shard", "testing",
-)  # fmt: skip
-_OTHER_WORDS = {"val", "eval", "test", "dev", "map"}
-_TRAINING_STEMS = ("train", "pretrain", "finetun", "fit")
+_OTHER = re.compile(
+    r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict|testing|sanity|(?:down|up)load|loading|loaded|saving|writing|cach"
+    r"|tokeniz|preproc|prepar|featuriz|generating|sampling|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard"
+)
+_TRAINING = re.compile(r"train|pretrain|finetun|fit")
 #: A bar that is called by an activity (`Tokenizing`, `Resizing images`) is of that activity, but for these.
-_TRAINING_GERUNDS = {"training", "pretraining", "finetuning", "tuning", "fitting", "learning", "running", "processing", "boosting"}
+_TRAINING_GERUNDS = {
+    "training",
+    "pretraining",
+    "finetuning",
+    "tuning",
+    "fitting",
+    "learning",
+    "running",
+    "processing",
+    "boosting",
+}
 #: Units in which data is moved, not trained on.
 _BYTES = re.compile(r"[kKMGT]?i?B(?:ytes)?/s|[kKMG]?bytes/s")
 _EXAMPLES = re.compile(r"[ \d](?:examples|files|tokens)/s")
@@ -264,7 +272,7 @@ class _Place:
             level, family = _COUNTED.get(between, _COUNTED.get(after[1].lower() if after else "", (level, family)))
         if level is Level.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _MEASURES:
             return None
-        if set(self._name[:-1]) & _SETTING:
+        if any(map(_SETTING.fullmatch, self._name[:-1])):
             return None
         known = None if total in {"?", "Unknown", "-"} else _number(total)
         return self._mention(_number(self._match["step"]), known, level, family, is_open=known is None)
@@ -279,7 +287,7 @@ class _Place:
         level, family = _counted(name)
         if level is not Level.UNKNOWN:
             words = _without_idle(name)
-            if set(words[:-1]) & _SETTING:
+            if any(map(_SETTING.fullmatch, words[:-1])):
                 return None
             is_total = bool(set(words[:-1]) & _TOTAL) or words[-1] in _PLURALS
             return self._mention(step, None, level, family, is_total=is_total)
@@ -295,9 +303,15 @@ class _Place:
         return self._mention(step)
 
     def _mention(
-        self, step: int, total: int | None = None, level: Level = Level.UNKNOWN, family: str = "", *,
-        is_total: bool = False, is_open: bool = False,
-    ) -> Mention:  # fmt: skip
+        self,
+        step: int,
+        total: int | None = None,
+        level: Level = Level.UNKNOWN,
+        family: str = "",
+        *,
+        is_total: bool = False,
+        is_open: bool = False,
+    ) -> Mention:
         before = _SHARE.sub(" ", self._before)
         template = _template(before)
         if level is Level.UNKNOWN and total is None and not is_open:
@@ -318,20 +332,33 @@ class _Place:
     def _role(self, before: str) -> Role:
         clause = before.rpartition(";")[2]
         words = [word.lower() for word in _WORD.findall(_MEASURED.sub(" ", clause))]
-        if any(word in _OTHER_WORDS or word.startswith(_OTHER_STEMS) for word in words):
+        if any(map(_OTHER.match, words)):
             return Role.OTHER
         if self._is_bar and (_BYTES.search(self._after) or self._is_of_examples(words)):
             return Role.OTHER
         if self._is_bar and words and words[0].endswith("ing") and words[0] not in _TRAINING_GERUNDS:
             return Role.OTHER
-        return Role.TRAINING if any(word.startswith(_TRAINING_STEMS) for word in words) else Role.NEUTRAL
+        return Role.TRAINING if any(map(_TRAINING.match, words)) else Role.NEUTRAL
 
     def _is_of_examples(self, words: list[str]) -> bool:
-        return bool(_EXAMPLES.search(self._after)) and not any(word.startswith(_TRAINING_STEMS) for word in words)
+        return bool(_EXAMPLES.search(self._after)) and not any(map(_TRAINING.match, words))
 
 
 #: What is measured and not counted, though it may be written as a fraction.
-_MEASURES = {"accuracy", "acc", "score", "correct", "date", "precision", "recall", "memory", "mem", "lr", "loss", "reward"}
+_MEASURES = {
+    "accuracy",
+    "acc",
+    "score",
+    "correct",
+    "date",
+    "precision",
+    "recall",
+    "memory",
+    "mem",
+    "lr",
+    "loss",
+    "reward",
+}
 _DIGIT = str.maketrans("123456789", "000000000")
 
 

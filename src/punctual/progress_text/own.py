@@ -58,7 +58,9 @@ class Groups:
     def mentions(self, texts: tuple[str | None, ...]) -> tuple[Mention, ...]:
         """What a match counts, given what the groups hold that are `in_order`; nothing, where that is no number."""
         by_group = dict(zip(self.in_order, map(_number, texts), strict=True))
-        step, total, epoch, epochs = (by_group.get(one or 0) for one in (self.step, self.total, self.epoch, self.epochs))
+        step, total, epoch, epochs = (
+            by_group.get(one or 0) for one in (self.step, self.total, self.epoch, self.epochs)
+        )
         found = []
         if epoch is not None:
             found.append(_mention(Level.EPOCH, epoch, epochs))
@@ -69,8 +71,14 @@ class Groups:
 
 def _mention(level: Level, step: int, total: int | None) -> Mention:
     return Mention(
-        template="", level=level, role=Role.TRAINING, step=step, total=total, in_brackets=True, is_own=True,
-    )  # fmt: skip
+        template="",
+        level=level,
+        role=Role.TRAINING,
+        step=step,
+        total=total,
+        in_brackets=True,
+        is_own=True,
+    )
 
 
 def _number(text: str | None) -> int | None:

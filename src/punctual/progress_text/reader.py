@@ -16,6 +16,7 @@ from punctual.progress_text.series import Series, SeriesTable
 _LINE_BYTES_MAX = 8192
 #: A doubt is told once so many counts were seen, or this share of the one that may be all there is.
 _N_TOLD, _TOLD_FRAC = 3, 0.1
+_QUOTE_MAX = 60
 _AT_FULL_SPEED = "the job goes on at full speed and its deadline is not worked towards"
 
 
@@ -44,8 +45,13 @@ class Notice:
     text: str
 
 
+#: After so many lines in which nothing is counted the user is told.
+_N_UNREAD_MAX = 50
+
 #: Codes: what is read; why nobody knows how many steps there are; that something else is read from now on.
 READ, NO_TOTAL, CHANGED = "progress-read", "no-total", "progress-changed"
+#: That the count had not come to its end when the program did; that nothing is counted.
+ENDED_EARLY, NO_PROGRESS = "ended-early", "no-progress"
 
 
 class Reader:
@@ -72,6 +78,7 @@ class Reader:
         #: Steps of loops that were over before the one that is read now.
         self._earlier_steps = 0.0
         self._steps_before = steps_before
+        self._n_unread = 0
         self._told: set[str] = set()
         self._notices: list[Notice] = []
 
@@ -115,6 +122,8 @@ class Reader:
                 reading = read_line(text, is_complete=is_complete)
                 if self._table.take(reading, text, at) if is_complete else self._table.take_open(reading, at):
                     self._choose()
+            if is_complete:
+                self._count_unread(text)
         return self.belief != before
 
     def take(self, mentions: Iterable[Mention], text: str, at: float) -> bool:
@@ -123,6 +132,15 @@ class Reader:
         if self._table.take(LineReading(mentions=tuple(mentions), is_result=True), text, at):
             self._choose()
         return self.belief != before
+
+    def _count_unread(self, text: str) -> None:
+        self._n_unread += 1
+        if self._n_unread == _N_UNREAD_MAX and self._chosen is None and self._has_deadline:
+            quote = text.strip()[:_QUOTE_MAX]
+            said = (
+                f"nothing is counted in the first {_N_UNREAD_MAX} lines of the output, the last of which is {quote!r}"
+            )
+            self._say(NO_PROGRESS, f"{said}: until something is, the job goes on at full speed")
 
     def _choose(self) -> None:
         before = self._chosen
@@ -156,6 +174,21 @@ class Reader:
             self._earlier_steps = float(n_laps * series.known_total)
         self._steps_before = 0.0
 
+    def shortfall(self) -> Notice | None:
+        """What to tell of a program that has ended with success; None: it has come to its end, but for steps that are not printed."""
+        chosen = self._chosen
+        if chosen is None or not chosen.is_sure or chosen.total is None:
+            return None
+        if chosen.total - chosen.steps <= max(chosen.series.increment, 1):
+            return None
+        belief = self.belief
+        assert belief is not None
+        text = (
+            f"the output counted to {belief.steps:g} of {belief.total:g} steps and the program has ended with success: it has "
+            "stopped early, or the rest was not printed"
+        )
+        return Notice(ENDED_EARLY, text)
+
     # What is told.
 
     def _tell(self, chosen: Assessment) -> None:
@@ -179,7 +212,7 @@ def _told_total(chosen: Assessment, earlier_steps: float) -> str:
     series = chosen.series
     parts = f", {chosen.n_epochs} times {series.known_total}" if chosen.n_epochs and series.known_total else ""
     total = (chosen.total or 0.0) + earlier_steps
-    return f"progress is read from the output: {total:g} steps in all{parts}, as in {_quoted(series)}"
+    return f"{total:g} steps in all{parts}, as in {_quoted(series)}"
 
 
 def _told_doubt(chosen: Assessment, declared: float | None) -> str:
@@ -205,7 +238,7 @@ def _told_doubt(chosen: Assessment, declared: float | None) -> str:
 
 def _quoted(series: Series) -> str:
     text = " ".join(series.quote.split())
-    return f"'{text[:60]}…'" if len(text) > 60 else f"'{text}'"
+    return f"'{text[:_QUOTE_MAX]}…'" if len(text) > _QUOTE_MAX else f"'{text}'"
 
 
 def is_of_training(series: Series) -> bool:

@@ -88,9 +88,19 @@ class Series:
         """The series of a count that is seen for the first time."""
         step, total = mention.step, mention.total
         return cls(
-            mention=mention, quote=quote, first_line=i_line, last_line=i_line, first_at=at, last_at=at, first=step, last=step,
-            lap_first=step, lap_at=at, total=total, is_exceeded=total is not None and step > total,
-        )  # fmt: skip
+            mention=mention,
+            quote=quote,
+            first_line=i_line,
+            last_line=i_line,
+            first_at=at,
+            last_at=at,
+            first=step,
+            last=step,
+            lap_first=step,
+            lap_at=at,
+            total=total,
+            is_exceeded=total is not None and step > total,
+        )
 
     @property
     def level(self) -> Level:
@@ -328,9 +338,13 @@ class SeriesTable:
             outer.follow(series, moved)
         elif outer is None or is_beside or not outer.is_beside:
             outer = series.outer = Outer(
-                series=around, step=around.last, n_laps=around.n_laps, is_beside=is_beside,
-                is_before=around.first_line <= series.first_line, inner_laps=series.n_laps - (moved < 0),
-            )  # fmt: skip
+                series=around,
+                step=around.last,
+                n_laps=around.n_laps,
+                is_beside=is_beside,
+                is_before=around.first_line <= series.first_line,
+                inner_laps=series.n_laps - (moved < 0),
+            )
             if not outer.is_before:
                 outer.judge(series, moved)
 
@@ -348,8 +362,11 @@ def _is_same(series: Series, mention: Mention) -> bool:
     """Whether a count goes on in other words, because they say something that changes, or with another total."""
     known = series.mention
     is_kind = (known.level, known.family, known.is_bar, known.role) == (
-        mention.level, mention.family, mention.is_bar, mention.role,
-    )  # fmt: skip
+        mention.level,
+        mention.family,
+        mention.is_bar,
+        mention.role,
+    )
     is_alike = known.template == mention.template or series.total == mention.total
     return is_kind and is_alike and not series.is_complete and series.goes_on_at(mention.step)
 

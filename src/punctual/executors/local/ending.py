@@ -51,15 +51,18 @@ def has_left(last: Mapping[str, Any] | None) -> bool:
 
 
 def faults_of(events: JobEvents, process: JobProcess) -> list[InvalidSpec]:
-    """What a job that ended with success had said of its steps and did not do."""
+    """What a job that ended with success had said of its steps and did not do; nothing, if it never said anything."""
     sample = process.sample()
-    return found_faults(
-        events.job,
-        faults=process.progress.faults,
-        reported=sample.unit_at is not None,
-        steps_done=sample.steps_done,
-        steps_total=sample.steps_total,
-        is_read=not process.can_pace,
+    return (
+        []
+        if not process.is_tracked
+        else found_faults(
+            events.job,
+            faults=process.progress.faults,
+            reported=sample.unit_at is not None,
+            steps_done=sample.steps_done,
+            steps_total=sample.steps_total,
+        )
     )
 
 

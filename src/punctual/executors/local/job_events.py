@@ -61,8 +61,8 @@ class JobEvents:
     def losses(self, at: float, losses: tuple[SeenLoss, ...]) -> LossReported:
         return LossReported(at=at, job=self.job, losses=losses)
 
-    def unreadable(self, at: float, why: str) -> JobWarned:
-        return JobWarned(at=at, job=self.job, reason=Reason("unreadable-progress", why))
+    def warned(self, at: float, reason: Reason) -> JobWarned:
+        return JobWarned(at=at, job=self.job, reason=reason)
 
     def progress(self, at: float, sample: ProgressSample, started_at: float, used_core_s: float) -> ProgressReported:
         return ProgressReported(
@@ -74,6 +74,7 @@ class JobEvents:
             used_core_s=used_core_s,
             in_flight_core_s=sample.in_flight_core_s,
             landed=sample.landed,
+            is_read=sample.is_read,
         )
 
     def allocation(self, held: Resources) -> Allocation:

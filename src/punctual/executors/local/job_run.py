@@ -16,6 +16,7 @@ from punctual.core.events import JobFailed, JobFinished
 from punctual.core.program import Program
 from punctual.core.protocols import Sink
 from punctual.core.resources import NOTHING, Resources
+from punctual.core.story import Reason
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import NoDeviceError
 from punctual.executors.local.ending import end_event, faults_of, has_left, stopped_by
@@ -303,6 +304,8 @@ class JobRun:
             event = end_event(self._events, self._program, self._process, last, self._stop_cause)
             if isinstance(event, JobFinished):
                 self._faults = faults_of(self._events, self._process)
+                if (shortfall := self._process.progress.shortfall()) is not None:
+                    self._sink(self._events.warned(event.at, shortfall))
             self._tell_end(event)
 
     def _tell_end(self, event: JobFinished | JobFailed) -> None:
@@ -454,7 +457,9 @@ class JobRun:
         if sample.unit_at is None:  # a process that was started again has not said yet where it goes on
             sample = replace(self._seen, unreadable=sample.unreadable)
         if sample.unreadable and not self._seen.unreadable:
-            sink(self._events.unreadable(at, sample.unreadable))
+            sink(self._events.warned(at, Reason("unreadable-progress", sample.unreadable)))
+        for notice in process.progress.new_notices():
+            sink(self._events.warned(at, notice))
         self._seen = sample
         used_core_s = self._used_before_core_s + (0.0 if self._has_left else process.used_core_s)
         sink(self._events.progress(at, sample, process.started_at or at, used_core_s))

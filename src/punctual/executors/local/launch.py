@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -34,8 +33,13 @@ from punctual.executors.local.kept_files import mark_of, remove_own
 from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, write_through
 from punctual.executors.local.page_files import new_page, page_path
-from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
-from punctual.executors.local.progress_text import ProgressText
+from punctual.executors.local.progress import (
+    OutputProgress,
+    PageProgress,
+    ProgressSample,
+    ProgressSource,
+    TrackedOrRead,
+)
 from punctual.executors.local.workers import Workers, parts_in
 from punctual.wire import Page
 
@@ -87,11 +91,7 @@ class JobProcess:
         #: For the keeper, which holds the page from its start on.
         self._page_fd: int | None = None
         self.workers = None if page is None or launch.spec.worker is None else Workers(page, launch.spec.worker)
-        self.progress: ProgressSource = (
-            OutputProgress(ProgressText(program.progress_pattern or "auto"), launch.spec.work_steps, sample)
-            if page is None
-            else PageProgress(page, launch.submitted_at)
-        )
+        self.progress: ProgressSource = _progress(program, launch, page, sample)
         self.group: JobGroup | None = None
         self.pid = 0
         self.first_cores = 0.0
@@ -135,7 +135,7 @@ class JobProcess:
         n_devices = gpus_of(launch, context.node)
         process.devices = JobDevices.adopted(context.devices, launch.job, process.pid, n_devices, used)
         logs = [Path(log) for log, *_ in request.logs]
-        process._output = JobOutput.adopted(logs, kept.bell_fds, process._receiver())
+        process._output = JobOutput.adopted(logs, kept.bell_fds, process._receiver_of())
         return process
 
     @property
@@ -144,9 +144,14 @@ class JobProcess:
         return self._program.progress_pattern is None
 
     @property
+    def is_tracked(self) -> bool:
+        """Whether the program reports its progress itself."""
+        return self.progress.is_tracked
+
+    @property
     def is_read(self) -> bool:
         """Whether the output passes through this process."""
-        return self._on_output is not None or self._program.progress_pattern is not None
+        return self._on_output is not None or self.progress.is_output_read
 
     def read_usage(self) -> float:
         """CPU seconds used up to now; what was read last where the group is gone, as it is with the last process."""
@@ -210,9 +215,7 @@ class JobProcess:
             self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
             streams = self._context.streams_of(job)
-            if streams is not None and not self.can_pace:  # what is read for progress is one stream
-                streams = replace(streams, is_split=False)
-            output = self._output = JobOutput.new(self._context.log_of(job), self._receiver(), streams)
+            output = self._output = JobOutput.new(self._context.log_of(job), self._receiver_of(), streams)
             self._logs = output.logs
             try:
                 held = [self._takeover_fd, *([] if self._page_fd is None else [self._page_fd])]
@@ -331,6 +334,7 @@ class JobProcess:
         self.clear_away()
         if self._output is not None:
             self._output.finish(_OUTPUT_S_MAX)
+        self.progress.finish(self.used_core_s)
         if last is not None and "ended" in last and self.group is not None:
             self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
 
@@ -370,20 +374,34 @@ class JobProcess:
         if self._link is not None:
             self._link.close()
 
-    def _receiver(self) -> Receive | None:
-        """What gets the output of the job; None: it goes where that of this process does, and is not looked at."""
-        progress = self.progress
-        if not isinstance(progress, OutputProgress):
-            return self._on_output
-        pass_on = self._on_output or partial(write_through, 1)
+    def _receiver_of(self) -> Callable[[int], Receive] | None:
+        """What gets the output of the job on each stream; None: it goes where that of this process does, and is not looked at."""
+        progress, on_output = self.progress, self._on_output
+        if not progress.is_output_read:
+            return None if on_output is None else lambda _: on_output
 
-        def receive(output: bytes) -> None:
-            try:
-                pass_on(output)
-            finally:
-                progress.receive(output, self.read_usage())
+        def receiver(stream: int) -> Receive:
+            pass_on = on_output or partial(write_through, stream)
 
-        return receive
+            def receive(output: bytes) -> None:
+                try:
+                    pass_on(output)
+                finally:
+                    progress.receive(output, self.read_usage(), stream)
+
+            return receive
+
+        return receiver
+
+
+def _progress(program: Program, launch: LaunchJob, page: Page | None, sample: ProgressSample) -> ProgressSource:
+    """Where the progress of a job comes from; an elastic one reports it itself."""
+    spec = launch.spec
+    from_page = None if page is None else PageProgress(page, launch.submitted_at)
+    if from_page is not None and spec.worker is not None:
+        return from_page
+    from_output = OutputProgress(program.progress_pattern, spec.work_steps, spec.deadline_s, sample)
+    return from_output if from_page is None else TrackedOrRead(from_page, from_output)
 
 
 def gpus_of(launch: LaunchJob, node: NodeId) -> float:

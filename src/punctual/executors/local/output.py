@@ -224,31 +224,38 @@ class JobOutput:
         self.stdout_fd, self.stderr_fd = (self._channels[i].write_fd if channels else -1 for i in (0, -1))
 
     @classmethod
-    def new(cls, log: Path, receive: Receive | None, streams: Streams | None = None) -> Self:
+    def new(
+        cls, log: Path, receiver_of: Callable[[int], Receive] | None = None, streams: Streams | None = None
+    ) -> Self:
         """Of a job that is to be started.
 
         Parameters
         ----------
         log
             The file for what the job writes.
-        receive
-            Gets the output as it comes, from another thread. None: it is written where this process writes.
+        receiver_of
+            What gets the output to a stream, 1 or 2, as it comes and from another thread. None: it is written where this
+            process writes.
         streams
             None: those that suit where this process writes.
         """
-        streams = streams or Streams.here(receive)
+        streams = streams or Streams.here(None if receiver_of is None else receiver_of(1))
         size = streams.terminal_size
+        receiver_of = receiver_of or _written_through
         pairs = [
-            _channel(path, os.pipe() if size is None else _terminal(*size), receive or partial(write_through, fd))
+            _channel(path, os.pipe() if size is None else _terminal(*size), receiver_of(fd))
             for fd, path in enumerate(logs_of(log, streams), start=1)
         ]
         return cls(*zip(*pairs, strict=True))
 
     @classmethod
-    def adopted(cls, logs: Sequence[Path], bell_fds: Sequence[int], receive: Receive | None) -> Self:
+    def adopted(
+        cls, logs: Sequence[Path], bell_fds: Sequence[int], receiver_of: Callable[[int], Receive] | None
+    ) -> Self:
         """Of a job that another process has started, from now on."""
+        receiver_of = receiver_of or _written_through
         followers = [
-            LogFollower(log, bell_fd, receive or partial(write_through, fd), skip=True)
+            LogFollower(log, bell_fd, receiver_of(fd), skip=True)
             for fd, (log, bell_fd) in enumerate(zip(logs, bell_fds, strict=True), start=1)
         ]
         return cls((), followers)
@@ -356,6 +363,11 @@ class LogTail:
         ring_fds, self._ring_fds = self._ring_fds, []
         for ring_fd in ring_fds:
             os.close(ring_fd)
+
+
+def _written_through(fd: int) -> Receive:
+    """What passes the output to a stream on to that of this process."""
+    return partial(write_through, fd)
 
 
 def write_through(fd: int, output: bytes) -> None:

@@ -1,0 +1,139 @@
+"""`punctual read`: what would be read from the output of a program."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from punctual.cli._options import ProgressRegex, Steps
+from punctual.cli._streams import print_table
+from punctual.core.errors import InvalidSpec
+from punctual.executors.local.own_output import OwnOutput
+from punctual.progress_text.choice import Assessment, Doubt
+from punctual.progress_text.mentions import Level, Role
+from punctual.progress_text.own import AUTO, Groups
+from punctual.progress_text.reader import Notice, Reader
+from punctual.progress_text.series import Series
+
+_LINE = re.compile(rb"[^\r\n]*[\r\n]*")
+_QUOTE_MAX = 70
+#: As grep has it: nothing was found.
+_EXIT_NOTHING = 1
+
+
+def read(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What a program has printed; `-`: standard input.")],
+    progress_regex: ProgressRegex = None,
+    steps: Steps = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Say what Punctual would read from a program's output, series by series. Exits with 1 if it is nothing."""
+    reader = Reader(deadline_s=inf, steps_total=steps)
+    notices = list(_notices(reader, file, progress_regex))
+    if as_json:
+        typer.echo(json.dumps(_fields(reader, notices)))
+    else:
+        _print(reader, notices)
+    raise typer.Exit(0 if reader.chosen is not None else _EXIT_NOTHING)
+
+
+def _notices(reader: Reader, file: Path, pattern: str | None) -> Iterator[Notice]:
+    """Read the file; what would have been told meanwhile. A log has no times: each line stands for an instant."""
+    groups = None if pattern in {None, AUTO} else Groups.of(pattern or "")
+    own = None if groups is None or pattern is None else OwnOutput(pattern, groups)
+    for i_line, line in enumerate(_lines(file)):
+        if own is None:
+            reader.feed(line, float(i_line))
+        else:
+            own.feed(reader, line, float(i_line), 1)
+            if complaint := own.new_complaint():
+                yield Notice("no-progress", complaint)
+        yield from reader.new_notices()
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    try:
+        stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+        with stream:
+            for line in stream:
+                yield from (piece for piece in _LINE.findall(line) if piece)
+        yield b"\n"
+    except OSError as error:
+        raise InvalidSpec(
+            "the file must be one that can be read", error.strerror or str(error), f"'{file}'", "Check its name."
+        ) from None
+
+
+def _print(reader: Reader, notices: list[Notice]) -> None:
+    typer.echo(_told(reader))
+    for notice in notices:
+        if notice.code != "progress-read":
+            typer.echo(f"WARNING: {notice.text}")
+    rows = [(_counted(series), _meaning(series, one, reader), _quoted(series)) for series, one in reader.assessed()]
+    if rows:
+        typer.echo("")
+        print_table(("COUNTED", "WHAT IT IS", "LAST IN"), rows)
+
+
+def _told(reader: Reader) -> str:
+    belief, chosen = reader.belief, reader.chosen
+    if belief is None or chosen is None:
+        return "nothing is counted: how far the program is would not be known"
+    counted = f"step {belief.steps:g}" if belief.total is None else f"step {belief.steps:g} of {belief.total:g}"
+    parts = f" ({chosen.n_epochs} times {chosen.series.known_total})" if chosen.n_epochs else ""
+    doubt = "" if chosen.has_total else f"; not planned with: {chosen.doubt.value or 'it was seen once'}"
+    return f"read at the end: {counted}{parts}{doubt}"
+
+
+def _counted(series: Series) -> str:
+    total = "" if series.known_total is None else f" of {series.known_total}"
+    laps = f", {series.n_laps + 1} times" if series.n_laps else ""
+    first = f"{series.first} to " if series.first != series.last and not series.n_laps else ""
+    return f"{first}{series.last}{total}{laps}"
+
+
+def _meaning(series: Series, one: Assessment | None, reader: Reader) -> str:
+    if reader.chosen is not None and reader.chosen.series is series:
+        return "the training's"
+    if series.role is Role.OTHER:
+        return "of something else"
+    if series.mention.is_total and not series.n_grown:
+        return "how many there are"
+    if series.level >= Level.EPOCH:
+        return "epochs" if series.level is Level.EPOCH else "folds"
+    return "perhaps a part" if one is not None and one.doubt is Doubt.PART else "beside it"
+
+
+def _quoted(series: Series) -> str:
+    text = " ".join(series.quote.split())
+    return text if len(text) <= _QUOTE_MAX else f"{text[:_QUOTE_MAX]}…"
+
+
+def _fields(reader: Reader, notices: list[Notice]) -> dict[str, Any]:
+    belief, chosen = reader.belief, reader.chosen
+    return {
+        "steps": None if belief is None else belief.steps,
+        "total": None if belief is None else belief.total,
+        "sure": belief is not None and belief.is_sure,
+        "doubt": None if chosen is None else chosen.doubt.name.lower().replace("_", "-"),
+        "epochs": None if chosen is None else chosen.n_epochs,
+        "warnings": {notice.code: notice.text for notice in notices if notice.code != "progress-read"},
+        "series": [
+            {
+                "first": series.first,
+                "last": series.last,
+                "total": series.known_total,
+                "times": series.n_laps + 1,
+                "unit": series.level.name.lower(),
+                "meaning": _meaning(series, one, reader),
+                "is_training": chosen is not None and chosen.series is series,
+                "quote": series.quote.strip(),
+            }
+            for series, one in reader.assessed()
+        ],
+    }
