@@ -217,11 +217,8 @@ class Judge:
         """Whether a count without a name goes over the whole training, and not only over one part of several."""
         if not series.is_whole:
             mention = series.mention
-            is_resumed = (
-                mention.is_bar
-                and series.n_grown > 1
-                and (series.first_increment > max(_SEEN_FRAC * total, _JUMP * series.increment),)
-            )
+            n_jumped = max(_SEEN_FRAC * total, _JUMP * series.increment)
+            is_resumed = mention.is_bar and series.n_grown > 1 and series.first_increment > n_jumped
             is_trainer_s = self._table.has_epoch_frac and mention.is_bar and not mention.template and series.n_grown > 1
             series.is_whole = (
                 self._deadline_s is None
