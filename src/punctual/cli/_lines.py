@@ -66,8 +66,6 @@ class Lines:
         is_warning = isinstance(message, WarnUser) and message.reason.code not in NOTICES
         if line and (not self._quiet or is_warning):
             self._tell(message.at, line)
-        if isinstance(message, JobStarted) and (caveat := self._job.caveat()):
-            self._tell(message.at, f"WARNING: {caveat}")
         self._spec = self._job.status().spec
 
     def _tell(self, at: float, line: str) -> None:

@@ -17,11 +17,13 @@ from punctual.executors.local.own_output import OwnOutput
 from punctual.progress_text.choice import Assessment, Doubt
 from punctual.progress_text.mentions import Level, Role
 from punctual.progress_text.own import AUTO, Groups
-from punctual.progress_text.reader import Notice, Reader
+from punctual.progress_text.reader import NO_TOTAL, READ, Notice, Reader
 from punctual.progress_text.series import Series
 
 _LINE = re.compile(rb"[^\r\n]*[\r\n]*")
 _QUOTE_MAX = 70
+#: What is printed of the whole file and not of each place in it.
+_AT_END = {READ, NO_TOTAL}
 #: As grep has it: nothing was found.
 _EXIT_NOTHING = 1
 
@@ -71,9 +73,9 @@ def _lines(file: Path) -> Iterator[bytes]:
 
 def _print(reader: Reader, notices: list[Notice]) -> None:
     typer.echo(_told(reader))
-    for notice in notices:
-        if notice.code != "progress-read":
-            typer.echo(f"WARNING: {notice.text}")
+    for text in [*(notice.text for notice in notices if notice.code not in _AT_END), reader.doubt()]:
+        if text:
+            typer.echo(f"WARNING: {text}")
     rows = [(_counted(series), _meaning(series, one, reader), _quoted(series)) for series, one in reader.assessed()]
     if rows:
         typer.echo("")
@@ -86,8 +88,7 @@ def _told(reader: Reader) -> str:
         return "nothing is counted: how far the program is would not be known"
     counted = f"step {belief.steps:g}" if belief.total is None else f"step {belief.steps:g} of {belief.total:g}"
     parts = f" ({chosen.n_epochs} times {chosen.series.known_total})" if chosen.n_epochs else ""
-    doubt = "" if chosen.has_total else f"; not planned with: {chosen.doubt.value or 'it was seen once'}"
-    return f"read at the end: {counted}{parts}{doubt}"
+    return f"read at the end: {counted}{parts}"
 
 
 def _counted(series: Series) -> str:
@@ -122,7 +123,10 @@ def _fields(reader: Reader, notices: list[Notice]) -> dict[str, Any]:
         "sure": belief is not None and belief.is_sure,
         "doubt": None if chosen is None else chosen.doubt.name.lower().replace("_", "-"),
         "epochs": None if chosen is None else chosen.n_epochs,
-        "warnings": {notice.code: notice.text for notice in notices if notice.code != "progress-read"},
+        "warnings": [
+            *(notice.text for notice in notices if notice.code not in _AT_END),
+            *filter(None, [reader.doubt()]),
+        ],
         "series": [
             {
                 "first": series.first,

@@ -15,6 +15,10 @@ _N_FIT_MAX = 6
 _SEEN_FRAC, _SEEN_STEPS = 0.05, 3
 #: A first increment that is so many times the next ones: the count goes on where an earlier run has ended.
 _JUMP = 10
+#: A number that is called a total is a count if it has grown so often.
+_N_TOTAL_GROWN = 2
+#: Rows of a table that come at once are no progress.
+_ROWS_S = 1.0
 #: A series is over when another one has grown for this share of the time in which it grew, or for all of that time.
 _OVER_FRAC, _OVER_INCOMPLETE_FRAC = 0.3, 1.0
 
@@ -26,7 +30,7 @@ class Doubt(Enum):
     NOT_SAID = "the output does not say how many there are"
     EPOCHS = "the output does not say how many epochs there are"
     RESTARTS = "the count has begun again"
-    PART = "the count may be of one part of several, unless it lasts for a sixth of the deadline"
+    PART = "the count may be of one part of several"
     EXCEEDED = "the count has gone beyond its total"
     UNITS = "the output counts more than that in one part of the training"
 
@@ -114,7 +118,7 @@ class Judge:
         """What the series means if it is the training's; None: it cannot be."""
         if series.role is Role.OTHER or series.level is Level.FOLD:
             return None
-        if series.mention.is_total and not series.n_grown:
+        if series.mention.is_total and series.n_grown < _N_TOTAL_GROWN:
             is_report = series.is_measured and series.level is Level.STEP
             return Assessment(series=series, steps=series.last, total=None, is_sure=False) if is_report else None
         if series.level is Level.EPOCH:
@@ -147,14 +151,17 @@ class Judge:
             n_epochs=n_epochs,
         )
 
-    def _single(self, series: Series) -> Assessment:
-        """A count that has not begun anew, and so may be all there is."""
+    def _single(self, series: Series) -> Assessment | None:
+        """A count that has not begun anew, and so may be all there is; None: it is none."""
         total, steps, is_measured = series.known_total, series.done, series.is_measured
         if total is None and not series.is_exceeded:
             total = self._table.stated(series.mention.family, series.last)
+        if total is None and series.level in {Level.BATCH, Level.SAMPLE} and not series.n_grown:
+            return None  # a setting
         if total is None:
             is_named = series.level is not Level.UNKNOWN or is_measured or series.mention.is_open
-            is_sure = series.n_grown > 0 if is_named else series.n_grown > 2 and series.is_regular
+            is_row = series.n_grown > 2 and series.is_regular and series.last_at - series.first_at >= _ROWS_S
+            is_sure = series.mention.is_own or (series.n_grown > 0 if is_named else is_row)
             return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
         if series.level is Level.STEP:
             is_sure = series.mention.is_own or series.n_grown > 0 or is_measured

@@ -32,6 +32,8 @@ class Mention:
     ----------
     template
         What stands before it, numbers taken out.
+    process
+        The number of the process that says it; empty: it does not say.
     family
         The word that it counts, one for all its forms; empty: none is said.
     step, total
@@ -49,6 +51,7 @@ class Mention:
     """
 
     template: str
+    process: str = ""
     level: Level = Level.UNKNOWN
     family: str = ""
     role: Role = Role.NEUTRAL
@@ -133,7 +136,7 @@ _SETTING = re.compile(
 _PROGRESS = {"progress", "at", "done", "complete", "completed", "epoch", "training", "train", "fit", "fitting"}
 #: Beginnings of words, and words, by which something else than a training tells its progress.
 _OTHER = re.compile(
-    r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict|testing|sanity|(?:down|up)load|loading|loaded|saving|writing|cach"
+    r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
     r"|tokeniz|preproc|prepar|featuriz|generating|sampling|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard"
 )
 _TRAINING = re.compile(r"train|pretrain|finetun|fit")
@@ -159,14 +162,14 @@ _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
 _NUMBER = re.compile(
     rf"""
-    (?P<stamp> \d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}} | (?<!\d)\d{{1,2}}/\d{{1,2}}(?:/\d{{2,4}})?(?=[ T]\d{{1,2}}:\d\d:\d\d(?![<\d]))
+    (?P<stamp> \d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)\d{{1,2}}/\d{{1,2}}(?:/\d{{2,4}})?(?=[ T]\d{{1,2}}:\d\d:\d\d(?![<\d]))
         | \d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?!\d) | \d+(?:\.\d+){{2,}} | \.[A-Za-z]\w{{0,4}}:\d+ )
     | {_BEGIN}(?P<step> {_SCALED} | {_INT} )
         (?: \s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s)?(?:out\s)?of\s{{1,16}} )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?![\w/]|\.\d)
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[\d+:\d\d)
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
-    | (?P<real> \d[\d,_]*\.\d+(?:[eE][-+]?\d+)? | \d+\.(?=[\]),}}]) | \d+[eE][-+]?\d+ | \.\d+ )
+    | (?P<real> (?:\d{{1,3}}(?:,\d{{3}})+ | \d+)\.\d+(?:[eE][-+]?\d+)? | \d+\.(?=[\]),}}]) | \d+[eE][-+]?\d+ | \.\d+ )
     | {_BEGIN}(?<!-)(?P<whole> {_INT} ) (?![\w/]|[.:]\d)
     | \d+
     """,
@@ -174,6 +177,8 @@ _NUMBER = re.compile(
 )
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
+#: What may stand before a count without a name: it is in one of the first columns of a table.
+_ROW, _N_COLUMNS = " \t[|#:,0123456789", 2
 #: What may stand between a name and its number.
 _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
@@ -189,7 +194,7 @@ _CHUNK_BEFORE, _CHUNK_AFTER = re.compile(r"\S*$"), re.compile(r"\S*")
 #: A measured value with its name, which says nothing of whose progress a line tells.
 _MEASURED = re.compile(r"(?<![\w./-])[\w./-]{1,40}['\"]?\s?[:=]\s?['\"]?[-+]?\d[\d.,eE+-]*")
 _VALUE = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b")
-#: A process names itself before what it writes: its number tells counts apart.
+#: A process names itself before what it writes; its number tells counts apart.
 _PROCESS = re.compile(r"(rank|default|worker|gpu|pid|proc|process|node|device|cuda)(\W{0,3})(\d+)", re.IGNORECASE)
 _AS_LETTERS = str.maketrans("0123456789", "abcdefghij")
 _TO_TRAIN = re.compile(r"train|fit|start|max|total|schedul|run", re.IGNORECASE)
@@ -298,9 +303,8 @@ class _Place:
         if unit in _PLURALS and _TO_TRAIN.search(self._before) and not _TO_STOP.search(self._text):
             level, family = _COUNTED[unit]
             return self._mention(step, None, level, family, is_total=True)
-        if name or unit or i_number > 1:
-            return None
-        return self._mention(step)
+        is_in_row = not unit and i_number < _N_COLUMNS and not self._before.strip(_ROW)
+        return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
 
     def _mention(
         self,
@@ -318,6 +322,7 @@ class _Place:
             template += self._after.lstrip()[:1].translate(_DIGIT)  # rows of a table, and rows of another
         return Mention(
             template=template,
+            process=" ".join(match[3] for match in _PROCESS.finditer(before)),
             level=level,
             family=family,
             role=self._role(before),

@@ -6,16 +6,19 @@ and the training's is chosen by what holds over time (`choice`).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from punctual.progress_text.choice import Assessment, Doubt, Judge
-from punctual.progress_text.lines import LineSplitter
+from punctual.progress_text.lines import Line, LineSplitter
 from punctual.progress_text.mentions import LineReading, Mention, Role, read_line
 from punctual.progress_text.series import Series, SeriesTable
 
-#: Of a longer line the beginning and the end are read.
-_LINE_BYTES_MAX = 8192
-#: A doubt is told once so many counts were seen, or this share of the one that may be all there is.
-_N_TOLD, _TOLD_FRAC = 3, 0.1
+#: Of a longer line the beginning and the end are read; one that is still being written only if it may be a bar.
+_LINE_BYTES_MAX, _OPEN_MAX = 4096, 1024
+#: A line takes some 0.1 ms to read. So many are read each second, in the long run, and so many at once.
+_LINES_PER_S, _N_LINES_MAX = 200.0, 2000
+#: A doubt is told once a count has lasted for this share of the deadline, and was seen to grow so often: it may be dispelled.
+_TOLD_FRAC, _N_TOLD = 0.05, 3
 _QUOTE_MAX = 60
 _AT_FULL_SPEED = "the job goes on at full speed and its deadline is not worked towards"
 
@@ -72,12 +75,13 @@ class Reader:
     ) -> None:
         self._table = SeriesTable()
         self._judge = Judge(self._table, deadline_s, steps_total)
-        self._has_deadline, self._steps_total = deadline_s is not None, steps_total
+        self._deadline_s, self._steps_total = inf if deadline_s is None else deadline_s, steps_total
         self._splitters: dict[int, LineSplitter] = {}
         self._chosen: Assessment | None = None
         #: Steps of loops that were over before the one that is read now.
         self._earlier_steps = 0.0
         self._steps_before = steps_before
+        self._n_affordable, self._fed_at = float(_N_LINES_MAX), 0.0
         self._n_unread = 0
         self._told: set[str] = set()
         self._notices: list[Notice] = []
@@ -117,14 +121,22 @@ class Reader:
         """
         before = self.belief
         splitter = self._splitters.setdefault(source, LineSplitter(_LINE_BYTES_MAX))
-        for text, is_complete in splitter.feed(output):
-            if any(map(str.isdigit, text)):
+        for text, is_complete in self._afforded(splitter.feed(output), at):
+            if (is_complete or len(text) <= _OPEN_MAX) and any(map(str.isdigit, text)):
                 reading = read_line(text, is_complete=is_complete)
                 if self._table.take(reading, text, at) if is_complete else self._table.take_open(reading, at):
                     self._choose()
             if is_complete:
                 self._count_unread(text)
         return self.belief != before
+
+    def _afforded(self, lines: list[Line], at: float) -> list[Line]:
+        """Those of `lines` that are read: of a flood some at its beginning and some at its end."""
+        self._n_affordable = min(_N_LINES_MAX, self._n_affordable + _LINES_PER_S * max(0.0, at - self._fed_at))
+        self._fed_at = at
+        n_read = min(len(lines), int(self._n_affordable))
+        self._n_affordable -= n_read
+        return lines if n_read == len(lines) else [*lines[: n_read // 2], *lines[len(lines) - (n_read - n_read // 2) :]]
 
     def take(self, mentions: Iterable[Mention], text: str, at: float) -> bool:
         """Take in what an expression of the user's own has found in a line; whether the belief has changed."""
@@ -135,7 +147,7 @@ class Reader:
 
     def _count_unread(self, text: str) -> None:
         self._n_unread += 1
-        if self._n_unread == _N_UNREAD_MAX and self._chosen is None and self._has_deadline:
+        if self._n_unread == _N_UNREAD_MAX and self._chosen is None and self._deadline_s < inf:
             quote = text.strip()[:_QUOTE_MAX]
             said = (
                 f"nothing is counted in the first {_N_UNREAD_MAX} lines of the output, the last of which is {quote!r}"
@@ -174,6 +186,11 @@ class Reader:
             self._earlier_steps = float(n_laps * series.known_total)
         self._steps_before = 0.0
 
+    def doubt(self) -> str:
+        """Why nobody knows how many steps there are, and what to do; empty: it is known, or nothing is counted."""
+        chosen = self._chosen
+        return "" if chosen is None or chosen.has_total else _told_doubt(chosen, self._steps_total)
+
     def shortfall(self) -> Notice | None:
         """What to tell of a program that has ended with success; None: it has come to its end, but for steps that are not printed."""
         chosen = self._chosen
@@ -196,10 +213,8 @@ class Reader:
         if chosen.has_total:
             self._say(READ, _told_total(chosen, self._earlier_steps))
             return
-        is_shown = series.n_grown >= _N_TOLD or series.n_laps > 0 or doubt is Doubt.EXCEEDED
-        if doubt is Doubt.PART and series.known_total:
-            is_shown = series.n_grown >= _N_TOLD and series.last >= _TOLD_FRAC * series.known_total
-        if self._has_deadline and is_shown and (chosen.is_sure or doubt is Doubt.PART):
+        has_lasted = series.last_at - series.first_at >= _TOLD_FRAC * self._deadline_s
+        if (has_lasted or series.n_laps) and series.n_grown >= _N_TOLD and (chosen.is_sure or doubt is Doubt.PART):
             self._say(NO_TOTAL, _told_doubt(chosen, self._steps_total))
 
     def _say(self, code: str, text: str) -> None:
@@ -224,7 +239,7 @@ def _told_doubt(chosen: Assessment, declared: float | None) -> str:
         case Doubt.RESTARTS if length:
             said = f"the count has begun again after {length}, and the output does not say how often it will"
         case Doubt.PART:
-            said = f"the count up to {length} may be of one part of several, an epoch for instance"
+            said = f"a count up to {length} that takes less than a sixth of the deadline may be one part of several, as an epoch is"
             remedy = f"if it is all, start the job with `--steps {length}`; else with the steps of all parts"
         case Doubt.EXCEEDED:
             said = "the count has gone beyond its total, which is not believed any more"

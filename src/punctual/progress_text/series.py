@@ -160,6 +160,9 @@ class Series:
         self.n_seen += 1
         if mention.total is not None:
             self.total = mention.total
+        if mention.is_total and step < before:  # said anew, of something else
+            self.last = step
+            return False
         begins_anew = step < before and (step <= _RESTART_FRAC * before or step <= self.lap_first)
         if step == before or (step < before and not begins_anew):
             return False
@@ -177,9 +180,7 @@ class Series:
         return True
 
     def _grow(self, increment: int) -> None:
-        step = self.last + increment
-        is_far = increment > (_GAP_INCREMENTS - 1) * max(self.increment, 1)
-        if self.before_fall is not None and step >= self.before_fall[0] and is_far:
+        if self.before_fall is not None and self.last + increment > self.before_fall[0]:
             # It has not begun anew: a line of another process was between, which is not as far.
             self.n_laps = self.before_fall[1]
         else:
@@ -361,14 +362,9 @@ class SeriesTable:
 def _is_same(series: Series, mention: Mention) -> bool:
     """Whether a count goes on in other words, because they say something that changes, or with another total."""
     known = series.mention
-    is_kind = (known.level, known.family, known.is_bar, known.role) == (
-        mention.level,
-        mention.family,
-        mention.is_bar,
-        mention.role,
-    )
+    kinds = [(one.level, one.family, one.is_bar, one.role, one.process) for one in (known, mention)]
     is_alike = known.template == mention.template or series.total == mention.total
-    return is_kind and is_alike and not series.is_complete and series.goes_on_at(mention.step)
+    return kinds[0] == kinds[1] and is_alike and not series.is_complete and series.goes_on_at(mention.step)
 
 
 def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
@@ -380,4 +376,8 @@ def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
             is_same = mention.family == named.family and mention.level is not Level.UNKNOWN
             is_only = named.level is Level.UNKNOWN and mention.level is Level.STEP and series.n_grown > 0
             if mention is not named and not mention.is_total and mention.total is None and (is_same or is_only):
-                series.companion = named.step if named.step >= mention.step else None
+                total = named.step if named.step >= mention.step else None
+                if is_only:
+                    series.total = total
+                else:
+                    series.companion = total

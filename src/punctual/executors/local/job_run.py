@@ -34,6 +34,12 @@ _LOG = logging.getLogger(__name__)
 _LOOK_S = 0.02
 #: The same at a paused job, for a signal that has killed it.
 _PAUSED_LOOK_S = 0.25
+#: What is told of a job that nothing can hold to its grant.
+_UNHELD = Reason(
+    "not-held",
+    "a program whose output is read cannot be paced and runs at full speed, and there are no quotas here (`punctual doctor` "
+    "says why)",
+)
 #: How long the end of a process may take to become known once its group is gone.
 _END_KNOWN_S_MAX = 5.0
 #: What the files of a group that is gone say: it was so when they were opened, or since.
@@ -90,6 +96,7 @@ class JobRun:
         #: When a process that was asked to leave has had its time to do so.
         self._leave_by = inf
         self._was_asked_to_leave = False
+        self._told_unheld = False
         self._stop_cause: str | None = None
         self._faults: list[InvalidSpec] = []
         self.ended = False
@@ -460,6 +467,9 @@ class JobRun:
             sink(self._events.warned(at, Reason("unreadable-progress", sample.unreadable)))
         for notice in process.progress.new_notices():
             sink(self._events.warned(at, notice))
+        if not self._context.actuator.can_cap and (sample.is_read or not process.can_pace) and not self._told_unheld:
+            self._told_unheld = True
+            sink(self._events.warned(at, _UNHELD))
         self._seen = sample
         used_core_s = self._used_before_core_s + (0.0 if self._has_left else process.used_core_s)
         sink(self._events.progress(at, sample, process.started_at or at, used_core_s))
