@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from punctual.progress_text.reader import Reader
+from punctual.progress_text.reader import ProgressReader
 
 FOLDER = Path(__file__).parent / "corpus"
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "e": "\x1b", "\\": "\\"}
@@ -44,9 +44,9 @@ class Output:
         self.facts: dict[str, Any] = json.loads(head.removeprefix("# "))
         self.pieces = [_piece(line) for line in lines if line]
 
-    def reader(self) -> Reader:
+    def reader(self) -> ProgressReader:
         """A reader as it would be for a job at a usual deadline."""
-        return Reader(deadline_s=self.facts["deadline_s"])
+        return ProgressReader(deadline_s=self.facts["deadline_s"])
 
     def judged(self) -> Verdict:
         """Whether it is read right from its beginning to its end."""
@@ -61,7 +61,7 @@ class Output:
             self._judge(reader, piece, verdict, may_be_unknown=piece.at <= known_from + patience_s)
         return verdict
 
-    def _judge(self, reader: Reader, piece: Piece, verdict: Verdict, *, may_be_unknown: bool) -> None:
+    def _judge(self, reader: ProgressReader, piece: Piece, verdict: Verdict, *, may_be_unknown: bool) -> None:
         belief = reader.belief
         known = belief if belief is not None and belief.is_sure else None
         alternatives = self.facts.get("alternatives", [])

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from punctual.progress_text.lines import LineSplitter
-from punctual.progress_text.mentions import Level, Mention, Role, read_line
-from punctual.progress_text.reader import Reader
+from punctual.progress_text.mentions import Mention, Role, Unit, read_line
+from punctual.progress_text.reader import ProgressReader
 
 #: Lines of programs that are in use -> what the training's count in them is; None: there is none.
 LINES: dict[str, tuple[bytes, tuple[int, int | None] | None]] = {
@@ -85,7 +85,7 @@ LINES: dict[str, tuple[bytes, tuple[int, int | None] | None]] = {
 @pytest.mark.parametrize("name", LINES)
 def test_the_training_s_count_in_a_line_is_found(name: str) -> None:
     output, expected = LINES[name]
-    reader = Reader(deadline_s=1000.0)
+    reader = ProgressReader(deadline_s=1000.0)
     for start in range(0, len(output), 7):
         reader.feed(output[start : start + 7], 0.0)
     reader.feed(b"\n", 0.0)
@@ -99,21 +99,21 @@ def only(text: str) -> Mention:
 
 
 @pytest.mark.parametrize(
-    ("text", "level"),
+    ("text", "unit"),
     [
-        ("epoch 3", Level.EPOCH),
-        ("Epoch: [3]", Level.EPOCH),
-        ("step: 3", Level.STEP),
-        ("globalStep=3", Level.STEP),
-        ("n_iter 3", Level.STEP),
-        ("batch_idx=3", Level.BATCH),
-        ("batch number 3", Level.BATCH),
-        ("Fold 3", Level.FOLD),
-        ("3/9", Level.UNKNOWN),
+        ("epoch 3", Unit.EPOCH),
+        ("Epoch: [3]", Unit.EPOCH),
+        ("step: 3", Unit.STEP),
+        ("globalStep=3", Unit.STEP),
+        ("n_iter 3", Unit.STEP),
+        ("batch_idx=3", Unit.BATCH),
+        ("batch number 3", Unit.BATCH),
+        ("Fold 3", Unit.FOLD),
+        ("3/9", Unit.UNKNOWN),
     ],
 )
-def test_a_number_counts_what_is_named_before_it(text: str, level: Level) -> None:
-    assert only(text).level is level
+def test_a_number_counts_what_is_named_before_it(text: str, unit: Unit) -> None:
+    assert only(text).unit is unit
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ LONG = {
 @pytest.mark.parametrize("size", [97, 4096, 1 << 20])
 def test_progress_is_read_after_a_line_of_any_length(name: str, size: int) -> None:
     """Patterns whose time grows with the square of a length take minutes for these."""
-    reader, line = Reader(), LONG[name].encode() * 12
+    reader, line = ProgressReader(), LONG[name].encode() * 12
     for start in range(0, len(line), size):
         reader.feed(line[start : start + size], 0.0)
     reader.feed(b"\nstep 500/600\nstep 501/600\n", 1.0)

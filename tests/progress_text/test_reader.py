@@ -1,12 +1,13 @@
 """Which numbers tell how far a training is, by what holds over time."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from punctual.progress_text.reader import Belief, Reader
+from punctual.progress_text.reader import Belief, ProgressReader
 
 DEADLINE_S = 1000.0
 
@@ -22,21 +23,23 @@ def bars(n: int, before: str = "", after: str = "", first: int = 0) -> Iterator[
     yield "\n"
 
 
-def read(pieces: Iterable[str], *, s: float = 1.0, reader: Reader | None = None, at: float = 0.0) -> Reader:
+def read(
+    pieces: Iterable[str], *, s: float = 1.0, reader: ProgressReader | None = None, at: float = 0.0
+) -> ProgressReader:
     """A reader that was fed a piece every `s` seconds."""
-    reader = reader or Reader(deadline_s=DEADLINE_S)
+    reader = reader or ProgressReader(deadline_s=DEADLINE_S)
     for i, piece in enumerate(pieces):
         reader.feed(piece.encode(), at + i * s)
     return reader
 
 
-def sure(reader: Reader) -> tuple[float, float | None] | None:
+def sure(reader: ProgressReader) -> tuple[float, float | None] | None:
     """What is acted on."""
     belief = reader.belief
     return (belief.steps, belief.total) if belief is not None and belief.is_sure else None
 
 
-def codes(reader: Reader) -> list[str]:
+def codes(reader: ProgressReader) -> list[str]:
     return [notice.code for notice in reader.new_notices()]
 
 
@@ -86,7 +89,7 @@ def test_a_bar_that_goes_over_everything_by_other_signs_is_acted_on(beside: list
 
 
 def test_without_a_deadline_there_is_nothing_to_be_careful_for() -> None:
-    reader = read((bar(i, 100) for i in range(11)), s=0.01, reader=Reader())
+    reader = read((bar(i, 100) for i in range(11)), s=0.01, reader=ProgressReader())
     assert sure(reader) == (10, 100)
 
 
@@ -256,20 +259,20 @@ def test_a_program_that_ends_before_its_last_step_is_told_of() -> None:
 def test_the_number_of_steps_may_be_declared(
     pieces: list[str], steps: int, expected: tuple[float, float] | None
 ) -> None:
-    reader = read(pieces, reader=Reader(deadline_s=DEADLINE_S, steps_total=steps))
+    reader = read(pieces, reader=ProgressReader(deadline_s=DEADLINE_S, steps_total=steps))
     found = sure(reader)
     assert found == expected or (expected is not None and found == (expected[0] + 1, expected[1]))
 
 
 def test_a_declared_number_in_another_unit_is_told() -> None:
-    reader = Reader(deadline_s=DEADLINE_S, steps_total=50)
+    reader = ProgressReader(deadline_s=DEADLINE_S, steps_total=50)
     read((f"Train Epoch: 1 [{i}/600] Loss: 0.3\n" for i in range(0, 600, 60)), s=10, reader=reader)
     assert sure(reader) == (540, None)
     assert "`--steps 50` cannot be right" in reader.doubt()
 
 
 def test_another_reader_goes_on_with_what_one_has_counted() -> None:
-    reader = read(bars(20), reader=Reader(deadline_s=DEADLINE_S, steps_total=80, steps_before=40))
+    reader = read(bars(20), reader=ProgressReader(deadline_s=DEADLINE_S, steps_total=80, steps_before=40))
     assert sure(reader) == (60, 80)
 
 
@@ -283,7 +286,7 @@ def test_nothing_is_counted_in_a_program_that_counts_nothing() -> None:
 
 
 def test_streams_are_lines_of_their_own() -> None:
-    reader = Reader(deadline_s=DEADLINE_S)
+    reader = ProgressReader(deadline_s=DEADLINE_S)
     for i in range(1, 9):
         reader.feed(f"step {i}/".encode(), float(i), 1)
         reader.feed(b"a warning\n", float(i), 2)
@@ -293,7 +296,7 @@ def test_streams_are_lines_of_their_own() -> None:
 
 @given(st.binary(max_size=300), st.integers(1, 40))
 def test_no_output_whatever_is_too_much(garbage: bytes, size: int) -> None:
-    reader = Reader(deadline_s=DEADLINE_S)
+    reader = ProgressReader(deadline_s=DEADLINE_S)
     for start in range(0, len(garbage), size):
         reader.feed(garbage[start : start + size], float(start))
     reader.feed(b"\nstep 1/9 loss 0.1\nstep 2/9 loss 0.1\n", 300.0)
@@ -304,8 +307,8 @@ def test_no_output_whatever_is_too_much(garbage: bytes, size: int) -> None:
 def test_it_does_not_matter_where_output_is_cut(cuts: list[int], n_steps: int) -> None:
     output = "".join(f"\rtrain: {bar(i, n_steps)[1:]}" for i in range(n_steps + 1)).encode() + b"\n"
     places = sorted({min(cut * 40, len(output)) for cut in cuts} | {0, len(output)})
-    reader = Reader()
-    for start, end in zip(places, places[1:], strict=False):
+    reader = ProgressReader()
+    for start, end in pairwise(places):
         reader.feed(output[start:end], float(start))
     belief = reader.belief
     assert belief is not None

@@ -15,9 +15,9 @@ from punctual.cli._streams import print_table
 from punctual.core.errors import InvalidSpec
 from punctual.executors.local.own_output import OwnOutput
 from punctual.progress_text.choice import Assessment, Doubt
-from punctual.progress_text.mentions import Level, Role
+from punctual.progress_text.mentions import Role, Unit
 from punctual.progress_text.own import AUTO, Groups
-from punctual.progress_text.reader import NO_TOTAL, READ, Notice, Reader
+from punctual.progress_text.reader import NO_TOTAL, READ, Notice, ProgressReader
 from punctual.progress_text.series import Series
 
 _LINE = re.compile(rb"[^\r\n]*[\r\n]*")
@@ -35,7 +35,7 @@ def read(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Say what Punctual would read from a program's output, series by series. Exits with 1 if it is nothing."""
-    reader = Reader(deadline_s=inf, steps_total=steps)
+    reader = ProgressReader(deadline_s=inf, steps_total=steps)
     notices = list(_notices(reader, file, progress_regex))
     if as_json:
         typer.echo(json.dumps(_fields(reader, notices)))
@@ -44,7 +44,7 @@ def read(
     raise typer.Exit(0 if reader.chosen is not None else _EXIT_NOTHING)
 
 
-def _notices(reader: Reader, file: Path, pattern: str | None) -> Iterator[Notice]:
+def _notices(reader: ProgressReader, file: Path, pattern: str | None) -> Iterator[Notice]:
     """Read the file; what would have been told meanwhile. A log has no times: each line stands for an instant."""
     groups = None if pattern in {None, AUTO} else Groups.of(pattern or "")
     own = None if groups is None or pattern is None else OwnOutput(pattern, groups)
@@ -71,18 +71,21 @@ def _lines(file: Path) -> Iterator[bytes]:
         ) from None
 
 
-def _print(reader: Reader, notices: list[Notice]) -> None:
+def _print(reader: ProgressReader, notices: list[Notice]) -> None:
     typer.echo(_told(reader))
     for text in [*(notice.text for notice in notices if notice.code not in _AT_END), reader.doubt()]:
         if text:
             typer.echo(f"WARNING: {text}")
-    rows = [(_counted(series), _meaning(series, one, reader), _quoted(series)) for series, one in reader.assessed()]
+    rows = [
+        (_counted(series), _meaning(series, assessment, reader), _quoted(series))
+        for series, assessment in reader.assessed()
+    ]
     if rows:
         typer.echo("")
         print_table(("COUNTED", "WHAT IT IS", "LAST IN"), rows)
 
 
-def _told(reader: Reader) -> str:
+def _told(reader: ProgressReader) -> str:
     belief, chosen = reader.belief, reader.chosen
     if belief is None or chosen is None:
         return "nothing is counted: how far the program is would not be known"
@@ -98,16 +101,16 @@ def _counted(series: Series) -> str:
     return f"{first}{series.last}{total}{laps}"
 
 
-def _meaning(series: Series, one: Assessment | None, reader: Reader) -> str:
+def _meaning(series: Series, assessment: Assessment | None, reader: ProgressReader) -> str:
     if reader.chosen is not None and reader.chosen.series is series:
         return "the training's"
     if series.role is Role.OTHER:
         return "of something else"
     if series.mention.is_total and not series.n_grown:
         return "how many there are"
-    if series.level >= Level.EPOCH:
-        return "epochs" if series.level is Level.EPOCH else "folds"
-    return "perhaps a part" if one is not None and one.doubt is Doubt.PART else "beside it"
+    if series.unit >= Unit.EPOCH:
+        return "epochs" if series.unit is Unit.EPOCH else "folds"
+    return "perhaps a part" if assessment is not None and assessment.doubt is Doubt.PART else "beside it"
 
 
 def _quoted(series: Series) -> str:
@@ -115,7 +118,7 @@ def _quoted(series: Series) -> str:
     return text if len(text) <= _QUOTE_MAX else f"{text[:_QUOTE_MAX]}…"
 
 
-def _fields(reader: Reader, notices: list[Notice]) -> dict[str, Any]:
+def _fields(reader: ProgressReader, notices: list[Notice]) -> dict[str, Any]:
     belief, chosen = reader.belief, reader.chosen
     return {
         "steps": None if belief is None else belief.steps,
@@ -133,11 +136,11 @@ def _fields(reader: Reader, notices: list[Notice]) -> dict[str, Any]:
                 "last": series.last,
                 "total": series.known_total,
                 "times": series.n_laps + 1,
-                "unit": series.level.name.lower(),
-                "meaning": _meaning(series, one, reader),
+                "unit": series.unit.name.lower(),
+                "meaning": _meaning(series, assessment, reader),
                 "is_training": chosen is not None and chosen.series is series,
                 "quote": series.quote.strip(),
             }
-            for series, one in reader.assessed()
+            for series, assessment in reader.assessed()
         ],
     }

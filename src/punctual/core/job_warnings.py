@@ -32,7 +32,10 @@ def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
     silent = job.progress is None or (job.progress.steps_total is None and job.progress.steps_done == 0)
     if not silent or "no-progress" in job.told or not _is_overdue(job, periods):
         return None
-    return Reason("no-progress", f"no progress was reported in {job.ran_s:.0f} s; the job goes on at full speed")
+    return Reason(
+        "no-progress",
+        f"no progress was reported in {job.ran_s:.0f} s, nor read from the output; the job goes on at full speed",
+    )
 
 
 def _without_total(job: ScheduledJob) -> Reason | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from punctual.progress_text.mentions import Level, Role
+from punctual.progress_text.mentions import Role, Unit
 from punctual.progress_text.series import Series, SeriesTable
 
 #: A count that says nothing but its own length may be one of many: of each epoch, or of what is done before. It is taken for
@@ -71,7 +71,7 @@ class Assessment:
     def is_trained(self) -> bool:
         """Whether it can hardly be anything but a loop of a training."""
         series = self.series
-        return series.level is Level.STEP or series.role is Role.TRAINING or series.is_measured
+        return series.unit is Unit.STEP or series.role is Role.TRAINING or series.is_measured
 
 
 class Judge:
@@ -80,7 +80,7 @@ class Judge:
     Parameters
     ----------
     deadline_s, steps_total
-        See `punctual.progress_text.reader.Reader`.
+        See `punctual.progress_text.reader.ProgressReader`.
     """
 
     def __init__(self, table: SeriesTable, deadline_s: float | None, steps_total: float | None) -> None:
@@ -90,25 +90,24 @@ class Judge:
 
     def choose(self, current: Series | None) -> Assessment | None:
         """The series that is the training's; `current` is the one that was chosen last. None: none may be."""
-        found = [(series, self.assess(series)) for series in self._table]
-        assessed = [one for _, one in found if one is not None]
+        assessed = [meaning for series in self._table if (meaning := self.assess(series)) is not None]
         if not assessed:
             return None
-        best = max(assessed, key=lambda one: self._rank(one, assessed))
-        kept = next((one for one in assessed if one.series is current), None)
+        best = max(assessed, key=lambda meaning: self._rank(meaning, assessed))
+        kept = next((meaning for meaning in assessed if meaning.series is current), None)
         if kept is not None and kept.is_sure and self._rank(best, assessed)[:2] <= self._rank(kept, assessed)[:2]:
             return kept
         return best
 
-    def _rank(self, one: Assessment, assessed: Sequence[Assessment]) -> tuple[float, ...]:
-        series = one.series
+    def _rank(self, meaning: Assessment, assessed: Sequence[Assessment]) -> tuple[float, ...]:
+        series = meaning.series
         return (
-            not any(_is_over(one, other) for other in assessed),
-            one.has_total,
+            not any(_is_over(meaning, other) for other in assessed),
+            meaning.has_total,
             series.role,
-            one.total is not None,
-            one.is_sure,
-            series.level is Level.STEP,
+            meaning.total is not None,
+            meaning.is_sure,
+            series.unit is Unit.STEP,
             not series.is_nested and not series.n_laps,
             series.active_s,
             series.n_grown,
@@ -116,18 +115,18 @@ class Judge:
 
     def assess(self, series: Series) -> Assessment | None:
         """What the series means if it is the training's; None: it cannot be."""
-        if series.role is Role.OTHER or series.level is Level.FOLD:
+        if series.role is Role.OTHER or series.unit is Unit.FOLD:
             return None
         if series.mention.is_total and series.n_grown < _N_TOTAL_GROWN:
-            is_report = series.is_measured and series.level is Level.STEP
+            is_report = series.is_measured and series.unit is Unit.STEP
             return Assessment(series=series, steps=series.last, total=None, is_sure=False) if is_report else None
-        if series.level is Level.EPOCH:
-            one = self._epochs_alone(series)
+        if series.unit is Unit.EPOCH:
+            meaning = self._epochs_alone(series)
         elif series.is_nested or series.n_laps:
-            one = self._laps(series)
+            meaning = self._laps(series)
         else:
-            one = self._single(series)
-        return None if one is None else _not_exceeded(self._declared(one))
+            meaning = self._single(series)
+        return None if meaning is None else _not_exceeded(self._declared(meaning))
 
     def _laps(self, series: Series) -> Assessment:
         """A count that begins anew."""
@@ -139,7 +138,7 @@ class Judge:
         else:
             n_epochs, n_before = self._table.stated("epoch", series.n_laps), series.n_laps
             # Others may begin anew as well: evaluations, or what a script draws on the side.
-            is_sure = all(one.active_s <= series.active_s for one in self._table if one.n_laps)
+            is_sure = all(other.active_s <= series.active_s for other in self._table if other.n_laps)
             doubt = Doubt.RESTARTS
         total = n_epochs * length if n_epochs and length and is_sure else None
         return Assessment(
@@ -156,18 +155,18 @@ class Judge:
         total, steps, is_measured = series.known_total, series.done, series.is_measured
         if total is None and not series.is_exceeded:
             total = self._table.stated(series.mention.family, series.last)
-        if total is None and series.level in {Level.BATCH, Level.SAMPLE} and not series.n_grown:
+        if total is None and series.unit in {Unit.BATCH, Unit.SAMPLE} and not series.n_grown:
             return None  # a setting
         if total is None:
-            is_named = series.level is not Level.UNKNOWN or is_measured or series.mention.is_open
+            is_named = series.unit is not Unit.UNKNOWN or is_measured or series.mention.is_open
             is_row = series.n_grown > 2 and series.is_regular and series.last_at - series.first_at >= _ROWS_S
             is_sure = series.mention.is_own or (series.n_grown > 0 if is_named else is_row)
             return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
-        if series.level is Level.STEP:
+        if series.unit is Unit.STEP:
             is_sure = series.mention.is_own or series.n_grown > 0 or is_measured
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
         if self._is_whole(series, total):
-            return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 0)
+            return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 1)
         is_training = is_measured or series.role is Role.TRAINING
         n_epochs = self._table.stated("epoch", 1)
         if n_epochs is not None and is_training:
@@ -181,15 +180,15 @@ class Judge:
         if series.first > 1 and not series.n_grown and not series.mention.is_own:
             return None
         inner = [
-            one
-            for one in self._table
-            if one.outer is not None
-            and one.outer.series is series
-            and one.role is not Role.OTHER
-            and (not one.mention.is_total or one.n_grown or one.n_seen == 1)
+            other
+            for other in self._table
+            if other.outer is not None
+            and other.outer.series is series
+            and other.role is not Role.OTHER
+            and (not other.mention.is_total or other.n_grown or other.n_seen == 1)
         ]
         total = self._n_laps_of(series)
-        if any(one.known_total is not None or not one.n_laps for one in inner) or (inner and total is None):
+        if any(other.known_total is not None or not other.n_laps for other in inner) or (inner and total is None):
             return None
         is_bar, from_zero = series.mention.is_bar, series.first == 0
         if is_bar or series.is_result:
@@ -212,8 +211,8 @@ class Judge:
 
     def _n_laps_of(self, epochs: Series) -> int | None:
         """How many epochs there are in all."""
-        others = (one for one in self._table if one.level is Level.EPOCH and one.role is not Role.OTHER)
-        said = next((one.known_total for one in others if one.known_total), None)
+        others = (other for other in self._table if other.unit is Unit.EPOCH and other.role is not Role.OTHER)
+        said = next((other.known_total for other in others if other.known_total), None)
         length = _length(epochs, said if said and not epochs.known_total else self._table.stated("epoch", epochs.last))
         if epochs.outer is not None and epochs.is_nested:
             n_folds = _length(epochs.outer.series, None)
@@ -243,36 +242,38 @@ class Judge:
         duration_s = (series.last_at - series.lap_at) * total / (series.last - series.lap_first)
         return _N_FIT_MAX * duration_s >= deadline_s
 
-    def _declared(self, one: Assessment) -> Assessment:
-        """With the number of steps that the user has declared, if there is one."""
-        declared, series, length = self._steps_total, one.series, one.series.known_total
+    def _declared(self, meaning: Assessment) -> Assessment:
+        """With the number of steps that the user has declared, if any."""
+        declared, series, length = self._steps_total, meaning.series, meaning.series.known_total
         if declared is None:
-            return one
-        if series.level is Level.EPOCH:  # in another unit than the user's
-            steps = one.steps if one.total is None else one.steps * declared / one.total
-            return replace(one, steps=steps, total=declared, doubt=Doubt.NONE)
+            return meaning
+        if series.unit is Unit.EPOCH:  # in another unit than the user's
+            steps = meaning.steps if meaning.total is None else meaning.steps * declared / meaning.total
+            return replace(meaning, steps=steps, total=declared, doubt=Doubt.NONE)
         if length is not None and length > declared:
-            return replace(one, total=None, doubt=Doubt.UNITS)
-        is_sure = one.is_sure or (series.n_grown > 0 and length is not None and declared % length == 0)
-        return replace(one, total=declared, is_sure=is_sure, doubt=Doubt.NONE)
+            return replace(meaning, total=None, doubt=Doubt.UNITS)
+        is_sure = meaning.is_sure or (series.n_grown > 0 and length is not None and declared % length == 0)
+        return replace(meaning, total=declared, is_sure=is_sure, doubt=Doubt.NONE)
 
 
-def _is_over(one: Assessment, other: Assessment) -> bool:
-    """Whether `other` goes on where `one` has ended."""
-    series, after = one.series, other.series
+def _is_over(meaning: Assessment, other: Assessment) -> bool:
+    """Whether `other` goes on where `meaning` has ended."""
+    series, after = meaning.series, other.series
     if after is series or after.last_line <= series.last_line or after.n_grown <= 1:
         return False
     if (series.outer and series.outer.series is after) or (after.outer and after.outer.series is series):
         return False
-    if one.is_done and other.has_total and after.first_line > series.last_line:
+    if meaning.is_done and other.has_total and after.first_line > series.last_line:
         return True
-    share = _OVER_FRAC if one.is_done or other.has_total else _OVER_INCOMPLETE_FRAC
+    share = _OVER_FRAC if meaning.is_done or other.has_total else _OVER_INCOMPLETE_FRAC
     return after.last_at - max(after.first_at, series.last_at) > share * series.active_s
 
 
-def _not_exceeded(one: Assessment) -> Assessment:
-    is_within = one.total is None or one.steps <= one.total
-    return one if is_within and not one.series.is_exceeded else replace(one, total=None, doubt=Doubt.EXCEEDED)
+def _not_exceeded(meaning: Assessment) -> Assessment:
+    is_within = meaning.total is None or meaning.steps <= meaning.total
+    return (
+        meaning if is_within and not meaning.series.is_exceeded else replace(meaning, total=None, doubt=Doubt.EXCEEDED)
+    )
 
 
 def _length(series: Series, stated: int | None) -> int | None:

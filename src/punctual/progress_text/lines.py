@@ -10,10 +10,11 @@ _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 #: A number that was cut in two is none.
 _DIGITS = b"0123456789,._"
 _CUT = b" ... "
-_NO_TEXT = b"\0"
+#: What no text has.
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line; the one on the screen is not complete, and its last number may be cut off."""
 
     text: str
@@ -33,16 +34,16 @@ class LineSplitter:
         self._n_bytes_max = n_bytes_max
         self._rest = b""
 
-    def feed(self, output: bytes) -> list[Line]:
+    def feed(self, output: bytes) -> list[TextLine]:
         """Return the lines that `output` completes, and the one that it leaves open; none that is empty."""
         *complete, self._rest = _END.split(self._rest + output)
         self._rest = self._kept(self._rest)
         lines = [*((text, True) for text in complete), (self._rest, False)]
         plain = ((_ESCAPE.sub(b"", self._kept(text)), is_complete) for text, is_complete in lines if text)
         return [
-            Line(text.decode("utf-8", "replace"), is_complete)
+            TextLine(text.decode("utf-8", "replace"), is_complete)
             for text, is_complete in plain
-            if text.strip() and _NO_TEXT not in text
+            if text.strip() and not _CONTROL.search(text)
         ]
 
     def _kept(self, text: bytes) -> bytes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 
 
-class Level(IntEnum):
+class Unit(IntEnum):
     """How large a piece of a training is that a number counts."""
 
     UNKNOWN = auto()
@@ -52,7 +52,7 @@ class Mention:
 
     template: str
     process: str = ""
-    level: Level = Level.UNKNOWN
+    unit: Unit = Unit.UNKNOWN
     family: str = ""
     role: Role = Role.NEUTRAL
     step: int
@@ -66,12 +66,12 @@ class Mention:
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for the counts of one series."""
-        return (self.level,) if self.is_own else (self.template, self.level, self.total, self.is_total)
+        return (self.unit,) if self.is_own else (self.template, self.unit, self.total, self.is_total)
 
     @property
     def is_outer(self) -> bool:
         """Whether others begin anew when it grows."""
-        return self.level >= Level.EPOCH and not self.is_total
+        return self.unit >= Unit.EPOCH and not self.is_total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +98,9 @@ class LineReading:
 
 #: The words that count pieces of a training; forms of one word have one family.
 _FAMILIES = {
-    Level.FOLD: {"fold": "fold folds"},
-    Level.EPOCH: {"epoch": "epoch epochs ep"},
-    Level.STEP: {
+    Unit.FOLD: {"fold": "fold folds"},
+    Unit.EPOCH: {"epoch": "epoch epochs ep"},
+    Unit.STEP: {
         "step": "step steps timestep timesteps",
         "iteration": "iter iters iteration iterations it",
         "update": "update updates up upd",
@@ -111,12 +111,12 @@ _FAMILIES = {
         "generation": "generation generations gen",
         "tick": "tick ticks",
     },
-    Level.BATCH: {"batch": "batch batches minibatch minibatches"},
-    Level.SAMPLE: {"sample": "sample samples example examples image images img imgs sequence sequences"},
+    Unit.BATCH: {"batch": "batch batches minibatch minibatches"},
+    Unit.SAMPLE: {"sample": "sample samples example examples image images img imgs sequence sequences"},
 }
 _COUNTED = {
-    word: (level, family)
-    for level, families in _FAMILIES.items()
+    word: (unit, family)
+    for unit, families in _FAMILIES.items()
     for family, words in families.items()
     for word in words.split()
 }
@@ -238,13 +238,13 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
 
 def _ordered(mentions: list[Mention]) -> list[Mention]:
     """The counts of a line, each for what it is beside the others."""
-    if any(one.total is not None or one.is_open for one in mentions if one.family != SHARE):
+    if any(mention.total is not None or mention.is_open for mention in mentions if mention.family != SHARE):
         # The share beside a count says the same less exactly.
-        mentions = [one for one in mentions if one.family != SHARE]
-    nameless = [one for one in mentions if one.level is Level.UNKNOWN and one.total is not None]
+        mentions = [mention for mention in mentions if mention.family != SHARE]
+    nameless = [mention for mention in mentions if mention.unit is Unit.UNKNOWN and mention.total is not None]
     if len(nameless) == _N_NESTED:  # `[0/5][50/156]`: the first of two fractions without a name is of the epochs
-        outer = replace(nameless[0], level=Level.EPOCH, family="epoch", is_bar=False)
-        mentions = [outer if one is nameless[0] else one for one in mentions]
+        outer = replace(nameless[0], unit=Unit.EPOCH, family="epoch", is_bar=False)
+        mentions = [outer if mention is nameless[0] else mention for mention in mentions]
     return mentions
 
 
@@ -270,17 +270,17 @@ class _Place:
 
     def _pair(self) -> Mention | None:
         total = self._match["total"]
-        level, family = _counted(self._name)
-        if level is Level.UNKNOWN:
+        unit, family = _counted(self._name)
+        if unit is Unit.UNKNOWN:
             between = (self._match["between"] or "").lower()
             after = _UNIT_AFTER.match(self._after)
-            level, family = _COUNTED.get(between, _COUNTED.get(after[1].lower() if after else "", (level, family)))
-        if level is Level.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _MEASURES:
+            unit, family = _COUNTED.get(between, _COUNTED.get(after[1].lower() if after else "", (unit, family)))
+        if unit is Unit.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _MEASURES:
             return None
         if any(map(_SETTING.fullmatch, self._name[:-1])):
             return None
         known = None if total in {"?", "Unknown", "-"} else _number(total)
-        return self._mention(_number(self._match["step"]), known, level, family, is_open=known is None)
+        return self._mention(_number(self._match["step"]), known, unit, family, is_open=known is None)
 
     def _percentage(self) -> Mention | None:
         if self._name and self._name[-1] not in _PROGRESS and not self._is_bar:
@@ -289,28 +289,28 @@ class _Place:
 
     def _single(self, i_number: int) -> Mention | None:
         step, name = _number(self._match["whole"]), self._name
-        level, family = _counted(name)
-        if level is not Level.UNKNOWN:
+        unit, family = _counted(name)
+        if unit is not Unit.UNKNOWN:
             words = _without_idle(name)
             if any(map(_SETTING.fullmatch, words[:-1])):
                 return None
             is_total = bool(set(words[:-1]) & _TOTAL) or words[-1] in _PLURALS
-            return self._mention(step, None, level, family, is_total=is_total)
+            return self._mention(step, None, unit, family, is_total=is_total)
         if name == ["total"]:
-            return self._mention(step, None, level, family, is_total=True)
+            return self._mention(step, None, unit, family, is_total=True)
         after = _UNIT_AFTER.match(self._after)
-        unit = after[1].lower() if after else ""
-        if unit in _PLURALS and _TO_TRAIN.search(self._before) and not _TO_STOP.search(self._text):
-            level, family = _COUNTED[unit]
-            return self._mention(step, None, level, family, is_total=True)
-        is_in_row = not unit and i_number < _N_COLUMNS and not self._before.strip(_ROW)
+        word = after[1].lower() if after else ""
+        if word in _PLURALS and _TO_TRAIN.search(self._before) and not _TO_STOP.search(self._text):
+            unit, family = _COUNTED[word]
+            return self._mention(step, None, unit, family, is_total=True)
+        is_in_row = not word and i_number < _N_COLUMNS and not self._before.strip(_ROW)
         return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
 
     def _mention(
         self,
         step: int,
         total: int | None = None,
-        level: Level = Level.UNKNOWN,
+        unit: Unit = Unit.UNKNOWN,
         family: str = "",
         *,
         is_total: bool = False,
@@ -318,12 +318,12 @@ class _Place:
     ) -> Mention:
         before = _SHARE.sub(" ", self._before)
         template = _template(before)
-        if level is Level.UNKNOWN and total is None and not is_open:
+        if unit is Unit.UNKNOWN and total is None and not is_open:
             template += self._after.lstrip()[:1].translate(_DIGIT)  # rows of a table, and rows of another
         return Mention(
             template=template,
             process=" ".join(match[3] for match in _PROCESS.finditer(before)),
-            level=level,
+            unit=unit,
             family=family,
             role=self._role(before),
             step=step,
@@ -379,9 +379,9 @@ def _without_idle(words: list[str]) -> list[str]:
     return words[:-1] if len(words) > 1 and words[-1] in _IDLE else words
 
 
-def _counted(name: list[str]) -> tuple[Level, str]:
+def _counted(name: list[str]) -> tuple[Unit, str]:
     words = _without_idle(name)
-    return _COUNTED.get(words[-1], (Level.UNKNOWN, "")) if words else (Level.UNKNOWN, "")
+    return _COUNTED.get(words[-1], (Unit.UNKNOWN, "")) if words else (Unit.UNKNOWN, "")
 
 
 def _template(before: str) -> str:

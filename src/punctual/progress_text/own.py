@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from punctual.core.errors import InvalidSpec
-from punctual.progress_text.mentions import Level, Mention, Role
+from punctual.progress_text.mentions import Mention, Role, Unit
 
 #: What is read without an expression.
 AUTO = "auto"
@@ -59,20 +59,20 @@ class Groups:
         """What a match counts, given what the groups hold that are `in_order`; nothing, where that is no number."""
         by_group = dict(zip(self.in_order, map(_number, texts), strict=True))
         step, total, epoch, epochs = (
-            by_group.get(one or 0) for one in (self.step, self.total, self.epoch, self.epochs)
+            by_group.get(i_group or 0) for i_group in (self.step, self.total, self.epoch, self.epochs)
         )
-        found = []
+        mentions = []
         if epoch is not None:
-            found.append(_mention(Level.EPOCH, epoch, epochs))
+            mentions.append(_mention(Unit.EPOCH, epoch, epochs))
         if step is not None:
-            found.append(_mention(Level.BATCH if self.epoch is not None else Level.STEP, step, total))
-        return tuple(found)
+            mentions.append(_mention(Unit.BATCH if self.epoch is not None else Unit.STEP, step, total))
+        return tuple(mentions)
 
 
-def _mention(level: Level, step: int, total: int | None) -> Mention:
+def _mention(unit: Unit, step: int, total: int | None) -> Mention:
     return Mention(
         template="",
-        level=level,
+        unit=unit,
         role=Role.TRAINING,
         step=step,
         total=total,

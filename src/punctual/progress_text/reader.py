@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 
 from punctual.progress_text.choice import Assessment, Doubt, Judge
-from punctual.progress_text.lines import Line, LineSplitter
+from punctual.progress_text.lines import LineSplitter, TextLine
 from punctual.progress_text.mentions import LineReading, Mention, Role, read_line
 from punctual.progress_text.series import Series, SeriesTable
 
@@ -57,7 +57,7 @@ READ, NO_TOTAL, CHANGED = "progress-read", "no-total", "progress-changed"
 ENDED_EARLY, NO_PROGRESS = "ended-early", "no-progress"
 
 
-class Reader:
+class ProgressReader:
     """Reads the output of one program.
 
     Parameters
@@ -130,7 +130,7 @@ class Reader:
                 self._count_unread(text)
         return self.belief != before
 
-    def _afforded(self, lines: list[Line], at: float) -> list[Line]:
+    def _afforded(self, lines: list[TextLine], at: float) -> list[TextLine]:
         """Those of `lines` that are read: of a flood some at its beginning and some at its end."""
         self._n_affordable = min(_N_LINES_MAX, self._n_affordable + _LINES_PER_S * max(0.0, at - self._fed_at))
         self._fed_at = at
@@ -214,7 +214,8 @@ class Reader:
             self._say(READ, _told_total(chosen, self._earlier_steps))
             return
         has_lasted = series.last_at - series.first_at >= _TOLD_FRAC * self._deadline_s
-        if (has_lasted or series.n_laps) and series.n_grown >= _N_TOLD and (chosen.is_sure or doubt is Doubt.PART):
+        is_seen = has_lasted or series.n_laps > 0 or doubt is Doubt.EXCEEDED
+        if is_seen and series.n_grown >= _N_TOLD and (chosen.is_sure or doubt is Doubt.PART):
             self._say(NO_TOTAL, _told_doubt(chosen, self._steps_total))
 
     def _say(self, code: str, text: str) -> None:

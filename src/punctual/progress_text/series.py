@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from punctual.progress_text.mentions import Level, LineReading, Mention, Role
+from punctual.progress_text.mentions import LineReading, Mention, Role, Unit
 
 #: A count that falls to at most this share of itself begins anew; one that falls by less was overtaken by another line.
 _RESTART_FRAC = 0.5
@@ -103,8 +103,8 @@ class Series:
         )
 
     @property
-    def level(self) -> Level:
-        return self.mention.level
+    def unit(self) -> Unit:
+        return self.mention.unit
 
     @property
     def role(self) -> Role:
@@ -148,7 +148,7 @@ class Series:
         if outer.n_restarts or not outer.is_before:
             return outer.n_restarts > 0
         # Not seen yet. A number of steps without a total mostly goes on, and so does one beside the batches of an epoch.
-        return self.level is not Level.STEP or (self.total is not None and not self.has_batches_beside)
+        return self.unit is not Unit.STEP or (self.total is not None and not self.has_batches_beside)
 
     def goes_on_at(self, step: int) -> bool:
         """Whether `step` is near enough to be seen next."""
@@ -255,8 +255,8 @@ class SeriesTable:
 
     def __init__(self) -> None:
         self._by_key: dict[tuple[object, ...], Series] = {}
-        #: The last series that others are in and that has lines of its own, by its level.
-        self._around: dict[Level, Series] = {}
+        #: The last series that others are in and that has lines of its own, by its unit.
+        self._around: dict[Unit, Series] = {}
         #: Family -> the series that said how many there are to be.
         self._stated: dict[str, Series] = {}
         self.n_lines = 0
@@ -264,7 +264,7 @@ class SeriesTable:
 
     def __iter__(self) -> Iterator[Series]:
         """In the order in which they were first seen."""
-        return iter(sorted(set(self._by_key.values()), key=lambda one: one.first_line))
+        return iter(sorted(set(self._by_key.values()), key=lambda series: series.first_line))
 
     def stated(self, family: str, least: int) -> int | None:
         """How many there are to be, as a line said that counts nothing; None: none did, or it is more already."""
@@ -273,15 +273,15 @@ class SeriesTable:
 
     def is_stated(self, total: int) -> bool:
         """Whether a line that counts nothing said that there are so many steps."""
-        return any(one.last == total for one in self._stated.values() if one.level is Level.STEP)
+        return any(series.last == total for series in self._stated.values() if series.unit is Unit.STEP)
 
     def take(self, reading: LineReading, text: str, at: float) -> bool:
         """Take in a line that is complete; whether it counts anything."""
         self.n_lines += 1
         self.has_epoch_frac = self.has_epoch_frac or reading.has_epoch_frac
         seen = [(mention, *self._seen(mention, reading, text, at)) for mention in reading.mentions]
-        beside = {mention.level: series for mention, series, _ in seen if mention.is_outer}
-        has_batches = any(one.level is Level.BATCH and one.total is not None for one in reading.mentions)
+        beside = {mention.unit: series for mention, series, _ in seen if mention.is_outer}
+        has_batches = any(mention.unit is Unit.BATCH and mention.total is not None for mention in reading.mentions)
         for mention, series, moved in seen:
             series.has_batches_beside = series.has_batches_beside or has_batches
             self._link(series, moved, beside)
@@ -289,7 +289,7 @@ class SeriesTable:
                 self._state(series, reading.mentions)
         _name_totals(seen)
         if all(mention.is_outer or mention.is_total for mention in reading.mentions):
-            self._around |= {level: series for level, series in beside.items() if series.role is not Role.OTHER}
+            self._around |= {unit: series for unit, series in beside.items() if series.role is not Role.OTHER}
         return bool(seen)
 
     def take_open(self, reading: LineReading, at: float) -> bool:
@@ -324,14 +324,15 @@ class SeriesTable:
 
     def _find(self, mention: Mention) -> Series | None:
         series = self._by_key.get(mention.key)
-        if series is not None or (mention.level, mention.total) == (Level.UNKNOWN, None):
+        if series is not None or (mention.unit, mention.total) == (Unit.UNKNOWN, None):
             return series
-        return next((one for one in self._by_key.values() if _is_same(one, mention)), None)
+        return next((series for series in self._by_key.values() if _is_same(series, mention)), None)
 
-    def _link(self, series: Series, moved: int, beside: dict[Level, Series]) -> None:
+    def _link(self, series: Series, moved: int, beside: dict[Unit, Series]) -> None:
         """Note which series this one is in: one in its own line, or else the last that had a line of its own."""
-        levels = [level for level in (Level.EPOCH, Level.FOLD) if level > series.level]
-        around = next((found[level] for found in (beside, self._around) for level in levels if level in found), None)
+        units = [unit for unit in (Unit.EPOCH, Unit.FOLD) if unit > series.unit]
+        candidates = [outers[unit] for outers in (beside, self._around) for unit in units if unit in outers]
+        around = candidates[0] if candidates else None
         if around is None:
             return
         is_beside, outer = around in beside.values(), series.outer
@@ -355,14 +356,18 @@ class SeriesTable:
         if series.n_grown:
             if self._stated.get(family) is series:
                 del self._stated[family]
-        elif family and series.last > 1 and not any(one.family == family and not one.is_total for one in mentions):
+        elif (
+            family
+            and series.last > 1
+            and not any(mention.family == family and not mention.is_total for mention in mentions)
+        ):
             self._stated[family] = series
 
 
 def _is_same(series: Series, mention: Mention) -> bool:
     """Whether a count goes on in other words, because they say something that changes, or with another total."""
     known = series.mention
-    kinds = [(one.level, one.family, one.is_bar, one.role, one.process) for one in (known, mention)]
+    kinds = [(each.unit, each.family, each.is_bar, each.role, each.process) for each in (known, mention)]
     is_alike = known.template == mention.template or series.total == mention.total
     return kinds[0] == kinds[1] and is_alike and not series.is_complete and series.goes_on_at(mention.step)
 
@@ -373,8 +378,8 @@ def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
         if not named.is_total or names.n_grown:
             continue
         for mention, series, _ in seen:
-            is_same = mention.family == named.family and mention.level is not Level.UNKNOWN
-            is_only = named.level is Level.UNKNOWN and mention.level is Level.STEP and series.n_grown > 0
+            is_same = mention.family == named.family and mention.unit is not Unit.UNKNOWN
+            is_only = named.unit is Unit.UNKNOWN and mention.unit is Unit.STEP and series.n_grown > 0
             if mention is not named and not mention.is_total and mention.total is None and (is_same or is_only):
                 total = named.step if named.step >= mention.step else None
                 if is_only:

@@ -313,6 +313,7 @@ class JobProcess:
                 self._link.release()
         if self._output is not None:
             self._output.stop()
+        self.progress.finish(self.used_core_s)
 
     def terminate(self) -> None:
         """SIGTERM for the process; said again, SIGKILL. One that is about to be started is not."""

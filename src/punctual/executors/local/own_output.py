@@ -3,7 +3,7 @@
 from punctual.executors.local.own_pattern import OwnPattern
 from punctual.progress_text.lines import LineSplitter
 from punctual.progress_text.own import Groups
-from punctual.progress_text.reader import Reader
+from punctual.progress_text.reader import ProgressReader
 
 #: Of a longer line the beginning and the end are searched.
 _LINE_BYTES_MAX = 1 << 20
@@ -35,7 +35,11 @@ class OwnOutput:
         """Whether the expression took too long so often that nothing is searched any more."""
         return self._pattern.gave_up
 
-    def feed(self, reader: Reader, output: bytes, at: float, stream: int) -> bool:
+    def close(self) -> None:
+        """Take in that nothing more will come."""
+        self._pattern.close()
+
+    def feed(self, reader: ProgressReader, output: bytes, at: float, stream: int) -> bool:
         """Take in a piece of what the job wrote to `stream`; whether the reader's belief has changed."""
         splitter = self._splitters.setdefault(stream, LineSplitter(_LINE_BYTES_MAX))
         lines = [line for line in splitter.feed(output) if line.is_complete or len(line.text) <= _OPEN_MAX]

@@ -61,6 +61,12 @@ class OwnPattern:
         """Whether the search was ended so often that nothing is searched any more."""
         return self._process is None and self._n_starts >= _N_STARTS_MAX
 
+    def close(self) -> None:
+        """End the process; what is searched afterwards gets another one."""
+        if self._end is not None:
+            self._end()
+        self._process = None
+
     def search(self, lines: Iterable[Line]) -> list[Texts | None]:
         """What the groups hold in each line, None where there is no match.
 
@@ -99,9 +105,7 @@ class OwnPattern:
         return process
 
     def _lose(self) -> None:
-        if self._end is not None:
-            self._end()
-        self._process = None
+        self.close()
         _LOG.info("the progress pattern %r took too long for a line, in attempt %d", self._pattern, self._n_starts)
 
 

@@ -12,7 +12,7 @@ from punctual.core.story import Reason
 from punctual.executors.local.own_output import OwnOutput
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.progress_text.own import AUTO, Groups
-from punctual.progress_text.reader import READ, Reader
+from punctual.progress_text.reader import READ, ProgressReader
 from punctual.wire import Declaration, Directives, Fault, Page, PhaseEntry, ProgramState
 
 
@@ -135,8 +135,9 @@ class PageProgress:
 
     @property
     def is_claimed(self) -> bool:
-        """Whether a process of the job has found its page."""
-        return self._page.declaration().pid != 0
+        """Whether a process of the job has written to its page."""
+        declared, progress = self._page.declaration(), self._page.progress()
+        return declared.pid != 0 or progress.stamp_ns != 0 or bool(self._page.disbelieved)
 
     @property
     def can_stop(self) -> bool:
@@ -243,7 +244,7 @@ class OutputProgress:
         groups = None if pattern in {None, AUTO} else Groups.of(pattern or "")
         self._own = None if groups is None or pattern is None else OwnOutput(pattern, groups)
         self._asked_for, self._has_deadline = pattern, deadline_s is not None
-        self._reader = Reader(
+        self._reader = ProgressReader(
             deadline_s=deadline_s, steps_total=steps_total or latest.steps_total, steps_before=latest.steps_done
         )
         self._lock = threading.Lock()
@@ -266,6 +267,8 @@ class OutputProgress:
     def finish(self, used_core_s: float) -> None:
         for stream in (1, 2):
             self.receive(b"\n", used_core_s, stream)
+        if self._own is not None:
+            self._own.close()
 
     def _advance(self, at: float, used_core_s: float) -> None:
         belief, latest = self._reader.belief, self._latest
