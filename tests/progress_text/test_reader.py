@@ -149,6 +149,22 @@ def test_a_bar_of_epochs_lies_around_a_bar_of_steps() -> None:
     assert sure(read(pieces)) == (60, 60)
 
 
+def test_a_bar_without_a_name_lies_around_another_once_both_were_seen_to_move() -> None:
+    pieces = [bar(0, 3) + "\n"]
+    for e in range(3):
+        pieces += [*bars(20), bar(e + 1, 3) + "\n"]
+    reader = read(pieces[:30])
+    assert sure(reader) == (25, 60)
+    assert sure(read(pieces[30:], reader=reader, at=30)) == (60, 60)
+
+
+def test_a_bar_in_which_others_are_drawn_is_not_multiplied_by_them() -> None:
+    pieces: list[str] = []
+    for e in range(3):
+        pieces += [*(bar(i, 90) for i in range(30 * e, 30 * e + 31)), "\n", *bars(6)]
+    assert sure(read(pieces, s=3)) == (90, 90)
+
+
 def test_folds_lie_around_epochs() -> None:
     lines = [
         f"Epoch {e}/2 step {i}/5 loss 0.3\n" if i else f"Fold {f}/3\n"
@@ -202,6 +218,14 @@ def test_two_loops_after_one_another_are_both_counted() -> None:
     assert sure(reader) == (40, 50)
     assert codes(reader) == ["progress-read", "progress-changed"]
     assert sure(read(finetune[10:], reader=reader, at=40)) == (50, 50)
+
+
+def test_a_loop_without_a_total_before_another_is_counted_as_well() -> None:
+    lines = [
+        *(f"pretrain iter {i} loss 0.3\n" for i in range(1, 31)),
+        *(f"step {i}/20 loss 0.3\n" for i in range(1, 11)),
+    ]
+    assert sure(read(lines)) == (40, 50)
 
 
 def test_a_choice_that_was_wrong_is_corrected_and_told() -> None:

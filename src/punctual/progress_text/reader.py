@@ -10,7 +10,7 @@ from math import inf
 
 from punctual.progress_text.choice import Assessment, Doubt, Judge
 from punctual.progress_text.lines import LineSplitter, TextLine
-from punctual.progress_text.mentions import LineReading, Mention, Role, read_line
+from punctual.progress_text.mentions import LineReading, Mention, read_line
 from punctual.progress_text.series import Series, SeriesTable
 
 #: Of a longer line the beginning and the end are read; one that is still being written only if it may be a bar.
@@ -159,7 +159,7 @@ class ProgressReader:
         chosen = self._judge.choose(None if before is None else before.series)
         if chosen is None:
             return
-        if before is not None and before.has_total and chosen.series is not before.series:
+        if before is not None and before.is_sure and chosen.series is not before.series:
             self._change(before, chosen)
         self._chosen = chosen
         if self._steps_before and chosen.is_sure:
@@ -167,14 +167,19 @@ class ProgressReader:
         self._tell(chosen)
 
     def _change(self, before: Assessment, chosen: Assessment) -> None:
-        """Another series is read than the one that was acted on: the next loop of the training, or the right one at last."""
+        """Read another series than before: the next loop of the training, or the right one at last."""
         is_next = before.is_trained and chosen.is_trained and before.series.last_line < chosen.series.first_line
         if is_next:
             self._earlier_steps += before.total if before.is_done and before.total is not None else before.steps
             text = f"another loop has begun: {_quoted(chosen.series)} is counted beside the {before.steps:g} steps before it"
         else:
             self._earlier_steps = 0.0
-            text = f"progress was read from {_quoted(before.series)}, which was not all of the training; it is read from {_quoted(chosen.series)} now"
+            text = (
+                f"progress was read from {_quoted(before.series)}, which was not all of the training; it is read from "
+                f"{_quoted(chosen.series)} now"
+            )
+        if not before.has_total:  # nothing was planned with it
+            return
         n_changes = sum(code.startswith(CHANGED) for code in self._told)
         self._say(f"{CHANGED}-{n_changes + 1}" if n_changes else CHANGED, text)
 
@@ -255,8 +260,3 @@ def _told_doubt(chosen: Assessment, declared: float | None) -> str:
 def _quoted(series: Series) -> str:
     text = " ".join(series.quote.split())
     return f"'{text[:_QUOTE_MAX]}…'" if len(text) > _QUOTE_MAX else f"'{text}'"
-
-
-def is_of_training(series: Series) -> bool:
-    """Whether a series may be the training's by the words around it."""
-    return series.role is not Role.OTHER

@@ -257,6 +257,8 @@ class SeriesTable:
         self._by_key: dict[tuple[object, ...], Series] = {}
         #: The last series that others are in and that has lines of its own, by its unit.
         self._around: dict[Unit, Series] = {}
+        #: Of bars that have begun anew: where other bars stood then.
+        self._at_restart: dict[Series, dict[Series, int]] = {}
         #: Family -> the series that said how many there are to be.
         self._stated: dict[str, Series] = {}
         self.n_lines = 0
@@ -285,6 +287,8 @@ class SeriesTable:
         for mention, series, moved in seen:
             series.has_batches_beside = series.has_batches_beside or has_batches
             self._link(series, moved, beside)
+            if moved < 0 and mention.is_bar:
+                self._nest(series)
             if mention.is_total:
                 self._state(series, reading.mentions)
         _name_totals(seen)
@@ -350,6 +354,27 @@ class SeriesTable:
             if not outer.is_before:
                 outer.judge(series, moved)
 
+    def _nest(self, series: Series) -> None:
+        """Find the bar around one that begins anew: it has moved by one since the inner one began before."""
+        stood = self._at_restart.get(series)
+        bars = {bar: bar.last for bar in self._by_key.values() if bar.mention.is_bar and bar is not series}
+        self._at_restart[series] = bars
+        if series.outer is None:
+            first = {bar: bar.first for bar in bars if bar.first_line <= series.last_line}
+            around = next(
+                (bar for bar, step in (stood or first).items() if bar.known_total and bar.last == step + 1), None
+            )
+            if around is not None and around.role is not Role.OTHER:
+                series.outer = Outer(
+                    series=around,
+                    step=around.last,
+                    n_laps=0,
+                    is_beside=False,
+                    is_before=True,
+                    inner_laps=series.n_laps,
+                    n_restarts=1,
+                )
+
     def _state(self, series: Series, mentions: Iterable[Mention]) -> None:
         """Note a number that says how many there are to be, unless it grows."""
         family = series.mention.family
@@ -367,9 +392,16 @@ class SeriesTable:
 def _is_same(series: Series, mention: Mention) -> bool:
     """Whether a count goes on in other words, because they say something that changes, or with another total."""
     known = series.mention
-    kinds = [(each.unit, each.family, each.is_bar, each.role, each.process) for each in (known, mention)]
+    kinds = [(each.unit, each.family, each.role, each.process) for each in (known, mention)]
+    is_bar_alike = known.is_bar == mention.is_bar or known.is_open
     is_alike = known.template == mention.template or series.total == mention.total
-    return kinds[0] == kinds[1] and is_alike and not series.is_complete and series.goes_on_at(mention.step)
+    return (
+        kinds[0] == kinds[1]
+        and is_bar_alike
+        and is_alike
+        and not series.is_complete
+        and series.goes_on_at(mention.step)
+    )
 
 
 def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
