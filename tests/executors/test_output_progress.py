@@ -246,7 +246,6 @@ def page() -> Page:
 def test_the_output_is_read_until_the_program_speaks_itself(page: Page) -> None:
     progress = TrackedOrRead(PageProgress(page, 0.0), OutputProgress(None, None, None, ProgressSample()))
     progress.receive(b"step 1/9\nstep 2/9\n", 0.1)
-    assert not progress.is_tracked
     sample = progress.latest(0.2)
     assert (sample.steps_done, sample.steps_total, sample.is_read) == (2, 9, True)
     page.declare(Declaration(pid=1, total_steps=30))

@@ -39,8 +39,11 @@ def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
 
 
 def _without_total(job: ScheduledJob) -> Reason | None:
-    """Steps are counted, but nobody has said how many there are: no work is left to be planned for."""
-    is_counted = job.progress is not None and job.progress.steps_done > 0
+    """Steps are counted, but nobody has said how many there are: no work is left to be planned for.
+
+    What is missing in an output that is read the executor says, which has read it.
+    """
+    is_counted = job.progress is not None and job.progress.steps_done > 0 and not job.progress.is_read
     is_declared = job.spec.work_steps is not None or (job.progress is not None and job.progress.steps_total is not None)
     if not is_counted or is_declared or job.spec.deadline_s is None or "no-total" in job.told:
         return None

@@ -353,6 +353,7 @@ class World:
             used_core_s=state.used_core_s_at(at),
             in_flight_core_s=0.0,
             landed=steps >= state.job.work_steps,
+            is_read=False,
         )
 
     def _report(self, job: JobId, at: float) -> list[Event]:
