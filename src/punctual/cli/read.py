@@ -90,7 +90,8 @@ def _told(reader: ProgressReader) -> str:
     if belief is None or chosen is None:
         return "nothing is counted: how far the program is would not be known"
     counted = f"step {belief.steps:g}" if belief.total is None else f"step {belief.steps:g} of {belief.total:g}"
-    parts = f" ({chosen.n_epochs} times {chosen.series.known_total})" if chosen.n_epochs else ""
+    length = chosen.series.known_total
+    parts = f" ({chosen.n_epochs} times {length})" if chosen.n_epochs and length else ""
     return f"read at the end: {counted}{parts}"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from punctual.progress_text.mentions import Role, Unit
+from punctual.progress_text.mentions import SHARE, Role, Unit
 from punctual.progress_text.series import Series, SeriesTable
 
 #: A count that says nothing but its own length may be one of many: of each epoch, or of what is done before. It is taken for
@@ -107,6 +107,7 @@ class Judge:
             series.role,
             meaning.total is not None,
             meaning.is_sure,
+            series.n_grown.bit_length(),
             series.unit is Unit.STEP,
             not series.is_nested and not series.n_laps,
             series.active_s,
@@ -117,6 +118,8 @@ class Judge:
         """What the series means if it is the training's; None: it cannot be."""
         if series.role is Role.OTHER or series.unit is Unit.FOLD:
             return None
+        if series.mention.is_total and series.unit < Unit.STEP:
+            return None  # samples and batches of something
         if series.mention.is_total and series.n_grown < _N_TOTAL_GROWN:
             is_report = series.is_measured and series.unit is Unit.STEP
             return Assessment(series=series, steps=series.last, total=None, is_sure=False) if is_report else None
@@ -162,9 +165,12 @@ class Judge:
             is_row = series.n_grown > 2 and series.is_regular and series.last_at - series.first_at >= _ROWS_S
             is_sure = series.mention.is_own or (series.n_grown > 0 if is_named else is_row)
             return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
-        if series.unit is Unit.STEP:
+        outer = series.outer
+        if series.unit is Unit.STEP and (outer is None or not outer.is_behind or outer.n_passed):
             is_sure = series.mention.is_own or series.n_grown > 0 or is_measured
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
+        if series.mention.family == SHARE and not series.is_regular:
+            return None  # a share that goes up and down
         if self._is_whole(series, total):
             return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 1)
         is_training = is_measured or series.role is Role.TRAINING
@@ -185,7 +191,7 @@ class Judge:
             if other.outer is not None
             and other.outer.series is series
             and other.role is not Role.OTHER
-            and (not other.mention.is_total or other.n_grown or other.n_seen == 1)
+            and not (other.mention.is_total and (other.unit < Unit.STEP or (not other.n_grown and other.n_seen > 1)))
         ]
         total = self._n_laps_of(series)
         if any(other.known_total is not None or not other.n_laps for other in inner) or (inner and total is None):

@@ -186,7 +186,8 @@ _UNIT_AFTER = re.compile(r"\s{0,3}([A-Za-z]{2,12})\b")
 _SHARE = re.compile(r"\d+%\s?\|?")
 _DRAWING = re.compile(r"\|?[█▉▊▋▌▍▎▏━╸╺▇▆▅▄▃▂▁#=>.\s-]{3,}\|?|\|\s*\|")
 _BAR = re.compile(r"\d%\s?\||[█▉▊▋▌▍▎▏━╸╺]|#{3}|={3}|>{4}|\[\d+:\d\d[<,]|\[-{4}")
-_RESULT = re.compile(r"\d\.\d|\d[eE]-\d|\b(?:done|finished|completed|took|end of)\b", re.IGNORECASE)
+_DRAWN = re.compile(r"[█▉▊▋▌▍▎▏━╸╺]|#{2}|={2}>?|[#=]-{2}|\[-{3}|\[\.{3}")
+_RESULT = re.compile(r"\d\.\d|\d[eE]-\d|\b(?:done|finished|completed|took|end[ _-]of)\b", re.IGNORECASE)
 _NAMED_VALUE = re.compile(
     r"(?<![A-Za-z_])(?!(?:in|took|time|eta|elapsed|after)\b)[A-Za-z_]{2,32}\d?['\"]?\s{0,2}[:=]?\s{0,2}['\"]?-?\d+\.\d"
 )
@@ -285,7 +286,8 @@ class _Place:
         return self._mention(_number(self._match["step"]), known, unit, family, is_open=known is None)
 
     def _percentage(self) -> Mention | None:
-        if self._name and self._name[-1] not in _PROGRESS and not self._is_bar:
+        is_named = bool(self._name) and self._name[-1] in _PROGRESS
+        if not is_named and not _DRAWN.search(self._text):
             return None
         return self._mention(int(float(self._match["percent"])), _PERCENT, family=SHARE)
 

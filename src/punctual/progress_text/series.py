@@ -42,7 +42,7 @@ class Series:
     active_s
         Seconds in which it grew.
     n_seen, n_grown, n_laps
-        How often it was seen, has grown, and has begun anew; `n_irregular`: by another amount than before.
+        How often it was seen, has grown, and has begun anew; `n_irregular`: has grown by another amount than before, or fallen.
     is_exceeded
         Whether it went beyond its total, which then is none.
     is_result, is_measured
@@ -147,8 +147,10 @@ class Series:
             return False
         if outer.n_restarts or not outer.is_before:
             return outer.n_restarts > 0
-        # Not seen yet. A number of steps without a total mostly goes on, and so does one beside the batches of an epoch.
-        return self.unit is not Unit.STEP or (self.total is not None and not self.has_batches_beside)
+        # Not seen yet. Steps without a total mostly go on, and so do those beside batches, and those told before an epoch of
+        # nobody knows how many.
+        goes_on = self.total is None or self.has_batches_beside or (outer.is_behind and not outer.series.known_total)
+        return self.unit is not Unit.STEP or not goes_on
 
     def goes_on_at(self, step: int) -> bool:
         """Whether `step` is near enough to be seen next."""
@@ -165,6 +167,7 @@ class Series:
             return False
         begins_anew = step < before and (step <= _RESTART_FRAC * before or step <= self.lap_first)
         if step == before or (step < before and not begins_anew):
+            self.n_irregular += step < before
             return False
         if begins_anew:
             self.before_fall = before, self.n_laps
@@ -201,6 +204,8 @@ class Outer:
         Of the outer series, when the inner was last seen.
     is_beside
         Whether both stand in one line.
+    is_behind
+        Whether the outer one stands behind the inner one in its line.
     is_before
         Whether an epoch is told when it begins, and not only after it.
     inner_laps
@@ -213,6 +218,7 @@ class Outer:
     step: int
     n_laps: int
     is_beside: bool
+    is_behind: bool
     is_before: bool
     inner_laps: int
     n_restarts: int = 0
@@ -283,10 +289,11 @@ class SeriesTable:
         self.has_epoch_frac = self.has_epoch_frac or reading.has_epoch_frac
         seen = [(mention, *self._seen(mention, reading, text, at)) for mention in reading.mentions]
         beside = {mention.unit: series for mention, series, _ in seen if mention.is_outer}
+        units = [mention.unit for mention in reading.mentions]
         has_batches = any(mention.unit is Unit.BATCH and mention.total is not None for mention in reading.mentions)
         for mention, series, moved in seen:
             series.has_batches_beside = series.has_batches_beside or has_batches
-            self._link(series, moved, beside)
+            self._link(series, moved, beside, is_behind=Unit.EPOCH in units[units.index(mention.unit) :])
             if moved < 0 and mention.is_bar:
                 self._nest(series)
             if mention.is_total:
@@ -332,7 +339,7 @@ class SeriesTable:
             return series
         return next((series for series in self._by_key.values() if _is_same(series, mention)), None)
 
-    def _link(self, series: Series, moved: int, beside: dict[Unit, Series]) -> None:
+    def _link(self, series: Series, moved: int, beside: dict[Unit, Series], *, is_behind: bool) -> None:
         """Note which series this one is in: one in its own line, or else the last that had a line of its own."""
         units = [unit for unit in (Unit.EPOCH, Unit.FOLD) if unit > series.unit]
         candidates = [outers[unit] for outers in (beside, self._around) for unit in units if unit in outers]
@@ -348,6 +355,7 @@ class SeriesTable:
                 step=around.last,
                 n_laps=around.n_laps,
                 is_beside=is_beside,
+                is_behind=is_beside and is_behind,
                 is_before=around.first_line <= series.first_line,
                 inner_laps=series.n_laps - (moved < 0),
             )
@@ -370,6 +378,7 @@ class SeriesTable:
                     step=around.last,
                     n_laps=0,
                     is_beside=False,
+                    is_behind=False,
                     is_before=True,
                     inner_laps=series.n_laps,
                     n_restarts=1,
