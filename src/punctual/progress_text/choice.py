@@ -123,6 +123,9 @@ class Judge:
         if series.mention.is_total and series.n_grown < _N_TOTAL_GROWN:
             is_report = series.is_measured and series.unit is Unit.STEP
             return Assessment(series=series, steps=series.last, total=None, is_sure=False) if is_report else None
+        length, outer = series.known_total, series.outer
+        if outer is not None and not outer.n_restarts and length is not None and self._table.is_stated(length, series):
+            series.is_whole = True  # although an epoch is told beside it
         if series.unit is Unit.EPOCH:
             meaning = self._epochs_alone(series)
         elif series.is_nested or series.n_laps:
@@ -139,7 +142,7 @@ class Judge:
             is_sure = series.mention.is_own or series.n_grown > 0 or outer.n_restarts > 0 or series.is_complete
             doubt = Doubt.EPOCHS
         else:
-            n_epochs, n_before = self._table.stated("epoch", series.n_laps), series.n_laps
+            n_epochs, n_before = self._table.stated("epoch", series.n_laps, series), series.n_laps
             # Others may begin anew as well: evaluations, or what a script draws on the side.
             is_sure = all(other.active_s <= series.active_s for other in self._table if other.n_laps)
             doubt = Doubt.RESTARTS
@@ -157,7 +160,7 @@ class Judge:
         """A count that has not begun anew, and so may be all there is; None: it is none."""
         total, steps, is_measured = series.known_total, series.done, series.is_measured
         if total is None and not series.is_exceeded:
-            total = self._table.stated(series.mention.family, series.last)
+            total = self._table.stated(series.mention.family, series.last, series)
         if total is None and series.unit in {Unit.BATCH, Unit.SAMPLE} and not series.n_grown:
             return None  # a setting
         if total is None:
@@ -169,12 +172,12 @@ class Judge:
         if series.unit is Unit.STEP and (outer is None or not outer.is_behind or outer.n_passed):
             is_sure = series.mention.is_own or series.n_grown > 0 or is_measured
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
-        if series.mention.family == SHARE and not series.is_regular:
+        if series.mention.family == SHARE and not series.is_rising:
             return None  # a share that goes up and down
         if self._is_whole(series, total):
-            return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 1)
+            return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > (not series.mention.is_bar))
         is_training = is_measured or series.role is Role.TRAINING
-        n_epochs = self._table.stated("epoch", 1)
+        n_epochs = self._table.stated("epoch", 1, series)
         if n_epochs is not None and is_training:
             is_sure = _is_seen(series, total)
             return Assessment(series=series, steps=steps, total=n_epochs * total, is_sure=is_sure, n_epochs=n_epochs)
@@ -209,7 +212,7 @@ class Judge:
         """Laps of `series` that have ended, over all laps of the series around it."""
         outer = series.outer
         assert outer is not None
-        length = _length(outer.series, self._table.stated("epoch", outer.series.last))
+        length = _length(outer.series, self._table.stated("epoch", outer.series.last, outer.series))
         around, is_ahead = outer.series.outer, series.n_laps > outer.inner_laps
         if around is not None and outer.series.is_nested:
             return around.n_before * (length or 0) + outer.n_before + is_ahead
@@ -219,7 +222,8 @@ class Judge:
         """How many epochs there are in all."""
         others = (other for other in self._table if other.unit is Unit.EPOCH and other.role is not Role.OTHER)
         said = next((other.known_total for other in others if other.known_total), None)
-        length = _length(epochs, said if said and not epochs.known_total else self._table.stated("epoch", epochs.last))
+        stated = self._table.stated("epoch", epochs.last, epochs)
+        length = _length(epochs, said if said and not epochs.known_total else stated)
         if epochs.outer is not None and epochs.is_nested:
             n_folds = _length(epochs.outer.series, None)
             return length * n_folds if length and n_folds else None
@@ -234,7 +238,7 @@ class Judge:
             is_trainer_s = self._table.has_epoch_frac and mention.is_bar and not mention.template and series.n_grown > 1
             series.is_whole = (
                 self._deadline_s is None
-                or self._table.is_stated(total)
+                or self._table.is_stated(total, series)
                 or is_resumed
                 or is_trainer_s
                 or self._lasts(series, total, self._deadline_s)
@@ -265,12 +269,14 @@ class Judge:
 def _is_over(meaning: Assessment, other: Assessment) -> bool:
     """Whether `other` goes on where `meaning` has ended."""
     series, after = meaning.series, other.series
-    if after is series or after.last_line <= series.last_line or after.n_grown <= 1:
+    if after is series or after.last_line <= series.last_line:
         return False
     if (series.outer and series.outer.series is after) or (after.outer and after.outer.series is series):
         return False
     if meaning.is_done and other.has_total and after.first_line > series.last_line:
         return True
+    if after.n_grown <= 1:
+        return False
     share = _OVER_FRAC if meaning.is_done or other.has_total else _OVER_INCOMPLETE_FRAC
     return after.last_at - max(after.first_at, series.last_at) > share * series.active_s
 

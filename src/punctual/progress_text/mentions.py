@@ -46,6 +46,8 @@ class Mention:
         Its total is announced and not known, as in ``12/?``.
     in_brackets
         It stands in brackets, as in ``[0/5]``.
+    is_overall
+        Its name says that it goes over everything.
     is_own
         It was found by an expression of the user's own.
     """
@@ -61,6 +63,7 @@ class Mention:
     is_bar: bool = False
     is_open: bool = False
     in_brackets: bool = False
+    is_overall: bool = False
     is_own: bool = False
 
     @property
@@ -152,6 +155,7 @@ _TRAINING_GERUNDS = {
     "processing",
     "boosting",
 }
+_OVERALL = {"all", "overall", "total"}
 #: Units in which data is moved, not trained on.
 _BYTES = re.compile(r"[kKMGT]?i?B(?:ytes)?/s|[kKMG]?bytes/s")
 _EXAMPLES = re.compile(r"[ \d](?:examples|files|tokens)/s")
@@ -165,8 +169,8 @@ _NUMBER = re.compile(
     (?P<stamp> \d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)\d{{1,2}}/\d{{1,2}}(?:/\d{{2,4}})?(?=[ T]\d{{1,2}}:\d\d:\d\d(?![<\d]))
         | \d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?!\d) | \d+(?:\.\d+){{2,}} | \.[A-Za-z]\w{{0,4}}:\d+ )
     | {_BEGIN}(?P<step> {_SCALED} | {_INT} )
-        (?: \s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s)?(?:out\s)?of\s{{1,16}} )
-        (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?![\w/]|\.\d)
+        (?: (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s)?(?:out\s)?of\s{{1,16}} )
+        (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|iter|batch) | (?![\w/]|\.\d) )
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[\d+:\d\d)
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
     | (?P<real> (?:\d{{1,3}}(?:,\d{{3}})+ | \d+)\.\d+(?:[eE][-+]?\d+)? | \d+\.(?=[\]),}}]) | \d+[eE][-+]?\d+ | \.\d+ )
@@ -275,15 +279,17 @@ class _Place:
         total = self._match["total"]
         unit, family = _counted(self._name)
         if unit is Unit.UNKNOWN:
-            between = (self._match["between"] or "").lower()
             after = _UNIT_AFTER.match(self._after)
-            unit, family = _COUNTED.get(between, _COUNTED.get(after[1].lower() if after else "", (unit, family)))
+            words = [self._match["of"], self._match["between"], after and after[1]]
+            words += self._name[::-1] if self._is_bar else []
+            known = [_COUNTED[word.lower()] for word in words if word and word.lower() in _COUNTED]
+            unit, family = known[0] if known else (unit, family)
         if unit is Unit.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _MEASURES:
             return None
         if any(map(_SETTING.fullmatch, self._name[:-1])):
             return None
-        known = None if total in {"?", "Unknown", "-"} else _number(total)
-        return self._mention(_number(self._match["step"]), known, unit, family, is_open=known is None)
+        n_total = None if total in {"?", "Unknown", "-"} else _number(total)
+        return self._mention(_number(self._match["step"]), n_total, unit, family, is_open=n_total is None)
 
     def _percentage(self) -> Mention | None:
         is_named = bool(self._name) and self._name[-1] in _PROGRESS
@@ -335,6 +341,7 @@ class _Place:
             is_total=is_total,
             is_bar=self._is_bar,
             is_open=is_open,
+            is_overall=self._is_bar and bool(_OVERALL & set(self._name)),
             in_brackets=before.rstrip().endswith(("[", "(")),
         )
 

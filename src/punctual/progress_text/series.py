@@ -12,6 +12,7 @@ _IRREGULAR_FRAC = 0.34
 #: A line that is seen next is at most so many increments on.
 _GAP_INCREMENTS = 3
 _N_SERIES_MAX = 64
+_N_STATED_MAX = 16
 _QUOTE_MAX = 120
 
 
@@ -42,7 +43,8 @@ class Series:
     active_s
         Seconds in which it grew.
     n_seen, n_grown, n_laps
-        How often it was seen, has grown, and has begun anew; `n_irregular`: has grown by another amount than before, or fallen.
+        How often it was seen, has grown, and has begun anew; `n_irregular`, `n_fallen`: has grown by another amount than before,
+        and has fallen a little.
     is_exceeded
         Whether it went beyond its total, which then is none.
     is_result, is_measured
@@ -74,6 +76,7 @@ class Series:
     n_seen: int = 1
     n_grown: int = 0
     n_irregular: int = 0
+    n_fallen: int = 0
     n_laps: int = 0
     is_exceeded: bool = False
     is_result: bool = False
@@ -100,6 +103,7 @@ class Series:
             lap_at=at,
             total=total,
             is_exceeded=total is not None and step > total,
+            is_whole=mention.is_overall,
         )
 
     @property
@@ -128,6 +132,11 @@ class Series:
     @property
     def is_regular(self) -> bool:
         return self.n_irregular <= _IRREGULAR_FRAC * self.n_grown
+
+    @property
+    def is_rising(self) -> bool:
+        """Whether it hardly ever falls, but to begin anew."""
+        return self.n_fallen <= _IRREGULAR_FRAC * self.n_grown
 
     @property
     def done(self) -> int:
@@ -167,7 +176,7 @@ class Series:
             return False
         begins_anew = step < before and (step <= _RESTART_FRAC * before or step <= self.lap_first)
         if step == before or (step < before and not begins_anew):
-            self.n_irregular += step < before
+            self.n_fallen += step < before
             return False
         if begins_anew:
             self.before_fall = before, self.n_laps
@@ -265,8 +274,8 @@ class SeriesTable:
         self._around: dict[Unit, Series] = {}
         #: Of bars that have begun anew: where other bars stood then.
         self._at_restart: dict[Series, dict[Series, int]] = {}
-        #: Family -> the series that said how many there are to be.
-        self._stated: dict[str, Series] = {}
+        #: Those that said how many there are to be, the last one first.
+        self._stated: list[Series] = []
         self.n_lines = 0
         self.has_epoch_frac = False
 
@@ -274,14 +283,17 @@ class SeriesTable:
         """In the order in which they were first seen."""
         return iter(sorted(set(self._by_key.values()), key=lambda series: series.first_line))
 
-    def stated(self, family: str, least: int) -> int | None:
-        """How many there are to be, as a line said that counts nothing; None: none did, or it is more already."""
-        series = self._stated.get(family)
-        return series.last if series is not None and series.last >= max(least, 2) else None
+    def stated(self, family: str, least: int, counted: Series) -> int | None:
+        """How many there are to be, as a line said before they were `counted`; None: none did, or it is `least` already."""
+        said = [series.last for series in self._announced(counted) if series.mention.family == family]
+        return next((total for total in said if total >= max(least, 2)), None)
 
-    def is_stated(self, total: int) -> bool:
-        """Whether a line that counts nothing said that there are so many steps."""
-        return any(series.last == total for series in self._stated.values() if series.unit is Unit.STEP)
+    def is_stated(self, total: int, counted: Series) -> bool:
+        """Whether a line said that there are so many steps, before they were `counted`."""
+        return any(series.last == total for series in self._announced(counted) if series.unit is Unit.STEP)
+
+    def _announced(self, counted: Series) -> Iterator[Series]:
+        return (series for series in self._stated if not series.n_grown and series.first_line <= counted.first_line)
 
     def take(self, reading: LineReading, text: str, at: float) -> bool:
         """Take in a line that is complete; whether it counts anything."""
@@ -387,15 +399,9 @@ class SeriesTable:
     def _state(self, series: Series, mentions: Iterable[Mention]) -> None:
         """Note a number that says how many there are to be, unless it grows."""
         family = series.mention.family
-        if series.n_grown:
-            if self._stated.get(family) is series:
-                del self._stated[family]
-        elif (
-            family
-            and series.last > 1
-            and not any(mention.family == family and not mention.is_total for mention in mentions)
-        ):
-            self._stated[family] = series
+        counts = any(mention.family == family and not mention.is_total for mention in mentions)
+        if family and series.last > 1 and not counts:
+            self._stated = [series, *(other for other in self._stated if other is not series)][:_N_STATED_MAX]
 
 
 def _is_same(series: Series, mention: Mention) -> bool:
