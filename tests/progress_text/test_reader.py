@@ -244,6 +244,22 @@ def test_a_count_beyond_its_total_is_not_believed_any_more() -> None:
     assert codes(reader) == ["progress-read", "no-total"]
 
 
+def test_a_total_that_only_keeps_up_with_the_count_is_none() -> None:
+    reader = read(f"step {i}/{max(i, 2)}\n" for i in range(1, 9))
+    assert sure(reader) == (8, None)
+
+
+@pytest.mark.parametrize("beside", ["speed step: {speed}", "step {global_step}"])
+def test_epochs_are_read_beside_numbers_that_say_less(beside: str) -> None:
+    """A speed, and steps of which nobody knows how many there are."""
+    speeds = [917, 922, 903, 915, 980, 911, 899, 903]
+    lines = [
+        f"{beside.format(speed=speed, global_step=40 * i)} epoch: {i}/9 loss: 0.3\n"
+        for i, speed in enumerate(speeds, 1)
+    ]
+    assert sure(read(lines)) == (8, 9)
+
+
 def test_processes_that_overtake_each_other_begin_nothing_anew() -> None:
     lines = [f"[rank{r}] step {i // (1 + 2 * r)}/90\n" for i in range(1, 91) for r in (1, 0)]
     assert sure(read(lines)) == (90, 90)

@@ -116,7 +116,7 @@ class Judge:
 
     def assess(self, series: Series) -> Assessment | None:
         """What the series means if it is the training's; None: it cannot be."""
-        if series.role is Role.OTHER or series.unit is Unit.FOLD:
+        if series.role is Role.OTHER or series.unit is Unit.FOLD or series.is_measure:
             return None
         if series.mention.is_total and series.unit < Unit.STEP:
             return None  # samples and batches of something
@@ -172,10 +172,10 @@ class Judge:
         if series.unit is Unit.STEP and (outer is None or not outer.is_behind or outer.n_passed):
             is_sure = series.mention.is_own or series.n_grown > 0 or is_measured
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
-        if series.mention.family == SHARE and not series.is_rising:
-            return None  # a share that goes up and down
         if self._is_whole(series, total):
-            return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > (not series.mention.is_bar))
+            return Assessment(
+                series=series, steps=steps, total=total, is_sure=series.n_grown > (not series.mention.is_bar)
+            )
         is_training = is_measured or series.role is Role.TRAINING
         n_epochs = self._table.stated("epoch", 1, series)
         if n_epochs is not None and is_training:
@@ -188,14 +188,7 @@ class Judge:
         """Epochs count by themselves only where nothing counts within them, or nothing that has a length."""
         if series.first > 1 and not series.n_grown and not series.mention.is_own:
             return None
-        inner = [
-            other
-            for other in self._table
-            if other.outer is not None
-            and other.outer.series is series
-            and other.role is not Role.OTHER
-            and not (other.mention.is_total and (other.unit < Unit.STEP or (not other.n_grown and other.n_seen > 1)))
-        ]
+        inner = [other for other in self._table if _counts_within(series, other)]
         total = self._n_laps_of(series)
         if any(other.known_total is not None or not other.n_laps for other in inner) or (inner and total is None):
             return None
@@ -264,6 +257,16 @@ class Judge:
             return replace(meaning, total=None, doubt=Doubt.UNITS)
         is_sure = meaning.is_sure or (series.n_grown > 0 and length is not None and declared % length == 0)
         return replace(meaning, total=declared, is_sure=is_sure, doubt=Doubt.NONE)
+
+
+def _counts_within(epochs: Series, other: Series) -> bool:
+    """Whether `other` tells how far an epoch is."""
+    if other.outer is None or other.outer.series is not epochs or other.role is Role.OTHER or other.is_measure:
+        return False
+    if other.mention.is_total and (other.unit < Unit.STEP or (not other.n_grown and other.n_seen > 1)):
+        return False  # a setting
+    moves_with_it = other.known_total is None and not other.n_laps and 0 < other.n_grown <= epochs.n_grown
+    return not (moves_with_it and other.outer.is_beside)
 
 
 def _is_over(meaning: Assessment, other: Assessment) -> bool:

@@ -168,7 +168,7 @@ _NUMBER = re.compile(
     rf"""
     (?P<stamp> \d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)\d{{1,2}}/\d{{1,2}}(?:/\d{{2,4}})?(?=[ T]\d{{1,2}}:\d\d:\d\d(?![<\d]))
         | \d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?!\d) | \d+(?:\.\d+){{2,}} | \.[A-Za-z]\w{{0,4}}:\d+ )
-    | {_BEGIN}(?P<step> {_SCALED} | {_INT} )
+    | {_BEGIN}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
         (?: (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s)?(?:out\s)?of\s{{1,16}} )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|iter|batch) | (?![\w/]|\.\d) )
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[\d+:\d\d)

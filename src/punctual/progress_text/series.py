@@ -134,9 +134,9 @@ class Series:
         return self.n_irregular <= _IRREGULAR_FRAC * self.n_grown
 
     @property
-    def is_rising(self) -> bool:
-        """Whether it hardly ever falls, but to begin anew."""
-        return self.n_fallen <= _IRREGULAR_FRAC * self.n_grown
+    def is_measure(self) -> bool:
+        """Whether it goes up and down by any amount, as a speed does, or the use of a memory."""
+        return self.n_fallen > _IRREGULAR_FRAC * self.n_grown and not self.is_regular
 
     @property
     def done(self) -> int:
@@ -170,6 +170,8 @@ class Series:
         step, before = mention.step, self.last
         self.n_seen += 1
         if mention.total is not None:
+            # What was reached and moves on, as in `2/2`, `3/3`, is no total.
+            self.is_exceeded = self.is_exceeded or (self.is_complete and mention.total > before)
             self.total = mention.total
         if mention.is_total and step < before:  # said anew, of something else
             self.last = step
@@ -410,13 +412,8 @@ def _is_same(series: Series, mention: Mention) -> bool:
     kinds = [(each.unit, each.family, each.role, each.process) for each in (known, mention)]
     is_bar_alike = known.is_bar == mention.is_bar or known.is_open
     is_alike = known.template == mention.template or series.total == mention.total
-    return (
-        kinds[0] == kinds[1]
-        and is_bar_alike
-        and is_alike
-        and not series.is_complete
-        and series.goes_on_at(mention.step)
-    )
+    has_more = not series.is_complete or (known.template == mention.template and mention.step == mention.total)
+    return kinds[0] == kinds[1] and is_bar_alike and is_alike and has_more and series.goes_on_at(mention.step)
 
 
 def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
