@@ -38,7 +38,13 @@ ProgressRegex = Annotated[
         show_default=False,
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 75 if the deadline is missed.")]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Exit with 75 if the deadline is missed, with 2 if the output could not be read to the last step.",
+    ),
+]
 ReportFile = Annotated[
     Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Write the page or a picture of the run.")
 ]

@@ -17,7 +17,7 @@ from punctual.runtime.run_folder import RunFolder
 from punctual.wire import WorkerStatus
 
 EXIT_MISSED = 75
-#: What is told of a program whose output alone says how far it is: nothing was found there, or it did not come to its end.
+#: Codes of warnings of a program whose output is read: nothing was found there, or it did not count to its end.
 _NOT_READ = ("no-progress", "ended-early")
 #: What a job can have come to, the best first.
 _KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "not landed")

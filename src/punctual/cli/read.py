@@ -1,4 +1,4 @@
-"""`punctual read`: what would be read from the output of a program."""
+"""`punctual read`: a trial of the reader on the output of a program."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from punctual.progress_text.series import Series
 
 _LINE = re.compile(rb"[^\r\n]*[\r\n]*")
 _QUOTE_MAX = 70
-#: What is printed of the whole file and not of each place in it.
+#: Codes that are printed once for the whole file.
 _AT_END = {READ, NO_TOTAL}
 #: As grep has it: nothing was found.
 _EXIT_NOTHING = 1
@@ -45,7 +45,7 @@ def read(
 
 
 def _notices(reader: ProgressReader, file: Path, pattern: str | None) -> Iterator[Notice]:
-    """Read the file; what would have been told meanwhile. A log has no times: each line stands for an instant."""
+    """Read the file and return the notices. A log has no times: each line stands for an instant."""
     groups = None if pattern in {None, AUTO} else Groups.of(pattern or "")
     own = None if groups is None or pattern is None else OwnOutput(pattern, groups)
     for i_line, line in enumerate(_lines(file)):
@@ -125,7 +125,7 @@ def _fields(reader: ProgressReader, notices: list[Notice]) -> dict[str, Any]:
         "steps": None if belief is None else belief.steps,
         "total": None if belief is None else belief.total,
         "sure": belief is not None and belief.is_sure,
-        "doubt": None if chosen is None else chosen.doubt.name.lower().replace("_", "-"),
+        "doubt": None if chosen is None else chosen.doubt,
         "epochs": None if chosen is None else chosen.n_epochs,
         "warnings": [
             *(notice.text for notice in notices if notice.code not in _AT_END),

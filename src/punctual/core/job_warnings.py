@@ -41,7 +41,7 @@ def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
 def _without_total(job: ScheduledJob) -> Reason | None:
     """Steps are counted, but nobody has said how many there are: no work is left to be planned for.
 
-    What is missing in an output that is read the executor says, which has read it.
+    Where the output is read, the executor warns instead.
     """
     is_counted = job.progress is not None and job.progress.steps_done > 0 and not job.progress.is_read
     is_declared = job.spec.work_steps is not None or (job.progress is not None and job.progress.steps_total is not None)

@@ -30,7 +30,7 @@ class Reason:
         return self.text
 
 
-#: Codes of what is told once and needs no attention.
+#: Codes of messages that are told once and need no attention.
 NOTICES = frozenset({"progress-read"})
 
 #: Enough to see a resize asked, failed, asked again and applied, with the readings between.

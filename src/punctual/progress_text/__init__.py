@@ -1,1 +1,1 @@
-"""How far a training is, read from what it writes: text in, belief out."""
+"""Progress of a training, read from its output: text in, belief out."""

@@ -1,10 +1,10 @@
-"""Which series is the training's, and what it comes to."""
+"""The choice of the series that counts the training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 
-from punctual.progress_text.mentions import SHARE, Role, Unit
+from punctual.progress_text.mentions import Role, Unit
 from punctual.progress_text.series import Series, SeriesTable
 
 #: A count that says nothing but its own length may be one of many: of each epoch, or of what is done before. It is taken for
@@ -23,30 +23,34 @@ _ROWS_S = 1.0
 _OVER_FRAC, _OVER_INCOMPLETE_FRAC = 0.3, 1.0
 
 
-class Doubt(Enum):
-    """Why nobody knows how many steps there are."""
+class Doubt(StrEnum):
+    """Reasons why the number of all steps is not known.
 
-    NONE = ""
-    NOT_SAID = "the output does not say how many there are"
-    EPOCHS = "the output does not say how many epochs there are"
-    RESTARTS = "the count has begun again"
-    PART = "the count may be of one part of several"
-    EXCEEDED = "the count has gone beyond its total"
-    UNITS = "the output counts more than that in one part of the training"
+    The output does not say the total, or the number of epochs, or how often a count begins again; the count may be one part of
+    several; it went beyond its total; it goes beyond the number that the user declared.
+    """
+
+    NONE = "none"
+    NOT_SAID = "not-said"
+    EPOCHS = "epochs"
+    RESTARTS = "restarts"
+    PART = "part"
+    EXCEEDED = "exceeded"
+    UNITS = "units"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """What a series means if it is the training's.
+    """The meaning of a series, taken as the training's.
 
     Attributes
     ----------
     steps, total
-        Of the training; `total` None: not known.
+        Steps of the training; `total` is None if it is not known.
     is_sure
         Whether to act on it.
     n_epochs
-        How many laps of the series there are; None: it has one, or that is not known.
+        Number of all laps of the series; None if it has one, or the number is not known.
     """
 
     series: Series
@@ -58,7 +62,7 @@ class Assessment:
 
     @property
     def has_total(self) -> bool:
-        """Whether its total may be planned with."""
+        """Whether the total may be planned with."""
         return self.is_sure and self.total is not None
 
     @property
@@ -69,13 +73,13 @@ class Assessment:
 
     @property
     def is_trained(self) -> bool:
-        """Whether it can hardly be anything but a loop of a training."""
+        """Whether the series is a loop of a training, by its unit, its words or its values."""
         series = self.series
         return series.unit is Unit.STEP or series.role is Role.TRAINING or series.is_measured
 
 
 class Judge:
-    """Judges series.
+    """Judge of series.
 
     Parameters
     ----------
@@ -89,7 +93,7 @@ class Judge:
         self._steps_total = steps_total
 
     def choose(self, current: Series | None) -> Assessment | None:
-        """The series that is the training's; `current` is the one that was chosen last. None: none may be."""
+        """Return the series of the training, or None if no series may be that; `current` was chosen last."""
         assessed = [meaning for series in self._table if (meaning := self.assess(series)) is not None]
         if not assessed:
             return None
@@ -115,7 +119,7 @@ class Judge:
         )
 
     def assess(self, series: Series) -> Assessment | None:
-        """What the series means if it is the training's; None: it cannot be."""
+        """Return the meaning of a series, taken as the training's; None if it cannot be that."""
         if series.role is Role.OTHER or series.unit is Unit.FOLD or series.is_measure:
             return None
         if series.mention.is_total and series.unit < Unit.STEP:
@@ -135,7 +139,7 @@ class Judge:
         return None if meaning is None else _not_exceeded(self._declared(meaning))
 
     def _laps(self, series: Series) -> Assessment:
-        """A count that begins anew."""
+        """Assess a count that begins anew."""
         length, outer = series.known_total, series.outer
         if outer is not None and series.is_nested:
             n_epochs, n_before = self._n_laps_of(outer.series), self._n_before(series)
@@ -157,7 +161,7 @@ class Judge:
         )
 
     def _single(self, series: Series) -> Assessment | None:
-        """A count that has not begun anew, and so may be all there is; None: it is none."""
+        """Assess a count that has not begun anew; None if it is no count."""
         total, steps, is_measured = series.known_total, series.done, series.is_measured
         if total is None and not series.is_exceeded:
             total = self._table.stated(series.mention.family, series.last, series)
@@ -185,7 +189,7 @@ class Judge:
         return Assessment(series=series, steps=steps, total=known, is_sure=is_training, doubt=Doubt.PART)
 
     def _epochs_alone(self, series: Series) -> Assessment | None:
-        """Epochs count by themselves only where nothing counts within them, or nothing that has a length."""
+        """Assess epochs; None if something with a length counts within them."""
         if series.first > 1 and not series.n_grown and not series.mention.is_own:
             return None
         inner = [other for other in self._table if _counts_within(series, other)]
@@ -202,7 +206,7 @@ class Judge:
         return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 0 or is_begun, doubt=doubt)
 
     def _n_before(self, series: Series) -> int:
-        """Laps of `series` that have ended, over all laps of the series around it."""
+        """Return the number of laps that have ended, over all laps of the series around."""
         outer = series.outer
         assert outer is not None
         length = _length(outer.series, self._table.stated("epoch", outer.series.last, outer.series))
@@ -212,7 +216,7 @@ class Judge:
         return outer.n_laps * (length or outer.series.length + 1) + outer.n_before + is_ahead
 
     def _n_laps_of(self, epochs: Series) -> int | None:
-        """How many epochs there are in all."""
+        """Return the number of all epochs; None if it is not known."""
         others = (other for other in self._table if other.unit is Unit.EPOCH and other.role is not Role.OTHER)
         said = next((other.known_total for other in others if other.known_total), None)
         stated = self._table.stated("epoch", epochs.last, epochs)
@@ -223,7 +227,7 @@ class Judge:
         return None if epochs.n_laps else length
 
     def _is_whole(self, series: Series, total: int) -> bool:
-        """Whether a count without a name goes over the whole training, and not only over one part of several."""
+        """Return whether a count without a name goes over the whole training, not over one part of it."""
         if not series.is_whole:
             mention = series.mention
             n_jumped = max(_SEEN_FRAC * total, _JUMP * series.increment)
@@ -246,7 +250,7 @@ class Judge:
         return _N_FIT_MAX * duration_s >= deadline_s
 
     def _declared(self, meaning: Assessment) -> Assessment:
-        """With the number of steps that the user has declared, if any."""
+        """Put the number of steps that the user has declared in place of the total."""
         declared, series, length = self._steps_total, meaning.series, meaning.series.known_total
         if declared is None:
             return meaning
@@ -260,7 +264,7 @@ class Judge:
 
 
 def _counts_within(epochs: Series, other: Series) -> bool:
-    """Whether `other` tells how far an epoch is."""
+    """Return whether `other` counts within an epoch."""
     if other.outer is None or other.outer.series is not epochs or other.role is Role.OTHER or other.is_measure:
         return False
     if other.mention.is_total and (other.unit < Unit.STEP or (not other.n_grown and other.n_seen > 1)):
@@ -270,7 +274,7 @@ def _counts_within(epochs: Series, other: Series) -> bool:
 
 
 def _is_over(meaning: Assessment, other: Assessment) -> bool:
-    """Whether `other` goes on where `meaning` has ended."""
+    """Return whether `other` goes on after the end of `meaning`."""
     series, after = meaning.series, other.series
     if after is series or after.last_line <= series.last_line:
         return False
@@ -292,7 +296,7 @@ def _not_exceeded(meaning: Assessment) -> Assessment:
 
 
 def _length(series: Series, stated: int | None) -> int | None:
-    """How many there are of a series that others are in; `stated`: what lines said that count nothing."""
+    """Return the length of a series around others; `stated` is its length by an announcement."""
     total = series.known_total
     if total is None:
         return stated

@@ -1,4 +1,4 @@
-"""What a program writes, as the lines that a person would see."""
+"""Lines of output as a person would see them."""
 
 import re
 from typing import NamedTuple
@@ -10,24 +10,24 @@ _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 #: A number that was cut in two is none.
 _DIGITS = b"0123456789,._"
 _CUT = b" ... "
-#: What no text has.
+#: Characters that no text has.
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
 class TextLine(NamedTuple):
-    """A line; the one on the screen is not complete, and its last number may be cut off."""
+    """A line; the last number of an incomplete one may be cut off."""
 
     text: str
     is_complete: bool = True
 
 
 class LineSplitter:
-    """Cuts one stream of bytes into lines without colours.
+    """Splitter of one stream of bytes into lines without colours.
 
     Parameters
     ----------
     n_bytes_max
-        Of a longer line only the beginning and the end are kept, half as much each.
+        Limit of a line. The beginning and the end of a longer one are kept, half as much each.
     """
 
     def __init__(self, n_bytes_max: int) -> None:
@@ -35,7 +35,7 @@ class LineSplitter:
         self._rest = b""
 
     def feed(self, output: bytes) -> list[TextLine]:
-        """Return the lines that `output` completes, and the one that it leaves open; none that is empty."""
+        """Return the lines that `output` completes, and the one that stays open, without empty ones."""
         *complete, self._rest = _END.split(self._rest + output)
         self._rest = self._kept(self._rest)
         lines = [*((text, True) for text in complete), (self._rest, False)]

@@ -1,4 +1,4 @@
-"""What one line counts: numbers that may be a count, and how many there are to be."""
+"""Numbers of one line that may be a count, and their totals."""
 
 import re
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from enum import IntEnum, auto
 
 
 class Unit(IntEnum):
-    """How large a piece of a training is that a number counts."""
+    """Sizes of the pieces of a training that are counted, the smallest first."""
 
     UNKNOWN = auto()
     SAMPLE = auto()
@@ -17,7 +17,7 @@ class Unit(IntEnum):
 
 
 class Role(IntEnum):
-    """Whose progress a number is, by the words before it: something else's, or perhaps or surely the training's."""
+    """Owners of a number, by the words before it: something else, perhaps the training, or the training."""
 
     OTHER = auto()
     NEUTRAL = auto()
@@ -31,25 +31,25 @@ class Mention:
     Attributes
     ----------
     template
-        What stands before it, numbers taken out.
+        The text before the number, other numbers taken out.
     process
-        The number of the process that says it; empty: it does not say.
+        Number of the process that writes the line; empty if the line does not name it.
     family
-        The word that it counts, one for all its forms; empty: none is said.
+        The word for the counted thing, one for all its forms; empty if the line has none.
     step, total
-        The numbers; `total` None: not said.
+        The numbers; `total` is None if the line does not say it.
     is_total
-        Its name says that it is itself how many there are: ``max_steps=100``, ``epochs: 3``.
+        The number is a total itself, by its name: ``max_steps=100``, ``epochs: 3``.
     is_bar
-        It belongs to a progress bar.
+        The line is a progress bar.
     is_open
-        Its total is announced and not known, as in ``12/?``.
+        The total is not known, as in ``12/?``.
     in_brackets
-        It stands in brackets, as in ``[0/5]``.
+        The number stands in brackets, as in ``[0/5]``.
     is_overall
-        Its name says that it goes over everything.
+        The count goes over everything, by its name.
     is_own
-        It was found by an expression of the user's own.
+        The number was found by an expression of the user's own.
     """
 
     template: str
@@ -68,29 +68,29 @@ class Mention:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for the counts of one series."""
+        """Key of the series, equal for all its counts."""
         return (self.unit,) if self.is_own else (self.template, self.unit, self.total, self.is_total)
 
     @property
     def is_outer(self) -> bool:
-        """Whether others begin anew when it grows."""
+        """Whether other counts begin anew when this one grows."""
         return self.unit >= Unit.EPOCH and not self.is_total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineReading:
-    """What a line says.
+    """Counts and values of one line.
 
     Attributes
     ----------
     mentions
-        In their order.
+        Counts in their order.
     is_result
-        It has measured values, or says that something is done: it is written after what it counts.
+        The line has values, or says that something is done, so it is written after the step it counts.
     is_measured
-        It has a value with a name, such as a loss.
+        The line has a value with a name, such as a loss.
     has_epoch_frac
-        It says a fraction of an epoch, as trainers do whose count goes over all epochs.
+        The line has a fraction of an epoch, as trainers write whose count goes over all epochs.
     """
 
     mentions: tuple[Mention, ...] = ()
@@ -181,9 +181,9 @@ _NUMBER = re.compile(
 )
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
-#: What may stand before a count without a name: it is in one of the first columns of a table.
+#: Characters before a count without a name, in one of the first columns of a table.
 _ROW, _N_COLUMNS = " \t[|#:,0123456789", 2
-#: What may stand between a name and its number.
+#: Characters between a name and its number.
 _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
 _UNIT_AFTER = re.compile(r"\s{0,3}([A-Za-z]{2,12})\b")
@@ -218,7 +218,7 @@ _SCALES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def read_line(text: str, *, is_complete: bool = True) -> LineReading:
-    """What `text` says; a number at the end of a line that is not complete may be cut off, and is left out."""
+    """Return the counts of a line. The last number of an incomplete one may be cut off, and is left out."""
     mentions: list[Mention] = []
     is_bar = _BAR.search(text) is not None
     i_number = -1
@@ -244,7 +244,7 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
 
 
 def _ordered(mentions: list[Mention]) -> list[Mention]:
-    """The counts of a line, each for what it is beside the others."""
+    """Return the counts of a line, each read by the others beside it."""
     if any(mention.total is not None or mention.is_open for mention in mentions if mention.family != SHARE):
         # The share beside a count says the same less exactly.
         mentions = [mention for mention in mentions if mention.family != SHARE]
@@ -266,7 +266,7 @@ class _Place:
         self._name = _name_before(self._before)
 
     def read(self, kind: str, i_number: int) -> Mention | None:
-        """The number as a count; None: it is none."""
+        """Return the number as a count; None if it is no count."""
         if kind == "total":
             return self._pair()
         if kind == "open":
@@ -360,7 +360,7 @@ class _Place:
         return bool(_EXAMPLES.search(self._after)) and not any(map(_TRAINING.match, words))
 
 
-#: What is measured and not counted, though it may be written as a fraction.
+#: Names of measured values, which may be written as fractions.
 _MEASURES = {
     "accuracy",
     "acc",
@@ -379,7 +379,7 @@ _DIGIT = str.maketrans("123456789", "000000000")
 
 
 def _name_before(before: str) -> list[str]:
-    """The words right before a number; none if it has no name."""
+    """Return the words right before a number, its name."""
     text = _DRAWING.sub(" ", _SHARE.sub(" ", before[-_TEMPLATE_MAX:]))
     text = _PART.sub("", text).rstrip(_BETWEEN)
     name = _NAME.search(text)
@@ -402,7 +402,7 @@ def _template(before: str) -> str:
 
 
 def _is_in_file_name(text: str, match: re.Match[str]) -> bool:
-    """Whether a number belongs to a path or a file's name; a fraction stands by itself."""
+    """Return whether a number is part of a path or a file's name; a fraction is not."""
     if match.lastgroup == "total":
         return False
     before = _CHUNK_BEFORE.search(text, max(0, match.start() - _AROUND), match.start())

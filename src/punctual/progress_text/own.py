@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from punctual.core.errors import InvalidSpec
 from punctual.progress_text.mentions import Mention, Role, Unit
 
-#: What is read without an expression.
+#: The pattern for reading without an expression.
 AUTO = "auto"
 
 _NAMES = ("step", "total", "epoch", "epochs")
@@ -15,7 +15,7 @@ _N_DIGITS_MAX = 18
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The numbers of the groups of an expression; None: it has no such group."""
+    """Numbers of the groups of an expression; None for a group that it does not have."""
 
     step: int | None
     total: int | None
@@ -24,12 +24,12 @@ class Groups:
 
     @classmethod
     def of(cls, pattern: str) -> "Groups":
-        """Those of `pattern`: by their names, or the first for the step and the second for the total.
+        """Find the groups by their names; without names the first is the step and the second the total.
 
         Raises
         ------
         InvalidSpec
-            It is no regular expression, or has no group for a step or an epoch.
+            `pattern` is no regular expression, or has no group for a step or an epoch.
         """
         try:
             compiled = re.compile(pattern)
@@ -47,16 +47,16 @@ class Groups:
 
     @property
     def in_order(self) -> tuple[int, ...]:
-        """Those that there are."""
+        """Numbers of the groups that the expression has."""
         return tuple(i_group for i_group in (self.step, self.total, self.epoch, self.epochs) if i_group is not None)
 
     @property
     def may_tell_total(self) -> bool:
-        """Whether a line that matches may say how many steps there are in all."""
+        """Whether a line that matches may have a total."""
         return self.total is not None or self.epochs is not None
 
     def mentions(self, texts: tuple[str | None, ...]) -> tuple[Mention, ...]:
-        """What a match counts, given what the groups hold that are `in_order`; nothing, where that is no number."""
+        """Return the counts of a match, given the texts of the groups `in_order`; a text that is no number counts nothing."""
         by_group = dict(zip(self.in_order, map(_number, texts), strict=True))
         step, total, epoch, epochs = (
             by_group.get(i_group or 0) for i_group in (self.step, self.total, self.epoch, self.epochs)

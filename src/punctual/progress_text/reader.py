@@ -1,7 +1,7 @@
-"""How far a training is, read from what it writes: text in, belief out.
+"""Progress of a training, read from its output: text in, belief out.
 
 Lines become templates, numbers that grow under one template are a series (`series`), series nest in those of epochs,
-and the training's is chosen by what holds over time (`choice`).
+and the training's is chosen by its course over time (`choice`).
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from punctual.progress_text.lines import LineSplitter, TextLine
 from punctual.progress_text.mentions import LineReading, Mention, read_line
 from punctual.progress_text.series import Series, SeriesTable
 
-#: Of a longer line the beginning and the end are read; one that is still being written only if it may be a bar.
+#: Limits of a line: the beginning and the end of a longer one are read, and an open one only while it may be a bar.
 _LINE_BYTES_MAX, _OPEN_MAX = 4096, 1024
 #: A line takes some 0.1 ms to read. So many are read each second, in the long run, and so many at once.
 _LINES_PER_S, _N_LINES_MAX = 200.0, 2000
@@ -25,12 +25,12 @@ _AT_FULL_SPEED = "the job goes on at full speed and its deadline is not worked t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """How far the training is, as far as its output says.
+    """Progress of the training by its output.
 
     Attributes
     ----------
     steps, total
-        In the unit that the output counts; `total` None: not known.
+        Numbers in the unit of the output; `total` is None if it is not known.
     is_sure
         Whether to act on it.
     """
@@ -42,7 +42,7 @@ class Belief:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that the user is to be told: a code, the same for the same fact, and a sentence."""
+    """A sentence for the user, with a code that stays the same for the same fact."""
 
     code: str
     text: str
@@ -51,23 +51,23 @@ class Notice:
 #: After so many lines in which nothing is counted the user is told.
 _N_UNREAD_MAX = 50
 
-#: Codes: what is read; why nobody knows how many steps there are; that something else is read from now on.
+#: Codes of notices: the series that is read; the total is not known; another series is read from now on.
 READ, NO_TOTAL, CHANGED = "progress-read", "no-total", "progress-changed"
-#: That the count had not come to its end when the program did; that nothing is counted.
+#: The program ended before its count did; nothing is counted.
 ENDED_EARLY, NO_PROGRESS = "ended-early", "no-progress"
 
 
 class ProgressReader:
-    """Reads the output of one program.
+    """Reader of the output of one program.
 
     Parameters
     ----------
     deadline_s
-        How long the program may take; None: there is no deadline.
+        Seconds that the program may take; None without a deadline.
     steps_total
-        Steps that its user has declared; None: the output says how many there are.
+        Steps that the user has declared; None if the output is to say the total.
     steps_before
-        Steps that were done when this reader began to read.
+        Steps that were done before this reader began.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ProgressReader:
 
     @property
     def belief(self) -> Belief | None:
-        """None: nothing is counted."""
+        """Progress by now; None if nothing is counted."""
         chosen = self._chosen
         if chosen is None:
             return None
@@ -99,20 +99,20 @@ class ProgressReader:
 
     @property
     def chosen(self) -> Assessment | None:
-        """The series that the belief rests on; None: there is none."""
+        """The series behind the belief; None if nothing is counted."""
         return self._chosen
 
     def assessed(self) -> list[tuple[Series, Assessment | None]]:
-        """All series, with what each would mean as the training's; None: it cannot be."""
+        """Return all series, each with its meaning as the training's; None where it cannot be that."""
         return [(series, self._judge.assess(series)) for series in self._table]
 
     def new_notices(self) -> list[Notice]:
-        """Those since the last call."""
+        """Return the notices since the last call."""
         notices, self._notices = self._notices, []
         return notices
 
     def feed(self, output: bytes, at: float, source: int = 0) -> bool:
-        """Take in a piece of what the program wrote to one of its streams, at an instant in seconds.
+        """Take in a piece of output of one stream, written at an instant in seconds.
 
         Returns
         -------
@@ -131,7 +131,7 @@ class ProgressReader:
         return self.belief != before
 
     def _afforded(self, lines: list[TextLine], at: float) -> list[TextLine]:
-        """Those of `lines` that are read: of a flood some at its beginning and some at its end."""
+        """Return the lines to read: of a flood some at its beginning and some at its end."""
         self._n_affordable = min(_N_LINES_MAX, self._n_affordable + _LINES_PER_S * max(0.0, at - self._fed_at))
         self._fed_at = at
         n_read = min(len(lines), int(self._n_affordable))
@@ -139,7 +139,7 @@ class ProgressReader:
         return lines if n_read == len(lines) else [*lines[: n_read // 2], *lines[len(lines) - (n_read - n_read // 2) :]]
 
     def take(self, mentions: Iterable[Mention], text: str, at: float) -> bool:
-        """Take in what an expression of the user's own has found in a line; whether the belief has changed."""
+        """Take in the counts that an expression found in a line; return whether the belief has changed."""
         before = self.belief
         if self._table.take(LineReading(mentions=tuple(mentions), is_result=True), text, at):
             self._choose()
@@ -167,7 +167,7 @@ class ProgressReader:
         self._tell(chosen)
 
     def _change(self, before: Assessment, chosen: Assessment) -> None:
-        """Read another series than before: the next loop of the training, or the right one at last."""
+        """Pass on to another series: the next loop of the training, or the right series at last."""
         is_next = before.is_trained and chosen.is_trained and before.series.last_line < chosen.series.first_line
         if is_next:
             self._earlier_steps += before.total if before.is_done and before.total is not None else before.steps
@@ -184,7 +184,7 @@ class ProgressReader:
         self._say(f"{CHANGED}-{n_changes + 1}" if n_changes else CHANGED, text)
 
     def _go_on(self, chosen: Assessment) -> None:
-        """Count from where another reader has left off, where this one can only see what has been done since."""
+        """Go on from the count of an earlier reader, where the output only counts the steps since."""
         series = chosen.series
         if not series.is_nested and chosen.steps < self._steps_before and series.known_total:
             n_laps = round((self._steps_before - chosen.steps) / series.known_total)
@@ -192,12 +192,12 @@ class ProgressReader:
         self._steps_before = 0.0
 
     def doubt(self) -> str:
-        """Why nobody knows how many steps there are, and what to do; empty: it is known, or nothing is counted."""
+        """Return why the total is not known, with a remedy; empty if it is known, or nothing is counted."""
         chosen = self._chosen
         return "" if chosen is None or chosen.has_total else _told_doubt(chosen, self._steps_total)
 
     def shortfall(self) -> Notice | None:
-        """What to tell of a program that has ended with success; None: it has come to its end, but for steps that are not printed."""
+        """Return a notice of steps missing at the end of a program that succeeded; None if none are, but unprinted ones."""
         chosen = self._chosen
         if chosen is None or not chosen.is_sure or chosen.total is None:
             return None
@@ -211,7 +211,7 @@ class ProgressReader:
         )
         return Notice(ENDED_EARLY, text)
 
-    # What is told.
+    # Notices.
 
     def _tell(self, chosen: Assessment) -> None:
         series, doubt = chosen.series, chosen.doubt

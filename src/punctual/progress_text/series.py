@@ -23,38 +23,38 @@ class Series:
     Attributes
     ----------
     mention
-        As it was seen first.
+        The first mention.
     quote
-        The last line that had it.
+        The last line with this count.
     first_line, last_line, first_at, last_at
-        When it was first seen, and when it moved last: number of the line, and instant.
+        Line and instant of the first mention, and of the last movement.
     first, last
-        Steps as first and last seen.
+        First and last number.
     lap_first, lap_at
-        Where and when it began anew last.
+        Number and instant of the last beginning.
     total, companion
-        How many there are: said with the count, or by a name of its own in the same line.
+        Totals: beside the count, or under another name in the same line.
     length
-        The most that was seen of a lap that has ended.
+        The greatest number of a lap that has ended.
     increment
-        By how much it grew last.
+        Last growth.
     first_increment
-        By how much it grew first, or where it began.
+        First growth, or the first number if that is greater.
     active_s
-        Seconds in which it grew.
+        Seconds of growth.
     n_seen, n_grown, n_laps
-        How often it was seen, has grown, and has begun anew; `n_irregular`, `n_fallen`: has grown by another amount than before,
-        and has fallen a little.
+        Numbers of mentions, movements and new beginnings; `n_irregular` and `n_fallen` count movements by another amount
+        than the one before, and small falls.
     is_exceeded
-        Whether it went beyond its total, which then is none.
+        Whether the count went beyond its total, which then is none.
     is_result, is_measured
-        As of its lines.
+        Whether a line of it was one; see `LineReading`.
     is_whole
-        Whether it goes over the whole training, although others do not look like that.
+        Whether the count goes over the whole training, by evidence beside its own lines.
     has_batches_beside
-        Whether batches are counted in the same line.
+        Whether the same line counts batches.
     before_fall
-        Steps and laps before it fell last, as long as that may have been a line of another process.
+        Number and laps before the last fall, while that may have been a line of another process.
     """
 
     mention: Mention
@@ -88,7 +88,7 @@ class Series:
 
     @classmethod
     def begun(cls, mention: Mention, quote: str, i_line: int, at: float) -> "Series":
-        """The series of a count that is seen for the first time."""
+        """Begin the series of a count that is seen for the first time."""
         step, total = mention.step, mention.total
         return cls(
             mention=mention,
@@ -116,7 +116,7 @@ class Series:
 
     @property
     def known_total(self) -> int | None:
-        """How many there are, as its lines say; None: they do not, or not rightly."""
+        """Total by the lines of the count; None if they have none, or a wrong one."""
         total = self.total if self.total is not None else self.companion
         return None if self.is_exceeded or not total else total
 
@@ -126,7 +126,7 @@ class Series:
 
     @property
     def counts_from_zero(self) -> bool:
-        """Whether its numbers are those of things in a row, the first of which is 0."""
+        """Whether its numbers are indices from 0."""
         return self.first == 0 and not self.mention.is_bar
 
     @property
@@ -135,12 +135,12 @@ class Series:
 
     @property
     def is_measure(self) -> bool:
-        """Whether it goes up and down by any amount, as a speed does, or the use of a memory."""
+        """Whether the number goes up and down by any amount, as a speed does, or the use of memory."""
         return self.n_fallen > _IRREGULAR_FRAC * self.n_grown and not self.is_regular
 
     @property
     def done(self) -> int:
-        """Steps of this lap that are done: a line with results that counts from zero has done one more than it says."""
+        """Steps of this lap that are done: one more than the index in a line with results."""
         is_more = self.counts_from_zero and self.is_result and self.increment == 1 and not self.is_complete
         return self.last + is_more
 
@@ -150,7 +150,7 @@ class Series:
 
     @property
     def is_nested(self) -> bool:
-        """Whether it begins anew when the series around it grows."""
+        """Whether the count begins anew when the series around it grows."""
         outer = self.outer
         if outer is None or self.is_whole or outer.n_passed > outer.n_restarts:
             return False
@@ -162,11 +162,11 @@ class Series:
         return self.unit is not Unit.STEP or not goes_on
 
     def goes_on_at(self, step: int) -> bool:
-        """Whether `step` is near enough to be seen next."""
+        """Return whether `step` is near enough to be the next number."""
         return 0 < step - self.last <= max(_GAP_INCREMENTS * self.increment, 1)
 
     def see(self, mention: Mention, i_line: int, at: float) -> bool:
-        """Take in what a line says of it; whether it moved."""
+        """Take in a mention; return whether the count has moved."""
         step, before = mention.step, self.last
         self.n_seen += 1
         if mention.total is not None:
@@ -207,22 +207,22 @@ class Series:
 
 @dataclass(slots=True, kw_only=True)
 class Outer:
-    """What an inner series knows of the one around it, mostly of epochs.
+    """The series around an inner one, mostly of epochs, as the inner one sees it.
 
     Attributes
     ----------
     step, n_laps
-        Of the outer series, when the inner was last seen.
+        Number and laps of the outer series at the last mention of the inner one.
     is_beside
-        Whether both stand in one line.
+        Whether both are in one line.
     is_behind
-        Whether the outer one stands behind the inner one in its line.
+        Whether the outer count comes after the inner one in that line.
     is_before
-        Whether an epoch is told when it begins, and not only after it.
+        Whether an epoch is announced before its steps, not only told after them.
     inner_laps
-        Laps of the inner series, when the outer one was seen to change last.
+        Laps of the inner series at the last change of the outer one.
     n_restarts, n_passed
-        How often the inner series began anew when the epoch changed, and how often it went on.
+        How often the inner series began anew with a new epoch, and how often it went on.
     """
 
     series: Series
@@ -237,19 +237,19 @@ class Outer:
 
     @property
     def n_before(self) -> int:
-        """How many laps of the outer series have ended, since it began anew."""
+        """Laps of the outer series that have ended since it began anew."""
         if not self.is_before:
             return self.step - self.series.first + 1
         return max(0, self.step - (self.series.first != 0))
 
     def follow(self, inner: Series, moved: int) -> None:
-        """Note where the outer series is, now that the inner one was seen and has moved by so much."""
+        """Note the state of the outer series, after a mention of the inner one that moved by `moved`."""
         has_changed = (self.n_laps, self.step) != (self.series.n_laps, self.series.last)
         if not has_changed or self.judge(inner, moved):
             self.step, self.n_laps = self.series.last, self.series.n_laps
 
     def judge(self, inner: Series, moved: int) -> bool:
-        """Note how the inner series has moved since the outer one did; False: that cannot be said yet."""
+        """Note how the inner series moved since the outer one did; return whether that is clear."""
         has_restarted = inner.n_laps > self.inner_laps
         if moved == 0 and not has_restarted and inner.mention.is_bar:  # a bar is drawn again as it was
             return False
@@ -260,14 +260,14 @@ class Outer:
 
 
 class SeriesTable:
-    """All series of an output.
+    """All series of one output.
 
     Attributes
     ----------
     n_lines
-        Lines that were taken in.
+        Number of lines with numbers.
     has_epoch_frac
-        Whether a fraction of an epoch was told.
+        Whether a line had a fraction of an epoch.
     """
 
     def __init__(self) -> None:
@@ -282,23 +282,23 @@ class SeriesTable:
         self.has_epoch_frac = False
 
     def __iter__(self) -> Iterator[Series]:
-        """In the order in which they were first seen."""
+        """Iterate in the order of the first mentions."""
         return iter(sorted(set(self._by_key.values()), key=lambda series: series.first_line))
 
     def stated(self, family: str, least: int, counted: Series) -> int | None:
-        """How many there are to be, as a line said before they were `counted`; None: none did, or it is `least` already."""
+        """Return the total of a family that a line announced before the `counted` series; None if none did, or below `least`."""
         said = [series.last for series in self._announced(counted) if series.mention.family == family]
         return next((total for total in said if total >= max(least, 2)), None)
 
     def is_stated(self, total: int, counted: Series) -> bool:
-        """Whether a line said that there are so many steps, before they were `counted`."""
+        """Return whether a line announced so many steps before the `counted` series."""
         return any(series.last == total for series in self._announced(counted) if series.unit is Unit.STEP)
 
     def _announced(self, counted: Series) -> Iterator[Series]:
         return (series for series in self._stated if not series.n_grown and series.first_line <= counted.first_line)
 
     def take(self, reading: LineReading, text: str, at: float) -> bool:
-        """Take in a line that is complete; whether it counts anything."""
+        """Take in a complete line; return whether it counts anything."""
         self.n_lines += 1
         self.has_epoch_frac = self.has_epoch_frac or reading.has_epoch_frac
         seen = [(mention, *self._seen(mention, reading, text, at)) for mention in reading.mentions]
@@ -318,7 +318,7 @@ class SeriesTable:
         return bool(seen)
 
     def take_open(self, reading: LineReading, at: float) -> bool:
-        """Take in a line that may go on, the bar on the screen: it only moves counts that are known. Whether it did."""
+        """Take in a line that may go on, as a bar does; return whether it moved counts that are known."""
         known = [(mention, self._by_key.get(mention.key)) for mention in reading.mentions]
         if any(series is None or mention.step < series.last for mention, series in known):
             return False
@@ -330,7 +330,7 @@ class SeriesTable:
         return any(moved)
 
     def _seen(self, mention: Mention, reading: LineReading, text: str, at: float) -> tuple[Series, int]:
-        """The series of a mention, after it, and by how much it has moved."""
+        """Return the series of a mention, which is taken in, and how far it moved."""
         series = self._find(mention)
         moved = 1
         if series is None:
@@ -354,7 +354,7 @@ class SeriesTable:
         return next((series for series in self._by_key.values() if _is_same(series, mention)), None)
 
     def _link(self, series: Series, moved: int, beside: dict[Unit, Series], *, is_behind: bool) -> None:
-        """Note which series this one is in: one in its own line, or else the last that had a line of its own."""
+        """Note the series around this one: in its own line, or else the last that had a line of its own."""
         units = [unit for unit in (Unit.EPOCH, Unit.FOLD) if unit > series.unit]
         candidates = [outers[unit] for outers in (beside, self._around) for unit in units if unit in outers]
         around = candidates[0] if candidates else None
@@ -377,7 +377,7 @@ class SeriesTable:
                 outer.judge(series, moved)
 
     def _nest(self, series: Series) -> None:
-        """Find the bar around one that begins anew: it has moved by one since the inner one began before."""
+        """Find the bar around one that begins anew: one that has moved by one since the last beginning."""
         stood = self._at_restart.get(series)
         bars = {bar: bar.last for bar in self._by_key.values() if bar.mention.is_bar and bar is not series}
         self._at_restart[series] = bars
@@ -399,7 +399,7 @@ class SeriesTable:
                 )
 
     def _state(self, series: Series, mentions: Iterable[Mention]) -> None:
-        """Note a number that says how many there are to be, unless it grows."""
+        """Note a number that announces a total, unless it grows."""
         family = series.mention.family
         counts = any(mention.family == family and not mention.is_total for mention in mentions)
         if family and series.last > 1 and not counts:
@@ -407,7 +407,7 @@ class SeriesTable:
 
 
 def _is_same(series: Series, mention: Mention) -> bool:
-    """Whether a count goes on in other words, because they say something that changes, or with another total."""
+    """Return whether a count goes on under other words, which have changed, or with another total."""
     known = series.mention
     kinds = [(each.unit, each.family, each.role, each.process) for each in (known, mention)]
     is_bar_alike = known.is_bar == mention.is_bar or known.is_open
@@ -417,7 +417,7 @@ def _is_same(series: Series, mention: Mention) -> bool:
 
 
 def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
-    """`step=3 max_steps=100`: the second number is the total of the first."""
+    """Join a count and the total beside it, as in `step=3 max_steps=100`."""
     for named, names, _ in seen:
         if not named.is_total or names.n_grown:
             continue

@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 _LOOK_S = 0.02
 #: The same at a paused job, for a signal that has killed it.
 _PAUSED_LOOK_S = 0.25
-#: What is told of a job that nothing can hold to its grant.
+#: Warning of a job that nothing can hold to its grant.
 _UNHELD = Reason(
     "not-held",
     "a program whose output is read cannot be paced and runs at full speed, and there are no quotas here (`punctual doctor` "

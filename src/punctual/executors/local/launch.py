@@ -376,7 +376,7 @@ class JobProcess:
             self._link.close()
 
     def _receiver_of(self) -> Callable[[int], Receive] | None:
-        """What gets the output of the job on each stream; None: it goes where that of this process does, and is not looked at."""
+        """Return receivers of the output by stream; None if it goes to the output of this process unseen."""
         progress, on_output = self.progress, self._on_output
         if not progress.is_output_read:
             return None if on_output is None else lambda _: on_output
@@ -396,7 +396,7 @@ class JobProcess:
 
 
 def _progress(program: Program, launch: LaunchJob, page: Page | None, sample: ProgressSample) -> ProgressSource:
-    """Where the progress of a job comes from; an elastic one reports it itself."""
+    """Return the source of a job's progress: its page, its output, or the page with the output until the page is used."""
     spec = launch.spec
     from_page = None if page is None else PageProgress(page, launch.submitted_at)
     if from_page is not None and spec.worker is not None:

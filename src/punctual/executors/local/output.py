@@ -234,8 +234,8 @@ class JobOutput:
         log
             The file for what the job writes.
         receiver_of
-            What gets the output to a stream, 1 or 2, as it comes and from another thread. None: it is written where this
-            process writes.
+            Receivers of the output by stream, 1 or 2, called as it comes and from another thread. None: the output is written
+            where this process writes.
         streams
             None: those that suit where this process writes.
         """
@@ -366,7 +366,7 @@ class LogTail:
 
 
 def _written_through(fd: int) -> Receive:
-    """What passes the output to a stream on to that of this process."""
+    """Return a receiver that passes output on to a stream of this process."""
     return partial(write_through, fd)
 
 

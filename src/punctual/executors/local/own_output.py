@@ -15,12 +15,12 @@ _QUOTE_MAX = 80
 
 
 class OwnOutput:
-    """Searches what a job writes, and tells a reader what was found.
+    """Searches the output of a job and tells a reader of the matches.
 
     Parameters
     ----------
     groups
-        Those of `pattern`.
+        Groups of `pattern`.
     """
 
     def __init__(self, pattern: str, groups: Groups) -> None:
@@ -36,11 +36,11 @@ class OwnOutput:
         return self._pattern.gave_up
 
     def close(self) -> None:
-        """Take in that nothing more will come."""
+        """End the search; nothing more will come."""
         self._pattern.close()
 
     def feed(self, reader: ProgressReader, output: bytes, at: float, stream: int) -> bool:
-        """Take in a piece of what the job wrote to `stream`; whether the reader's belief has changed."""
+        """Take in a piece of output of one stream; return whether the reader's belief has changed."""
         splitter = self._splitters.setdefault(stream, LineSplitter(_LINE_BYTES_MAX))
         lines = [line for line in splitter.feed(output) if line.is_complete or len(line.text) <= _OPEN_MAX]
         has_changed = False
@@ -64,6 +64,6 @@ class OwnOutput:
                 )
 
     def new_complaint(self) -> str:
-        """What the user is to be told, once; empty: nothing."""
+        """Return the warning that no line matches, once; empty otherwise."""
         complaint, self._complaint = self._complaint, ""
         return complaint

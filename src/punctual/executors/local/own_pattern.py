@@ -32,7 +32,7 @@ _PIECE_MAX = 4096
 
 #: A line, and whether it is complete; behind a match in one that is not, something must follow.
 Line = tuple[str, bool]
-#: What the groups of the first match of a line hold.
+#: Texts of the groups of the first match in a line.
 Texts = tuple[str | None, ...]
 
 
@@ -68,7 +68,7 @@ class OwnPattern:
         self._process = None
 
     def search(self, lines: Iterable[Line]) -> list[Texts | None]:
-        """What the groups hold in each line, None where there is no match.
+        """Return the texts of the groups in each line, None where there is no match.
 
         Lines that were sent together with one that took too long are without a match.
         """
@@ -135,7 +135,7 @@ def _answer_lines(pattern: str, cpu_s_max: float, i_groups: Sequence[int]) -> No
 
 
 def _first_match(compiled: re.Pattern[str], text: str, *, is_complete: bool) -> re.Match[str] | None:
-    """The first match in `text`; what follows it must be in sight, unless it ends with a line that is complete."""
+    """Return the first match in `text`. A character must follow it, unless it ends with a complete line."""
     begin = 0
     while True:
         end = begin + _PIECE_MAX

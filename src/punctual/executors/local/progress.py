@@ -20,8 +20,8 @@ from punctual.wire import Declaration, Directives, Fault, Page, PhaseEntry, Prog
 class ProgressSample:
     """See `punctual.core.events.ProgressReported`; `unit_at` None: nothing was reported yet.
 
-    `unreadable`: why not all that the job says is read or believed; empty: it is. `is_read`: it is what the job's output says,
-    and the job knows nothing of it.
+    `unreadable`: why not all that the job says is read or believed; empty: it is. `is_read`: the numbers are read from the
+    job's output, and the job knows nothing of it.
     """
 
     steps_done: float = 0.0
@@ -42,7 +42,7 @@ class ProgressSource(Protocol):
 
     @property
     def faults(self) -> set[Fault]:
-        """What the job's own process noticed."""
+        """Faults that the job's own process noticed."""
         ...
 
     @property
@@ -56,11 +56,11 @@ class ProgressSource(Protocol):
         ...
 
     def receive(self, output: bytes, used_core_s: float, stream: int) -> None:
-        """Take in what the job wrote to a stream when it had used that much CPU time; called by other threads."""
+        """Take in output of one stream, written when the job had used that much CPU time; called by other threads."""
         ...
 
     def finish(self, used_core_s: float) -> None:
-        """Take in that the job writes nothing more."""
+        """End the reading; the job writes nothing more."""
         ...
 
     @property
@@ -88,11 +88,11 @@ class ProgressSource(Protocol):
         ...
 
     def new_notices(self) -> tuple[Reason, ...]:
-        """What the user is to be told of how progress is found out, since the last call."""
+        """Return notices of how progress is read, since the last call."""
         ...
 
     def shortfall(self) -> Reason | None:
-        """What the user is to be told of a job that has ended with success, and whose output does not say so; None: nothing."""
+        """Return a warning of a job that succeeded before its output counted to the end; None if it did."""
         ...
 
     def pace(self, line: PacingLine | None) -> None:
