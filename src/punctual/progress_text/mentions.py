@@ -169,7 +169,7 @@ _NUMBER = re.compile(
     (?P<stamp> \d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)\d{{1,2}}/\d{{1,2}}(?:/\d{{2,4}})?(?=[ T]\d{{1,2}}:\d\d:\d\d(?![<\d]))
         | \d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?!\d) | \d+(?:\.\d+){{2,}} | \.[A-Za-z]\w{{0,4}}:\d+ )
     | {_BEGIN}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
-        (?: (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s)?(?:out\s)?of\s{{1,16}} )
+        (?: (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s)?\(?(?:out\s)?of\s{{1,16}} )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|iter|batch) | (?![\w/]|\.\d) )
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[\d+:\d\d)
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
@@ -186,6 +186,7 @@ _ROW, _N_COLUMNS = " \t[|#:,0123456789", 2
 #: Characters between a name and its number.
 _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
+_COUNT_BEFORE = re.compile(r"(.*?)\d+\s?[(\[]\s{0,3}$")
 _UNIT_AFTER = re.compile(r"\s{0,3}([A-Za-z]{2,12})\b")
 _SHARE = re.compile(r"\d+%\s?\|?")
 _DRAWING = re.compile(r"\|?[█▉▊▋▌▍▎▏━╸╺▇▆▅▄▃▂▁#=>.\s-]{3,}\|?|\|\s*\|")
@@ -292,10 +293,16 @@ class _Place:
         return self._mention(_number(self._match["step"]), n_total, unit, family, is_open=n_total is None)
 
     def _percentage(self) -> Mention | None:
-        is_named = bool(self._name) and self._name[-1] in _PROGRESS
-        if not is_named and not _DRAWN.search(self._text):
+        after = _UNIT_AFTER.match(self._after.lstrip(_BETWEEN))
+        words = [*self._name[-1:], *([after[1].lower()] if after else [])]
+        if not _PROGRESS.intersection(words) and not _DRAWN.search(self._text) and not self._is_beside_count():
             return None
         return self._mention(int(float(self._match["percent"])), _PERCENT, family=SHARE)
+
+    def _is_beside_count(self) -> bool:
+        """Return whether a share stands in brackets behind a count, as in `iter 300 (12%)`; one of an epoch is of that alone."""
+        behind = _COUNT_BEFORE.search(self._before)
+        return behind is not None and Unit.UNKNOWN < _counted(_name_before(behind[1]))[0] < Unit.EPOCH
 
     def _single(self, i_number: int) -> Mention | None:
         step, name = _number(self._match["whole"]), self._name
