@@ -136,7 +136,7 @@ def test_epochs_alone_are_counted() -> None:
     assert sure(read([f"Epoch {e}/9\n" for e in (1, 2, 3)])) == (2, 9), "the third one has begun"
 
 
-@pytest.mark.parametrize(("header", "n_epochs"), [("Epoch {e}/9", 10), ("Epoch [{e}/9]", 9)])
+@pytest.mark.parametrize(("header", "n_epochs"), [("Epoch {e}/9", 10), ("Epoch [{e}/9]", 9), ("Epoch {e}/10", 10)])
 def test_epochs_from_zero_are_as_many_as_their_notation_means(header: str, n_epochs: int) -> None:
     assert sure(read([f"{header.format(e=e)} loss: 0.3\n" for e in range(3)])) == (3, n_epochs)
 
@@ -163,6 +163,34 @@ def test_a_bar_in_which_others_are_drawn_is_not_multiplied_by_them() -> None:
     for e in range(3):
         pieces += [*(bar(i, 90) for i in range(30 * e, 30 * e + 31)), "\n", *bars(6)]
     assert sure(read(pieces, s=3)) == (90, 90)
+
+
+@pytest.mark.parametrize("outer", ["Trial {t}/3", "=== Round {t} of 3 ===", "Generation [{t}/3]", "Stage {t}/3"])
+@pytest.mark.parametrize("inner", ["step {i}/20 loss 0.3", "Epoch {i}/20 loss 0.3"])
+def test_rounds_of_any_kind_lie_around_what_is_counted_in_them(outer: str, inner: str) -> None:
+    pieces = []
+    for t in (1, 2, 3):
+        pieces += [outer.format(t=t) + "\n", *(inner.format(i=i) + "\n" for i in range(1, 21))]
+    reader = read(pieces[:30])
+    assert sure(reader) == (28, 60)
+    assert sure(read(pieces[30:], reader=reader, at=30)) == (60, 60)
+
+
+def test_rounds_alone_are_counted() -> None:
+    assert sure(read([f"Round {t}/9 reward 0.3\n" for t in range(1, 6)])) == (5, 9)
+
+
+def test_the_steps_of_an_epoch_are_no_total_of_all() -> None:
+    line = '{{"epoch": {e}, "num_epochs": 3, "step": {i}, "steps_per_epoch": 20, "loss": 0.3}}\n'
+    assert sure(read([line.format(e=e, i=i) for e in (1, 2) for i in range(1, 21)])) == (40, 60)
+    said = "training for 3 epochs, 20 batches each\n"
+    assert sure(read([said, *(f"epoch {e} batch {i}/20 loss 1\n" for e in (1, 2) for i in range(1, 21))])) == (40, 60)
+
+
+def test_a_total_that_turns_out_another_is_told() -> None:
+    reader = read([f"epoch {1 + g // 20}/3 step {g + 1}/60 loss 0.3\n" for g in range(60)])
+    assert sure(reader) == (60, 60)
+    assert codes(reader) == ["progress-read", "progress-changed"]
 
 
 def test_folds_lie_around_epochs() -> None:

@@ -110,7 +110,7 @@ def _meaning(series: Series, assessment: Assessment | None, reader: ProgressRead
     if series.mention.is_total and not series.n_grown:
         return "how many there are"
     if series.unit >= Unit.EPOCH:
-        return "epochs" if series.unit is Unit.EPOCH else "folds"
+        return f"{series.unit.name.lower()}s"
     return "perhaps a part" if assessment is not None and assessment.doubt is Doubt.PART else "beside it"
 
 

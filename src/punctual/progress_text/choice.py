@@ -17,6 +17,8 @@ _SEEN_FRAC, _SEEN_STEPS = 0.05, 3
 _JUMP = 10
 #: A number that is called a total is a count if it has grown so often.
 _N_TOTAL_GROWN = 2
+#: Numbers of epochs are mostly multiples of it.
+_ROUND = 5
 #: Rows of a table that come at once are no progress.
 _ROWS_S = 1.0
 #: A series is over when another one has grown for this share of the time in which it grew, or for all of that time.
@@ -75,7 +77,7 @@ class Assessment:
     def is_trained(self) -> bool:
         """Whether the series is a loop of a training, by its unit, its words or its values."""
         series = self.series
-        return series.unit is Unit.STEP or series.role is Role.TRAINING or series.is_measured
+        return series.is_of_steps or series.role is Role.TRAINING or series.is_measured
 
 
 class Judge:
@@ -112,7 +114,7 @@ class Judge:
             meaning.total is not None,
             meaning.is_sure,
             series.n_grown.bit_length(),
-            series.unit is Unit.STEP,
+            series.is_of_steps,
             not series.is_nested and not series.n_laps,
             series.active_s,
             series.n_grown,
@@ -122,15 +124,16 @@ class Judge:
         """Return the meaning of a series, taken as the training's; None if it cannot be that."""
         if series.role is Role.OTHER or series.unit is Unit.FOLD or series.is_measure:
             return None
-        if series.mention.is_total and series.unit < Unit.STEP:
+        if series.mention.is_total and (series.unit < Unit.STEP or series.mention.is_lap):
             return None  # samples and batches of something
         if series.mention.is_total and series.n_grown < _N_TOTAL_GROWN:
-            is_report = series.is_measured and series.unit is Unit.STEP
+            is_report = series.is_measured and series.is_of_steps
             return Assessment(series=series, steps=series.last, total=None, is_sure=False) if is_report else None
         length, outer = series.known_total, series.outer
         if outer is not None and not outer.n_restarts and length is not None and self._table.is_stated(length, series):
             series.is_whole = True  # although an epoch is told beside it
-        if series.unit is Unit.EPOCH:
+        is_around = any(_counts_within(series, other) for other in self._table)
+        if series.unit is Unit.EPOCH or (series.unit is Unit.ROUND and is_around):
             meaning = self._epochs_alone(series)
         elif series.is_nested or series.n_laps:
             meaning = self._laps(series)
@@ -173,7 +176,7 @@ class Judge:
             is_sure = series.mention.is_own or (series.n_grown > 0 if is_named else is_row)
             return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
         outer = series.outer
-        if series.unit is Unit.STEP and (outer is None or not outer.is_behind or outer.n_passed):
+        if series.is_of_steps and (outer is None or not outer.is_behind or outer.n_passed):
             is_sure = series.mention.is_own or series.n_grown > 0 or is_measured
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
         if self._is_whole(series, total):
@@ -201,6 +204,8 @@ class Judge:
             steps = series.last + (from_zero and not is_bar)
         else:
             steps = max(0, series.last - (not from_zero))
+        if series.is_nested:
+            steps += self._n_before(series) * series.lap_length
         is_begun = series.is_result and not is_bar and total is not None
         doubt = Doubt.NONE if total else Doubt.NOT_SAID
         return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 0 or is_begun, doubt=doubt)
@@ -209,7 +214,8 @@ class Judge:
         """Return the number of laps that have ended, over all laps of the series around."""
         outer = series.outer
         assert outer is not None
-        length = _length(outer.series, self._table.stated("epoch", outer.series.last, outer.series))
+        family = outer.series.mention.family or "epoch"
+        length = _length(outer.series, self._table.stated(family, outer.series.last, outer.series))
         around, is_ahead = outer.series.outer, series.n_laps > outer.inner_laps
         if around is not None and outer.series.is_nested:
             return around.n_before * (length or 0) + outer.n_before + is_ahead
@@ -217,9 +223,9 @@ class Judge:
 
     def _n_laps_of(self, epochs: Series) -> int | None:
         """Return the number of all epochs; None if it is not known."""
-        others = (other for other in self._table if other.unit is Unit.EPOCH and other.role is not Role.OTHER)
+        others = (other for other in self._table if other.unit is epochs.unit and other.role is not Role.OTHER)
         said = next((other.known_total for other in others if other.known_total), None)
-        stated = self._table.stated("epoch", epochs.last, epochs)
+        stated = self._table.stated(epochs.mention.family or "epoch", epochs.last, epochs)
         length = _length(epochs, said if said and not epochs.known_total else stated)
         if epochs.outer is not None and epochs.is_nested:
             n_folds = _length(epochs.outer.series, None)
@@ -267,7 +273,9 @@ def _counts_within(epochs: Series, other: Series) -> bool:
     """Return whether `other` counts within an epoch."""
     if other.outer is None or other.outer.series is not epochs or other.role is Role.OTHER or other.is_measure:
         return False
-    if other.mention.is_total and (other.unit < Unit.STEP or (not other.n_grown and other.n_seen > 1)):
+    if other.mention.is_total and (
+        other.mention.is_lap or other.unit < Unit.STEP or (not other.n_grown and other.n_seen > 1)
+    ):
         return False  # a setting
     moves_with_it = other.known_total is None and not other.n_laps and 0 < other.n_grown <= epochs.n_grown
     return not (moves_with_it and other.outer.is_beside)
@@ -300,8 +308,9 @@ def _length(series: Series, stated: int | None) -> int | None:
     total = series.known_total
     if total is None:
         return stated
-    is_last = series.last >= total or not series.mention.in_brackets or stated == total + 1
-    # `Epoch 0/9` is mostly the first of ten, `[0/10]` of ten as well.
+    # `Epoch 0/9` is mostly the first of ten; `[0/9]` and `Epoch 0/10` name the number of all.
+    is_number = series.mention.in_brackets or total % _ROUND == 0
+    is_last = series.last >= total or not is_number or stated == total + 1
     return total + 1 if series.counts_from_zero and is_last and stated != total else total
 
 

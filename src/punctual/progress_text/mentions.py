@@ -13,6 +13,7 @@ class Unit(IntEnum):
     BATCH = auto()
     STEP = auto()
     EPOCH = auto()
+    ROUND = auto()
     FOLD = auto()
 
 
@@ -40,6 +41,8 @@ class Mention:
         The numbers; `total` is None if the line does not say it.
     is_total
         The number is a total itself, by its name: ``max_steps=100``, ``epochs: 3``.
+    is_lap
+        The number is the total of each epoch: ``steps_per_epoch=100``.
     is_bar
         The line is a progress bar.
     is_open
@@ -60,6 +63,7 @@ class Mention:
     step: int
     total: int | None = None
     is_total: bool = False
+    is_lap: bool = False
     is_bar: bool = False
     is_open: bool = False
     in_brackets: bool = False
@@ -102,16 +106,18 @@ class LineReading:
 #: The words that count pieces of a training; forms of one word have one family.
 _FAMILIES = {
     Unit.FOLD: {"fold": "fold folds"},
+    Unit.ROUND: {
+        "round": "round rounds",
+        "trial": "trial trials",
+        "episode": "episode episodes",
+        "generation": "generation generations gen",
+    },
     Unit.EPOCH: {"epoch": "epoch epochs ep"},
     Unit.STEP: {
         "step": "step steps timestep timesteps",
         "iteration": "iter iters iteration iterations it",
         "update": "update updates up upd",
-        "round": "round rounds",
         "tree": "tree trees estimators",
-        "trial": "trial trials",
-        "episode": "episode episodes",
-        "generation": "generation generations gen",
         "tick": "tick ticks",
     },
     Unit.BATCH: {"batch": "batch batches minibatch minibatches"},
@@ -188,6 +194,9 @@ _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
 _COUNT_BEFORE = re.compile(r"(.*?)\d+\s?[(\[]\s{0,3}$")
 _UNIT_AFTER = re.compile(r"\s{0,3}([A-Za-z]{2,12})\b")
+_VALUE_AFTER = re.compile(r"[\s:=#(\[]{0,4}\d")
+#: So many are in each part of something.
+_EACH = re.compile(r"\s{0,3}\w+(?:/|\s(?:each|per|in each|an?)\b)")
 _SHARE = re.compile(r"\d+%\s?\|?")
 _DRAWING = re.compile(r"\|?[█▉▊▋▌▍▎▏━╸╺▇▆▅▄▃▂▁#=>.\s-]{3,}\|?|\|\s*\|")
 _BAR = re.compile(r"\d%\s?\||[█▉▊▋▌▍▎▏━╸╺]|#{3}|={3}|>{4}|\[\d+:\d\d[<,]|\[-{4}")
@@ -280,12 +289,11 @@ class _Place:
         total = self._match["total"]
         unit, family = _counted(self._name)
         if unit is Unit.UNKNOWN:
-            after = _UNIT_AFTER.match(self._after)
-            words = [self._match["of"], self._match["between"], after and after[1]]
+            words = [self._match["of"], self._match["between"], self._word_after()]
             words += self._name[::-1] if self._is_bar else []
             known = [_COUNTED[word.lower()] for word in words if word and word.lower() in _COUNTED]
             unit, family = known[0] if known else (unit, family)
-        if unit is Unit.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _MEASURES:
+        if unit is Unit.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _NO_COUNTS:
             return None
         if any(map(_SETTING.fullmatch, self._name[:-1])):
             return None
@@ -294,8 +302,8 @@ class _Place:
 
     def _percentage(self) -> Mention | None:
         after = _UNIT_AFTER.match(self._after.lstrip(_BETWEEN))
-        words = [*self._name[-1:], *([after[1].lower()] if after else [])]
-        if not _PROGRESS.intersection(words) and not _DRAWN.search(self._text) and not self._is_beside_count():
+        words = {*self._name[-1:], after[1].lower() if after else ""}
+        if not words & _PROGRESS and not _DRAWN.search(self._text) and not self._is_beside_count():
             return None
         return self._mention(int(float(self._match["percent"])), _PERCENT, family=SHARE)
 
@@ -307,6 +315,9 @@ class _Place:
     def _single(self, i_number: int) -> Mention | None:
         step, name = _number(self._match["whole"]), self._name
         unit, family = _counted(name)
+        if name[-2:] == ["per", "epoch"]:
+            unit, family = _counted(name[:-2])
+            return None if unit is Unit.UNKNOWN else self._mention(step, None, unit, family, is_total=True, is_lap=True)
         if unit is not Unit.UNKNOWN:
             words = _without_idle(name)
             if any(map(_SETTING.fullmatch, words[:-1])):
@@ -315,13 +326,25 @@ class _Place:
             return self._mention(step, None, unit, family, is_total=is_total)
         if name == ["total"]:
             return self._mention(step, None, unit, family, is_total=True)
-        after = _UNIT_AFTER.match(self._after)
-        word = after[1].lower() if after else ""
-        if word in _PLURALS and _TO_TRAIN.search(self._before) and not _TO_STOP.search(self._text):
+        word = self._word_after()
+        if (
+            word in _PLURALS
+            and not _EACH.match(self._after)
+            and _TO_TRAIN.search(self._before)
+            and not _TO_STOP.search(self._text)
+        ):
             unit, family = _COUNTED[word]
             return self._mention(step, None, unit, family, is_total=True)
-        is_in_row = not word and i_number < _N_COLUMNS and not self._before.strip(_ROW)
+        is_in_row = not _UNIT_AFTER.match(self._after) and i_number < _N_COLUMNS and not self._before.strip(_ROW)
         return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
+
+    def _word_after(self) -> str:
+        """Return the word right after the number, unless it names the number that follows."""
+        after = _UNIT_AFTER.match(self._after)
+        if after is None:
+            return ""
+        word = after[1].lower()
+        return word if word in _PLURALS or not _VALUE_AFTER.match(self._after, after.end()) else ""
 
     def _mention(
         self,
@@ -331,6 +354,7 @@ class _Place:
         family: str = "",
         *,
         is_total: bool = False,
+        is_lap: bool = False,
         is_open: bool = False,
     ) -> Mention:
         before = _SHARE.sub(" ", self._before)
@@ -346,6 +370,7 @@ class _Place:
             step=step,
             total=total,
             is_total=is_total,
+            is_lap=is_lap,
             is_bar=self._is_bar,
             is_open=is_open,
             is_overall=self._is_bar and bool(_OVERALL & set(self._name)),
@@ -367,8 +392,8 @@ class _Place:
         return bool(_EXAMPLES.search(self._after)) and not any(map(_TRAINING.match, words))
 
 
-#: Names of measured values, which may be written as fractions.
-_MEASURES = {
+#: Names of values and of processes, which may be written as fractions.
+_NO_COUNTS = {
     "accuracy",
     "acc",
     "score",
@@ -381,6 +406,16 @@ _MEASURES = {
     "lr",
     "loss",
     "reward",
+    "rank",
+    "node",
+    "worker",
+    "process",
+    "replica",
+    "device",
+    "gpu",
+    "cpu",
+    "core",
+    "cores",
 }
 _DIGIT = str.maketrans("123456789", "000000000")
 

@@ -19,6 +19,8 @@ _LINE_BYTES_MAX, _OPEN_MAX = 4096, 1024
 _LINES_PER_S, _N_LINES_MAX = 200.0, 2000
 #: A doubt is told once a count has lasted for this share of the deadline, and was seen to grow so often: it may be dispelled.
 _TOLD_FRAC, _N_TOLD = 0.05, 3
+#: A total that changes by a greater share than this is told anew.
+_CHANGE_FRAC = 0.05
 _QUOTE_MAX = 60
 _AT_FULL_SPEED = "the job goes on at full speed and its deadline is not worked towards"
 
@@ -84,6 +86,8 @@ class ProgressReader:
         self._n_affordable, self._fed_at = float(_N_LINES_MAX), 0.0
         self._n_unread = 0
         self._told: set[str] = set()
+        self._told_total: float | None = None
+        self._n_changes = 0
         self._notices: list[Notice] = []
 
     @property
@@ -92,9 +96,7 @@ class ProgressReader:
         chosen = self._chosen
         if chosen is None:
             return None
-        total = chosen.total
-        if total is not None and self._steps_total is None:
-            total += self._earlier_steps
+        total = None if chosen.total is None else self._total_of(chosen)
         return Belief(steps=self._earlier_steps + chosen.steps, total=total, is_sure=chosen.is_sure)
 
     @property
@@ -178,10 +180,8 @@ class ProgressReader:
                 f"progress was read from {_quoted(before.series)}, which was not all of the training; it is read from "
                 f"{_quoted(chosen.series)} now"
             )
-        if not before.has_total:  # nothing was planned with it
-            return
-        n_changes = sum(code.startswith(CHANGED) for code in self._told)
-        self._say(f"{CHANGED}-{n_changes + 1}" if n_changes else CHANGED, text)
+        if before.has_total:  # otherwise nothing was planned with it
+            self._tell_change(chosen, text)
 
     def _go_on(self, chosen: Assessment) -> None:
         """Go on from the count of an earlier reader, where the output only counts the steps since."""
@@ -216,24 +216,34 @@ class ProgressReader:
     def _tell(self, chosen: Assessment) -> None:
         series, doubt = chosen.series, chosen.doubt
         if chosen.has_total:
-            self._say(READ, _told_total(chosen, self._earlier_steps))
+            if self._told_total is None:
+                self._told_total = self._total_of(chosen)
+                self._say(READ, self._in_all(chosen))
+            elif abs(self._total_of(chosen) - self._told_total) > _CHANGE_FRAC * self._told_total:
+                self._tell_change(chosen, f"{self._in_all(chosen)}; it was read as {self._told_total:g} before")
             return
         has_lasted = series.last_at - series.first_at >= _TOLD_FRAC * self._deadline_s
         is_seen = has_lasted or series.n_laps > 0 or doubt is Doubt.EXCEEDED
         if is_seen and series.n_grown >= _N_TOLD and (chosen.is_sure or doubt is Doubt.PART):
             self._say(NO_TOTAL, _told_doubt(chosen, self._steps_total))
 
+    def _tell_change(self, chosen: Assessment, text: str) -> None:
+        self._told_total = self._total_of(chosen) if chosen.has_total else self._told_total
+        self._n_changes += 1
+        self._say(CHANGED if self._n_changes == 1 else f"{CHANGED}-{self._n_changes}", text)
+
+    def _total_of(self, chosen: Assessment) -> float:
+        return (chosen.total or 0.0) + (self._earlier_steps if self._steps_total is None else 0.0)
+
+    def _in_all(self, chosen: Assessment) -> str:
+        series = chosen.series
+        parts = f", {chosen.n_epochs} times {series.known_total}" if chosen.n_epochs and series.known_total else ""
+        return f"{self._total_of(chosen):g} steps in all{parts}, as in {_quoted(series)}"
+
     def _say(self, code: str, text: str) -> None:
         if code not in self._told:
             self._told.add(code)
             self._notices.append(Notice(code, text))
-
-
-def _told_total(chosen: Assessment, earlier_steps: float) -> str:
-    series = chosen.series
-    parts = f", {chosen.n_epochs} times {series.known_total}" if chosen.n_epochs and series.known_total else ""
-    total = (chosen.total or 0.0) + earlier_steps
-    return f"{total:g} steps in all{parts}, as in {_quoted(series)}"
 
 
 def _told_doubt(chosen: Assessment, declared: float | None) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from punctual.progress_text.mentions import LineReading, Mention, Role, Unit
+from punctual.progress_text.mentions import SHARE, LineReading, Mention, Role, Unit
 
 #: A count that falls to at most this share of itself begins anew; one that falls by less was overtaken by another line.
 _RESTART_FRAC = 0.5
@@ -115,6 +115,11 @@ class Series:
         return self.mention.role
 
     @property
+    def is_of_steps(self) -> bool:
+        """Whether the count mostly goes over the whole training. Rounds do, unless something is counted within them."""
+        return self.unit in {Unit.STEP, Unit.ROUND}
+
+    @property
     def known_total(self) -> int | None:
         """Total by the lines of the count; None if they have none, or a wrong one."""
         total = self.total if self.total is not None else self.companion
@@ -136,7 +141,8 @@ class Series:
     @property
     def is_measure(self) -> bool:
         """Whether the number goes up and down by any amount, as a speed does, or the use of memory."""
-        return self.n_fallen > _IRREGULAR_FRAC * self.n_grown and not self.is_regular
+        is_of_many = self.mention.total is not None and self.mention.family != SHARE
+        return self.n_fallen > _IRREGULAR_FRAC * self.n_grown and not self.is_regular and not is_of_many
 
     @property
     def done(self) -> int:
@@ -157,9 +163,15 @@ class Series:
         if outer.n_restarts or not outer.is_before:
             return outer.n_restarts > 0
         # Not seen yet. Steps without a total mostly go on, and so do those beside batches, and those told before an epoch of
-        # nobody knows how many.
-        goes_on = self.total is None or self.has_batches_beside or (outer.is_behind and not outer.series.known_total)
-        return self.unit is not Unit.STEP or not goes_on
+        # nobody knows how many, or beside a round of such.
+        is_aside = outer.is_behind or (outer.is_beside and outer.series.unit is Unit.ROUND)
+        goes_on = self.total is None or self.has_batches_beside or (is_aside and not outer.series.known_total)
+        return not self.is_of_steps or not goes_on
+
+    def is_within(self, other: "Series") -> bool:
+        """Return whether `other` is around it, or around a series that is."""
+        outer = self.outer
+        return outer is not None and (outer.series is other or outer.series.is_within(other))
 
     def goes_on_at(self, step: int) -> bool:
         """Return whether `step` is near enough to be the next number."""
@@ -274,7 +286,7 @@ class SeriesTable:
         self._by_key: dict[tuple[object, ...], Series] = {}
         #: The last series that others are in and that has lines of its own, by its unit.
         self._around: dict[Unit, Series] = {}
-        #: Of bars that have begun anew: where other bars stood then.
+        #: Of counts that have begun anew: where others stood then.
         self._at_restart: dict[Series, dict[Series, int]] = {}
         #: Those that said how many there are to be, the last one first.
         self._stated: list[Series] = []
@@ -292,7 +304,7 @@ class SeriesTable:
 
     def is_stated(self, total: int, counted: Series) -> bool:
         """Return whether a line announced so many steps before the `counted` series."""
-        return any(series.last == total for series in self._announced(counted) if series.unit is Unit.STEP)
+        return any(series.last == total for series in self._announced(counted) if series.is_of_steps)
 
     def _announced(self, counted: Series) -> Iterator[Series]:
         return (series for series in self._stated if not series.n_grown and series.first_line <= counted.first_line)
@@ -307,8 +319,9 @@ class SeriesTable:
         has_batches = any(mention.unit is Unit.BATCH and mention.total is not None for mention in reading.mentions)
         for mention, series, moved in seen:
             series.has_batches_beside = series.has_batches_beside or has_batches
-            self._link(series, moved, beside, is_behind=Unit.EPOCH in units[units.index(mention.unit) :])
-            if moved < 0 and mention.is_bar:
+            is_behind = any(unit >= Unit.EPOCH for unit in units[units.index(mention.unit) + 1 :])
+            self._link(series, moved, beside, is_behind=is_behind)
+            if moved < 0 and mention.total is not None:
                 self._nest(series)
             if mention.is_total:
                 self._state(series, reading.mentions)
@@ -355,10 +368,10 @@ class SeriesTable:
 
     def _link(self, series: Series, moved: int, beside: dict[Unit, Series], *, is_behind: bool) -> None:
         """Note the series around this one: in its own line, or else the last that had a line of its own."""
-        units = [unit for unit in (Unit.EPOCH, Unit.FOLD) if unit > series.unit]
+        units = [unit for unit in (Unit.EPOCH, Unit.ROUND, Unit.FOLD) if unit > series.unit]
         candidates = [outers[unit] for outers in (beside, self._around) for unit in units if unit in outers]
         around = candidates[0] if candidates else None
-        if around is None:
+        if around is None or around.is_within(series):
             return
         is_beside, outer = around in beside.values(), series.outer
         if outer is not None and outer.series is around:
@@ -377,16 +390,20 @@ class SeriesTable:
                 outer.judge(series, moved)
 
     def _nest(self, series: Series) -> None:
-        """Find the bar around one that begins anew: one that has moved by one since the last beginning."""
+        """Find the count around one that begins anew: one that has moved by one since the last beginning."""
         stood = self._at_restart.get(series)
-        bars = {bar: bar.last for bar in self._by_key.values() if bar.mention.is_bar and bar is not series}
-        self._at_restart[series] = bars
+        others = {
+            other: other.last
+            for other in self._by_key.values()
+            if other is not series and other.known_total and not other.mention.is_total
+        }
+        self._at_restart[series] = others
         if series.outer is None:
-            first = {bar: bar.first for bar in bars if bar.first_line <= series.last_line}
-            around = next(
-                (bar for bar, step in (stood or first).items() if bar.known_total and bar.last == step + 1), None
-            )
+            first = {other: other.first for other in others if other.first_line <= series.last_line}
+            around = next((other for other, step in (stood or first).items() if other.last == step + 1), None)
             if around is not None and around.role is not Role.OTHER:
+                if around.is_within(series):
+                    around.outer = None
                 series.outer = Outer(
                     series=around,
                     step=around.last,
@@ -402,7 +419,7 @@ class SeriesTable:
         """Note a number that announces a total, unless it grows."""
         family = series.mention.family
         counts = any(mention.family == family and not mention.is_total for mention in mentions)
-        if family and series.last > 1 and not counts:
+        if family and series.last > 1 and not counts and not series.mention.is_lap:
             self._stated = [series, *(other for other in self._stated if other is not series)][:_N_STATED_MAX]
 
 
@@ -426,7 +443,7 @@ def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
             is_only = named.unit is Unit.UNKNOWN and mention.unit is Unit.STEP and series.n_grown > 0
             if mention is not named and not mention.is_total and mention.total is None and (is_same or is_only):
                 total = named.step if named.step >= mention.step else None
-                if is_only:
+                if is_only or named.is_lap:
                     series.total = total
                 else:
                     series.companion = total
