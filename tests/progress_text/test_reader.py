@@ -193,6 +193,17 @@ def test_a_total_that_turns_out_another_is_told() -> None:
     assert codes(reader) == ["progress-read", "progress-changed"]
 
 
+def test_after_several_changes_no_total_is_believed_unless_it_is_declared() -> None:
+    lines = [f"step {i}/30 loss {k}.5 of model {'abcdefgh'[k]}\n" for k in range(8) for i in range(1, 31)]
+    loops = [line.replace("step", f"fit {'abcdefgh'[i // 30]} step") for i, line in enumerate(lines)]
+    reader = read(loops)
+    assert sure(reader) == (240, None)
+    told = codes(reader)
+    assert sum(code.startswith("progress-changed") for code in told) == 5
+    assert told[-1] == "no-total"
+    assert sure(read(loops, reader=ProgressReader(deadline_s=DEADLINE_S, steps_total=240))) == (240, 240)
+
+
 def test_folds_lie_around_epochs() -> None:
     lines = [
         f"Epoch {e}/2 step {i}/5 loss 0.3\n" if i else f"Fold {f}/3\n"

@@ -29,7 +29,7 @@ class Doubt(StrEnum):
     """Reasons why the number of all steps is not known.
 
     The output does not say the total, or the number of epochs, or how often a count begins again; the count may be one part of
-    several; it went beyond its total; it goes beyond the number that the user declared.
+    several; it went beyond its total; the total changed again and again; the count goes beyond the number that the user declared.
     """
 
     NONE = "none"
@@ -38,6 +38,7 @@ class Doubt(StrEnum):
     RESTARTS = "restarts"
     PART = "part"
     EXCEEDED = "exceeded"
+    CHANGES = "changes"
     UNITS = "units"
 
 

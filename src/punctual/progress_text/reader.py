@@ -5,7 +5,7 @@ and the training's is chosen by its course over time (`choice`).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from punctual.progress_text.choice import Assessment, Doubt, Judge
@@ -21,6 +21,8 @@ _LINES_PER_S, _N_LINES_MAX = 200.0, 2000
 _TOLD_FRAC, _N_TOLD = 0.05, 3
 #: A total that changes by a greater share than this is told anew.
 _CHANGE_FRAC = 0.05
+#: After so many changes no total is believed, so that nothing is held back on a wrong one, nor told again and again.
+_N_CHANGES_MAX = 5
 _QUOTE_MAX = 60
 _AT_FULL_SPEED = "the job goes on at full speed and its deadline is not worked towards"
 
@@ -163,6 +165,8 @@ class ProgressReader:
             return
         if before is not None and before.is_sure and chosen.series is not before.series:
             self._change(before, chosen)
+        if self._n_changes >= _N_CHANGES_MAX and self._steps_total is None:
+            chosen = replace(chosen, total=None, doubt=Doubt.CHANGES)
         self._chosen = chosen
         if self._steps_before and chosen.is_sure:
             self._go_on(chosen)
@@ -172,7 +176,8 @@ class ProgressReader:
         """Pass on to another series: the next loop of the training, or the right series at last."""
         is_next = before.is_trained and chosen.is_trained and before.series.last_line < chosen.series.first_line
         if is_next:
-            self._earlier_steps += before.total if before.is_done and before.total is not None else before.steps
+            ended = before.total if before.is_done and self._steps_total is None else None
+            self._earlier_steps += before.steps if ended is None else ended
             text = f"another loop has begun: {_quoted(chosen.series)} is counted beside the {before.steps:g} steps before it"
         else:
             self._earlier_steps = 0.0
@@ -223,7 +228,7 @@ class ProgressReader:
                 self._tell_change(chosen, f"{self._in_all(chosen)}; it was read as {self._told_total:g} before")
             return
         has_lasted = series.last_at - series.first_at >= _TOLD_FRAC * self._deadline_s
-        is_seen = has_lasted or series.n_laps > 0 or doubt is Doubt.EXCEEDED
+        is_seen = has_lasted or series.n_laps > 0 or doubt in {Doubt.EXCEEDED, Doubt.CHANGES}
         if is_seen and series.n_grown >= _N_TOLD and (chosen.is_sure or doubt is Doubt.PART):
             self._say(NO_TOTAL, _told_doubt(chosen, self._steps_total))
 
@@ -259,6 +264,8 @@ def _told_doubt(chosen: Assessment, declared: float | None) -> str:
             remedy = f"if it is all, start the job with `--steps {length}`; else with the steps of all parts"
         case Doubt.EXCEEDED:
             said = "the count has gone beyond its total, which is not believed any more"
+        case Doubt.CHANGES:
+            said = f"the total has changed {_N_CHANGES_MAX} times and is not believed any more"
         case Doubt.UNITS:
             said = f"`--steps {declared:g}` cannot be right: the output counts up to {length}"
             remedy = "give the steps of the whole job as the output counts them"
