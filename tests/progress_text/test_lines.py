@@ -20,6 +20,10 @@ def complete(output: bytes, n_bytes_max: int = 1000) -> list[str]:
         (b"one\ntwo\r\nthree\n", ["one", "two", "three"]),
         (b"10%\r20%\r30%\n", ["10%", "20%", "30%"]),
         (b"10%" + b"\b" * 3 + b"20%\n", ["10%", "20%"]),
+        (
+            b"\r40%| 2/5 [0:01, 1.0it/s, l=1]Epoch 2\n[INFO]go\n",
+            ["40%| 2/5 [0:01, 1.0it/s, l=1]", "Epoch 2", "[INFO]go"],
+        ),
         (b"a bar\x1b[Aanother\n", ["a bar", "another"]),
         (b"\x1b[1m12\x1b[0m/\x1b[32m300\x1b[0m\n", ["12/300"]),
         (b"\x1b]0;a title\x07text\n", ["text"]),

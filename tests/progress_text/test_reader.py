@@ -165,15 +165,26 @@ def test_a_bar_in_which_others_are_drawn_is_not_multiplied_by_them() -> None:
     assert sure(read(pieces, s=3)) == (90, 90)
 
 
-@pytest.mark.parametrize("outer", ["Trial {t}/3", "=== Round {t} of 3 ===", "Generation [{t}/3]", "Stage {t}/3"])
+@pytest.mark.parametrize("outer", ["Trial {t}/5", "=== Round {t} of 5 ===", "Generation [{t}/5]", "Stage {t}/5"])
 @pytest.mark.parametrize("inner", ["step {i}/20 loss 0.3", "Epoch {i}/20 loss 0.3"])
 def test_rounds_of_any_kind_lie_around_what_is_counted_in_them(outer: str, inner: str) -> None:
     pieces = []
-    for t in (1, 2, 3):
+    for t in range(1, 6):
         pieces += [outer.format(t=t) + "\n", *(inner.format(i=i) + "\n" for i in range(1, 21))]
     reader = read(pieces[:30])
-    assert sure(reader) == (28, 60)
-    assert sure(read(pieces[30:], reader=reader, at=30)) == (60, 60)
+    assert sure(reader) == (28, 100)
+    assert sure(read(pieces[30:], reader=reader, at=30)) == (100, 100)
+
+
+def test_an_epoch_within_which_something_is_counted_is_not_done() -> None:
+    said, line = "{'num_epochs': 3}\n", "Epoch {e}, batch {i}, loss 0.3\n"
+    lines = [line.format(e=e, i=i) for e in (1, 2) for i in range(0, 401, 50)]
+    assert sure(read([said, *lines[:-4]])) == (1, 3)
+
+
+def test_values_of_a_round_that_stay_as_they_are_count_nothing() -> None:
+    lines = [f"[ROUND {t}]\nsampled 5 clients (out of 10)\n" for t in range(1, 6)]
+    assert sure(read(["config: num_rounds=20\n", *lines])) == (5, 20)
 
 
 def test_rounds_alone_are_counted() -> None:

@@ -201,7 +201,8 @@ class Judge:
         if any(other.known_total is not None or not other.n_laps for other in inner) or (inner and total is None):
             return None
         is_bar, from_zero = series.mention.is_bar, series.first == 0
-        if is_bar or series.is_result:
+        is_under_way = any(other.outer and other.outer.is_beside and other.n_grown > series.n_grown for other in inner)
+        if (is_bar or series.is_result) and not is_under_way:
             steps = series.last + (from_zero and not is_bar)
         else:
             steps = max(0, series.last - (not from_zero))
@@ -289,7 +290,8 @@ def _is_over(meaning: Assessment, other: Assessment) -> bool:
         return False
     if (series.outer and series.outer.series is after) or (after.outer and after.outer.series is series):
         return False
-    if meaning.is_done and other.has_total and after.first_line > series.last_line:
+    has_begun = after.last_at > after.first_at or (after.known_total is not None and not after.n_grown)
+    if meaning.is_done and other.has_total and after.first_line > series.last_line and has_begun:
         return True
     if after.n_grown <= 1:
         return False
@@ -307,8 +309,8 @@ def _not_exceeded(meaning: Assessment) -> Assessment:
 def _length(series: Series, stated: int | None) -> int | None:
     """Return the length of a series around others; `stated` is its length by an announcement."""
     total = series.known_total
-    if total is None:
-        return stated
+    if total is None or series.total is None:  # not said, or by a name of its own
+        return total or stated
     # `Epoch 0/9` is mostly the first of ten; `[0/9]` and `Epoch 0/10` name the number of all.
     is_number = series.mention.in_brackets or total % _ROUND == 0
     is_last = series.last >= total or not is_number or stated == total + 1

@@ -7,6 +7,8 @@ from typing import NamedTuple
 _END = re.compile(rb"[\r\n]+|\x08+|\x1b\[[\d;]*[ABEFHJf]")
 #: Colours, titles of windows and the like; at the end of a piece also the beginning of one.
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_]|\[?[0-?]*$|\][^\x07]*$)")
+#: The end of a bar behind which a line begins: the bar was written to another stream, and has no end of line.
+_GLUED = re.compile(rb"(/\w{1,12}(?:, [^\]]{0,200})?\])(?=[A-Za-z{`])")
 #: A number that was cut in two is none.
 _DIGITS = b"0123456789,._"
 _CUT = b" ... "
@@ -41,9 +43,11 @@ class LineSplitter:
         lines = [*((text, True) for text in complete), (self._rest, False)]
         plain = ((_ESCAPE.sub(b"", self._kept(text)), is_complete) for text, is_complete in lines if text)
         return [
-            TextLine(text.decode("utf-8", "replace"), is_complete)
+            TextLine(part.decode("utf-8", "replace"), is_complete or i_part < len(parts) - 1)
             for text, is_complete in plain
-            if text.strip() and not _CONTROL.search(text)
+            for parts in (_GLUED.sub(rb"\1\n", text).split(b"\n"),)
+            for i_part, part in enumerate(parts)
+            if part.strip() and not _CONTROL.search(part)
         ]
 
     def _kept(self, text: bytes) -> bytes:

@@ -105,7 +105,7 @@ class LineReading:
 
 #: The words that count pieces of a training; forms of one word have one family.
 _FAMILIES = {
-    Unit.FOLD: {"fold": "fold folds"},
+    Unit.FOLD: {"fold": "fold folds", "chain": "chain chains"},
     Unit.ROUND: {
         "round": "round rounds",
         "trial": "trial trials",
@@ -172,10 +172,10 @@ _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
 _NUMBER = re.compile(
     rf"""
-    (?P<stamp> \d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)\d{{1,2}}/\d{{1,2}}(?:/\d{{2,4}})?(?=[ T]\d{{1,2}}:\d\d:\d\d(?![<\d]))
+    (?P<stamp> \d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{{2,4}})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
         | \d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?!\d) | \d+(?:\.\d+){{2,}} | \.[A-Za-z]\w{{0,4}}:\d+ )
     | {_BEGIN}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
-        (?: (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s)?\(?(?:out\s)?of\s{{1,16}} )
+        (?: (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?of\s{{1,16}} )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|iter|batch) | (?![\w/]|\.\d) )
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[\d+:\d\d)
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
@@ -258,6 +258,9 @@ def _ordered(mentions: list[Mention]) -> list[Mention]:
     if any(mention.total is not None or mention.is_open for mention in mentions if mention.family != SHARE):
         # The share beside a count says the same less exactly.
         mentions = [mention for mention in mentions if mention.family != SHARE]
+    for i, mention in enumerate(mentions):
+        if mention.unit >= Unit.EPOCH and any(later.total is not None or later.is_open for later in mentions[i + 1 :]):
+            mentions[i] = replace(mention, is_bar=False)  # it only names the bar
     nameless = [mention for mention in mentions if mention.unit is Unit.UNKNOWN and mention.total is not None]
     if len(nameless) == _N_NESTED:  # `[0/5][50/156]`: the first of two fractions without a name is of the epochs
         outer = replace(nameless[0], unit=Unit.EPOCH, family="epoch", is_bar=False)

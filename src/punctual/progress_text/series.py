@@ -231,6 +231,8 @@ class Outer:
         Whether the outer count comes after the inner one in that line.
     is_before
         Whether an epoch is announced before its steps, not only told after them.
+    is_found
+        Whether the series around was found by its movement alone.
     inner_laps
         Laps of the inner series at the last change of the outer one.
     n_restarts, n_passed
@@ -244,6 +246,7 @@ class Outer:
     is_behind: bool
     is_before: bool
     inner_laps: int
+    is_found: bool = False
     n_restarts: int = 0
     n_passed: int = 0
 
@@ -370,13 +373,14 @@ class SeriesTable:
         """Note the series around this one: in its own line, or else the last that had a line of its own."""
         units = [unit for unit in (Unit.EPOCH, Unit.ROUND, Unit.FOLD) if unit > series.unit]
         candidates = [outers[unit] for outers in (beside, self._around) for unit in units if unit in outers]
-        around = candidates[0] if candidates else None
+        around, outer = candidates[0] if candidates else None, series.outer
+        if outer is not None and (outer.is_found or outer.series is around):
+            outer.follow(series, moved)
+            return
         if around is None or around.is_within(series):
             return
-        is_beside, outer = around in beside.values(), series.outer
-        if outer is not None and outer.series is around:
-            outer.follow(series, moved)
-        elif outer is None or is_beside or not outer.is_beside:
+        is_beside = around in beside.values()
+        if outer is None or is_beside or not outer.is_beside:
             outer = series.outer = Outer(
                 series=around,
                 step=around.last,
@@ -411,6 +415,7 @@ class SeriesTable:
                     is_beside=False,
                     is_behind=False,
                     is_before=True,
+                    is_found=True,
                     inner_laps=series.n_laps,
                     n_restarts=1,
                 )
