@@ -127,6 +127,8 @@ class Judge:
             return None
         if series.mention.is_total and (series.unit < Unit.STEP or series.mention.is_lap):
             return None  # samples and batches of something
+        if series.is_constant and series.unit < Unit.EPOCH and not series.mention.is_total:
+            return None
         if series.mention.is_total and series.n_grown < _N_TOTAL_GROWN:
             is_report = series.is_measured and series.is_of_steps
             return Assessment(series=series, steps=series.last, total=None, is_sure=False) if is_report else None
@@ -275,10 +277,8 @@ def _counts_within(epochs: Series, other: Series) -> bool:
     """Return whether `other` counts within an epoch."""
     if other.outer is None or other.outer.series is not epochs or other.role is Role.OTHER or other.is_measure:
         return False
-    if other.mention.is_total and (
-        other.mention.is_lap or other.unit < Unit.STEP or (not other.n_grown and other.n_seen > 1)
-    ):
-        return False  # a setting
+    if other.is_constant or (other.mention.is_total and (other.mention.is_lap or other.unit < Unit.STEP)):
+        return False
     moves_with_it = other.known_total is None and not other.n_laps and 0 < other.n_grown <= epochs.n_grown
     return not (moves_with_it and other.outer.is_beside)
 

@@ -170,10 +170,13 @@ _INT = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:_\d{3})+(?!\d)|\d{1,18}(?!\d))"
 _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 #: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
+#: Dates, times, versions and addresses.
+_STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
+        | \d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?!\d) | \d+(?:\.\d+){2,} | \.[A-Za-z]\w{0,4}:\d+"""
+_STAMPS = re.compile(_STAMP, re.VERBOSE)
 _NUMBER = re.compile(
     rf"""
-    (?P<stamp> \d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{{2,4}})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
-        | \d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?!\d) | \d+(?:\.\d+){{2,}} | \.[A-Za-z]\w{{0,4}}:\d+ )
+    (?P<stamp> {_STAMP} )
     | {_BEGIN}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
         (?: (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?of\s{{1,16}} )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|iter|batch) | (?![\w/]|\.\d) )
@@ -187,6 +190,8 @@ _NUMBER = re.compile(
 )
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
+#: What writes a line may stand at its beginning: `[rank0]: `, `trainer-1  | `.
+_LABEL = re.compile(r"^.{0,100}[A-Za-z]\S{0,40}(?:[:\])]|\s{1,8}\|)\s")
 #: Characters before a count without a name, in one of the first columns of a table.
 _ROW, _N_COLUMNS = " \t[|#:,0123456789", 2
 #: Characters between a name and its number.
@@ -232,11 +237,13 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
     mentions: list[Mention] = []
     is_bar = _BAR.search(text) is not None
     i_number = -1
+    label = _LABEL.match(text)
+    label_end = label.end() if label else 0
     for match in _NUMBER.finditer(text):
         kind = match.lastgroup
         if kind in {None, "stamp"} or (not is_complete and match.end() >= len(text)):
             continue
-        i_number += 1
+        i_number += match.start() >= label_end
         if kind == "real" or _is_in_file_name(text, match):
             continue
         place = _Place(text, match, is_bar)
@@ -245,11 +252,14 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
             mentions.append(mention)
             if len(mentions) == _N_MENTIONS_MAX:
                 break
+    if not mentions:
+        return LineReading()
+    values = _STAMPS.sub(" ", text)
     return LineReading(
         mentions=tuple(_ordered(mentions)),
-        is_result=_RESULT.search(text) is not None,
-        is_measured=_NAMED_VALUE.search(text) is not None,
-        has_epoch_frac=_EPOCH_FRAC.search(text) is not None,
+        is_result=_RESULT.search(values) is not None,
+        is_measured=_NAMED_VALUE.search(values) is not None,
+        has_epoch_frac=_EPOCH_FRAC.search(values) is not None,
     )
 
 
@@ -338,7 +348,8 @@ class _Place:
         ):
             unit, family = _COUNTED[word]
             return self._mention(step, None, unit, family, is_total=True)
-        is_in_row = not _UNIT_AFTER.match(self._after) and i_number < _N_COLUMNS and not self._before.strip(_ROW)
+        row = _LABEL.sub("", self._before)
+        is_in_row = not _UNIT_AFTER.match(self._after) and i_number < _N_COLUMNS and not row.strip(_ROW)
         return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
 
     def _word_after(self) -> str:

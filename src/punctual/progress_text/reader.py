@@ -174,7 +174,9 @@ class ProgressReader:
 
     def _change(self, before: Assessment, chosen: Assessment) -> None:
         """Pass on to another series: the next loop of the training, or the right series at last."""
-        is_next = before.is_trained and chosen.is_trained and before.series.last_line < chosen.series.first_line
+        is_after = before.series.last_line < chosen.series.first_line
+        is_like = before.is_done or chosen.series.unit <= before.series.unit  # no epochs of what was counted before
+        is_next = before.is_trained and chosen.is_trained and is_after and is_like
         if is_next:
             ended = before.total if before.is_done and self._steps_total is None else None
             self._earlier_steps += before.steps if ended is None else ended

@@ -139,6 +139,11 @@ class Series:
         return self.n_irregular <= _IRREGULAR_FRAC * self.n_grown
 
     @property
+    def is_constant(self) -> bool:
+        """Whether a number without a total stays as it is: a setting, or the number of a process."""
+        return self.known_total is None and not self.n_grown and self.n_seen > 1
+
+    @property
     def is_measure(self) -> bool:
         """Whether the number goes up and down by any amount, as a speed does, or the use of memory."""
         is_of_many = self.mention.total is not None and self.mention.family != SHARE
