@@ -190,8 +190,8 @@ _NUMBER = re.compile(
 )
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
-#: What writes a line may stand at its beginning: `[rank0]: `, `trainer-1  | `.
-_LABEL = re.compile(r"^.{0,100}[A-Za-z]\S{0,40}(?:[:\])]|\s{1,8}\|)\s")
+#: The name of a writer at the beginning of its lines, without a number that stands alone: `[rank0]: `, `trainer-1  | `.
+_LABEL = re.compile(r"^(?:\D|(?<=[\w-])\d){0,100}?[A-Za-z][^\s\d]{0,40}\d{0,6}(?:[:\])]|\s{1,8}\|)\s")
 #: Characters before a count without a name, in one of the first columns of a table.
 _ROW, _N_COLUMNS = " \t[|#:,0123456789", 2
 #: Characters between a name and its number.
@@ -237,7 +237,8 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
     mentions: list[Mention] = []
     is_bar = _BAR.search(text) is not None
     i_number = -1
-    label = _LABEL.match(text)
+    values = _STAMPS.sub(lambda stamp: " " * len(stamp[0]), text)
+    label = _LABEL.match(values)
     label_end = label.end() if label else 0
     for match in _NUMBER.finditer(text):
         kind = match.lastgroup
@@ -252,14 +253,14 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
             mentions.append(mention)
             if len(mentions) == _N_MENTIONS_MAX:
                 break
+    has_epoch_frac = _EPOCH_FRAC.search(values) is not None
     if not mentions:
-        return LineReading()
-    values = _STAMPS.sub(" ", text)
+        return LineReading(has_epoch_frac=has_epoch_frac)
     return LineReading(
         mentions=tuple(_ordered(mentions)),
         is_result=_RESULT.search(values) is not None,
         is_measured=_NAMED_VALUE.search(values) is not None,
-        has_epoch_frac=_EPOCH_FRAC.search(values) is not None,
+        has_epoch_frac=has_epoch_frac,
     )
 
 
@@ -348,7 +349,7 @@ class _Place:
         ):
             unit, family = _COUNTED[word]
             return self._mention(step, None, unit, family, is_total=True)
-        row = _LABEL.sub("", self._before)
+        row = _LABEL.sub("", _STAMPS.sub(" ", self._before))
         is_in_row = not _UNIT_AFTER.match(self._after) and i_number < _N_COLUMNS and not row.strip(_ROW)
         return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
 
