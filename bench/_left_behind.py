@@ -35,17 +35,6 @@ def faults_of_steps(lines: Sequence[str], n_steps: int | None) -> Iterator[str]:
         yield f"finished after {next_step} of {n_steps} steps"
 
 
-def children(pid: int) -> list[int]:
-    """The processes that this one has started."""
-    with suppress(OSError):
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()] or [
-            int(entry.name)
-            for entry in Path("/proc").iterdir()
-            if entry.name.isdigit() and parent_of(int(entry.name)) == pid
-        ]
-    return []
-
-
 def parent_of(pid: int) -> int:
     with suppress(OSError):
         return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])

@@ -66,6 +66,11 @@ def train_small(context: object) -> None:
     _train(context, small())
 
 
+def train_on(device: str, context: object) -> None:
+    """Train the large model on `device`, which all workers share."""
+    _train(context, large().to(device))
+
+
 def train_plainly(
     log_path: Path, saved: State | None, prepared: Callable[[nn.Module], nn.Module], rank: int, n_workers: int
 ) -> Iterator[State]:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from _left_behind import children, groups_of, words_of
+from _left_behind import groups_of, words_of
+from _processes import children
 
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_files import COMMAND_GROUP

@@ -54,7 +54,6 @@ from _host_kills_journal import faults_of_job, faults_of_promises, kinds_of, n_p
 from _host_kills_process import RUN
 from _host_kills_scenarios import KINDS, MOMENTS, SCENARIOS, Job, Round, drawn
 from _left_behind import (
-    children,
     faults_of_files,
     faults_of_groups,
     faults_of_processes,
@@ -62,6 +61,7 @@ from _left_behind import (
     parent_of,
     words_of,
 )
+from _processes import children
 from simulator import table
 
 from punctual.core.events import JobFinished

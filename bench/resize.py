@@ -24,6 +24,7 @@ from pathlib import Path
 import _resize_training
 import torch
 from _common import RESULTS, commit, parser, print_table, write_results
+from _processes import PATIENCE_S, children, wait_until
 
 from punctual.wire import PAGE_VARIABLE, Page, WorkerStatus, WorkerTarget
 
@@ -38,7 +39,6 @@ N_WARM_RESIZES = 20
 GROWTH_MIB_MAX = 8.0
 #: Steps between two changes.
 N_STEPS_BETWEEN = 6
-PATIENCE_S = 240.0
 #: Of a quick run, from its begin: what has not happened by then took at least so long.
 QUICK_S = 38.0
 
@@ -53,15 +53,6 @@ class Change:
     stop_s: float
     n_steps_redone: int
     at_least: bool = False
-
-
-def wait_until(holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
-    until = time.monotonic() + patience_s
-    while not holds():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -121,18 +112,6 @@ class Elastic:
 
     def _workers(self) -> list[int]:
         return [pid for parent in children(self._process.pid) for pid in children(parent)]
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid and fields[0] != "Z":
-            found.append(int(status.parent.name))
-    return found
 
 
 def footprint(pid: int) -> dict[str, float]:

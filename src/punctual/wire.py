@@ -11,12 +11,13 @@ keep to what they read last.
 region      writer                  content
 =========== ======================= =====================================================================
 header      Punctual, once          magic and layout version
-progress    training, every unit    steps done, stamp and CPU clock of the last unit, phase in progress
+progress    training, every unit    steps done, stamp and clocks of the last unit, phase in progress
 declaration training, rarely        process id, declared steps, state, fault
 phases      training, every phase   table of up to eight kinds of phases
 losses      training, if it has     the last losses, and how many there were in all
 directives  Punctual                pacing line, request to stop
 heartbeat   Punctual, every tick    stamp, so that a process notices that nobody steers it any more
+device      training, now and then  name and memory of the device that it computes on, and the wait for its turns there
 target      Punctual                how many workers an elastic training is to have on its node, numbered
 group       agent, once             where processes of the job on other nodes find it, and the key that they share
 status      agent, every change     how many it has there, the last target answered, what changes of size have cost
@@ -58,6 +59,9 @@ NODE_ADDRESS_VARIABLE = "PUNCTUAL_NODE_ADDRESS"
 #: ``address:port``, and the key that they share.
 GROUP_VARIABLE, GROUP_KEY_VARIABLE = "PUNCTUAL_GROUP", "PUNCTUAL_GROUP_KEY"
 
+#: Environment variables that tell a training which part of one device it may use, and where it finds its turns there.
+DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE = "PUNCTUAL_DEVICE_SHARE", "PUNCTUAL_DEVICE_TURNS"
+
 #: Environment variable that tells a training at which loss it may end.
 GOAL_VARIABLE = "PUNCTUAL_UNTIL_LOSS"
 
@@ -71,10 +75,13 @@ N_PHASES_MAX = 8
 N_LOSSES_MAX = 32
 #: Devices are told as bits of a number of 64 that has a sign.
 N_DEVICES_MAX = 63
+#: The largest number of a field, of a version, and of a process: Linux has none above.
+_WORD_MAX, _VERSION_MAX, _PID_MAX = 2**63 - 1, 2**64 - 1, 2**22
 _NAME_BYTES = 24
 _CAUSE_BYTES = 160
 _KEY_BYTES = 32
-_MAGIC = b"PNCTUAL\x03"
+_DEVICE_BYTES = 64
+_MAGIC = b"PNCTUAL\x04"
 
 #: A torn read is retried at once; a writer is inside a region for a microsecond, so this many failures in a row mean
 #: that it was stopped there: by its quota for some milliseconds, or for good.
@@ -101,12 +108,40 @@ class Fault(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The latest unit. `i_phase` is -1 outside phases."""
+    """The latest unit. `i_phase` is -1 outside phases.
+
+    Attributes
+    ----------
+    cpu_ns, busy_ns, device_ns
+        Clocks of the process when the unit was done: of its CPU time; of the time that it did not wait for Punctual; and
+        of the time that its device computed, 0 without a device.
+    """
 
     n_steps: int = 0
     stamp_ns: int = 0
     cpu_ns: int = 0
     i_phase: int = -1
+    busy_ns: int = 0
+    device_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """The device that a training computes on.
+
+    Attributes
+    ----------
+    memory_bytes, total_bytes
+        Most memory that the process has reserved there, and what there is.
+    waited_ns, n_turns
+        How long it waited for its turns on a device that it shares, and how many it had.
+    """
+
+    name: str = ""
+    memory_bytes: int = 0
+    total_bytes: int = 0
+    waited_ns: int = 0
+    n_turns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +167,7 @@ class PhaseEntry:
     cpu_ns: int = 0
     wall_ns: int = 0
     cost_steps: float = -1.0
+    device_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +283,13 @@ class _Region:
         self.end = self._closing_offset + self._guard.size
 
     def write(self, page: mmap.mmap, version: int, *payload: object) -> None:
+        """Replace the payload; a number that its field cannot hold becomes the nearest one that it can."""
+        version = version & _VERSION_MAX or 1  # the other side may have written one from which there is no larger one
         self._guard.pack_into(page, self.offset, version)
-        self._payload.pack_into(page, self._payload_offset, *payload)
+        try:
+            self._payload.pack_into(page, self._payload_offset, *payload)
+        except (struct.error, OverflowError):
+            self._payload.pack_into(page, self._payload_offset, *map(_in_range, payload))
         self._guard.pack_into(page, self._closing_offset, version)
 
     def read(self, page: mmap.mmap) -> tuple[object, ...] | None:
@@ -271,14 +312,15 @@ class _Region:
         return int(closing)
 
 
-_PROGRESS = _Region(64, "qqqq")
+_PROGRESS = _Region(64, "qqqqqq")
 _DECLARATION = _Region(128, "qqqqqq")
 _HEARTBEAT = _Region(256, "q")
 _DIRECTIVES = _Region(320, f"qqqqdd{N_PHASES_MAX}d")
 _TARGET = _Region(448, "qqqqqq")
 _STATUS = _Region(512, f"qqqqqqqqqqq{_CAUSE_BYTES}s")
 _GROUP = _Region(832, f"q{_KEY_BYTES}s")
-_PHASES = _Region(1024, "q" + f"{_NAME_BYTES}sdqqqqd" * N_PHASES_MAX)
+_DEVICE = _Region(896, f"qqqq{_DEVICE_BYTES}s")
+_PHASES = _Region(1024, "q" + f"{_NAME_BYTES}sdqqqqqd" * N_PHASES_MAX)
 
 
 _LOSSES = _Region(2048, "q" + "qd" * N_LOSSES_MAX)
@@ -286,6 +328,10 @@ _LOSSES = _Region(2048, "q" + "qd" * N_LOSSES_MAX)
 
 class PageError(Exception):
     """The file is no page of this layout."""
+
+
+class PageVersionError(PageError):
+    """It is a page of another version of Punctual."""
 
 
 class Page:
@@ -301,6 +347,7 @@ class Page:
         self._declaration_version = _DECLARATION.version(mapped)
         self._phases_version = _PHASES.version(mapped)
         self._losses_version = _LOSSES.version(mapped)
+        self._device_version = _DEVICE.version(mapped)
         self._directives_version = _DIRECTIVES.version(mapped)
         self._heartbeat_version = _HEARTBEAT.version(mapped)
         self._target_version = _TARGET.version(mapped)
@@ -339,8 +386,10 @@ class Page:
             mapped = mmap.mmap(fd, PAGE_BYTES)
         finally:
             os.close(fd)
+        if mapped[: len(_MAGIC) - 1] != _MAGIC[:-1]:
+            raise PageError(f"{path} does not begin as a Punctual page does")
         if mapped[: len(_MAGIC)] != _MAGIC:
-            raise PageError(f"{path} was written by another version of Punctual")
+            raise PageVersionError(f"{path} was written by another version of Punctual")
         return cls(mapped)
 
     @classmethod
@@ -354,6 +403,12 @@ class Page:
 
     def close(self) -> None:
         self._map.close()
+
+    def keep_copy(self) -> None:
+        """Go on with a copy of what the page says now, which holds no file; also while another thread reads the page."""
+        copy = mmap.mmap(-1, PAGE_BYTES)
+        copy[:] = self._map[:]
+        self._map = copy
 
     def _read(self, region: _Region) -> tuple[object, ...] | None:
         """The payload of `region`; what was read last if its writer stopped while writing; None before the first."""
@@ -369,10 +424,17 @@ class Page:
 
     # The training side.
 
-    def publish_progress(self, n_steps: int, stamp_ns: int, cpu_ns: int, i_phase: int) -> None:
+    def publish_progress(
+        self, n_steps: int, stamp_ns: int, cpu_ns: int, i_phase: int, busy_ns: int = 0, device_ns: int = 0
+    ) -> None:
         """Say that a unit is done. The hot path: one call a step."""
         self._progress_version += 1
-        _PROGRESS.write(self._map, self._progress_version, n_steps, stamp_ns, cpu_ns, i_phase)
+        _PROGRESS.write(self._map, self._progress_version, n_steps, stamp_ns, cpu_ns, i_phase, busy_ns, device_ns)
+
+    def publish_device(self, use: DeviceUse) -> None:
+        self._device_version += 1
+        amounts = use.memory_bytes, use.total_bytes, use.waited_ns, use.n_turns
+        _DEVICE.write(self._map, self._device_version, *amounts, _fit(use.name, _DEVICE_BYTES))
 
     def declare(self, declaration: Declaration) -> None:
         self._declaration_version += 1
@@ -387,10 +449,10 @@ class Page:
         for entry in entries[:N_PHASES_MAX]:
             flat += [
                 _fit(entry.name), entry.units_planned, entry.n_units_done,
-                entry.n_units_measured, entry.cpu_ns, entry.wall_ns, entry.cost_steps,
+                entry.n_units_measured, entry.cpu_ns, entry.wall_ns, entry.device_ns, entry.cost_steps,
             ]  # fmt: skip
         for _ in range(N_PHASES_MAX - len(entries)):
-            flat += [b"", 0.0, 0, 0, 0, 0, -1.0]
+            flat += [b"", 0.0, 0, 0, 0, 0, 0, -1.0]
         self._phases_version += 1
         _PHASES.write(self._map, self._phases_version, min(len(entries), N_PHASES_MAX), *flat)
 
@@ -442,16 +504,25 @@ class Page:
         fields = self._read(_PROGRESS)
         if fields is None:
             return Progress()
-        n_steps, stamp_ns, cpu_ns, _ = map(_count_of, fields)
+        n_steps, stamp_ns, cpu_ns, _, *clocks_ns = map(_count_of, fields)
         i_phase = _count_of(fields[3]) if fields[3] in range(N_PHASES_MAX) else -1
-        self._check("progress", fields, (n_steps, stamp_ns, cpu_ns, i_phase))
-        return Progress(n_steps, stamp_ns, cpu_ns, i_phase)
+        self._check("progress", fields, (n_steps, stamp_ns, cpu_ns, i_phase, *clocks_ns))
+        return Progress(n_steps, stamp_ns, cpu_ns, i_phase, *clocks_ns)
+
+    def device(self) -> DeviceUse:
+        """The device that the training computes on; an empty one where it tells of none."""
+        fields = self._read(_DEVICE)
+        if fields is None:
+            return DeviceUse()
+        *amounts, name = fields
+        return DeviceUse(_text_of(name), *map(_count_of, amounts))
 
     def declaration(self) -> Declaration:
         fields = self._read(_DECLARATION)
         if fields is None:
             return Declaration()
         pid, total_steps, start_step, state, fault, can_stop = map(_count_of, fields)
+        pid = pid if pid <= _PID_MAX else 0
         i_state = state if state <= max(ProgramState) else ProgramState.STARTING
         i_fault = fault if fault <= max(Fault) else Fault.NONE
         self._check("declaration", fields[:5], (pid, total_steps, start_step, i_state, i_fault))
@@ -469,10 +540,11 @@ class Page:
         self._check("phases", count, n_entries)
         entries = []
         for i in range(n_entries):
-            name, planned, *counts, cost_steps = flat[i * 7 : (i + 1) * 7]
-            amounts = (max(0.0, _number_of(planned)), *map(_count_of, counts))
+            name, planned, *counts, cost_steps = flat[i * 8 : (i + 1) * 8]
+            amounts = [max(0.0, _number_of(planned)), *map(_count_of, counts)]
             self._check("phases", (planned, *counts, cost_steps), (*amounts, _number_of(cost_steps)))
-            entries.append(PhaseEntry(_text_of(name), *amounts, _number_of(cost_steps)))  # type: ignore[arg-type, call-arg]
+            *amounts, device_ns = amounts
+            entries.append(PhaseEntry(_text_of(name), *amounts, _number_of(cost_steps), device_ns))  # type: ignore[arg-type, call-arg]
         return entries
 
     def losses(self) -> tuple[int, list[tuple[int, float]]]:
@@ -521,6 +593,11 @@ class Page:
         *counts, devices, cause = fields
         self._check("workers", counts, [*map(_count_of, counts)])
         return WorkerStatus(*map(_count_of, counts), _devices_of(devices), _text_of(cause))  # type: ignore[arg-type, call-arg]
+
+
+def _in_range(value: object) -> object:
+    """What a field can hold of `value`: no integer is larger than a word."""
+    return max(-_WORD_MAX, min(value, _WORD_MAX)) if isinstance(value, int) else value
 
 
 def _fit(name: str, n_bytes: int = _NAME_BYTES) -> bytes:

@@ -11,6 +11,7 @@ from tests.cli.programs import Terminal, objects
 from tests.waiting import PATIENCE_S
 
 from punctual.executors.local.keeper import descendants
+from punctual.executors.local.process_tree import stat_of
 from punctual.runtime.capacity import usable_gpus
 
 pytestmark = pytest.mark.gpu
@@ -29,16 +30,18 @@ one_gpu = pytest.mark.skipif(n_gpus() < 1, reason="there is no GPU")
 two_gpus = pytest.mark.skipif(n_gpus() < 2, reason="there are no two GPUs")
 
 TRACKED = """
-import punctual, torch
+import time, punctual, torch
 
 model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(4)]).to("cuda")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for i in punctual.track(range(400), epochs=1):
-    loss = model(torch.ones(512, 1024, device="cuda")).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    loss.item()
+    until = time.monotonic() + 0.01  # as long on any device
+    while time.monotonic() < until:
+        loss = model(torch.ones(512, 1024, device="cuda")).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
 print("trained", i + 1, flush=True)
 """
 
@@ -79,14 +82,22 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     assert made.left_behind() == []
 
 
+def workers_of(pid: int) -> list[int]:
+    """The workers of the job of command `pid`, the oldest first."""
+    below = descendants(pid)
+    command_of = {one: Path(f"/proc/{one}/cmdline").read_bytes() for one in below}
+    parent_of = {one: int(stat_of(one)[1]) for one in below}
+    forked = [one for one in below if b"elastic.forkserver" in command_of[one] and parent_of[one] in below]
+    return sorted(one for one in forked if parent_of[one] in forked)
+
+
 def train_elastically(terminal: Terminal, *options: str, argument: str = "", i_killed: int | None = None) -> int:
     """The bits of the weights in the end; a worker may be killed after the first epoch."""
     for name in ("begun", "go"):
         (terminal.folder / name).unlink(missing_ok=True)
     run = terminal.begin(ELASTIC.replace("sys.argv[1:]", repr(argument)), "--json", *options)
     if i_killed is not None:
-        _keeper, _agent, _forkserver, *workers = descendants(run.pid)
-        os.kill(sorted(workers)[i_killed], signal.SIGKILL)
+        os.kill(workers_of(run.pid)[i_killed], signal.SIGKILL)
     terminal.go_on()
     output, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, errors

@@ -239,7 +239,7 @@ def test_lines_of_any_length_and_number_never_block_the_pipes(character: str) ->
 @pytest.fixture
 def page() -> Page:
     """A page that nobody has claimed yet."""
-    _, made = new_page()
+    made, *_ = new_page()
     return made
 
 

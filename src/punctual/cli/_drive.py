@@ -3,7 +3,6 @@
 import os
 import sqlite3
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from punctual.cli._allocation import allocation, stopped_before_end
-from punctual.cli._errors import tell_user
+from punctual.cli._errors import tell_user, traceback_lines
 from punctual.cli._interrupts import Interrupts
 from punctual.cli._outcome import EXIT_BROKEN, Outcome, closing_report, closing_report_of_all, report_fields
 from punctual.cli._plot import check_can_plot
@@ -21,11 +20,11 @@ from punctual.cli._shown_job import ShownJob
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.metrics.run import RunSummary, summarize
+from punctual.metrics.run import RunSummary, summarize_all
 from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
 from punctual.runtime.runs import messages_of
-from punctual.wire import WorkerStatus
+from punctual.wire import DeviceUse, WorkerStatus
 
 #: Gives the host of the jobs that are shown, given who gets what jobs write.
 OpenHost = Callable[[OutputOf], AbstractContextManager[JoinedHost]]
@@ -70,7 +69,7 @@ def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) ->
 
 def _conclusion(
     outcomes: Sequence[Outcome], drawn: Path | None, exit_codes: Sequence[int], exit_code: int
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[list[str], dict[str, Any]]:
     """What the jobs came to, for people and for machines."""
     if len(outcomes) == 1:
         return closing_report(outcomes[0], drawn), report_fields(outcomes[0], exit_code)
@@ -120,13 +119,13 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen, *, pag
             f"Steer it: punctual attach {job}"
         )
     # The host is left before the journal is read, which may take a while: other jobs are not to wait for that.
-    messages = messages_of(host.run_folder, jobs)
+    summaries = summarize_all(messages_of(host.run_folder, jobs), jobs)
     return [
         _outcome(
             host,
             job,
             facts_of_job,
-            summary=summarize(messages, job),
+            summary=summaries[job],
             received=interrupts.received,
             cpu_s=controller_cpu_s,
         )
@@ -156,7 +155,7 @@ def _outcome(
     host: JoinedHost, job: JobId, facts: dict[str, Any], *, summary: RunSummary, received: int | None, cpu_s: float
 ) -> Outcome:
     ended = ended_of(host.run_folder, job)
-    workers = ended.get("workers")
+    workers, device = ended.get("workers"), ended.get("device")
     return Outcome(
         job=job,
         run=host.run_folder,
@@ -165,16 +164,17 @@ def _outcome(
         faults=tuple(InvalidSpec(**fault) for fault in ended.get("faults", ())),
         received=received,
         workers=None if workers is None else WorkerStatus(**workers),
+        device=None if device is None else DeviceUse(**device),
         controller_cpu_s=cpu_s,
     )
 
 
 def _leave_it_to_the_keeper(job: JobId, error: Exception) -> NoReturn:
     """Crash at once: the keeper then lifts the quota and sees the job to its end, as after any other death of ours."""
-    write_error("".join(traceback.format_exception(error)))
+    write_error(*traceback_lines(error))
     text = (
         f"Punctual itself has failed ({error}); job '{job}' goes on at full speed and nobody steers it. "
         f"Take it over: `punctual attach {job}`; or end it: `punctual stop {job}`."
     )
-    write_error(f"error: {text}\n")
+    write_error(f"error: {text}")
     os._exit(EXIT_BROKEN)

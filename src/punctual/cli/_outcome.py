@@ -14,7 +14,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunSummary
 from punctual.runtime.run_folder import RunFolder
-from punctual.wire import WorkerStatus
+from punctual.wire import DeviceUse, WorkerStatus
 
 EXIT_MISSED = 75
 #: Codes of warnings of a program whose output is read: nothing was found there, or it did not count to its end.
@@ -36,6 +36,8 @@ class Outcome:
         The signal that ended it; None: none did.
     workers
         Its workers, if it was made of any.
+    device
+        The device that it computed on, if it told of one.
     controller_cpu_s
         CPU time that steering took, without starting this program and reading the journal at the end.
     """
@@ -47,6 +49,7 @@ class Outcome:
     faults: tuple[InvalidSpec, ...]
     received: int | None
     workers: WorkerStatus | None
+    device: DeviceUse | None
     controller_cpu_s: float
 
     def exit_code(self, *, strict: bool) -> int:
@@ -62,23 +65,27 @@ class Outcome:
         return EXIT_USER_ERROR if strict and any(map(self.summary.warned, _NOT_READ)) else 0
 
 
-def closing_report(outcome: Outcome, drawn: Path | None) -> str:
-    """What is said to people of a job at its end: what it came to and, in a line below, where to look further."""
+def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:
+    """Lines for people about a job at its end: what it came to, and where to look further."""
     run, job = outcome.run, outcome.job
     where = f"Why it got what it got: punctual why {job}; journal: {run.journal_place}; output: {run.log(job)}"
     report = f"; report: {drawn}" if drawn is not None else ""
-    return f"{paragraph(outcome.summary)}{told_of(outcome.workers)}\n{where}{report}."
+    return [_told(outcome), f"{where}{report}."]
 
 
-def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> str:
+def _told(outcome: Outcome) -> str:
+    return f"{paragraph(outcome.summary)}{told_of(outcome.workers)}{_told_of_device(outcome.device)}"
+
+
+def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> list[str]:
     """The same of several jobs: how many did what, and a line for each."""
     lines = [
         _tally([outcome.summary for outcome in outcomes]),
-        *(f"{outcome.job}: {paragraph(outcome.summary)}{told_of(outcome.workers)}" for outcome in outcomes),
+        *(f"{outcome.job}: {_told(outcome)}" for outcome in outcomes),
     ]
     run = outcomes[0].run
     report = f" Report: {drawn}." if drawn is not None else ""
-    return "\n".join([*lines, f"What they wrote, and the journal: {run.state_dir}.{report}"])
+    return [*lines, f"What they wrote, and the journal: {run.state_dir}.{report}"]
 
 
 def _tally(summaries: Sequence[RunSummary]) -> str:
@@ -112,6 +119,7 @@ def report_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
         "job_exit_code": summary.exit_code,
         "exit_code": exit_code,
         "workers": worker_fields(outcome.workers),
+        "device": None if outcome.device is None else _device_fields(outcome.device),
         "faults": [str(fault) for fault in outcome.faults],
         "journal": outcome.run.journal_place,
         "output": str(outcome.run.log(outcome.job)),
@@ -144,6 +152,25 @@ def told_of(status: WorkerStatus | None) -> str:
     lost = f", {status.n_workers_lost} lost and {status.n_steps_redone} steps done again" * (status.n_workers_lost > 0)
     stop_s = status.longest_stop_ns / 1e9
     return f" Its workers changed {_times(status.n_resizes)}{lost}; training stood still for {short(stop_s)} at most."
+
+
+def _device_fields(use: DeviceUse) -> dict[str, Any]:
+    return {
+        "name": use.name,
+        "memory_bytes": use.memory_bytes,
+        "total_bytes": use.total_bytes,
+        "n_turns": use.n_turns,
+        "waited_s": use.waited_ns / 1e9,
+    }
+
+
+def _told_of_device(use: DeviceUse | None) -> str:
+    """Name and memory of the device as a sentence with a blank before it; empty if there was none."""
+    if use is None:
+        return ""
+    gib = f"{use.memory_bytes / 2**30:.1f} of {use.total_bytes / 2**30:.1f} GiB"
+    turns = f", and waited {short(use.waited_ns / 1e9)} in all for {use.n_turns} turns on it" if use.n_turns else ""
+    return f" It held {gib} on {use.name}{turns}."
 
 
 def _times(count: int) -> str:

@@ -1,6 +1,5 @@
 """`punctual read`: a trial of the reader on the output of a program."""
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from punctual.cli._options import ProgressRegex, Steps
-from punctual.cli._streams import print_table
+from punctual.cli._streams import print_table, write_line, write_lines
 from punctual.core.errors import InvalidSpec
 from punctual.executors.local.own_output import OwnOutput
 from punctual.progress_text.choice import Assessment, Doubt
@@ -19,6 +18,7 @@ from punctual.progress_text.mentions import Role, Unit
 from punctual.progress_text.own import AUTO, Groups
 from punctual.progress_text.reader import NO_TOTAL, READ, Notice, ProgressReader
 from punctual.progress_text.series import Series
+from punctual.runtime.json_text import json_text
 
 _LINE = re.compile(rb"[^\r\n]*[\r\n]*")
 _QUOTE_MAX = 70
@@ -38,7 +38,7 @@ def read(
     reader = ProgressReader(deadline_s=inf, steps_total=steps)
     notices = list(_notices(reader, file, progress_regex))
     if as_json:
-        typer.echo(json.dumps(_fields(reader, notices)))
+        write_line(json_text(_fields(reader, notices)))
     else:
         _print(reader, notices)
     raise typer.Exit(0 if reader.chosen is not None else _EXIT_NOTHING)
@@ -72,16 +72,14 @@ def _lines(file: Path) -> Iterator[bytes]:
 
 
 def _print(reader: ProgressReader, notices: list[Notice]) -> None:
-    typer.echo(_told(reader))
-    for text in [*(notice.text for notice in notices if notice.code not in _AT_END), reader.doubt()]:
-        if text:
-            typer.echo(f"WARNING: {text}")
+    texts = [*(notice.text for notice in notices if notice.code not in _AT_END), reader.doubt()]
+    write_lines([_told(reader), *(f"WARNING: {text}" for text in texts if text)])
     rows = [
         (_counted(series), _meaning(series, assessment, reader), _quoted(series))
         for series, assessment in reader.assessed()
     ]
     if rows:
-        typer.echo("")
+        write_line("")
         print_table(("COUNTED", "WHAT IT IS", "LAST IN"), rows)
 
 

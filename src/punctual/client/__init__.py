@@ -4,8 +4,9 @@ Everything here works unchanged when the script is not run by Punctual. Standard
 """
 
 from punctual.client.declaration import Phase
+from punctual.client.device import use_device
 from punctual.client.span import PhaseSpan, phase
 from punctual.client.stop import on_stop
 from punctual.client.track import Run, track
 
-__all__ = ["Phase", "PhaseSpan", "Run", "on_stop", "phase", "track"]
+__all__ = ["Phase", "PhaseSpan", "Run", "on_stop", "phase", "track", "use_device"]

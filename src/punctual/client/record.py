@@ -76,6 +76,7 @@ class PhaseRecord:
     n_units_measured: int = 0
     cpu_ns: int = 0
     wall_ns: int = 0
+    device_ns: int = 0
     cost_steps: float = -1.0
 
     def declare(self, phase: Phase, n_planned: int | None) -> None:
@@ -131,6 +132,7 @@ class PhaseRecord:
             n_units_measured=self.n_units_measured,
             cpu_ns=self.cpu_ns,
             wall_ns=self.wall_ns,
+            device_ns=self.device_ns,
             cost_steps=self.cost_steps,
         )
 

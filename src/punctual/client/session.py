@@ -9,6 +9,7 @@ from time import monotonic_ns, process_time_ns
 from punctual.client.complaint import warn
 from punctual.client.connection import connect
 from punctual.client.declaration import Phase
+from punctual.client.device import DeviceClock
 from punctual.client.losses import Losses
 from punctual.client.pacing import Pacer
 from punctual.client.record import Course, Lap, PhaseRecord
@@ -28,6 +29,9 @@ from punctual.wire import (
 #: The index of a phase that is not in the page's table; and of a step, which is none.
 OUTSIDE = -1
 
+#: What is used of a device's memory is told at most this often.
+_DEVICE_TOLD_NS = 1_000_000_000
+
 #: Phases by name, each with the occurrences planned from the loop's start on (None: to be learned).
 Plan = Mapping[str, tuple[Phase, int | None]]
 
@@ -35,8 +39,9 @@ Plan = Mapping[str, tuple[Phase, int | None]]
 class Session:
     """Counts steps and units of phases, keeps to the pacing line, and tells the page.
 
-    A unit's CPU clock is read before it waits for the line and its stamp is taken after: the cost of a unit does not
-    depend on the wait, and a unit is done when the line says so, the last one included.
+    A unit's clocks are read before it waits for the line and its stamp is taken after: the cost of a unit does not
+    depend on the wait, and a unit is done when the line says so, the last one included. A unit on a device is done when
+    the device is done with it.
 
     Parameters
     ----------
@@ -64,6 +69,16 @@ class Session:
         self._declared_steps: int | None = None
         self._faults: set[Fault] = set()
         self._refused: Directives | None = None
+        self._device: DeviceClock | None = None
+        self._has_device = True
+        self._device_told_ns = 0
+        #: Time in which the process did not wait for Punctual, and until when that was counted.
+        self._busy_ns, self._counted_ns = 0, monotonic_ns()
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether Punctual runs this process."""
+        return self._page is not None
 
     def mute(self) -> None:
         """Say nothing from here on: the page belongs to another process."""
@@ -113,7 +128,9 @@ class Session:
     @property
     def end_asked(self) -> int:
         """The exit code with which Punctual wants the process to end, after a checkpoint; 0: it does not."""
-        directives = Directives() if self._pacer is None else self._pacer.directives
+        if self._pacer is None:
+            return 0
+        directives = self._pacer.directives
         if directives.stop:
             return EXIT_STOPPED
         return EXIT_LEFT if directives.leave and directives is not self._refused else 0
@@ -133,6 +150,7 @@ class Session:
         """The first step is about to begin: what came before was start-up."""
         if self._declaration.state == ProgramState.STARTING:
             self._warn_without_agent()
+            self._counted_ns = monotonic_ns()  # what came before was start-up
             self._declare(replace(self._declaration, state=ProgramState.TRAINING))
             self._publish_progress()
             self._settle()
@@ -146,6 +164,11 @@ class Session:
                 "It goes on as one process, with the cores of as many workers as it is granted; write "
                 "`punctual.elastic(train)`, or leave the option out.",
             )  # fmt: skip
+
+    def begin_step(self) -> None:
+        """A step begins: its batch is there."""
+        self.step_open = True
+        self.begin_on_device()
 
     def step_done(self) -> None:
         """Count the step under way. The hot path."""
@@ -168,6 +191,7 @@ class Session:
 
     def end_early(self, n_phases_more: int) -> None:
         """The steps that are left need not be done; each kind of phase planned may come so many times more."""
+        self._end_on_device(is_done=True)
         self.course = replace(self.course, total_steps=self.n_steps)
         for phase in self._phases:
             phase.end_early(self.n_steps, n_phases_more)
@@ -180,6 +204,7 @@ class Session:
         if self.step_open and self.n_steps < self.course.total_steps:
             self.step_done()
         self.step_open = False
+        self._end_on_device(is_done=True)
 
     # Phases.
 
@@ -201,10 +226,12 @@ class Session:
         """Count units of the phase under way."""
         if self._phase is None:
             return
+        self._phase.device_ns += self._end_on_device(is_done=True)
         self._lap.charge(self._phase, n_units)
         if not is_rehearsal:
             self._phase.count(n_units)
         self._complete(self._i_phase())
+        self.begin_on_device()
         self._lap.restart()
 
     def end_phase(self, n_units: int, is_rehearsal: bool, outer: PhaseRecord | None) -> None:
@@ -215,11 +242,15 @@ class Session:
 
     def _switch(self, phase: PhaseRecord | None) -> PhaseRecord | None:
         left, self._phase = self._phase, phase
+        device_ns = self._end_on_device(is_done=True)
         if left:
+            left.device_ns += device_ns
             self._lap.charge(left, 0)
         self._publish_phases()
         self._publish_progress()
         self._settle()
+        if phase:
+            self.begin_on_device()
         self._lap.restart()
         return left
 
@@ -248,18 +279,70 @@ class Session:
         """Publish a unit that has just been done, when the line allows it."""
         if self._pacer is None or self._page is None:
             return
-        cpu_ns = process_time_ns()
         self._pacer.refresh()
-        if self._pacer.directives.pacing:
+        is_paced = self._pacer.directives.pacing
+        if self._device is not None:
+            self._end_on_device(is_done=is_paced or self.n_steps >= self.course.total_steps)
+        cpu_ns = process_time_ns()
+        self._count_busy()
+        if is_paced:
             self._pacer.hold(self.n_steps, self._phases)
         if i_phase != OUTSIDE:
             self._publish_phases()
-        self._page.publish_progress(self.n_steps, monotonic_ns(), cpu_ns, i_phase)
+        self._counted_ns = monotonic_ns()
+        device_ns = 0 if self._device is None else self._device.ns
+        self._page.publish_progress(self.n_steps, self._counted_ns, cpu_ns, i_phase, self._busy_ns, device_ns)
 
     def _publish_progress(self) -> None:
         """Publish where the process is, no unit having been done."""
         if self._page is not None:
-            self._page.publish_progress(self.n_steps, monotonic_ns(), process_time_ns(), self._i_phase())
+            self._count_busy()
+            device_ns = 0 if self._device is None else self._device.ns
+            self._page.publish_progress(
+                self.n_steps, self._counted_ns, process_time_ns(), self._i_phase(), self._busy_ns, device_ns
+            )
+
+    def _count_busy(self) -> None:
+        now_ns = monotonic_ns()
+        self._busy_ns += max(0, now_ns - self._counted_ns)
+        self._counted_ns = now_ns
+
+    # The device.
+
+    def begin_on_device(self) -> None:
+        """A unit begins, which may compute on a device; there a turn may have to be waited for."""
+        if self._page is None:
+            return
+        try:
+            if self._device is None and self._has_device:
+                self._device = DeviceClock.of_this_process()
+            if self._device is not None:
+                self._counted_ns += self._device.begin()
+        except Exception as error:  # noqa: BLE001 -- a training does not end because its device cannot be timed
+            self._give_device_up(error)
+
+    def _end_on_device(self, *, is_done: bool) -> int:
+        """The unit under way ends on the device, if there is one; nanoseconds that are known of now."""
+        device = self._device
+        if device is None or self._page is None:
+            return 0
+        before_ns = device.ns
+        try:
+            device.end(is_done=is_done)
+            now_ns = monotonic_ns()
+            if now_ns - self._device_told_ns >= _DEVICE_TOLD_NS:
+                self._device_told_ns = now_ns
+                self._page.publish_device(device.use())
+        except Exception as error:  # noqa: BLE001 -- the same; what is wrong with the device its own next call tells
+            self._give_device_up(error)
+        return device.ns - before_ns
+
+    def _give_device_up(self, error: Exception) -> None:
+        self._has_device, self._device = False, None
+        warn(
+            "a device must tell what its work takes", f"{type(error).__name__}: {error}", "`punctual.track`",
+            "From here on the job is steered by its processor time.",
+        )  # fmt: skip
 
     def _publish_phases(self) -> None:
         if self._page is not None:

@@ -139,13 +139,15 @@ class Run(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         session = self._session
         session.start_training()
-        step = self._first_step
+        step, is_linked = self._first_step, session.is_linked
         for i_epoch, n_steps, batches in self._passes():
             self.epoch = i_epoch
             self._last_step = step + n_steps - 1 if n_steps else -1
             for batch in batches:
                 self.step = step
                 session.step_open = self._is_in_body = True
+                if is_linked:
+                    session.begin_on_device()
                 try:
                     yield batch
                 except GeneratorExit:
@@ -155,8 +157,10 @@ class Run(Generic[T]):
                 if session.step_open:
                     session.step_done()
                 step += 1
-                self._leave_body()
-                if session.end_asked:
+                self._is_in_body = False
+                if session.finished:
+                    self._leave_body()
+                if is_linked and session.end_asked:
                     stop.obey(session.end_asked)
                 if session.finished:
                     return

@@ -1,7 +1,7 @@
 """Receding-horizon control on what the remaining work costs."""
 
 from dataclasses import dataclass, field, replace
-from math import hypot
+from math import hypot, inf
 
 from punctual.controllers import _cost
 from punctual.controllers._base import (
@@ -21,10 +21,12 @@ from punctual.controllers._landing import (
     line_to,
     waits,
 )
+from punctual.controllers._own_time import OwnTime, own_reading, own_spec
 from punctual.controllers._slow_mean import SlowMean, drifted
 from punctual.controllers._work import blend, is_another_run, largest_unit_steps, units_done, work
 from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
+from punctual.core.resources import TOLERANCE
 from punctual.core.story import Reason
 
 #: A cost sample needs at least this much CPU, because the clocks behind it tick.
@@ -81,6 +83,8 @@ class RemainingCostState(LandingState):
         Slow mean of `usable_cores` and how it varies, for the interval of the forecast.
     delivery, lasting_delivery
         Used over granted while the grant held the job back: lately, and over a longer time.
+    own
+        Whether the job is steered in its own time, and what that needs of cores. All of the above is in own seconds then.
     """
 
     cost: Cost | None = None
@@ -93,6 +97,7 @@ class RemainingCostState(LandingState):
     lasting_delivery: float = 1.0
     demanded_cores: float | None = None
     front_loading: bool = False
+    own: OwnTime = field(default_factory=OwnTime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +126,8 @@ class _Outlook:
 class RemainingCost(LandingController):
     """Give the job what its remaining work costs, over the time that remains.
 
-    Use it for any job whose progress is reported and whose CPU use is measured; it needs no tuning. It is not for jobs
-    that mostly wait for something that no grant speeds up: there the cost per unit says little about time.
+    Use it for any job whose progress is reported and whose CPU use is measured; it needs no tuning. A job that computes on
+    a device, or mostly waits, is steered in its own time (`punctual.controllers._own_time`).
 
     Parameters
     ----------
@@ -151,7 +156,7 @@ class RemainingCost(LandingController):
     *Properties.* Deterministic; O(phases) a step. On the plant dV/dt = eta u / c with constant c the closed loop lands
     at D - m from any state from which that is possible, because the law is exact there: see the derivation.
 
-    *Fails when* CPU time is not what limits the job.
+    *Fails when* neither CPU time nor a device nor waiting that is always the same limits the job.
     """
 
     exit_s: float = 1.0
@@ -165,6 +170,24 @@ class RemainingCost(LandingController):
 
     def step(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> tuple[Demand, RemainingCostState]:
         """The demand after `reading`, and the state for the next one."""
+        tells_time = spec.worker is None and reading.can_pace and reading.busy_s > 0.0
+        own = state.own.seen(reading) if tells_time else OwnTime()
+        if own.applies != state.own.applies:  # what was learned is in other units
+            state = RemainingCostState(margin=state.margin, feasible=state.feasible, deadline_s=state.deadline_s)
+        state = replace(state, own=own)
+        if not own.applies:
+            demand, state = self._steered(spec, state, reading)
+            if own.is_doubted and demand.work is not None:
+                demand = replace(demand, work=replace(demand.work, is_steady=False))
+            return demand, state
+        demand, state = self._steered(own_spec(spec), state, own_reading(spec, reading, state.demanded_cores))
+        cores = own.cores_for(spec, reading, demand.resources.cores)
+        reason = demand.reason if demand.forecast is None else _reason_to_pace(demand, reading, cores)
+        return replace(
+            demand, resources=wanted(spec, reading, cores), reason=reason, work=_own_work(demand, cores)
+        ), state
+
+    def _steered(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> tuple[Demand, RemainingCostState]:
         cost, moved = self.learned(state, reading, state.cost, _cost.elsewhere)
         state = _learn(self.seen(replace(state, cost=cost, **moved), reading), reading)
         if state.cost is None or reading.steps_total is None:
@@ -309,6 +332,8 @@ class RemainingCost(LandingController):
         if last is not None and -band * last <= needed - last <= band_up * last:
             needed = last
         cores = min(max(needed, least), most)
+        if needed < least:
+            return cores, _reason("floor", f"{cores:.2f} cores are the least that the job may hold", outlook)
         return cores, _reason("track", f"{cores:.2f} cores bring the job to its deadline", outlook)
 
     def _needed_cores(self, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> float:
@@ -338,8 +363,21 @@ class RemainingCost(LandingController):
                 margin_s = min(margin_s, self.margin_least_s)
             finish_s = max(reading.deadline_s - margin_s, earliest_s)
             landed_std_s = self.landed_std_s if reading.can_pace else _LANDED_UNIT_FRAC * outlook.unit_wall_s
+            at_least_s = self._at_least_s(spec, state, reading, outlook)
+            if at_least_s < finish_s:  # with the least that it may hold it is done before its deadline
+                finish_s = max(at_least_s, earliest_s)
+                landed_std_s = max(landed_std_s, (finish_s - reading.elapsed_s) * _error_frac(state, left_s))
             std_s = landing_std_s(landed_std_s, finish_s, earliest_s, earliest_std_s)
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
+
+    def _at_least_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> float:
+        """When the job lands if it holds the least that it may; infinite where a line holds it back."""
+        least_cores = max(core_bounds(spec, reading)[0] * state.lasting_delivery, TOLERANCE)
+        left_s = outlook.wait_s + outlook.need_core_s / min(least_cores, outlook.usable_cores)
+        is_paced = state.line is not None or not reading.can_cap
+        if is_paced or (reading.can_pace and self.is_landing(outlook.time_s - left_s, reading, outlook.unit_wall_s)):
+            return inf
+        return reading.elapsed_s + left_s
 
     @property
     def landed_std_s(self) -> float:
@@ -348,6 +386,24 @@ class RemainingCost(LandingController):
 
     def _period_s(self, outlook: _Outlook) -> float:
         return min(max(0.1 * outlook.time_s, self.tick_least_s), self.longest_tick_s(outlook.time_s))
+
+
+def _own_work(demand: Demand, cores: float) -> CoreWork | None:
+    """What a job in its own time must be granted: so many cores for as long as it takes. No promise rests on it."""
+    work = demand.work
+    if work is None:
+        return None
+    core_s, std_core_s = (cores * own_s / work.usable_cores for own_s in (work.core_s, work.std_core_s))
+    return replace(work, core_s=core_s, std_core_s=std_core_s, usable_cores=cores, delivered_frac=1.0, is_steady=False)
+
+
+def _reason_to_pace(demand: Demand, reading: Reading, cores: float) -> Reason:
+    """Why a job in its own time gets what it demands."""
+    what = "computes on a device" if reading.device_s > 0.0 else "mostly waits, and cores do not make it faster"
+    text = f"the job {what}: {cores:.2f} cores are enough, and pacing brings it to its deadline"
+    if demand.reason.code in ("infeasible", "ceiling", "end", "front-load"):
+        text = f"the job {what}: {cores:.2f} cores are enough, and it runs as fast as it can"
+    return Reason(f"own-{demand.reason.code}", text, demand.reason.facts)
 
 
 def _is_held_otherwise(state: RemainingCostState, reading: Reading) -> bool:

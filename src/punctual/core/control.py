@@ -19,8 +19,8 @@ class PhaseProgress:
     ----------
     units_planned, units_done
         Over the whole job; `units_planned` may be learned while the job runs.
-    units_measured, core_s, wall_s
-        Over all units timed so far, rehearsals included: how many, their CPU and wall seconds.
+    units_measured, core_s, wall_s, device_s
+        Over all units timed so far, rehearsals included: how many, and their seconds of CPU, wall and device.
     cost_steps
         Declared cost of one unit in steps; None: not declared.
     """
@@ -32,6 +32,7 @@ class PhaseProgress:
     core_s: float = 0.0
     wall_s: float = 0.0
     cost_steps: float | None = None
+    device_s: float = 0.0
 
     @property
     def is_measured(self) -> bool:
@@ -60,6 +61,11 @@ class Reading:
         CPU seconds used by the whole job, up to `report_age_s` ago.
     in_flight_core_s
         The part of `used_core_s` spent since the last unit was completed.
+    busy_s, device_s
+        Seconds up to the last unit in which the training process did not wait for Punctual, and in which its device computed
+        for it; 0: it does not tell, or has no device.
+    active_s
+        Seconds in which its main thread computed or waited for a processor; 0: not known.
     unit_at_s
         When the last unit (step, or part of a phase) was completed.
     steps_done, steps_total
@@ -103,6 +109,9 @@ class Reading:
     shape: Shape | None = None
     curve: RateCurve | None = None
     report_age_s: float = 0.0
+    busy_s: float = 0.0
+    device_s: float = 0.0
+    active_s: float = 0.0
 
     @property
     def reported_s(self) -> float:
@@ -189,6 +198,8 @@ class CoreWork:
         How much later would still be in time: the margin.
     delivered_frac
         What it used over what it was granted while the grant held it back, for some time.
+    is_steady
+        Whether cores alone say when it is done. If not, no deadline can be promised on them.
     """
 
     core_s: float
@@ -197,6 +208,7 @@ class CoreWork:
     due_s: float
     slack_s: float = 0.0
     delivered_frac: float = 1.0
+    is_steady: bool = True
 
 
 @set_by_slots

@@ -56,12 +56,20 @@ class ProgressReported:
         Instant at which the last unit was completed.
     used_core_s, in_flight_core_s
         CPU seconds used up to `at` by the processes of the job since it was launched last; the part of them spent since `unit_at`.
+    busy_s, device_s
+        Seconds up to `unit_at` in which its training process did not wait for Punctual, and in which its device computed for
+        it, since that process was started; 0: it does not tell, or has no device.
+    active_s
+        Seconds up to `at` in which the main thread of its training process computed or waited for a processor: the rest of
+        the time it waited for something else. 0: not known.
     steps_total
         Declared by the training process; None: not yet.
     landed
         Every declared step and phase is done.
     is_read
         The count comes from the output of a program that knows nothing of it, and so keeps to no line.
+    memory_bytes
+        Memory that the processes of the job held lately, without the cache of files; 0: not known.
     """
 
     at: float
@@ -73,6 +81,10 @@ class ProgressReported:
     in_flight_core_s: float = 0.0
     landed: bool = False
     is_read: bool = False
+    busy_s: float = 0.0
+    device_s: float = 0.0
+    active_s: float = 0.0
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +140,8 @@ class JobFailed:
     is_lost
         The process is gone through no fault of its program, which may be retried: the job is launched again however often it
         has failed.
+    out_of_memory
+        It needed more memory than it had asked for; retryable: it is launched again if it is to have more then.
     """
 
     at: float
@@ -137,6 +151,7 @@ class JobFailed:
     retryable: bool = False
     request: int | None = None
     is_lost: bool = False
+    out_of_memory: bool = False
 
 
 @set_by_slots
@@ -152,23 +167,31 @@ class GrantApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantFailed:
-    """Command number `request` had no effect; the job holds `granted`."""
+    """Command number `request` had no effect; the job holds `granted`.
+
+    `short_of`: what there is too little of for the moment, as ``a descriptor``: it is worth waiting for; empty: it is not that.
+    """
 
     at: float
     job: JobId
     request: int
     granted: Allocation
     cause: str
+    short_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined:
-    """A node offers `capacity`; said again, its capacity has changed. `device`: the kind of its devices."""
+    """A node offers `capacity`; said again, its capacity has changed.
+
+    `device`: the kind of its devices. `jobs_at_once`: see `punctual.core.cluster.Node`.
+    """
 
     at: float
     node: NodeId
     capacity: Resources
     device: str = ""
+    jobs_at_once: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +200,15 @@ class NodeLost:
 
     at: float
     node: NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWarned:
+    """The executor has found something about a node that the users of the jobs there are to be told, each time."""
+
+    at: float
+    node: NodeId
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +336,7 @@ Event = (
     | GrantFailed
     | NodeJoined
     | NodeLost
+    | NodeWarned
     | SpecChanged
     | StopRequested
     | PauseRequested

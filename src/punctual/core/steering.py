@@ -93,6 +93,9 @@ def _reading(job: ScheduledJob, at: float, deadline_s: float, ceiling: Resources
         shape=job.shape,
         curve=job.curve,
         report_age_s=max(0.0, at - progress.at) if progress and job.held else 0.0,
+        busy_s=progress.busy_s if progress else 0.0,
+        device_s=progress.device_s if progress else 0.0,
+        active_s=progress.active_s if progress else 0.0,
     )
 
 

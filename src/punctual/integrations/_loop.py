@@ -69,7 +69,7 @@ class FrameworkLoop:
 
     def step_began(self) -> None:
         """A step begins; it is done when it ends, or when a phase begins in it."""
-        self._session.step_open = True
+        self._session.begin_step()
 
     def step_ended(self, loss: Any = None) -> None:
         """Count the step under way, unless it is counted already; waits if the pacing line says so.

@@ -112,7 +112,7 @@ class CorePromises:
         guessed = [member for member in self._in_turn() if member.due_s < inf]
         guessed = guessed[: max(1, sum(member in self.pending for member in guessed))]
         had = [member for member in dated if self._has_promise(member)]
-        self.kept = self._still_kept(had)
+        self.kept = self._still_kept([member for member in had if member.is_steady])
         lost = {member.id for member in had} - {member.id for member in self.kept}
         self.lost |= lost
         hopeful = [member for member in dated if member not in had and self._is_possible(member)]
@@ -132,7 +132,7 @@ class CorePromises:
             if member.id not in kept and waits_for_promise(member.view)
         }
 
-    def share(self, spare_cores: float = 0.0, lent_cores: float = 0.0) -> None:
+    def share(self, spare_cores: float = 0.0, lent_cores: float = 0.0, *, hurries: bool = False) -> None:
         """Decide what each member gets now.
 
         Parameters
@@ -141,6 +141,8 @@ class CorePromises:
             What promised jobs may have as far as they need it now, and nobody else, because other jobs wait for it.
         lent_cores
             What they may also work ahead with, because a job that gives way has it.
+        hurries
+            Whether they are to use all there is, so that others can be started when they have ended.
         """
         free = float(self.cores.free[0])
         self._hold_planned()
@@ -161,7 +163,10 @@ class CorePromises:
         free = max(0.0, free - lent_cores)
         free = _raise_in_turn(lost, free)  # so that they are late by little
         free -= _raise(dated, self._urgency, free)
-        _raise(background, _weight, free)
+        free -= _raise(background, _weight, free)
+        for member in sorted(self.members, key=_due_first) if hurries else ():
+            more = min(free, max(0.0, member.most_cores - member.cores))
+            free, member.cores = free - more, member.cores + more
 
     def _undelivered_cores(self) -> float:
         """What programs without Punctual take of the node, as far as promised jobs lately had to do with less.
@@ -277,7 +282,7 @@ class CorePromises:
             return all_fit([*jobs, member.job(self.risk_sigmas)], self._offered([*others, member]))
 
         soon = due_in(1.0)
-        if soon.view.work is None or soon.due_s == inf or soon.unmeasured:
+        if soon.view.work is None or not soon.is_steady or soon.due_s == inf or soon.unmeasured:
             return None
         work_core_s = soon.left_core_s + soon.margin_core_s(self.risk_sigmas)
         offered, usable_cores = self._offered(others), max(soon.view.work.usable_cores, 1e-9)
@@ -321,7 +326,7 @@ class CorePromises:
     def _is_possible(self, member: SharingJob) -> bool:
         """Whether its deadline could be promised if it had the node alone."""
         job = member.job(self.risk_sigmas)
-        return self.promises and member.due_s > 0 and fits_alone(job, self.cores)
+        return self.promises and member.is_steady and member.due_s > 0 and fits_alone(job, self.cores)
 
     def _still_kept(self, members: Sequence[SharingJob]) -> list[SharingJob]:
         """Those whose promises can be kept in the best case, or as many as can."""
@@ -406,6 +411,12 @@ class CorePromises:
         if is_lost:
             text = "its promised deadline cannot be kept any more: the work costs more, or there are fewer cores"
             self.told[member.id] = Reason("promise-lost", text, facts)
+            return
+        if not member.is_steady:
+            text = "no deadline is promised to it, because cores alone do not say when it is done"
+            self.told[member.id] = Reason(
+                "not-promised", f"{text}; it gets what it needs as far as that is free", facts
+            )
             return
         what = f"{member.left_core_s:.3g} core-s in {span_text(max(0.0, member.due_s))}"
         alone = "" if self._is_possible(member) else ", not even alone"

@@ -105,6 +105,11 @@ class SharingJob:
         return self.view.spec.id
 
     @property
+    def is_steady(self) -> bool:
+        """Whether its deadline can be promised on cores at all."""
+        return self.view.work is None or self.view.work.is_steady
+
+    @property
     def is_landing(self) -> bool:
         """Whether its last steps are due."""
         return self.due_s < _LANDING_S and not self.unmeasured and not self.view.landed

@@ -11,20 +11,23 @@ from punctual.core.resources import TOLERANCE, Resources
 
 #: Which devices a process is shown, and in which order; CUDA counts them from 0.
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
-_DEVICES = Path("/dev")
+#: Where the system shows its devices; tests have a folder of their own.
+DEVICES = Path(os.environ.get("PUNCTUAL_DEVICE_FOLDER", "/dev"))
 
 
 class NoDeviceError(Exception):
     """There are not enough devices, or a running program cannot be given others."""
 
 
-def visible_devices(environment: Mapping[str, str] = os.environ, devices: Path = _DEVICES) -> tuple[str, ...]:
+def visible_devices(environment: Mapping[str, str] = os.environ, devices: Path = DEVICES) -> tuple[str, ...]:
     """The ids of the NVIDIA devices that this process may use, as ``CUDA_VISIBLE_DEVICES`` has them."""
     n_devices = len([path for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()])
     visible = environment.get(VISIBLE_VARIABLE)
     if visible is None:
         return tuple(map(str, range(n_devices)))
-    return tuple(name.strip() for name in visible.split(",") if name.strip() not in ("", "-1"))[:n_devices]
+    names = tuple(name.strip() for name in visible.split(",") if name.strip() not in ("", "-1"))
+    # A device that is divided (MIG) has several names.
+    return names if any(name.startswith("MIG-") for name in names) else names[:n_devices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,11 @@ class DevicePool:
         """The devices of a job."""
         share = self._shares.get(job)
         return () if share is None else share.ids
+
+    def part_of(self, job: JobId) -> float:
+        """How much the job has of each of its devices."""
+        share = self._shares.get(job)
+        return 1.0 if share is None else share.part
 
     def assign(self, job: JobId, n_devices: float) -> tuple[str, ...]:
         """Have the job hold `n_devices`, a whole number or a part of one, and as many as possible of those it has.
@@ -165,6 +173,12 @@ class JobDevices:
         """Those that the job has, counted among those that its process is shown."""
         held = self._pool.held_by(self._job)
         return tuple(i for i, name in enumerate(self.shown or ()) if name in held)
+
+    @property
+    def shared(self) -> tuple[str, float] | None:
+        """The one device of which the job has only a part, and that part; None: it shares none."""
+        held, part = self._pool.held_by(self._job), self._pool.part_of(self._job)
+        return (held[0], part) if part < 1.0 - TOLERANCE and len(held) == 1 else None
 
     def grow(self, n_devices: float) -> None:
         """Have at least so many; raises `NoDeviceError`."""

@@ -1,7 +1,8 @@
 """What the end of a process means for its job."""
 
+import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
@@ -10,24 +11,43 @@ from punctual.core.program import Program
 from punctual.executors.local.faults import found_faults
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.launch import JobProcess
+from punctual.executors.local.memory import lack_of_memory
+from punctual.executors.local.progress import ProgressSample
 from punctual.wire import EXIT_LEFT
 
 #: Exit codes of a program that would fail in the same way again, as shells and command lines have them: it was called
 #: wrongly, it may not be executed, it was not found.
 _EXITS_FINAL = (2, 126, 127)
+#: What frameworks say then: PyTorch, JAX, TensorFlow.
+_OUT_OF_DEVICE_MEMORY = re.compile(
+    r"(CUDA|HIP|device|GPU)[^\n]{0,40} out of memory|out of device memory|RESOURCE_EXHAUSTED|OOM when allocating"
+)
 
 
 def end_event(
-    events: JobEvents, program: Program, process: JobProcess, last: Mapping[str, Any] | None, stop_cause: str | None
+    events: JobEvents,
+    program: Program,
+    sample: ProgressSample,
+    landed_at: float | None,
+    last: Mapping[str, Any] | None,
+    stop_cause: str | None,
+    seen_bytes: int = 0,
+    last_output: Callable[[], str] = str,
 ) -> JobFinished | JobFailed:
     """The last event about a job.
 
     Parameters
     ----------
+    sample, landed_at
+        How far it came, and when everything declared was done; None: at the end of its process.
     last
         The keeper's last line; None: it was killed.
     stop_cause
         Why the job was asked to end; None: it was not.
+    seen_bytes
+        The most memory that its processes were seen to hold.
+    last_output
+        The end of what the process has written.
     """
     stopped = None if stop_cause is None else stopped_by(stop_cause)
     if last is None:
@@ -35,9 +55,30 @@ def end_event(
     if "failed" in last:
         return events.failed(stopped or _not_run(program, last["failed"]), last["code"])
     code = int(last["ended"])
-    if code == 0 and (stopped is None or process.sample().all_steps_done):
-        return events.finished(process.progress.landed_at() or last["at_ns"] / 1e9)
-    return events.failed(stopped or cause_of(code), code, retryable=stopped is None and is_retryable(code))
+    if code == 0 and (stopped is None or sample.all_steps_done):
+        return events.finished(landed_at or last["at_ns"] / 1e9)
+    if stopped is not None:
+        return events.failed(stopped, code)
+    cause, out_of_memory = cause_of_failure(last, seen_bytes)
+    cause += _of_device_memory(last_output())
+    return events.failed(cause, code, retryable=is_retryable(code) or out_of_memory, out_of_memory=out_of_memory)
+
+
+def cause_of_failure(last: Mapping[str, Any], seen_bytes: int = 0) -> tuple[str, bool]:
+    """Return why a process failed, and whether it needed more memory than it asked for.
+
+    Parameters
+    ----------
+    last
+        The keeper's last line.
+    seen_bytes
+        The most memory that its processes were seen to hold.
+    """
+    code = int(last["ended"])
+    lack = lack_of_memory(last.get("counted", {}), code, seen_bytes)
+    if lack is None:
+        return cause_of(code), False
+    return f"{lack[0]}; {cause_of(code)}", lack[1]
 
 
 def is_retryable(code: int) -> bool:
@@ -50,11 +91,10 @@ def has_left(last: Mapping[str, Any] | None) -> bool:
     return last is not None and last.get("ended") == EXIT_LEFT
 
 
-def faults_of(events: JobEvents, process: JobProcess) -> list[InvalidSpec]:
+def faults_of(events: JobEvents, process: JobProcess, sample: ProgressSample) -> list[InvalidSpec]:
     """Return the faults of a job that ended with success; a job that does not report its progress has none."""
     if not process.is_tracked:
         return []
-    sample = process.sample()
     return found_faults(
         events.job,
         faults=process.progress.faults,
@@ -74,6 +114,13 @@ def _not_run(program: Program, why: str) -> str:
         f"the program must be one that can be run: got {program.argv[0]!r} ({why}) for the command line. "
         "Check its name and that it may be executed."
     )
+
+
+def _of_device_memory(output: str) -> str:
+    """What to add to the cause of an end whose last output tells that there was no memory left on a device."""
+    if not _OUT_OF_DEVICE_MEMORY.search(output):
+        return ""
+    return ": there was not enough memory on its device for what it and others hold there"
 
 
 def cause_of(code: int) -> str:

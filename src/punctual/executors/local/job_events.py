@@ -44,16 +44,30 @@ class JobEvents:
     def applied(self, request: int, held: Resources) -> GrantApplied:
         return GrantApplied(at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held))
 
-    def not_applied(self, request: int, held: Resources, cause: str) -> GrantFailed:
+    def not_applied(self, request: int, held: Resources, cause: str, short_of: str = "") -> GrantFailed:
         return GrantFailed(
-            at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held), cause=cause
+            at=self.clock.now(),
+            job=self.job,
+            request=request,
+            granted=self.allocation(held),
+            cause=cause,
+            short_of=short_of,
         )
 
     def finished(self, landed_at: float) -> JobFinished:
         return JobFinished(at=self.clock.now(), job=self.job, landed_at=landed_at)
 
-    def failed(self, cause: str, exit_code: int | None = None, *, retryable: bool = False) -> JobFailed:
-        return JobFailed(at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, retryable=retryable)
+    def failed(
+        self, cause: str, exit_code: int | None = None, *, retryable: bool = False, out_of_memory: bool = False
+    ) -> JobFailed:
+        return JobFailed(
+            at=self.clock.now(),
+            job=self.job,
+            cause=cause,
+            exit_code=exit_code,
+            retryable=retryable,
+            out_of_memory=out_of_memory,
+        )
 
     def phases(self, at: float, phases: tuple[PhaseProgress, ...]) -> PhaseReported:
         return PhaseReported(at=at, job=self.job, phases=phases)
@@ -64,7 +78,9 @@ class JobEvents:
     def warned(self, at: float, reason: Reason) -> JobWarned:
         return JobWarned(at=at, job=self.job, reason=reason)
 
-    def progress(self, at: float, sample: ProgressSample, started_at: float, used_core_s: float) -> ProgressReported:
+    def progress(
+        self, at: float, sample: ProgressSample, started_at: float, used_core_s: float, memory_bytes: int = 0
+    ) -> ProgressReported:
         return ProgressReported(
             at=at,
             job=self.job,
@@ -75,6 +91,10 @@ class JobEvents:
             in_flight_core_s=sample.in_flight_core_s,
             landed=sample.landed,
             is_read=sample.is_read,
+            busy_s=sample.busy_s,
+            device_s=sample.device_s,
+            active_s=sample.active_s,
+            memory_bytes=memory_bytes,
         )
 
     def allocation(self, held: Resources) -> Allocation:

@@ -21,6 +21,18 @@ def cpu_clock_ns(pid: int) -> int | None:
         return None
 
 
+def active_s(pid: int) -> float:
+    """Seconds in which the main thread of a process computed or waited for a processor, by the scheduler's statistics.
+
+    The time in which a quota kept it from computing counts as well. 0: the system tells no such thing.
+    """
+    try:
+        computed_ns, queued_ns, _ = Path(f"/proc/{int(pid)}/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return 0.0
+    return (int(computed_ns) + int(queued_ns)) / 1e9
+
+
 class TreeUsage:
     """CPU time of all processes below `root`, those that have ended included as far as their parents waited for them.
 
@@ -65,6 +77,11 @@ def _ended_children_core_s(pid: int) -> float:
     """User and system time."""
     fields = stat_of(pid)
     return (int(fields[13]) + int(fields[14])) / _TICKS_PER_S if fields else 0.0
+
+
+def state_of(pid: int) -> str:
+    """The letter that the kernel has for it; Z also for one that is not there."""
+    return next(iter(stat_of(pid)), "Z")
 
 
 def stat_of(pid: int) -> list[str]:

@@ -1,0 +1,37 @@
+"""Waiting for processes, and finding those below another."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+#: Long enough for anything that comes at all.
+PATIENCE_S = 240.0
+
+
+def wait_until(holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
+    """Wait until `holds` returns true; whether it did in time."""
+    until = time.monotonic() + patience_s
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def children(pid: int) -> list[int]:
+    """The processes that `pid` has started and that still run."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(status.parent.name))
+    return found
+
+
+def descendants_of(pid: int) -> list[int]:
+    """All processes below `pid`."""
+    below = children(pid)
+    return [*below, *(further for child in below for further in descendants_of(child))]
