@@ -174,7 +174,6 @@ class JobProcess:
         return self.group is not None and self.group.memory.can_limit
 
     @property
-    @property
     def is_read(self) -> bool:
         """Whether the output passes through this process."""
         return self._on_output is not None or self.progress.is_output_read
