@@ -199,8 +199,10 @@ class Judge:
         if series.first > 1 and not series.n_grown and not series.mention.is_own:
             return None
         inner = [other for other in self._table if _counts_within(series, other)]
+        if any(_is_of_known_length(other, series.unit) for other in self._table):
+            return None
         total = self._n_laps_of(series)
-        if any(other.known_total is not None or not other.n_laps for other in inner) or (inner and total is None):
+        if any(not other.n_laps for other in inner) or (inner and total is None):
             return None
         is_bar, from_zero = series.mention.is_bar, series.first == 0
         is_under_way = any(other.outer and other.outer.is_beside and other.n_grown > series.n_grown for other in inner)
@@ -271,6 +273,13 @@ class Judge:
             return replace(meaning, total=None, doubt=Doubt.UNITS)
         is_sure = meaning.is_sure or (series.n_grown > 0 and length is not None and declared % length == 0)
         return replace(meaning, total=declared, is_sure=is_sure, doubt=Doubt.NONE)
+
+
+def _is_of_known_length(inner: Series, unit: Unit) -> bool:
+    """Return whether `inner` has a total and counts within one of the unit."""
+    epochs = None if inner.outer is None else inner.outer.series
+    is_of_unit = epochs is not None and epochs.unit is unit and epochs.role is not Role.OTHER
+    return is_of_unit and inner.known_total is not None and _counts_within(epochs, inner)
 
 
 def _counts_within(epochs: Series, other: Series) -> bool:

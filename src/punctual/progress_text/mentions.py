@@ -115,10 +115,11 @@ _FAMILIES = {
     Unit.EPOCH: {"epoch": "epoch epochs ep"},
     Unit.STEP: {
         "step": "step steps timestep timesteps",
-        "iteration": "iter iters iteration iterations it",
+        "iteration": "iter iters iteration iterations iterate it",
         "update": "update updates up upd",
         "tree": "tree trees estimators",
         "tick": "tick ticks",
+        "frame": "frame frames",
     },
     Unit.BATCH: {"batch": "batch batches minibatch minibatches"},
     Unit.SAMPLE: {"sample": "sample samples example examples image images img imgs sequence sequences"},
@@ -134,6 +135,10 @@ _PLURALS = {word for word in _COUNTED if word.endswith("s")}
 _IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i"}
 #: Before a counted word they say that this is how many there are.
 _TOTAL = {"max", "maximum", "total", "num", "n", "number", "nb"}
+#: Before a counted word they change nothing.
+_ENDS = {("start", "of"), ("begin", "of"), ("beginning", "of"), ("end", "of")}
+#: Between a counted word and its number they change nothing: `max_iters overwritten as 500`.
+_LINKS = {"is", "are", "was", "as", "to", "set", "overwritten", "equals"}
 #: Before a counted word they make it a setting, or a count of something that is not the training.
 _SETTING = re.compile(
     r"accumulat(?:e|ion)|after|anneal|at|before|begin|best|between|checkpoint|consecutive|cooldown|decay|decod(?:e|ing)"
@@ -149,6 +154,8 @@ _OTHER = re.compile(
     r"|tokeniz|preproc|prepar|featuriz|generating|sampling|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard"
 )
 _TRAINING = re.compile(r"train|pretrain|finetun|fit")
+#: Where these are sampled, that is the training.
+_CHAINS = {"chain", "chains", "draw", "draws"}
 #: A bar that is called by an activity (`Tokenizing`, `Resizing images`) is of that activity, but for these.
 _TRAINING_GERUNDS = {
     "training",
@@ -172,14 +179,14 @@ _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
 #: Dates, times, versions and addresses.
 _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
-        | \d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?!\d) | \d+(?:\.\d+){2,} | \.[A-Za-z]\w{0,4}:\d+"""
+        | \d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?!\d) | \d+(?:\.\d+){2,} | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
 _STAMPS = re.compile(_STAMP, re.VERBOSE)
 _NUMBER = re.compile(
     rf"""
     (?P<stamp> {_STAMP} )
     | {_BEGIN}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
-        (?: (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?of\s{{1,16}} )
-        (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|iter|batch) | (?![\w/]|\.\d) )
+        (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?of\s{{1,16}} )
+        (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|it|batch) | (?![\w/]|\.\d) )
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[\d+:\d\d)
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
     | (?P<real> (?:\d{{1,3}}(?:,\d{{3}})+ | \d+)\.\d+(?:[eE][-+]?\d+)? | \d+\.(?=[\]),}}]) | \d+[eE][-+]?\d+ | \.\d+ )
@@ -191,15 +198,20 @@ _NUMBER = re.compile(
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
 #: The name of a writer at the beginning of its lines, without a number that stands alone: `[rank0]: `, `trainer-1  | `.
-_LABEL = re.compile(r"^(?:\D|(?<=[\w-])\d){0,100}?[A-Za-z][^\s\d]{0,40}\d{0,6}(?:[:\])]|\s{1,8}\|)\s")
+_LABEL = re.compile(r"^(?:\D|(?<=[\w-])\d){0,100}?[A-Za-z][^\s\d]{0,40}\d{0,6}(?:[:)]|\s{0,100}\]|\s{1,8}\|)\s")
 #: Characters before a count without a name, in one of the first columns of a table.
-_ROW, _N_COLUMNS = " \t[|#:,0123456789", 2
+_ROW, _N_COLUMNS = " \t[]|#:,0123456789", 2
 #: Characters between a name and its number.
 _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
 _COUNT_BEFORE = re.compile(r"(.*?)\d+\s?[(\[]\s{0,3}$")
 _UNIT_AFTER = re.compile(r"\s{0,3}([A-Za-z]{2,12})\b")
 _VALUE_AFTER = re.compile(r"[\s:=#(\[]{0,4}\d")
+#: A value right behind a number, as in `loss at step 20: 0.3`.
+_MEASURED_AT = re.compile(r"\D{1,24}\d+\.\d")
+#: A count within something, by its name: `step_in_epoch`.
+_WITHIN = re.compile(r"([A-Za-z]{1,16})_in_[A-Za-z]{1,16}$")
+_OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
 #: So many are in each part of something.
 _EACH = re.compile(r"\s{0,3}\w+(?:/|\s(?:each|per|in each|an?)\b)")
 _SHARE = re.compile(r"\d+%\s?\|?")
@@ -214,7 +226,7 @@ _EPOCH_FRAC = re.compile(r"\bepoch['\"]?\s?[:=]\s?['\"]?\d+\.\d", re.IGNORECASE)
 _FILE = re.compile(r"[A-Za-z_~]/|/[A-Za-z_~]|\.[A-Za-z]\w{0,9}\W{0,2}$")
 _CHUNK_BEFORE, _CHUNK_AFTER = re.compile(r"\S*$"), re.compile(r"\S*")
 #: A measured value with its name, which says nothing of whose progress a line tells.
-_MEASURED = re.compile(r"(?<![\w./-])[\w./-]{1,40}['\"]?\s?[:=]\s?['\"]?[-+]?\d[\d.,eE+-]*")
+_MEASURED = re.compile(r"(?<![\w./-])[\w./-]{1,40}['\"]?\s?[:=]\s{0,8}['\"]?[-+]?\d[\d.,eE+-]*")
 _VALUE = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b")
 #: A process names itself before what it writes; its number tells counts apart.
 _PROCESS = re.compile(r"(rank|default|worker|gpu|pid|proc|process|node|device|cuda)(\W{0,3})(\d+)", re.IGNORECASE)
@@ -272,8 +284,13 @@ def _ordered(mentions: list[Mention]) -> list[Mention]:
     for i, mention in enumerate(mentions):
         if mention.unit >= Unit.EPOCH and any(later.total is not None or later.is_open for later in mentions[i + 1 :]):
             mentions[i] = replace(mention, is_bar=False)  # it only names the bar
+    fractions = [mention for mention in mentions if mention.total is not None]
+    if [mention.unit for mention in fractions] == [Unit.UNKNOWN, Unit.EPOCH] and fractions[1].is_bar:
+        # `1/5 * Epoch: |###  | 50/156`: the bar is called by what stands before it.
+        mentions = [replace(each, unit=Unit.UNKNOWN, family="") if each is fractions[1] else each for each in mentions]
     nameless = [mention for mention in mentions if mention.unit is Unit.UNKNOWN and mention.total is not None]
-    if len(nameless) == _N_NESTED:  # `[0/5][50/156]`: the first of two fractions without a name is of the epochs
+    if len(nameless) == _N_NESTED and not any(mention.is_outer for mention in mentions):
+        # `[0/5][50/156]`: the first of two fractions without a name is of the epochs.
         outer = replace(nameless[0], unit=Unit.EPOCH, family="epoch", is_bar=False)
         mentions = [outer if mention is nameless[0] else mention for mention in mentions]
     return mentions
@@ -301,7 +318,7 @@ class _Place:
 
     def _pair(self) -> Mention | None:
         total = self._match["total"]
-        unit, family = _counted(self._name)
+        unit, family = self._counted()
         if unit is Unit.UNKNOWN:
             words = [self._match["of"], self._match["between"], self._word_after()]
             words += self._name[::-1] if self._is_bar else []
@@ -311,6 +328,8 @@ class _Place:
             return None
         if any(map(_SETTING.fullmatch, self._name[:-1])):
             return None
+        if unit is Unit.STEP and _OF_EPOCH.match(self._after):
+            unit = Unit.BATCH
         n_total = None if total in {"?", "Unknown", "-"} else _number(total)
         return self._mention(_number(self._match["step"]), n_total, unit, family, is_open=n_total is None)
 
@@ -328,19 +347,20 @@ class _Place:
 
     def _single(self, i_number: int) -> Mention | None:
         step, name = _number(self._match["whole"]), self._name
-        unit, family = _counted(name)
+        unit, family = self._counted()
         if name[-2:] == ["per", "epoch"]:
             unit, family = _counted(name[:-2])
             return None if unit is Unit.UNKNOWN else self._mention(step, None, unit, family, is_total=True, is_lap=True)
         if unit is not Unit.UNKNOWN:
             words = _without_idle(name)
-            if any(map(_SETTING.fullmatch, words[:-1])):
+            settings = [word for word in words[:-1] if _SETTING.fullmatch(word)]
+            if settings and not (settings == ["at"] and _MEASURED_AT.match(self._after)):
                 return None
             is_total = bool(set(words[:-1]) & _TOTAL) or words[-1] in _PLURALS
             return self._mention(step, None, unit, family, is_total=is_total)
-        if name == ["total"]:
-            return self._mention(step, None, unit, family, is_total=True)
         word = self._word_after()
+        if name == ["total"] and word not in _PLURALS:
+            return self._mention(step, None, unit, family, is_total=True)
         if (
             word in _PLURALS
             and not _EACH.match(self._after)
@@ -352,6 +372,14 @@ class _Place:
         row = _LABEL.sub("", _STAMPS.sub(" ", self._before))
         is_in_row = not _UNIT_AFTER.match(self._after) and i_number < _N_COLUMNS and not row.strip(_ROW)
         return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
+
+    def _counted(self) -> tuple[Unit, str]:
+        """Return what is counted, by the name."""
+        unit, family = _counted(self._name)
+        within = _WITHIN.search(self._before.rstrip(_BETWEEN))
+        if within is not None and (known := _COUNTED.get(within[1].lower())) is not None:
+            return Unit.BATCH, known[1]
+        return unit, family
 
     def _word_after(self) -> str:
         """Return the word right after the number, unless it names the number that follows."""
@@ -395,7 +423,7 @@ class _Place:
     def _role(self, before: str) -> Role:
         clause = before.rpartition(";")[2]
         words = [word.lower() for word in _WORD.findall(_MEASURED.sub(" ", clause))]
-        if any(map(_OTHER.match, words)):
+        if any(map(_OTHER.match, words)) and not _CHAINS & {*words}:
             return Role.OTHER
         if self._is_bar and (_BYTES.search(self._after) or self._is_of_examples(words)):
             return Role.OTHER
@@ -440,7 +468,12 @@ def _name_before(before: str) -> list[str]:
     text = _DRAWING.sub(" ", _SHARE.sub(" ", before[-_TEMPLATE_MAX:]))
     text = _PART.sub("", text).rstrip(_BETWEEN)
     name = _NAME.search(text)
-    return [word.lower() for word in _WORD.findall(name[0])] if name else []
+    words = [word.lower() for word in _WORD.findall(name[0])] if name else []
+    while len(words) > 1 and words[-1] in _LINKS:
+        words.pop()
+    if tuple(words[-3:-1]) in _ENDS:
+        del words[-3:-1]
+    return words
 
 
 def _without_idle(words: list[str]) -> list[str]:
