@@ -222,10 +222,9 @@ class Judge:
         assert outer is not None
         family = outer.series.mention.family or "epoch"
         length = _length(outer.series, self._table.stated(family, outer.series.last, outer.series))
-        around, is_ahead = outer.series.outer, series.n_laps > outer.inner_laps
-        if around is not None and outer.series.is_nested:
-            return around.n_before * (length or 0) + outer.n_before + is_ahead
-        return outer.n_laps * (length or outer.series.length + 1) + outer.n_before + is_ahead
+        n_around = outer.n_around if outer.series.is_nested else outer.n_laps
+        n_each = length or outer.series.length + (outer.series.first == 0)
+        return n_around * n_each + outer.n_before + (series.n_laps > outer.inner_laps)
 
     def _n_laps_of(self, epochs: Series) -> int | None:
         """Return the number of all epochs; None if it is not known."""

@@ -228,8 +228,8 @@ class Outer:
 
     Attributes
     ----------
-    step, n_laps
-        Number and laps of the outer series at the last mention of the inner one.
+    step, n_laps, n_around
+        Number and laps of the outer series at the last mention of the inner one, and the laps that had ended around it.
     is_beside
         Whether both are in one line.
     is_behind
@@ -252,6 +252,7 @@ class Outer:
     is_before: bool
     inner_laps: int
     is_found: bool = False
+    n_around: int = 0
     n_restarts: int = 0
     n_passed: int = 0
 
@@ -266,7 +267,12 @@ class Outer:
         """Note the state of the outer series, after a mention of the inner one that moved by `moved`."""
         has_changed = (self.n_laps, self.step) != (self.series.n_laps, self.series.last)
         if not has_changed or self.judge(inner, moved):
-            self.step, self.n_laps = self.series.last, self.series.n_laps
+            self.note()
+
+    def note(self) -> None:
+        """Note the state of the outer series."""
+        self.step, self.n_laps = self.series.last, self.series.n_laps
+        self.n_around = 0 if self.series.outer is None else self.series.outer.n_before
 
     def judge(self, inner: Series, moved: int) -> bool:
         """Note how the inner series moved since the outer one did; return whether that is clear."""
@@ -395,6 +401,7 @@ class SeriesTable:
                 is_before=around.first_line <= series.first_line,
                 inner_laps=series.n_laps - (moved < 0),
             )
+            outer.note()
             if not outer.is_before:
                 outer.judge(series, moved)
 
