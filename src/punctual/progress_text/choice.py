@@ -319,8 +319,8 @@ def _length(series: Series, stated: int | None) -> int | None:
     total = series.known_total
     if total is None or series.total is None:  # not said, or by a name of its own
         return total or stated
-    # `Epoch 0/9` is mostly the first of ten; `[0/9]` and `Epoch 0/10` name the number of all.
-    is_number = series.mention.in_brackets or total % _ROUND == 0
+    # `Epoch 0/9` with nothing but a bar behind it is mostly the first of ten; `[0/9]`, `Epoch 0/10`, `Epoch 0/9, loss` are not.
+    is_number = not series.mention.is_heading or total % _ROUND == 0
     is_last = series.last >= total or not is_number or stated == total + 1
     return total + 1 if series.counts_from_zero and is_last and stated != total else total
 

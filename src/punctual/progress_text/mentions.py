@@ -47,8 +47,8 @@ class Mention:
         The line is a progress bar.
     is_open
         The total is not known, as in ``12/?``.
-    in_brackets
-        The number stands in brackets, as in ``[0/5]``.
+    is_heading
+        Nothing but a bar follows.
     is_overall
         The count goes over everything, by its name.
     is_own
@@ -66,7 +66,7 @@ class Mention:
     is_lap: bool = False
     is_bar: bool = False
     is_open: bool = False
-    in_brackets: bool = False
+    is_heading: bool = False
     is_overall: bool = False
     is_own: bool = False
 
@@ -211,6 +211,8 @@ _VALUE_AFTER = re.compile(r"[\s:=#(\[]{0,4}\d")
 _MEASURED_AT = re.compile(r"\D{1,24}\d+\.\d")
 #: A count within something, by its name: `step_in_epoch`.
 _WITHIN = re.compile(r"([A-Za-z]{1,16})_in_[A-Za-z]{1,16}$")
+#: A bar whose name has a fraction before it: `1/5 * Epoch: 32%|###  | 50/156`.
+_NAMED_BAR = re.compile(r"\d/\d.{1,100}\d%\s?\|")
 _OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
 #: So many are in each part of something.
 _EACH = re.compile(r"\s{0,3}\w+(?:/|\s(?:each|per|in each|an?)\b)")
@@ -218,6 +220,7 @@ _SHARE = re.compile(r"\d+%\s?\|?")
 _DRAWING = re.compile(r"\|?[█▉▊▋▌▍▎▏━╸╺▇▆▅▄▃▂▁#=>.\s-]{3,}\|?|\|\s*\|")
 _BAR = re.compile(r"\d%\s?\||[█▉▊▋▌▍▎▏━╸╺]|#{3}|={3}|>{4}|\[\d+:\d\d[<,]|\[-{4}")
 _DRAWN = re.compile(r"[█▉▊▋▌▍▎▏━╸╺]|#{2}|={2}>?|[#=]-{2}|\[-{3}|\[\.{3}")
+_HEADING = re.compile(r"\s*(?:$|[|█━╸╺])")
 _RESULT = re.compile(r"\d\.\d|\d[eE]-\d|\b(?:done|finished|completed|took|end[ _-]of)\b", re.IGNORECASE)
 _NAMED_VALUE = re.compile(
     r"(?<![A-Za-z_])(?!(?:in|took|time|eta|elapsed|after)\b)[A-Za-z_]{2,32}\d?['\"]?\s{0,2}[:=]?\s{0,2}['\"]?-?\d+\.\d"
@@ -284,10 +287,6 @@ def _ordered(mentions: list[Mention]) -> list[Mention]:
     for i, mention in enumerate(mentions):
         if mention.unit >= Unit.EPOCH and any(later.total is not None or later.is_open for later in mentions[i + 1 :]):
             mentions[i] = replace(mention, is_bar=False)  # it only names the bar
-    fractions = [mention for mention in mentions if mention.total is not None]
-    if [mention.unit for mention in fractions] == [Unit.UNKNOWN, Unit.EPOCH] and fractions[1].is_bar:
-        # `1/5 * Epoch: |###  | 50/156`: the bar is called by what stands before it.
-        mentions = [replace(each, unit=Unit.UNKNOWN, family="") if each is fractions[1] else each for each in mentions]
     nameless = [mention for mention in mentions if mention.unit is Unit.UNKNOWN and mention.total is not None]
     if len(nameless) == _N_NESTED and not any(mention.is_outer for mention in mentions):
         # `[0/5][50/156]`: the first of two fractions without a name is of the epochs.
@@ -328,6 +327,8 @@ class _Place:
             return None
         if any(map(_SETTING.fullmatch, self._name[:-1])):
             return None
+        if unit is Unit.EPOCH and _NAMED_BAR.search(self._before):
+            unit, family = Unit.UNKNOWN, ""
         if unit is Unit.STEP and _OF_EPOCH.match(self._after):
             unit = Unit.BATCH
         n_total = None if total in {"?", "Unknown", "-"} else _number(total)
@@ -417,13 +418,15 @@ class _Place:
             is_bar=self._is_bar,
             is_open=is_open,
             is_overall=self._is_bar and bool(_OVERALL & set(self._name)),
-            in_brackets=before.rstrip().endswith(("[", "(")),
+            is_heading=_HEADING.match(self._after) is not None,
         )
 
     def _role(self, before: str) -> Role:
         clause = before.rpartition(";")[2]
         words = [word.lower() for word in _WORD.findall(_MEASURED.sub(" ", clause))]
-        if any(map(_OTHER.match, words)) and not _CHAINS & {*words}:
+        if _CHAINS & {*words}:
+            return Role.NEUTRAL
+        if any(map(_OTHER.match, words)):
             return Role.OTHER
         if self._is_bar and (_BYTES.search(self._after) or self._is_of_examples(words)):
             return Role.OTHER

@@ -76,7 +76,6 @@ def _mention(unit: Unit, step: int, total: int | None) -> Mention:
         role=Role.TRAINING,
         step=step,
         total=total,
-        in_brackets=True,
         is_own=True,
     )
 

@@ -235,7 +235,7 @@ class Outer:
     is_behind
         Whether the outer count comes after the inner one in that line.
     is_before
-        Whether an epoch is announced before its steps, not only told after them.
+        Whether an epoch is told before its steps or with them, not only after them.
     is_found
         Whether the series around was found by its movement alone.
     inner_laps
@@ -398,7 +398,7 @@ class SeriesTable:
                 n_laps=around.n_laps,
                 is_beside=is_beside,
                 is_behind=is_beside and is_behind,
-                is_before=around.first_line <= series.first_line,
+                is_before=is_beside or around.first_line <= series.first_line,
                 inner_laps=series.n_laps - (moved < 0),
             )
             outer.note()
@@ -459,7 +459,9 @@ def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
             is_same = mention.family == named.family and mention.unit is not Unit.UNKNOWN
             is_only = named.unit is Unit.UNKNOWN and mention.unit is Unit.STEP and series.n_grown > 0
             if mention is not named and not mention.is_total and mention.total is None and (is_same or is_only):
-                total = named.step if named.step >= mention.step else None
+                # A total that is as great as the count when it is seen first may be the count itself.
+                is_more = named.step > mention.step or (named.step == mention.step and names.n_seen > 1)
+                total = named.step if is_more else None
                 if is_only or named.is_lap:
                     series.total = total
                 else:
