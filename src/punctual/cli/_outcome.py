@@ -18,6 +18,8 @@ from punctual.runtime.run_folder import RunFolder
 from punctual.wire import DeviceUse, WorkerStatus
 
 EXIT_MISSED = 75
+#: Codes of warnings of a program whose output is read: nothing was found there, or it did not count to its end.
+_NOT_READ = ("no-progress", "ended-early")
 #: Of a job that has ended without landing and without a status of its own: it has failed; it was stopped.
 EXIT_FAILED, EXIT_STOPPED = 1, 128 + signal.SIGTERM
 #: What a job can have come to, the best first.
@@ -65,7 +67,9 @@ class Outcome:
             return _shell_code(self.summary.exit_code) or EXIT_FAILED
         if self.faults:
             return EXIT_USER_ERROR
-        return EXIT_MISSED if strict and self.summary.on_time is False else 0
+        if strict and self.summary.on_time is False:
+            return EXIT_MISSED
+        return EXIT_USER_ERROR if strict and any(map(self.summary.warned, _NOT_READ)) else 0
 
 
 def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:

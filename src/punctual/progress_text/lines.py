@@ -1,0 +1,57 @@
+"""Lines of output as a person would see them."""
+
+import re
+from typing import NamedTuple
+
+#: A bar is drawn again after a carriage return, backspaces or a movement of the cursor: these end a line as well.
+_END = re.compile(rb"[\r\n]+|\x08+|\x1b\[[\d;]*[ABEFHJf]")
+#: Colours, titles of windows and the like; at the end of a piece also the beginning of one.
+_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_]|\[?[0-?]*$|\][^\x07]*$)")
+#: The end of a bar behind which a line begins: the bar was written to another stream, and has no end of line.
+_GLUED = re.compile(rb"(/\w{1,12}(?:, [^\]]{0,200})?\])(?=[A-Za-z{`])")
+#: A number that was cut in two is none.
+_DIGITS = b"0123456789,._"
+_CUT = b" ... "
+#: Characters that no text has.
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+
+
+class TextLine(NamedTuple):
+    """A line; the last number of an incomplete one may be cut off."""
+
+    text: str
+    is_complete: bool = True
+
+
+class LineSplitter:
+    """Splitter of one stream of bytes into lines without colours.
+
+    Parameters
+    ----------
+    n_bytes_max
+        Limit of a line. The beginning and the end of a longer one are kept, half as much each.
+    """
+
+    def __init__(self, n_bytes_max: int) -> None:
+        self._n_bytes_max = n_bytes_max
+        self._rest = b""
+
+    def feed(self, output: bytes) -> list[TextLine]:
+        """Return the lines that `output` completes, and the one that stays open, without empty ones."""
+        *complete, self._rest = _END.split(self._rest + output)
+        self._rest = self._kept(self._rest)
+        lines = [*((text, True) for text in complete), (self._rest, False)]
+        plain = ((_ESCAPE.sub(b"", self._kept(text)), is_complete) for text, is_complete in lines if text)
+        return [
+            TextLine(part.decode("utf-8", "replace"), is_complete or i_part < len(parts) - 1)
+            for text, is_complete in plain
+            for parts in (_GLUED.sub(rb"\1\n", text).split(b"\n"),)
+            for i_part, part in enumerate(parts)
+            if part.strip() and not _CONTROL.search(part)
+        ]
+
+    def _kept(self, text: bytes) -> bytes:
+        if len(text) <= self._n_bytes_max:
+            return text
+        half = self._n_bytes_max // 2
+        return text[:half].rstrip(_DIGITS) + _CUT + text[-half:].lstrip(_DIGITS)
