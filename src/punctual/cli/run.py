@@ -37,7 +37,8 @@ ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
 Deadline = Annotated[
     str | None,
     typer.Option(
-        metavar="WHEN", help="90s, 1h30m, 1:30:00 from the start of this command; or 18:00, '2026-12-01 18:00'."
+        metavar="WHEN",
+        help="90s, 1h30m from the start of this command; or 18:00, '18:00 tomorrow', '2026-12-01 18:00'.",
     ),
 ]
 Cores = Annotated[

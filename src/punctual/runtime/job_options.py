@@ -13,11 +13,12 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.resources import Resources
-from punctual.core.units import After, check_length, parse_cores, parse_cores_range, parse_duration_s, parse_when
+from punctual.core.units import check_length, parse_cores, parse_cores_range, parse_duration_s
 from punctual.runtime.earlier_runs import core_s_of
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission, spec_of
 from punctual.runtime.when import Now, deadline_s
 from punctual.runtime.worker_options import gpu_frac, worker_range
+from punctual.runtime.written_time import After, parse_when
 
 #: A job's margin lies below this share of its deadline.
 _MARGIN_BOUND = 0.5

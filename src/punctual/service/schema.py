@@ -87,7 +87,8 @@ class SubmitRequest(RequestBody):
         description="The program and its arguments; no shell reads them.", examples=[["python", "train.py"]]
     )
     deadline: ShortText | None = Field(
-        None, description="A duration (`90s`, `1h30m`) or a time (`18:00`, `2026-12-01T18:00:00+01:00`)."
+        None,
+        description="A duration (`90s`, `1h30m`) or a time (`18:00`, `18:00 tomorrow`, `2026-12-01T18:00:00+01:00`).",
     )
     cores: ShortText | None = Field(None, description="Least and most cores, `0.1..2`, or the most alone.")
     workers: ShortText | None = Field(None, description="Least and most workers, `1..4`.")
