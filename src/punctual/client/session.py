@@ -29,6 +29,12 @@ from punctual.wire import (
 #: The index of a phase that is not in the page's table; and of a step, which is none.
 OUTSIDE = -1
 
+#: A step left, or interrupted by a phase, within this share of the shortest one has only been looked at: what stands at the
+#: top of its body (a limit, an evaluation that comes first) takes far less than a step, and its end no less.
+_LOOKED_AT_FRAC = 0.1
+#: Steps that must be known before that is judged: the first one is often much longer than those that follow.
+_LEAST_STEPS = 2
+
 #: What is used of a device's memory is told at most this often.
 _DEVICE_TOLD_NS = 1_000_000_000
 
@@ -72,6 +78,10 @@ class Session:
         self._device: DeviceClock | None = None
         self._has_device = True
         self._device_told_ns = 0
+        #: When the body of the step under way began (0: not timed), less the phases in it, and when such a phase began; bodies
+        #: timed, and the shortest.
+        self._body_from_ns, self._interrupted_ns = 0, 0
+        self._n_bodies, self._shortest_ns = 0, 0
         #: Time in which the process did not wait for Punctual, and until when that was counted.
         self._busy_ns, self._counted_ns = 0, monotonic_ns()
 
@@ -163,11 +173,14 @@ class Session:
         self.step_open = True
         if self._page is not None:
             self._begin_on_device()
+        self._body_from_ns = monotonic_ns()
 
     def step_done(self) -> None:
         """Count the step under way. The hot path."""
         self.step_open = False
         self.n_steps += 1
+        if self._body_from_ns:
+            self._time_body()
         if self._pacer is not None:
             self._complete(OUTSIDE)
             if self.n_steps >= self.course.total_steps:
@@ -194,17 +207,30 @@ class Session:
         self._settle()
 
     def leave_step(self) -> None:
-        """The loop was left inside a step, which is taken for the end of it, but never for one more than declared."""
-        if self.step_open and self.n_steps < self.course.total_steps:
+        """The loop was left inside a step: its end, unless it was only looked at, or all declared steps are done."""
+        if self.step_open and self.n_steps < self.course.total_steps and not self._is_only_looked_at():
             self.step_done()
         self.step_open = False
         self._end_on_device(is_done=True)
 
+    def _is_only_looked_at(self) -> bool:
+        """Whether what the step under way took so far is far less than what steps take."""
+        taken_ns = monotonic_ns() - self._body_from_ns
+        return self._n_bodies >= _LEAST_STEPS and taken_ns < _LOOKED_AT_FRAC * self._shortest_ns
+
+    def _time_body(self) -> None:
+        """The body of a step has come to its end."""
+        taken_ns = monotonic_ns() - self._body_from_ns
+        if not self._n_bodies or taken_ns < self._shortest_ns:
+            self._shortest_ns = taken_ns
+        self._n_bodies += 1
+
     # Phases.
 
     def begin_phase(self, name: str, n_units: int | None, is_rehearsal: bool) -> PhaseRecord | None:
-        """Go over to phase `name`; the phase it interrupts. A step under way is done now."""
-        if self.step_open:
+        """Go over to phase `name`; the phase it interrupts. A step under way is done now, unless it was only looked at."""
+        if self.step_open and not self._is_only_looked_at():
+            self._body_from_ns = 0  # what comes before a phase may not be all of the step
             self.step_done()
         record = self._record(name)
         if not is_rehearsal:
@@ -236,6 +262,8 @@ class Session:
 
     def _switch(self, phase: PhaseRecord | None) -> PhaseRecord | None:
         left, self._phase = self._phase, phase
+        if left is None:
+            self._interrupted_ns = monotonic_ns()
         device_ns = self._end_on_device(is_done=True)
         if left:
             left.device_ns += device_ns
@@ -243,8 +271,10 @@ class Session:
         self._publish_phases()
         self._publish_progress()
         self._settle()
-        if phase:
+        if phase or self.step_open:
             self._begin_on_device()
+        if phase is None and self._body_from_ns:
+            self._body_from_ns += monotonic_ns() - self._interrupted_ns
         self._lap.restart()
         return left
 
