@@ -7,7 +7,7 @@ needs `submit` or a `Client`. They are loaded on first use, so that importing th
 
 TYPE_CHECKING = False  # as typing's, whose import costs more than all the rest of this module
 if TYPE_CHECKING:
-    from punctual.client import Phase, Run, on_stop, phase, track, use_device
+    from punctual.client import Phase, Run, on_stop, phase, total_steps, track, use_device
     from punctual.client.elastic.entry import elastic
     from punctual.service.async_client import AsyncClient
     from punctual.service.client import Client, submit
@@ -25,6 +25,7 @@ __all__ = [
     "phase",
     "simulate",
     "submit",
+    "total_steps",
     "track",
     "use_device",
 ]

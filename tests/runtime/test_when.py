@@ -156,7 +156,7 @@ def test_what_is_still_to_come_is_no_time_of_the_past(text: str) -> None:
 
 
 def test_what_is_no_time_of_the_past_is_refused_as_such() -> None:
-    with pytest.raises(InvalidSpec, match="for a time of the past"):
+    with pytest.raises(InvalidSpec, match="for the past"):
         past_at("soon", NOON)
 
 

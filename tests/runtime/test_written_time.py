@@ -125,7 +125,7 @@ def test_changes(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize(("text", "readings"), TWO_MEANINGS.items())
 def test_a_text_with_two_meanings_is_refused_with_both(text: str, readings: list[str]) -> None:
-    with pytest.raises(InvalidSpec, match="a deadline must have one meaning") as refused:
+    with pytest.raises(InvalidSpec, match="`deadline` must have one meaning") as refused:
         parse_when(text)
     assert re.findall("`([^`]+)`", refused.value.remedy) == re.findall("`([^`]+)`", refused.value.got) == readings
     meanings = [parse_when(reading) for reading in readings]

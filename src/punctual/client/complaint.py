@@ -14,6 +14,11 @@ def warn(must: str, got: str, where: str, remedy: str) -> None:
     sys.stderr.write(f"punctual: warning: {must}: got {got} for {where}. {remedy}\n")
 
 
+def note(text: str) -> None:
+    """Say on standard error what is no fault, but may not be meant."""
+    sys.stderr.write(f"punctual: note: {text}\n")
+
+
 def whole(value: object, name: str, where: str, least: int = 0) -> int:
     """`value` as a whole number of at least `least`.
 

@@ -1,12 +1,13 @@
 """What this process has done of its job, and the link to its page. One session per process."""
 
+import atexit
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from time import monotonic_ns, process_time_ns
 
-from punctual.client.complaint import warn
+from punctual.client.complaint import note, warn
 from punctual.client.connection import connect
 from punctual.client.declaration import Phase
 from punctual.client.device import DeviceClock
@@ -58,12 +59,18 @@ class Session:
     ----------
     finished
         Whether the training has said that it is done, or has come to its goal: its loops end.
+    declared_steps
+        The total of the last loop, or of all of them together; 0: none was declared yet.
+    is_of_parts
+        Whether that of all loops together was declared.
     """
 
     def __init__(self, page: Page | None = None) -> None:
         self.n_steps = 0
         self.step_open = False
         self.finished = False
+        self.declared_steps = 0
+        self.is_of_parts = False
         self.course = Course()
         self._page = page
         self._pacer = Pacer(page) if page else None
@@ -72,8 +79,9 @@ class Session:
         self._phases: list[PhaseRecord] = []
         self._phase: PhaseRecord | None = None
         self._lap = Lap()
-        self._declared_steps: int | None = None
-        self._faults: set[Fault] = set()
+        self._ends_with_program = False
+        self._has_told_cut = False
+        self._reported: set[Fault | None] = set()
         self._refused: Directives | None = None
         self._device: DeviceClock | None = None
         self._has_device = True
@@ -101,30 +109,61 @@ class Session:
 
     # Declarations.
 
-    def begin_loop(self, course: Course, plan: Plan, continues: bool = False) -> int:
+    def begin_job(self, total_steps: int) -> None:
+        """Declare the steps of all loops together, before the first of them."""
+        self._begin_count(Course(total_steps=total_steps))
+        self.declared_steps, self.is_of_parts = total_steps, True
+
+    def begin_loop(self, course: Course, plan: Plan, *, continues: bool = False, may_follow: bool = False) -> int:
         """Declare a loop.
 
         Parameters
         ----------
         continues
             A loop with the total of the one before is another part of the same count.
+        may_follow
+            One that comes after another, with a count of its own, is no fault of the script.
 
         Returns
         -------
         int
             Number of its first step.
         """
-        if continues and course.total_steps == self._declared_steps:
+        if continues and course.total_steps == self.declared_steps:
             return self.n_steps
-        if not self._declared_steps:
-            self._begin_count(course)
+        if self.is_of_parts:
+            first_step = self._begin_part(course)
+        elif self.declared_steps:
+            first_step = self._add_loop(course, may_follow=may_follow)
         else:
-            self._add_loop(course)
-        self._declared_steps = course.total_steps
+            first_step = self._begin_count(course)
+        if not self.is_of_parts:
+            self.declared_steps = course.total_steps
         for name, (phase, n_planned) in plan.items():
             self._record(name).declare(phase, n_planned)
         self._publish_phases()
-        return course.start_step
+        return first_step
+
+    def expect_more(self, n_steps: int) -> None:
+        """There are so many steps more than was declared, or fewer if it is below zero."""
+        if n_steps:
+            self._set_total(max(self.n_steps + self.step_open, self.course.total_steps + n_steps))
+            self._publish_phases()
+            self._settle()
+
+    def end_part(self, n_steps_missing: int | None) -> None:
+        """A loop has ended without so many of its steps, which need not be done; None: nobody knows how many it had."""
+        if n_steps_missing is None:
+            self._ends_with_program = True
+        else:
+            self.expect_more(-max(0, n_steps_missing))
+
+    def program_ended(self) -> None:
+        """The program has run to its end: by now it has done what it does after its last step."""
+        if self._ends_with_program:
+            self.end_early(n_phases_more=0)
+        if self._declaration.state == ProgramState.LANDED:
+            self._publish_progress()
 
     def allow_stop(self) -> None:
         """The script can be asked to stop."""
@@ -196,14 +235,14 @@ class Session:
         """Whether the loss is what the training was to reach: its loop ends here."""
         return self._losses.goal_reached
 
-    def end_early(self, n_phases_more: int) -> None:
-        """The steps that are left need not be done; each kind of phase planned may come so many times more."""
+    def end_early(self, n_phases_more: int, but: Collection[str] = ()) -> None:
+        """The steps that are left need not be done; each kind of phase planned, `but` those named, may come so many times more."""
         self._end_on_device(is_done=True)
-        self.course = replace(self.course, total_steps=self.n_steps)
+        self._set_total(self.n_steps)
         for phase in self._phases:
-            phase.end_early(self.n_steps, n_phases_more)
+            if phase.name not in but:
+                phase.end_early(self.n_steps, n_phases_more)
         self._publish_phases()
-        self._declare(replace(self._declaration, total_steps=self.n_steps))
         self._settle()
 
     def leave_step(self) -> None:
@@ -224,6 +263,15 @@ class Session:
         if not self._n_bodies or taken_ns < self._shortest_ns:
             self._shortest_ns = taken_ns
         self._n_bodies += 1
+
+    def tell_cut(self, n_steps: int) -> None:
+        """A loop was ended after its declared steps; whether its iterable had more nobody knows."""
+        if self._page is not None and not self._has_told_cut:
+            self._has_told_cut = True
+            note(
+                f"the loop ended after its {n_steps} steps; its iterable has no length and may have had more. If the training "
+                "is to go on until it is good enough, give a larger `total_steps` and call `run.finish()` then."
+            )
 
     # Phases.
 
@@ -381,7 +429,7 @@ class Session:
 
     # What was declared against what is done.
 
-    def _begin_count(self, course: Course) -> None:
+    def _begin_count(self, course: Course) -> int:
         self.course = course
         self.n_steps = course.start_step
         self._declare(replace(self._declaration, total_steps=course.total_steps, start_step=course.start_step))
@@ -390,13 +438,31 @@ class Session:
                 Fault.ZERO_STEPS, "a training must have at least one step", "0 steps", "`punctual.track`",
                 "Check that the loader is not empty and that `epochs` or `total_steps` is above zero.",
             )  # fmt: skip
+        return course.start_step
 
-    def _add_loop(self, course: Course) -> None:
+    def _begin_part(self, course: Course) -> int:
+        """One of the loops whose steps were declared together. Steps done before this process are those of the first."""
+        if not self.n_steps and course.start_step:
+            self.n_steps = min(course.start_step, self.course.total_steps)
+            self._declare(replace(self._declaration, start_step=self.n_steps))
+        self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
+        return self.n_steps
+
+    def _add_loop(self, course: Course, *, may_follow: bool) -> int:
         """Another loop than the one declared: its steps come on top."""
         n_more = course.total_steps - course.start_step
         self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
-        self._raise_total(self.n_steps + n_more, f"another loop of {n_more} steps")
+        if may_follow:
+            self._report(
+                None, "trainings of one script must be declared together to share the time up to the deadline",
+                f"another one of {n_more} steps after {self.n_steps}", "this script",
+                f"Call `punctual.total_steps({self.n_steps + n_more})` before the first of them.",
+            )  # fmt: skip
+        else:
+            self._report_more(f"another loop of {n_more} steps")
+        self._set_total(self.n_steps + n_more)
         self._settle()
+        return course.start_step
 
     def _settle(self) -> None:
         """Say whether all that was declared is done."""
@@ -404,7 +470,8 @@ class Session:
             return
         has_overrun = self.n_steps > self.course.total_steps > 0
         if has_overrun:
-            self._raise_total(self.n_steps, f"step {self.n_steps}")
+            self._report_more(f"step {self.n_steps}")
+            self._set_total(self.n_steps)
         state = ProgramState.LANDED if self._is_all_done() and not has_overrun else ProgramState.TRAINING
         self._declare(replace(self._declaration, state=state))
 
@@ -413,23 +480,26 @@ class Session:
             return False
         return not any(phase.n_units_left(self.course) for phase in self._phases)
 
-    def _raise_total(self, total_steps: int, got: str) -> None:
+    def _report_more(self, got: str) -> None:
         self._report(
             Fault.MORE_STEPS, f"a training must not take more than the {self.course.total_steps} steps declared", got,
             "`punctual.track`",
-            "Declare all steps at the first call (`epochs=10`; in a loop of your own `total_steps=10 * len(loader)`), and put "
-            "evaluation into `punctual.phase`.",
+            "Declare all steps at the first call (`epochs=10`; in a loop of your own `total_steps=10 * len(loader)`; of several "
+            "loops together `punctual.total_steps(1000)`), and put evaluation into `punctual.phase`.",
         )  # fmt: skip
+
+    def _set_total(self, total_steps: int) -> None:
         self.course = replace(self.course, total_steps=total_steps)
         self._declare(replace(self._declaration, total_steps=total_steps))
 
-    def _report(self, fault: Fault, must: str, got: str, where: str, remedy: str) -> None:
-        """Tell the script's author and Punctual, once; a process nobody listens to keeps quiet."""
-        if self._page is None or fault in self._faults:
+    def _report(self, fault: Fault | None, must: str, got: str, where: str, remedy: str) -> None:
+        """Tell the script's author and, unless it is no fault, Punctual, once; a process nobody listens to keeps quiet."""
+        if self._page is None or fault in self._reported:
             return
-        self._faults.add(fault)
+        self._reported.add(fault)
         warn(must, got, where, remedy)
-        self._declare(replace(self._declaration, fault=fault))
+        if fault is not None:
+            self._declare(replace(self._declaration, fault=fault))
 
 
 _session: Session | None = None
@@ -440,6 +510,7 @@ def current() -> Session:
     global _session
     if _session is None:
         _session = Session(connect())
+        atexit.register(_session.program_ended)
     return _session
 
 

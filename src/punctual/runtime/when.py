@@ -82,7 +82,7 @@ def deadline_s(text: str, *, started_at: float, now: Now) -> float:
     InvalidSpec
         When the deadline is not later than now, is many years away, or cannot be read.
     """
-    when = parse_when(text, remedy=_NEW_REMEDY)
+    when = parse_when(text, where="the new job", remedy=_NEW_REMEDY)
     if isinstance(when, Extend):
         raise InvalidSpec(
             "`deadline` must be a duration or a time",
@@ -109,7 +109,7 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
     InvalidSpec
         When the result is not later than now or many years away, there is nothing to move, or the text cannot be read.
     """
-    when = parse_when(text)
+    when = parse_when(text, where=f"job '{job}'")
     if isinstance(when, After):
         at = now.at + when.seconds
     elif isinstance(when, WallTime):
@@ -139,7 +139,7 @@ def past_at(text: str, now: Now) -> float:
     InvalidSpec
         When the instant is later than now, or the text cannot be read.
     """
-    when = parse_when(text, "a time of the past", _PAST_REMEDY)
+    when = parse_when(text, "a time of the past", "the past", _PAST_REMEDY)
     at = _clock_at(when, now, is_past=True) if isinstance(when, WallTime) else now.at - abs(when.seconds)
     if at > now.at or (isinstance(when, Extend) and when.seconds > 0):
         must = "a time of the past must be one that has been"

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import NoReturn
-from zoneinfo import ZoneInfo
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import DAY_S, HOUR_S, MINUTE_S, check_length, parse_duration_s
@@ -118,17 +117,15 @@ _EPOCH_S = re.compile(r"@(\d{1,11})(?:\.\d{1,9})?", re.ASCII)
 _OFFSET_S_MAX = 14 * HOUR_S
 
 
-def parse_when(text: str, what: str = "a deadline", remedy: str = REMEDY) -> When:
+def parse_when(text: str, what: str = "`deadline`", where: str = "the job", remedy: str = REMEDY) -> When:
     """Return what `text` says of an instant.
 
     Parameters
     ----------
     text
         As a user has written it.
-    what
-        The kind of instant that was asked for, for errors.
-    remedy
-        The texts that could be written, for errors.
+    what, where, remedy
+        For errors: the instant that was asked for, what for, and what could be written.
 
     Raises
     ------
@@ -145,7 +142,7 @@ def parse_when(text: str, what: str = "a deadline", remedy: str = REMEDY) -> Whe
     (1, 30)
     """
     check_length(text, what, remedy)
-    return _Written(text, what, remedy).when()
+    return _Written(text, what, where, remedy).when()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +151,7 @@ class _Written:
 
     text: str
     what: str
+    where: str
     remedy: str
 
     def when(self) -> When:
@@ -248,6 +246,8 @@ class _Written:
 
     def _zone(self, fields: dict[str, str]) -> tzinfo:
         if "place" in fields:
+            from zoneinfo import ZoneInfo  # it takes a while to import
+
             for name in (fields["place"], fields["place"].title()):
                 with suppress(OSError, ValueError, KeyError):
                     return ZoneInfo(name)
@@ -269,7 +269,7 @@ class _Written:
         self._refuse(f"{self.what} must be a duration or a time", f"{self.text!r}{but}")
 
     def _refuse(self, must: str, got: str = "", to_do: str = "") -> NoReturn:
-        raise InvalidSpec(must, got or repr(self.text), self.what, to_do or self.remedy)
+        raise InvalidSpec(must, got or repr(self.text), self.where, to_do or self.remedy)
 
 
 def _of_epoch(epoch_s: int) -> WallTime:
