@@ -134,6 +134,27 @@ Work = Annotated[
 Like = Annotated[
     str | None, typer.Option(metavar="JOB", help="Take `--work` from this job, which has finished: what it took.")
 ]
+AtDeadline = Annotated[
+    str | None,
+    typer.Option(
+        metavar="train-on|stop",
+        help="When the deadline comes: train on, or have been asked to save and end by then. [default: train-on]",
+        show_default=False,
+    ),
+]
+OnStall = Annotated[
+    str | None,
+    typer.Option(metavar="tell|stop|retry", help="When no step comes any more. [default: tell]", show_default=False),
+]
+StopGrace = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Time to save, once the job was asked to stop, before it is killed. "
+        "[default: 60s; in Slurm what is left of the allocation]",
+        show_default=False,
+    ),
+]
 After = Annotated[
     list[str] | None,
     typer.Option(
@@ -162,6 +183,7 @@ class StartOptions:
     deadline: Deadline = None
     margin: Margin = None
     guarantee: Guarantee = False
+    at_deadline: AtDeadline = None
     strict: Strict = False
     cores: Cores = None
     workers: Workers = None
@@ -176,6 +198,8 @@ class StartOptions:
         typer.Option(metavar="REGEX|auto", help="Read progress from the program's output: groups step and total."),
     ] = None
     until: Until = None
+    on_stall: OnStall = None
+    stop_grace: StopGrace = None
     work: Work = None
     like: Like = None
     controller: ControllerName = None

@@ -53,11 +53,15 @@ class ResizeJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopJob:
-    """End the job, after a checkpoint if it can make one. Answered by `JobFinished` or `JobFailed`."""
+    """End the job, after a checkpoint if it can make one. Answered by `JobFinished` or `JobFailed`.
+
+    `restarts`: it is to be launched again, so its end is a failure that may be retried.
+    """
 
     at: float
     job: JobId
     cause: str
+    restarts: bool = False
 
 
 @set_by_slots

@@ -14,7 +14,7 @@ def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
     is_same = job.last_failure == (event.cause, event.exit_code, job.most_steps) and event.exit_code is not None
     job.last_failure = (event.cause, event.exit_code, job.most_steps)
     job.n_failures += 1
-    if job.stop_cause is not None:
+    if job.stop_cause is not None and not job.restarts:
         return Reason("stopped", f"it was asked to stop: {job.stop_cause}")
     if is_same:
         text = f"{event.cause}; it had failed in the same way before, and had done no new step since"

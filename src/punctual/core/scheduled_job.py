@@ -18,7 +18,7 @@ from punctual.core.speed import RateCurve, Shape
 from punctual.core.story import Reason, Story
 
 #: What a change of the declaration leaves as it was submitted, and what says which amounts a job may have.
-_OF_SUBMISSION = ("controller", "model", "goal", "convergence", "after")
+_OF_SUBMISSION = ("controller", "model", "goal", "convergence", "after", "ends")
 _BOUNDS = ("floor", "ceiling", "worker", "server", "counts")
 _QUEUED = Reason("start-up", "a job starts at its ceiling")
 #: Work left, and an instant it is due, that differ by these shares from what policies were shown are worth a plan.
@@ -129,14 +129,17 @@ class ScheduledJob:
         Its launch is said again; it may be running with what an earlier launch gave it.
     retry_at
         Nothing is asked before this instant.
-    stop_cause
-        Why it is to stop; None: it is not.
+    stop_cause, restarts
+        Why it is to stop; None: it is not. And whether it is launched again after that.
     pause
         What keeps it from holding anything until its user resumes it; None: nothing does.
     waits_for
         Jobs that must finish before it is started.
     begun
-        Steps done, and CPU seconds used, when its present process first reported a step: before that it started up.
+        Steps done, CPU seconds used, and the instant, when its present process first reported a step: before that it started
+        up.
+    longest_unit_s
+        The longest time in which it held something and reported nothing new, since it has begun to train.
     most_steps
         The largest number of steps that was ever reported.
     last_failure
@@ -184,10 +187,12 @@ class ScheduledJob:
     is_relaunched: bool = False
     retry_at: float = 0.0
     stop_cause: str | None = None
+    restarts: bool = False
     pause: PauseRequested | None = None
     waits_for: tuple[JobId, ...] = ()
     progress: ProgressReported | None = None
-    begun: tuple[float, float] | None = None
+    begun: tuple[float, float, float] | None = None
+    longest_unit_s: float = 0.0
     most_steps: float = 0.0
     last_failure: tuple[str, int | None, float] | None = None
     phases: tuple[PhaseProgress, ...] = ()
@@ -250,6 +255,8 @@ class ScheduledJob:
         kept = {name: getattr(self.spec, name) for name in _OF_SUBMISSION}
         changes = {name: value for name, value in kept.items() if value != getattr(spec, name)}
         before, self.spec = self.spec, replace(spec, **changes) if changes else spec
+        if self.spec.deadline_s != before.deadline_s:
+            self.told -= {"deadline-passed"}
         if self.demand is not None and not self.demand.resources.fits_in(self.spec.ceiling):
             self.demand = replace(self.demand, resources=self.spec.ceiling)
         self.planned_demand, self.is_respecified = self.wanted(), True
@@ -258,9 +265,12 @@ class ScheduledJob:
     def report(self, event: ProgressReported) -> None:
         """Note how far it is."""
         if self.progress is not None and event.used_core_s < self.progress.used_core_s:  # another process
-            self.begun = None
+            self.progress, self.begun, self.longest_unit_s = None, None, 0.0
+        if self.is_training and self.progress is not None:
+            since_at = max(self.progress.unit_at, self.held_since_at)
+            self.longest_unit_s = max(self.longest_unit_s, event.unit_at - since_at)
         if self.begun is None and event.steps_done > 0:
-            self.begun = event.steps_done, event.used_core_s - event.in_flight_core_s
+            self.begun = event.steps_done, event.used_core_s - event.in_flight_core_s, event.unit_at
         self.progress = event
         if event.steps_done > self.most_steps:
             self.most_steps, self.n_failures = event.steps_done, 0
@@ -341,6 +351,9 @@ class ScheduledJob:
         self.status, self.n_requests = "queued", self.n_requests + 1  # answers to earlier requests are void
         self.asked, self.is_applied, self.is_relaunched = None, False, False
         self.progress, self.begun, self.phases, self.mark, self.cost_mark, self.ran_s = None, None, (), None, None, 0.0
+        self.longest_unit_s, self.told = 0.0, self.told - {"stalled"}
+        if self.restarts:
+            self.stop_cause, self.restarts = None, False
 
     def forget_all_but_numbers(self) -> None:
         """It has ended and is only looked up by its name: what it took to steer it goes."""
@@ -352,6 +365,12 @@ class ScheduledJob:
     def has_landed(self) -> bool:
         """Whether all its declared work is done; its process may still run."""
         return self.progress is not None and self.progress.landed
+
+    @property
+    def is_training(self) -> bool:
+        """Whether its present process has begun to train, as far as it says."""
+        progress = self.progress
+        return progress is not None and (progress.steps_total is not None or progress.steps_done > 0)
 
     def view(self, granted: Allocation, promised_until_at: float | None) -> JobView:
         """The job as a policy sees it."""

@@ -12,7 +12,7 @@ from typing import Any
 from punctual import registry
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
-from punctual.core.job import JobSpec
+from punctual.core.job import EndRules, JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import Resources
@@ -107,6 +107,8 @@ class JobRequest:
         Whether the job is to run only if its deadline is promised.
     work_core_s
         Core-seconds that the whole job takes, as far as known; None: not known.
+    ends
+        When it is ended before its work is done.
     """
 
     argv: tuple[str, ...]
@@ -132,6 +134,7 @@ class JobRequest:
     name: str | None = None
     guarantee: bool = False
     work_core_s: float | None = None
+    ends: EndRules = field(default_factory=EndRules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,6 +340,7 @@ def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Reso
         after=tuple(map(JobId, request.after)),
         preemptible=_preemptible(request, own["ceiling"].gpus),
         guarantee=request.guarantee,
+        ends=request.ends,
         **own,
     )
 
@@ -413,10 +417,10 @@ def _preemptible(request: JobRequest, gpus: float) -> bool:
 
 
 def _n_retries(request: JobRequest) -> int | None:
-    """As many as the scheduler allows where a job goes on from a checkpoint; none where it would begin anew."""
+    """As many as the scheduler allows where a job goes on from a checkpoint, or is to begin anew; else none."""
     if request.n_retries is not None:
         return request.n_retries
-    return 0 if request.checkpoint_dir is None else None
+    return 0 if request.checkpoint_dir is None and request.ends.on_stall != "retry" else None
 
 
 def check_ceiling(ceiling_cores: float, capacity: Resources) -> None:

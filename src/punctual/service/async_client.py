@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, cast
 
-from punctual.core.job import JobState
+from punctual.core.status import ToldState
 from punctual.core.verdict import Verdict
 from punctual.service.client import ChangeOptions, Client, JobEvent, Stream, SubmitOptions, pauses
 from punctual.service.schema import (
@@ -41,7 +41,7 @@ class AsyncClient:
         return AsyncJob(self, (await self.show(name)).name)
 
     async def jobs(
-        self, *, state: Sequence[JobState] = (), verdict: Sequence[Verdict] = (), name: str | None = None
+        self, *, state: Sequence[ToldState] = (), verdict: Sequence[Verdict] = (), name: str | None = None
     ) -> list[JobStanding]:
         """See `Client.jobs`."""
         return await asyncio.to_thread(self._client.jobs, state=state, verdict=verdict, name=name)
