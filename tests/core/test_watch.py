@@ -94,6 +94,25 @@ def test_a_job_that_has_landed_is_not_told_that_its_deadline_passes(desk: Desk) 
     assert none(deadline(desk), WarnUser)
 
 
+def test_a_program_that_works_on_after_its_last_step_and_its_deadline_is_told_so() -> None:
+    """A moment later: it may only be leaving. One that has run to its end says so by another stamp."""
+    for leaves in (False, True):
+        desk = Desk()
+        desk.run(A, 2.0)
+        desk.progress(A, at=99.9, steps=100, landed=True)
+        (again,) = deadline_timers(deadline(desk))
+        assert again > 100.0
+        stamp = 100.1 if leaves else 99.9
+        desk.tell(
+            ProgressReported(
+                at=again, job=A, steps_done=100, steps_total=100, unit_at=stamp, used_core_s=again, landed=True
+            )
+        )
+        texts = told(deadline(desk, again), "deadline-passed")
+        assert bool(texts) == (not leaves)
+        assert all("the program works on after it" in text for text in texts)
+
+
 def test_the_deadline_of_a_job_that_has_no_process_or_holds_nothing_is_told_too(desk: Desk) -> None:
     desk.submit(A)
     assert told(deadline(desk), "deadline-passed") == ["the deadline has passed before the job was started"]

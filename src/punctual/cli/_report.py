@@ -21,6 +21,8 @@ _WINDOW_FRAC = 0.01
 _WINDOW_S = 0.5
 #: Less than this share of its ceiling that a job did not hold is not worth a word.
 _TOLD_FRAC = 0.01
+#: What a program does for longer than this after its last declared step is told, also if it was in time.
+_WORKED_ON_S = 1.0
 #: How the cause of a job's end begins if it was asked to end.
 _STOPPED = "stopped: "
 
@@ -65,7 +67,7 @@ def _amounts(summary: RunSummary) -> str:
 
 
 def _changes(summary: RunSummary) -> list[str]:
-    changes = [
+    changes = _worked_on(summary) + [
         f"The deadline was set to {short(one.deadline_s)} at {short(one.at - summary.submitted_at)}."
         for one in summary.deadlines[1:]
         if one.deadline_s is not None
@@ -78,6 +80,15 @@ def _changes(summary: RunSummary) -> list[str]:
     if infeasible is not None:
         changes.append(f"At {short(infeasible.at - summary.submitted_at)} it was told that {infeasible.text}.")
     return changes
+
+
+def _worked_on(summary: RunSummary) -> list[str]:
+    """What came after the last declared step, if that took long, or made the job late."""
+    is_cause = summary.deviation_s is not None and 0.0 < summary.deviation_s <= summary.worked_on_s
+    if not is_cause and summary.worked_on_s < _WORKED_ON_S:
+        return []
+    remedy = "put that into `punctual.phase`, and it is planned for"
+    return [f"It worked on for {short(summary.worked_on_s)} after its last declared step: {remedy}."]
 
 
 def _shortfall(lack: Shortfall) -> str:

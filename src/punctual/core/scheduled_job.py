@@ -138,6 +138,8 @@ class ScheduledJob:
     begun
         Steps done, CPU seconds used, and the instant, when its present process first reported a step: before that it started
         up.
+    landed_at
+        When its last declared step or phase was done; the program may work on. Infinite: that is still to come.
     longest_unit_s
         The longest time in which it held something and reported nothing new, since it has begun to train.
     most_steps
@@ -192,6 +194,7 @@ class ScheduledJob:
     waits_for: tuple[JobId, ...] = ()
     progress: ProgressReported | None = None
     begun: tuple[float, float, float] | None = None
+    landed_at: float = inf
     longest_unit_s: float = 0.0
     most_steps: float = 0.0
     last_failure: tuple[str, int | None, float] | None = None
@@ -271,6 +274,7 @@ class ScheduledJob:
             self.longest_unit_s = max(self.longest_unit_s, event.unit_at - since_at)
         if self.begun is None and event.steps_done > 0:
             self.begun = event.steps_done, event.used_core_s - event.in_flight_core_s, event.unit_at
+        self.landed_at = min(self.landed_at, event.unit_at) if event.landed else inf
         self.progress = event
         if event.steps_done > self.most_steps:
             self.most_steps, self.n_failures = event.steps_done, 0

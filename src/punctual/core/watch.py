@@ -18,6 +18,8 @@ _STEPS, _LONGEST = 10.0, 2.0
 _ENDED, _IDLE_FRAC = 2.0, 0.05
 #: One that computes may do something that nobody has declared: it has a fifth of its deadline, or so many times as long.
 _ENDED_BUSY = 10.0
+#: A program that has its results takes a second or so to leave.
+_LEAVING_S = 2.0
 #: The share of the deadline that is kept for a checkpoint of which nothing is known, and for how many times what is known.
 _CHECKPOINT_FRAC, _CHECKPOINT_TIMES = 0.1, 2.0
 
@@ -41,7 +43,10 @@ class Watch:
 
     def deadline_passed(self, job: ScheduledJob, at: float) -> str:
         """Tell that the deadline has passed; why the job is to be stopped for that, or nothing if it is not."""
-        if job.deadline_at is None or at < job.deadline_at or job.has_landed or "deadline-passed" in job.told:
+        if job.deadline_at is None or at < job.deadline_at or "deadline-passed" in job.told:
+            return ""
+        if job.has_landed:
+            self._look_for_more(job, at, job.deadline_at)
             return ""
         self._tell(job, at, Reason("deadline-passed", f"the deadline has passed{_where(job)}"))
         is_to_stop = job.spec.ends.at_deadline == "stop" and job.stop_cause is None
@@ -66,6 +71,14 @@ class Watch:
             self._outbox.warn(at, job, change)
         if job.stop_cause is None and _is_due_to_stop(job, at, forecast):
             job.stop_cause = "it would not be done by its deadline"
+
+    def _look_for_more(self, job: ScheduledJob, at: float, deadline_at: float) -> None:
+        """Tell that a program with all its steps done works on after the deadline, once it has had time to leave."""
+        if at < deadline_at + _LEAVING_S:
+            self._outbox.set_timer(at, "deadline", job, deadline_at + _LEAVING_S - at)
+        elif job.progress is not None and job.progress.unit_at == job.landed_at <= deadline_at:
+            text = "all declared steps were done before the deadline, but the program works on after it"
+            self._tell(job, at, Reason("deadline-passed", text))
 
     def _tell(self, job: ScheduledJob, at: float, reason: Reason) -> None:
         job.told |= {reason.code}
