@@ -53,12 +53,17 @@ class Outcome:
     def exit_code(self, *, strict: bool) -> int:
         """What the command leaves with: what ended it, the job's own, the user's error, or a missed deadline."""
         if self.received is not None:
-            return 128 + self.received
+            return self._exit_code_after(self.received)
         if self.summary.status != "finished":
             return _shell_code(self.summary.exit_code)
         if self.faults:
             return EXIT_USER_ERROR
         return EXIT_MISSED if strict and self.summary.on_time is False else 0
+
+    def _exit_code_after(self, received: int) -> int:
+        """That of a job which was asked to end: its own, if its program has seen to its end itself, or as shells tell it."""
+        own = self.summary.exit_code
+        return own if own is not None and 0 <= own <= 128 else 128 + received
 
 
 def closing_report(outcome: Outcome, drawn: Path | None) -> str:

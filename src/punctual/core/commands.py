@@ -55,13 +55,15 @@ class ResizeJob:
 class StopJob:
     """End the job, after a checkpoint if it can make one. Answered by `JobFinished` or `JobFailed`.
 
-    `restarts`: it is to be launched again, so its end is a failure that may be retried.
+    `restarts`: it is to be launched again, so its end is a failure that may be retried. `interrupts`: as Ctrl-C does it in a
+    terminal: a program that catches that ends when it likes.
     """
 
     at: float
     job: JobId
     cause: str
     restarts: bool = False
+    interrupts: bool = False
 
 
 @set_by_slots

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
-from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported
+from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported, StopRequested
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobState, JobView, declared_work, shape_of
 from punctual.core.loss import LossCurve
@@ -129,8 +129,8 @@ class ScheduledJob:
         Its launch is said again; it may be running with what an earlier launch gave it.
     retry_at
         Nothing is asked before this instant.
-    stop_cause, restarts
-        Why it is to stop; None: it is not. And whether it is launched again after that.
+    stop_cause, restarts, interrupts
+        Why it is to stop; None: it is not. Whether it is launched again after that, and whether it is asked as by Ctrl-C.
     pause
         What keeps it from holding anything until its user resumes it; None: nothing does.
     waits_for
@@ -190,6 +190,7 @@ class ScheduledJob:
     retry_at: float = 0.0
     stop_cause: str | None = None
     restarts: bool = False
+    interrupts: bool = False
     pause: PauseRequested | None = None
     waits_for: tuple[JobId, ...] = ()
     progress: ProgressReported | None = None
@@ -278,6 +279,12 @@ class ScheduledJob:
         self.progress = event
         if event.steps_done > self.most_steps:
             self.most_steps, self.n_failures = event.steps_done, 0
+
+    def ask_to_stop(self, event: StopRequested) -> None:
+        """Note that its user wants it to end; one who has pressed Ctrl-C in vain may say it otherwise."""
+        if self.interrupts and not event.interrupts:
+            self.asked_at = -inf
+        self.stop_cause, self.restarts, self.interrupts = event.cause, False, event.interrupts
 
     def take(self, demand: Demand) -> bool:
         """Note what its controller wants; whether that is news for a policy. What it held must be accrued."""

@@ -449,7 +449,7 @@ class Scheduler:
     def _stop_requested(self, event: StopRequested) -> None:
         if (job := self._active.get(event.job)) is None:
             return
-        job.stop_cause, job.restarts = event.cause, False
+        job.ask_to_stop(event)
         if job.status == "queued":
             self._give_up(job, event.at, Reason("stopped", event.cause))
         else:

@@ -54,6 +54,8 @@ class Watch:
 
     def look(self, job: ScheduledJob, at: float) -> None:
         """Tell what a tick shows before the controller is asked; what the job held must be accrued."""
+        if job.stop_cause is not None:  # it is not expected to train on
+            return
         for warning in warnings_at_tick(job, self._periods):
             self._tell(job, at, warning)
         silence = _silence(job, self._periods)
@@ -62,14 +64,16 @@ class Watch:
             self._outbox.warn(at, job, Reason("steps-go-on", f"steps go on, {_count(job)}"))
         elif silence is not None and "stalled" not in job.told:
             self._tell(job, at, Reason("stalled", silence.told()))
-        if silence is not None and job.stop_cause is None and job.spec.ends.on_stall != "tell" and silence.is_to_end():
+        if silence is not None and job.spec.ends.on_stall != "tell" and silence.is_to_end():
             job.stop_cause, job.restarts = silence.told(), job.spec.ends.on_stall == "retry"
 
     def judge(self, job: ScheduledJob, at: float, forecast: Forecast | None) -> None:
         """Tell how the deadline stands after a tick, and stop the job where it is to be done by then and will not be."""
+        if job.stop_cause is not None:
+            return
         if (change := change_of_feasibility(job, forecast)) is not None:
             self._outbox.warn(at, job, change)
-        if job.stop_cause is None and _is_due_to_stop(job, at, forecast):
+        if _is_due_to_stop(job, at, forecast):
             job.stop_cause = "it would not be done by its deadline"
 
     def _look_for_more(self, job: ScheduledJob, at: float, deadline_at: float) -> None:

@@ -23,7 +23,13 @@ _OUT_OF_DEVICE_MEMORY = re.compile(
 
 
 def end_event(
-    events: JobEvents, program: Program, process: JobProcess, last: Mapping[str, Any] | None, stop_cause: str | None
+    events: JobEvents,
+    program: Program,
+    process: JobProcess,
+    last: Mapping[str, Any] | None,
+    stop_cause: str | None,
+    *,
+    restarts: bool = False,
 ) -> JobFinished | JobFailed:
     """The last event about a job.
 
@@ -33,7 +39,11 @@ def end_event(
         The keeper's last line; None: it was killed.
     stop_cause
         Why the job was asked to end; None: it was not.
+    restarts
+        Whether it was asked because it is to be started again.
     """
+    if restarts and stop_cause is not None:
+        return events.failed(stop_cause, None if last is None else last.get("ended"), retryable=True)
     stopped = None if stop_cause is None else stopped_by(stop_cause)
     if last is None:
         return events.failed(stopped or "its keeper was killed, and the job with it", retryable=stopped is None)

@@ -11,7 +11,7 @@ from punctual.core.commands import Command, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import ProgressReported
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation
+from punctual.core.job import STOP_GRACE_S, Allocation
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import Actuator, Choice, choose
@@ -31,8 +31,6 @@ from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.user_scope import UserScope
 from punctual.wire import DeviceUse, WorkerStatus, process_number
 
-#: How long a job that was asked to stop may take to the end of its step, and for its checkpoint.
-STOP_GRACE_S = 60.0
 #: Of how many jobs that have ended it is still known what they declared and did not do.
 _N_ENDED_MAX = 100
 
@@ -263,7 +261,7 @@ class LocalExecutor:
         elif isinstance(command, ResizeJob):
             run.resize(command, sink)
         else:
-            run.stop(command.cause)
+            run.stop(command)
 
     def _has_ended_before(self, run: JobRun, at: float) -> bool:
         """Whether the end of the job was told before a command was made; if it was on its way then, it is the answer."""

@@ -61,6 +61,9 @@ class JobEvents:
     def losses(self, at: float, losses: tuple[SeenLoss, ...]) -> LossReported:
         return LossReported(at=at, job=self.job, losses=losses)
 
+    def warned(self, code: str, text: str) -> JobWarned:
+        return JobWarned(at=self.clock.now(), job=self.job, reason=Reason(code, text))
+
     def unreadable(self, at: float, why: str) -> JobWarned:
         return JobWarned(at=at, job=self.job, reason=Reason("unreadable-progress", why))
 

@@ -4,12 +4,12 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
 
-from punctual.core.commands import LaunchJob, ResizeJob
+from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
@@ -90,6 +90,10 @@ class JobRun:
         self._leave_by = inf
         self._was_asked_to_leave = False
         self._stop_cause: str | None = None
+        #: Whether it was stopped as Ctrl-C does it, which it may catch; whether it is to be started again; and after how many
+        #: seconds it was ended by force. None: it was not.
+        self._is_interrupted = self._restarts = False
+        self._forced_after_s: float | None = None
         self._faults: list[InvalidSpec] = []
         self.ended = False
         #: When its end was posted; a command made before that was made without knowing it. Infinite: it is another's job.
@@ -172,19 +176,22 @@ class JobRun:
             self._report(at, sink)
             self._process.progress.heartbeat()
 
-    def stop(self, cause: str) -> None:
+    def stop(self, command: StopJob) -> None:
         """Have the job end, after a checkpoint if it can make one; returns at once."""
         with self._lock:
-            if self.ended or self._stop_cause is not None:
+            self._restarts = command.restarts and (self._stop_cause is None or self._restarts)
+            if self.ended or (self._stop_cause is not None and (command.interrupts or not self._is_interrupted)):
                 return
-            self._stop_cause = cause
-            if self._grant is None or not self._process.progress.can_stop:
-                self.terminate()
-                return
-            self._process.progress.ask_to_stop()
-            self._process.progress.heartbeat()
-            self._grant.lift()  # the sooner the checkpoint is written
-            self._context.poller.watch(self._lose_patience, self._context.stop_grace_s)
+            self._stop_cause, self._is_interrupted = command.cause, command.interrupts
+            if self._grant is not None and self._process.progress.can_stop:
+                self._process.progress.ask_to_stop()
+                self._process.progress.heartbeat()
+                self._grant.lift()  # the sooner the checkpoint is written
+                self._context.poller.watch(self._lose_patience, self._process.stop_grace_s)
+            elif self._grant is not None and command.interrupts:
+                self._process.interrupt()
+            else:
+                self._terminate(self._process.terminate)
 
     def release(self) -> None:
         """Leave the job to whoever takes it over next: it goes on, and nothing is told of it here any more."""
@@ -194,12 +201,15 @@ class JobRun:
                 self._process.release()
 
     def terminate(self) -> None:
-        """SIGTERM for the job, which also resumes it; said again, SIGKILL."""
+        """End the job soon: SIGTERM for all of it, which also resumes it, then SIGKILL."""
         with self._lock:
-            self._stop_cause = self._stop_cause or "Punctual is ending"
-            if self._has_left and not self.ended:
-                self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
-            self._process.terminate()
+            self._terminate(self._process.hurry)
+
+    def _terminate(self, end: Callable[[], None]) -> None:
+        self._stop_cause = self._stop_cause or "Punctual is ending"
+        if self._has_left and not self.ended:
+            self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
+        end()
 
     def close(self) -> None:
         """Wait for the end of a job that was told to end, and see to it."""
@@ -305,10 +315,23 @@ class JobRun:
                 return
             if self._grant is not None:
                 self._report(self._context.clock.now(), self._sink)
-            event = end_event(self._events, self._program, self._process, last, self._stop_cause)
+            event = end_event(
+                self._events, self._program, self._process, last, self._stop_cause, restarts=self._restarts
+            )
+            self._tell_cut_off(last)
             if isinstance(event, JobFinished):
                 self._faults = faults_of(self._events, self._process)
             self._tell_end(event)
+
+    def _tell_cut_off(self, last: Mapping[str, Any] | None) -> None:
+        """Tell of a job that was ended by force: whatever it was saving then is not whole."""
+        forced_after_s = self._forced_after_s if last is None else last.get("forced_after_s", self._forced_after_s)
+        if self._stop_cause is not None and forced_after_s is not None:
+            text = (
+                f"it had not ended {forced_after_s:.0f} s after it was asked to, and was killed: a checkpoint that it was making "
+                "is not whole (`--stop-grace` gives it more time)"
+            )
+            self._sink(self._events.warned("cut-off", text))
 
     def _tell_end(self, event: JobFinished | JobFailed) -> None:
         self.ended, self._grant = True, None
@@ -388,7 +411,8 @@ class JobRun:
     def _lose_patience(self) -> None:
         """The job has had its time for a checkpoint; the poller's."""
         if not self.ended:
-            self._process.terminate()
+            self._forced_after_s = self._process.stop_grace_s
+            self._process.hurry()
 
     # Making room: a job of workers with a checkpoint is paused by ending its process, so that it holds nothing. One that
     # holds nothing but cores is frozen: starting it again could cost more than the pause is worth.
@@ -402,7 +426,7 @@ class JobRun:
     def _ask_to_leave(self, grant: JobGrant) -> None:
         if self._leave_by == inf:
             self._was_asked_to_leave = True
-            self._leave_by = time.monotonic() + self._context.stop_grace_s
+            self._leave_by = time.monotonic() + self._process.stop_grace_s
             self._process.progress.ask_to_leave()
             self._process.progress.heartbeat()
             grant.lift()

@@ -17,7 +17,8 @@ from punctual.core.ids import JobId
 from punctual.executors.local import keeper
 from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.command_group import leave_command_group
-from punctual.executors.local.keeper import GRACE_S, STAY_PAUSED, LaunchRequest
+from punctual.executors.local.job_signals import GRACE_S
+from punctual.executors.local.keeper import STAY_PAUSED, LaunchRequest
 from punctual.executors.local.kept_files import UNFINISHED
 
 #: What starts a keeper: nothing of the user's settings or packages, which it does not need and which take time.
@@ -145,6 +146,14 @@ class KeeperLink:
     def terminate(self) -> None:
         """Have the job ended; said again, have it killed."""
         self._signal(signal.SIGTERM)
+
+    def interrupt(self) -> None:
+        """Send the job what Ctrl-C sends in a terminal."""
+        self._signal(signal.SIGINT)
+
+    def hurry(self) -> None:
+        """Have the job ended as if it had had its time for that."""
+        self._signal(signal.SIGALRM)
 
     def kill(self) -> None:
         """End the keeper itself at once; its guard ends the job."""

@@ -21,7 +21,8 @@ from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import JobDevices
 from punctual.executors.local.environment import job_environment
-from punctual.executors.local.keeper import GRACE_S, LaunchRequest
+from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE, GRACE_S, stop_grace_s
+from punctual.executors.local.keeper import LaunchRequest
 from punctual.executors.local.keeper_link import (
     KeeperLink,
     Kept,
@@ -251,12 +252,19 @@ class JobProcess:
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
             fence_s=self._context.fence_s,
+            grace_s=self._grace_s(),
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,
             page_fd=self._page_fd,
             progress_pattern=program.progress_pattern,
         )
+
+    def _grace_s(self) -> float | None:
+        """How long the process has once it was asked to end; None: that is known then, as in an allocation."""
+        asked_s, inherited = self._launch.spec.ends.grace_s, self._context.environment_of(self._launch.job) or {}
+        in_allocation = asked_s is None and ALLOCATION_END_VARIABLE in inherited
+        return None if in_allocation else stop_grace_s(asked_s, {}, self._context.stop_grace_s)
 
     def _environment(self, page: str | None) -> dict[str, str]:
         spec, job = self._launch.spec, self._launch.job
@@ -329,12 +337,29 @@ class JobProcess:
         if self._output is not None:
             self._output.stop()
 
+    @property
+    def stop_grace_s(self) -> float:
+        """How long the process has once it was asked to end."""
+        environment = self._context.environment_of(self._launch.job) or {}
+        return stop_grace_s(self._launch.spec.ends.grace_s, environment, self._context.stop_grace_s)
+
     def terminate(self) -> None:
-        """SIGTERM for the process; said again, SIGKILL. One that is about to be started is not."""
+        """Ask the process to end, which has its time for that; said again, SIGKILL. One that is about to be started is not."""
+        self._end(KeeperLink.terminate)
+
+    def interrupt(self) -> None:
+        """The same as Ctrl-C does: the program may catch it and go on."""
+        self._end(KeeperLink.interrupt)
+
+    def hurry(self) -> None:
+        """End the process, which has had its time: SIGTERM for all of it, then SIGKILL."""
+        self._end(KeeperLink.hurry)
+
+    def _end(self, by: Callable[[KeeperLink], None]) -> None:
         with self._lock:
             self._unwanted = True
             if self._link is not None and not self._link_closed:
-                self._link.terminate()
+                by(self._link)
 
     def kill(self) -> None:
         """End it at once, without its keeper clearing up."""
