@@ -129,7 +129,7 @@ class Session:
         int
             Number of its first step.
         """
-        if continues and course.total_steps == self.declared_steps:
+        if continues and course.total_steps == self.declared_steps > 0:
             return self.n_steps
         if self.is_of_parts:
             first_step = self._begin_part(course)
