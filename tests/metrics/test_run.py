@@ -178,7 +178,7 @@ def test_a_job_that_goes_on_after_landing_counts_until_its_last_landing() -> Non
 
 def test_a_program_lands_when_it_has_its_results() -> None:
     """A last evaluation that nobody declared: the last step was in time, and what came after it was not."""
-    messages = [submitted(), started(100.5, 1.0), progress(109.0, 100, 8.0, landed=True)]
+    messages: list[Message] = [submitted(), started(100.5, 1.0), progress(109.0, 100, 8.0, landed=True)]
     after = [progress(at, 100, at - 101.0, landed=True) for at in (110.0, 111.0, 114.0)]
     before = summarize([*messages, *after], JOB)
     assert (before.landed_at, before.used_core_s, before.worked_on_s) == (108.75, 8.0, 0.0)

@@ -33,13 +33,14 @@ OpenHost = Callable[[OutputOf], AbstractContextManager[JoinedHost]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """How a run is shown and judged."""
+    """How a run is shown and judged. `grace_s`: how long its jobs are to have to end; None: nobody says."""
 
     as_json: bool = False
     strict: bool = False
     report: Path | None = None
     quiet: bool = False
     page: bool = False
+    grace_s: float | None = None
 
 
 def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) -> int:
@@ -57,7 +58,7 @@ def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) ->
         from punctual.service.server import check_installed  # most commands have no use for what it needs
 
         check_installed()
-    outcomes = carry_out(open_host, jobs, screen, page=options.page)
+    outcomes = carry_out(open_host, jobs, screen, page=options.page, grace_s=options.grace_s)
     exit_codes = [outcome.exit_code(strict=options.strict) for outcome in outcomes]
     exit_code = next((code for code in exit_codes if code), 0)
     drawn = _drawn(outcomes, options.report)
@@ -90,12 +91,18 @@ def _drawn(outcomes: Sequence[Outcome], path: Path | None) -> Path | None:
     return path
 
 
-def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen, *, page: bool = False) -> list[Outcome]:
-    """Run jobs to their ends; when this returns, nothing of them is left but the journal. `page`: serve them meanwhile."""
+def carry_out(
+    open_host: OpenHost, jobs: Sequence[JobId], screen: Screen, *, page: bool = False, grace_s: float | None = None
+) -> list[Outcome]:
+    """Run jobs to their ends; when this returns, nothing of them is left but the journal.
+
+    `page`: serve them meanwhile. `grace_s`: how long they are to have to end; None: nobody says.
+    """
+    end = allocation(grace_s=grace_s)
     interrupts = Interrupts()
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
-    with interrupts.caught(), open_host(lambda _: on_output) as host, stopped_before_end(host, allocation()):
+    with interrupts.caught(), open_host(lambda _: on_output) as host, stopped_before_end(host, end):
         names, jobs = jobs, host.shown_jobs
         shown = [ShownJob(host, job) for job in jobs]
         screen.open(*shown)

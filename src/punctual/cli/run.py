@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._allocation import allocation, warn_of_end
+from punctual.cli._allocation import allocation, longest_grace_s, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
@@ -245,7 +245,10 @@ class StartOptions:
 
     def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
         """Bring the jobs to their ends, shown as these options say; the exit status."""
-        output = OutputOptions(**{option.name: getattr(self, option.name) for option in fields(OutputOptions)})
+        told = {
+            option.name: getattr(self, option.name) for option in fields(OutputOptions) if hasattr(self, option.name)
+        }
+        output = OutputOptions(**told, grace_s=longest_grace_s(submissions))
         return drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output)
 
 
@@ -260,7 +263,7 @@ class RunOptions(StartOptions):
 def run(given: RunOptions) -> None:
     """Run a program so that it ends at its deadline. It gets the fewest cores that do that."""
     submissions = given.submissions()
-    warn_of_end(submissions, allocation())
+    warn_of_end(submissions, allocation(grace_s=longest_grace_s(submissions)))
     raise typer.Exit(given.follow(submissions, given.host(shared=not given.alone)))
 
 
