@@ -3,7 +3,6 @@
 import os
 import sqlite3
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from punctual.cli._allocation import allocation, stopped_before_end
-from punctual.cli._errors import tell_user
+from punctual.cli._errors import tell_user, told_failure
 from punctual.cli._interrupts import Interrupts
 from punctual.cli._outcome import EXIT_BROKEN, Outcome, closing_report, closing_report_of_all, report_fields
 from punctual.cli._plot import check_can_plot
@@ -179,9 +178,8 @@ def _outcome(
 
 def _leave_it_to_the_keeper(job: JobId, error: Exception) -> NoReturn:
     """Crash at once: the keeper then lifts the quota and sees the job to its end, as after any other death of ours."""
-    write_error("".join(traceback.format_exception(error)))
     text = (
-        f"Punctual itself has failed ({error}); job '{job}' goes on at full speed and nobody steers it. "
+        f"{told_failure(error)}; job '{job}' goes on at full speed and nobody steers it. "
         f"Take it over: `punctual attach {job}`; or end it: `punctual stop {job}`."
     )
     write_error(f"error: {text}\n")

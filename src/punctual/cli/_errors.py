@@ -2,6 +2,8 @@
 
 import errno
 import signal
+import sqlite3
+import traceback
 
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
@@ -33,6 +35,14 @@ def _where(error: InvalidSpec) -> str:
     if error.option in {None, "program"} or option in f"{error.must} {error.where}":
         return error.where
     return f"{error.where}, `{option}`"
+
+
+def told_failure(error: Exception) -> str:
+    """What has failed of Punctual itself, for people; where it was raised is written before, unless a disk is to blame."""
+    if isinstance(error, OSError | sqlite3.Error):
+        return f"Punctual cannot write what it keeps of its jobs ({error}): make room on the disk"
+    write_error("".join(traceback.format_exception(error)))
+    return f"Punctual itself has failed ({error})"
 
 
 def exit_code_of(error: OSError) -> int:

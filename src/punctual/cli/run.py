@@ -15,6 +15,7 @@ from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.disk_space import check_room
 from punctual.runtime.host_executor import OutputOf, capacity_here
 from punctual.runtime.host_options import SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
@@ -263,8 +264,15 @@ class RunOptions(StartOptions):
 def run(given: RunOptions) -> None:
     """Run a program so that it ends at its deadline. It gets the fewest cores that do that."""
     submissions = given.submissions()
+    warn_of_room(submissions)
     warn_of_end(submissions, allocation(grace_s=longest_grace_s(submissions)))
     raise typer.Exit(given.follow(submissions, given.host(shared=not given.alone)))
+
+
+def warn_of_room(submissions: Sequence[Submission]) -> None:
+    """Tell the user of disks that are likely to be too small; raises `InvalidSpec` for one that cannot be written to."""
+    for told in check_room(submissions):
+        write_error(f"punctual: warning: {told}\n")
 
 
 def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost:

@@ -6,7 +6,6 @@ import shlex
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -17,6 +16,7 @@ from typing import Annotated, cast
 import typer
 
 from punctual.cli._completion import policy_names
+from punctual.cli._errors import told_failure
 from punctual.cli._http import HttpOptions
 from punctual.cli._interrupts import caught
 from punctual.cli._outcome import EXIT_BROKEN
@@ -237,9 +237,8 @@ def _steer(host: ServiceHost) -> None:
         raise
     except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end a training
         # Crash at once: the keepers then lift the quotas and see the jobs to their ends, as after any other death.
-        write_error("".join(traceback.format_exception(error)))
         write_error(
-            f"error: Punctual itself has failed ({error}); all jobs go on at full speed and nobody steers them. "
+            f"error: {told_failure(error)}; all jobs go on at full speed and nobody steers them. "
             "Take them over: `punctual up`.\n"
         )
         os._exit(EXIT_BROKEN)

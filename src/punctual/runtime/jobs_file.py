@@ -143,7 +143,7 @@ def _value(key: str, value: Any) -> Any:
     read, example = _READERS.get(key, (_text, "a text or a number"))
     try:
         return read(value)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: `~`, and this user has no home folder
         raise InvalidSpec(
             f"`{key}` must be of the kind of its option", repr(value), "a job", f"Write {example}."
         ) from None

@@ -22,6 +22,7 @@ from punctual.core.status import JobStatus, ToldState
 from punctual.core.verdict import Verdict, verdict
 from punctual.runtime.job_names import names_in
 from punctual.runtime.job_options import JobOptions
+from punctual.runtime.paths import user_home
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
 from punctual.service.context import Context, ServiceContext, Submitter, json_answer, note_change, told
@@ -241,7 +242,7 @@ def checked_submission_of(asked: SubmitRequest, capacity: Resources, together: R
         program=tuple(asked.program),
         after=tuple(asked.after),
         secret_env=tuple(asked.secret_env),
-        cwd=Path(asked.cwd) if asked.cwd is not None else Path.home(),
+        cwd=Path(asked.cwd) if asked.cwd is not None else user_home(),
         checkpoint_dir=None if asked.checkpoint_dir is None else Path(asked.checkpoint_dir),
         inherited=_inherited(asked.inherit_env),
     )
