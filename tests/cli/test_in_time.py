@@ -1,6 +1,8 @@
 """Words in time: deadlines that pass, trainings that stand still, results that come after the last step; live."""
 
+import shlex
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,21 @@ for i in punctual.track(range(5)):
 pathlib.Path("begun").touch()
 while not pathlib.Path("go").exists():
     time.sleep(0.01)
+"""
+
+#: Trains in a process of its own, and evaluates when that has ended.
+IN_CHILDREN = """
+import multiprocessing, pathlib, time, punctual
+def train():
+    for i in punctual.track(range(5)):
+        pass
+if __name__ == "__main__":
+    child = multiprocessing.Process(target=train)
+    child.start()
+    child.join()
+    pathlib.Path("begun").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
 """
 
 #: Saves when it is asked to stop, and stands still after some steps until then, or until it was started again.
@@ -58,6 +75,25 @@ def test_results_that_come_after_the_deadline_are_late_though_the_steps_were_in_
         text = next(line["text"] for line in told if line.get("code") == "deadline-passed")
         assert "the program works on after it" in text
         assert "after its last declared step: put that into `punctual.phase`" in report["text"]
+
+
+@pytest.mark.parametrize("way", ["after another", "in children"])
+def test_what_other_processes_of_the_job_do_after_the_training_counts(way: str, terminal: Terminal) -> None:
+    if way == "after another":
+        training, rest = WORKING_ON.partition("while not")[0], "while not" + WORKING_ON.partition("while not")[2]
+        train = shlex.join(terminal.script(training))
+        after = shlex.join(terminal.script(f"import pathlib, time\n{rest}", "after.py"))
+        command = ["bash", "-c", f"{train}; {after}"]
+    else:
+        command = terminal.script(IN_CHILDREN)
+    run = terminal.start("run", "--deadline", "1h", "--json", "--", *command)
+    wait_until(lambda: (terminal.folder / "begun").exists() or run.poll() is not None)
+    terminal.wait_for_job(lambda job: job["landed"])
+    time.sleep(3)  # longer than leaving takes
+    terminal.go_on()
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, errors
+    assert objects(output)[-1]["worked_on_s"] > 2.0
 
 
 def test_a_deadline_that_passes_is_said_while_the_job_goes_on(terminal: Terminal) -> None:

@@ -51,7 +51,7 @@ def end_event(
         return events.failed(stopped or _not_run(program, last["failed"]), last["code"])
     code = int(last["ended"])
     if code == 0 and (stopped is None or process.sample().all_steps_done):
-        return events.finished(process.progress.landed_at() or last["at_ns"] / 1e9)
+        return events.finished(process.results_at(last["at_ns"] / 1e9))
     cause = stopped or cause_of(code) + _of_device_memory(process.last_output())
     return events.failed(cause, code, retryable=stopped is None and is_retryable(code))
 

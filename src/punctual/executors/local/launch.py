@@ -45,6 +45,8 @@ _OUTPUT_S_MAX = 5.0
 #: How long the end of a process that was told to end may take.
 END_S_MAX = GRACE_S + 2 * _OUTPUT_S_MAX
 _LOOK_S = 0.05
+#: A launcher takes a second or so to leave after its training has.
+_LEAVING_S = 2.0
 #: So much of a log's end is searched for why the process has ended.
 _LAST_BYTES = 4096
 
@@ -158,6 +160,16 @@ class JobProcess:
             if self.group is not None:
                 self.used_core_s = self.group.used_core_s()
         return self.used_core_s
+
+    def results_at(self, ended_at: float) -> float:
+        """When the program had its results, whose own process has ended at `ended_at`.
+
+        A process that reports and is the job's own has run to its end by its last stamp, and then only leaves. Behind a shell
+        or a launcher others may work on.
+        """
+        landed_at = self.progress.landed_at()
+        is_own = self.workers is not None or self.progress.reporter_pid in (0, self.pid)
+        return ended_at if landed_at is None or not (is_own or ended_at - landed_at < _LEAVING_S) else landed_at
 
     def sample(self) -> ProgressSample:
         """The latest of its progress."""

@@ -56,6 +56,11 @@ class ProgressSource(Protocol):
         """When everything declared was done; None: at the end of the process."""
         ...
 
+    @property
+    def reporter_pid(self) -> int:
+        """The process that reports; 0: it is not known."""
+        ...
+
     def device_use(self) -> DeviceUse | None:
         """The device that the job computes on; None: it tells of none."""
         ...
@@ -141,6 +146,10 @@ class PageProgress:
         latest = self.latest(0.0)
         return latest.unit_at if latest.all_steps_done else None
 
+    @property
+    def reporter_pid(self) -> int:
+        return self._page.declaration().pid
+
     def device_use(self) -> DeviceUse | None:
         return self._page.device() if self._page.device().name else None
 
@@ -190,6 +199,7 @@ class OutputProgress:
     """
 
     can_stop = is_asked_to_leave = False
+    reporter_pid = 0
 
     def __init__(self, text: ProgressText, steps_total: float | None, latest: ProgressSample) -> None:
         self._text = text
