@@ -1,7 +1,8 @@
 # `make demo` shows what Punctual does, `make test` runs the tests; both set up .venv first, and again only when
-# pyproject.toml or constraints.txt has changed. PYTHON=python3.12 chooses another interpreter.
+# pyproject.toml or constraints.txt has changed. PYTHON=python3.12 chooses another interpreter, which gets a folder of its
+# own: .venv-3.12.4.
 PYTHON ?= python3
-VENV := .venv
+VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())'))
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # The default build of PyTorch brings gigabytes of CUDA; the CPU build has an index of its own. Where pip is configured
@@ -11,16 +12,19 @@ TORCH_SOURCE = $$($(BIN)/python -m pip config list | grep -e find-links -e index
 SOURCES := src tests $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench docs clean
+.PHONY: help demo test test-light lint format bench docs clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.for-demo ## train a small network to a deadline of about a minute, and watch it land
 	$(BIN)/punctual demo
 
 test: $(VENV)/.for-dev ## all tests; those that fail beside others are run once more alone
 	$(BIN)/python -m tests.run
+
+test-light: $(VENV)/.for-light ## those of the parts that need few packages, and one landing: for another interpreter
+	$(BIN)/python -m tests.run --light
 
 lint: $(VENV)/.for-dev ## style, types and layers
 	$(BIN)/ruff check $(SOURCES) docs
@@ -41,7 +45,7 @@ docs: $(VENV)/.for-docs ## the documentation, into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 clean: ## everything that was made
-	rm -rf $(VENV) build dist docs/_build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* build dist docs/_build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Punctual needs Python 3.11 or newer (make PYTHON=...)")'
@@ -58,6 +62,10 @@ $(VENV)/.for-demo: pyproject.toml $(VENV)/.with-torch
 
 $(VENV)/.for-dev: pyproject.toml $(VENV)/.with-torch
 	$(INSTALL) -e '.[torch,report,sim,dev,adapters]'
+	touch $@
+
+$(VENV)/.for-light: pyproject.toml constraints.txt | $(VENV)/.made
+	$(INSTALL) -e . hypothesis pytest pytest-randomly pytest-timeout pytest-xdist scipy
 	touch $@
 
 $(VENV)/.for-docs: pyproject.toml constraints.txt | $(VENV)/.made

@@ -15,7 +15,7 @@ from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
-from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.paths import HOME_VARIABLE

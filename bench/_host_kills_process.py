@@ -29,7 +29,8 @@ from punctual.executors.local.context import OnOutput
 from punctual.executors.local.launch import JobProcess
 from punctual.runtime import local_host as composed
 from punctual.runtime import restore
-from punctual.runtime.host_executor import HERE, capacity_here
+from punctual.runtime.capacity import capacity_here
+from punctual.runtime.host_executor import HERE
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host

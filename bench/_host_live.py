@@ -18,7 +18,7 @@ from collections.abc import Callable
 from punctual.core.events import JobStarted
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.spec_change import SpecChange

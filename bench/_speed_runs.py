@@ -22,8 +22,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from punctual.client.elastic.agent import HANG_VARIABLE
 from punctual.client.elastic.virtual_ranks import cut
+from punctual.client.elastic.worker_pool import HANG_VARIABLE
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_v1 import CgroupV1, CgroupV1Group
 from punctual.wire import PAGE_VARIABLE, Page, WorkerTarget

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,14 @@ class Bench:
     kind: str
     folder: Path
     scale: float
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def close(self) -> None:
+        """End what still runs, because something else has failed."""
+        for process in self.started:
+            if process.poll() is None:
+                process.terminate()
+                process.communicate()
 
     def environment(self, **more: str) -> dict[str, str]:
         """Variables of a command."""
@@ -94,10 +102,12 @@ class Bench:
 
     def start(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
         """Start a Python program."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, *arguments], env=self.environment(**more), text=True, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
+        self.started.append(process)
+        return process
 
     def job(self, options: Sequence[str], *program: str, **more: str) -> subprocess.Popen[str]:
         """Start a training under the command."""
@@ -137,7 +147,7 @@ class Step:
     @property
     def startup_s(self) -> float:
         """Seconds that a command needs until its training's first step, with room."""
-        return 1.5 * self.ready_s + 3.0
+        return 1.5 * self.ready_s + 4.0
 
 
 def _output_of(process: subprocess.Popen[str], limit_s: float) -> str:
@@ -229,7 +239,7 @@ def turns_cost_narrow(bench: Bench) -> Part:
     """The same with trainings that do not fill the device, which turns cannot serve well: told, not judged."""
     if bench.kind != "cuda":
         return Part("cost of turns, device not filled", True, "only on a GPU")
-    narrow = Bench("cuda-narrow", bench.folder, bench.scale)
+    narrow = Bench("cuda-narrow", bench.folder, bench.scale, bench.started)
     seconds, costs = _costs_of(narrow, ("alone", "by turns", "at once"))
     text = f"{costs['by turns']:+.1%} by turns, {costs['at once']:+.1%} at once: told, not judged"
     return Part("cost of turns, device not filled", True, text, {"seconds": seconds, "cost_frac": costs})
@@ -262,9 +272,9 @@ def _together(bench: Bench, name: str) -> float:
 
 def workers_share(bench: Bench) -> Part:
     """Workers on one device: the same bits for any number of them and after a kill, and what a change stops."""
-    bits = {
-        name: _bits(bench, n, kills) for name, n, kills in (("1", 1, False), ("2", 2, False), ("2, killed", 2, True))
-    }
+    with ThreadPoolExecutor(3) as together:
+        found = together.map(partial(_bits, bench), (1, 2, 2), (False, False, True))
+    bits = dict(zip(("1", "2", "2, killed"), found, strict=True))
     program = "resized" if bench.kind == "cuda" else "elastic-large"
     stops = _stops(bench, program)
     facts: dict[str, Any] = {"bits": bits, "stops_s": stops}
@@ -281,7 +291,8 @@ def _bits(bench: Bench, n_workers: int, kills: bool) -> int:
     """The sum of the bits of the weights in the end."""
     with tempfile.TemporaryDirectory(dir=bench.folder) as name:
         folder = Path(name)
-        job = bench.job(["--workers", f"{n_workers}..{n_workers}"], "elastic", bench.kind, name)
+        options = ["--workers", f"{n_workers}..{n_workers}", "--cores-per-worker", "0.4", "--alone"]
+        job = bench.job(options, "elastic", bench.kind, name)
         wait_until(lambda: (folder / "begun").exists() or job.poll() is not None, 60.0)
         if kills:
             os.kill(max(descendants_of(job.pid)), signal.SIGKILL)
@@ -418,10 +429,13 @@ def main() -> int:
         bench = Bench(kind, Path(folder), 0.4 if chosen.quick and kind == "stand-in" else 1.0)
         (bench.folder / "dev").mkdir()
         (bench.folder / "dev" / "nvidia0").touch()
-        parts = [_attempt(name, bench) for name in names if name not in _BESIDE]
-        beside = [name for name in names if name in _BESIDE]
-        with ThreadPoolExecutor(2) as together:
-            parts += together.map(lambda name: _attempt(name, bench), beside)
+        try:
+            parts = [_attempt(name, bench) for name in names if name not in _BESIDE]
+            beside = [name for name in names if name in _BESIDE]
+            with ThreadPoolExecutor(2) as together:
+                parts += together.map(lambda name: _attempt(name, bench), beside)
+        finally:
+            bench.close()
     short = [part.name for part in parts if not part.is_met]
     print_table(("part", "", ""), [(part.name, "met" if part.is_met else "SHORT", part.text) for part in parts])
     about = _said("nvidia-smi", "--query-gpu=name,driver_version,mig.mode.current", "--format=csv,noheader").strip()

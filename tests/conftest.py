@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, settings
 # phase traces every line, which makes the failure of a long test a hang.
 settings.register_profile(
     "punctual", phases=set(Phase) - {Phase.explain}, print_blob=True, deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.too_slow], max_examples=int(os.environ.get("PUNCTUAL_EXAMPLES", "100")),
 )  # fmt: skip
 settings.load_profile("punctual")
 

@@ -8,6 +8,9 @@ test has passed, in the first run or alone. It is not 0 if
 * a file could not be collected, a worker of xdist has died, or no test has run.
 
 Both runs have the same seed, so that what depends on a drawn number fails again.
+
+With ``--light`` those alone that need few packages and little time, with few drawn examples: what may differ between
+versions of Python.
 """
 
 import os
@@ -21,6 +24,20 @@ import pytest
 N_WORKERS = 4
 #: More failures than these are not run again.
 N_AGAIN_MAX = 10
+#: What needs no more than numpy and scipy, but for what takes long; and a real job that lands.
+LIGHT = (
+    *(
+        f"tests/{part}"
+        for part in ("client", "controllers", "convergence", "core", "metrics", "models", "optim", "policies", "wire")
+    ),
+    "tests/executors/test_keeper.py",
+    "tests/executors/test_page_progress.py",
+    "tests/cli/test_run.py::test_it_does_not_land_before_its_deadline_and_says_so_in_json",
+    "--ignore=tests/client/elastic",
+    "--ignore=tests/policies/test_in_hostile_worlds.py",
+    "--ignore=tests/policies/test_promises_property.py",
+)
+N_EXAMPLES_LIGHT = 10
 
 
 class Record:
@@ -50,10 +67,13 @@ def keep_bytecode() -> None:
 
 
 def main() -> int:
-    """Run all tests; the exit status."""
+    """Run the tests; the exit status."""
     keep_bytecode()
+    chosen: tuple[str, ...] = ()
+    if "--light" in sys.argv:
+        chosen, os.environ["PUNCTUAL_EXAMPLES"] = LIGHT, str(N_EXAMPLES_LIGHT)
     seed, record = f"--randomly-seed={random.randrange(2**32)}", Record()
-    status = int(pytest.main(["-n", str(N_WORKERS), "--dist", "worksteal", seed], plugins=[record]))
+    status = int(pytest.main(["-n", str(N_WORKERS), "--dist", "worksteal", seed, *chosen], plugins=[record]))
     if record.is_broken:
         return status or int(pytest.ExitCode.INTERNAL_ERROR)
     if status != pytest.ExitCode.TESTS_FAILED or not 0 < len(record.failed) <= N_AGAIN_MAX:

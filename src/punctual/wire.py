@@ -75,6 +75,8 @@ N_PHASES_MAX = 8
 N_LOSSES_MAX = 32
 #: Devices are told as bits of a number of 64 that has a sign.
 N_DEVICES_MAX = 63
+#: The largest number of a field, of a version, and of a process: Linux has none above.
+_WORD_MAX, _VERSION_MAX, _PID_MAX = 2**63 - 1, 2**64 - 1, 2**22
 _NAME_BYTES = 24
 _CAUSE_BYTES = 160
 _KEY_BYTES = 32
@@ -281,8 +283,13 @@ class _Region:
         self.end = self._closing_offset + self._guard.size
 
     def write(self, page: mmap.mmap, version: int, *payload: object) -> None:
+        """Replace the payload; a number that its field cannot hold becomes the nearest one that it can."""
+        version = version & _VERSION_MAX or 1  # the other side may have written one from which there is no larger one
         self._guard.pack_into(page, self.offset, version)
-        self._payload.pack_into(page, self._payload_offset, *payload)
+        try:
+            self._payload.pack_into(page, self._payload_offset, *payload)
+        except (struct.error, OverflowError):
+            self._payload.pack_into(page, self._payload_offset, *map(_in_range, payload))
         self._guard.pack_into(page, self._closing_offset, version)
 
     def read(self, page: mmap.mmap) -> tuple[object, ...] | None:
@@ -321,6 +328,10 @@ _LOSSES = _Region(2048, "q" + "qd" * N_LOSSES_MAX)
 
 class PageError(Exception):
     """The file is no page of this layout."""
+
+
+class PageVersionError(PageError):
+    """It is a page of another version of Punctual."""
 
 
 class Page:
@@ -375,8 +386,10 @@ class Page:
             mapped = mmap.mmap(fd, PAGE_BYTES)
         finally:
             os.close(fd)
+        if mapped[: len(_MAGIC) - 1] != _MAGIC[:-1]:
+            raise PageError(f"{path} does not begin as a Punctual page does")
         if mapped[: len(_MAGIC)] != _MAGIC:
-            raise PageError(f"{path} was written by another version of Punctual")
+            raise PageVersionError(f"{path} was written by another version of Punctual")
         return cls(mapped)
 
     @classmethod
@@ -390,6 +403,12 @@ class Page:
 
     def close(self) -> None:
         self._map.close()
+
+    def keep_copy(self) -> None:
+        """Go on with a copy of what the page says now, which holds no file; also while another thread reads the page."""
+        copy = mmap.mmap(-1, PAGE_BYTES)
+        copy[:] = self._map[:]
+        self._map = copy
 
     def _read(self, region: _Region) -> tuple[object, ...] | None:
         """The payload of `region`; what was read last if its writer stopped while writing; None before the first."""
@@ -503,6 +522,7 @@ class Page:
         if fields is None:
             return Declaration()
         pid, total_steps, start_step, state, fault, can_stop = map(_count_of, fields)
+        pid = pid if pid <= _PID_MAX else 0
         i_state = state if state <= max(ProgramState) else ProgramState.STARTING
         i_fault = fault if fault <= max(Fault) else Fault.NONE
         self._check("declaration", fields[:5], (pid, total_steps, start_step, i_state, i_fault))
@@ -573,6 +593,11 @@ class Page:
         *counts, devices, cause = fields
         self._check("workers", counts, [*map(_count_of, counts)])
         return WorkerStatus(*map(_count_of, counts), _devices_of(devices), _text_of(cause))  # type: ignore[arg-type, call-arg]
+
+
+def _in_range(value: object) -> object:
+    """What a field can hold of `value`: no integer is larger than a word."""
+    return max(-_WORD_MAX, min(value, _WORD_MAX)) if isinstance(value, int) else value
 
 
 def _fit(name: str, n_bytes: int = _NAME_BYTES) -> bytes:

@@ -21,7 +21,6 @@ from pathlib import Path
 from tests.architecture.source import PACKAGE
 
 EXCEPTIONS = Path(__file__).with_name("exceptions.json")
-N_LINES_MAX = 600
 #: Metaphors where schedulers or PyTorch have a word of their own; no identifier has them as a part.
 METAPHORS = {
     "agenda", "bury", "crew", "despair", "door", "errand", "leash", "menu", "mourn", "muster", "nursery", "pledge",
@@ -46,7 +45,6 @@ def counted(texts: Sources) -> Counts:
     trees = {file: ast.parse(text, file) for file, text in texts.items()}
     nodes = {file: list(ast.walk(tree)) for file, tree in trees.items()}
     return {
-        "lines above 600": _by_file(lambda file: {file: max(texts[file].count("\n") - N_LINES_MAX, 0)}, texts),
         "classes of one name": _repeated(_by_file(lambda file: _classes(trees[file]), texts)),
         "fmt: skip": _by_file(lambda file: {"fmt: skip": texts[file].count("# fmt: skip")}, texts),
         "forbidden names": _by_file(lambda file: Counter(filter(is_forbidden, bound_names(nodes[file]))), texts),

@@ -18,7 +18,6 @@ def test_there_is_no_more_than_is_listed() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("\n" * 601, {"lines above 600": {"a.py": {"a.py": 1}}}),
         ("class Run: ...\nclass _Run: ...\ndef f():\n    class Run: ...", {}),
         ("x = [1]  # fmt: skip\ny = [2]  # fmt: skip", {"fmt: skip": {"fmt: skip": {"a.py": 2}}}),
         ("def f(one, *, other): return lambda one: one", {"forbidden names": {"one": {"a.py": 2}}}),

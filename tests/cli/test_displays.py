@@ -12,11 +12,12 @@ from punctual.cli._json_lines import JsonLines
 from punctual.cli._lines import Lines
 from punctual.cli._view import View, panel
 from punctual.cli.ps import budgets
-from punctual.core.commands import LaunchJob, ResizeJob, WarnUser
+from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, WarnUser
 from punctual.core.control import Forecast, PacingLine
 from punctual.core.events import (
     GrantFailed,
     JobFailed,
+    JobFinished,
     PauseRequested,
     PolicyChanged,
     ResumeRequested,
@@ -232,9 +233,44 @@ class TestChain:
         links = chain([submitted(0.0), self.LAUNCH, started(0.2), resumed(9.0, 5.0)], JOB)
         assert links[-1].text == "it is steered again, after 4.0s in which nobody did"
 
+    def test_what_concerns_all_jobs_is_told_while_this_one_is_there(self) -> None:
+        policy = PolicyChanged(at=0.0, policy="fifo", by="me", before="max-min")
+        warned = WarnUser(at=0.0, job=None, reason=Reason("policy-failed", "the policy has failed"))
+        of_all: list[Message] = [resumed(9.0, 5.0), policy, warned]
+        begun: list[Message] = [submitted(0.0), self.LAUNCH, started(0.2)]
+        assert len(chain([*begun, *of_all], JOB)) == len(chain(begun, JOB)) + 3
+        failed = JobFailed(at=1.0, job=JOB, cause="killed", exit_code=-9, retryable=True)
+        assert len(chain([*begun, failed, *of_all], JOB)) == len(chain([*begun, failed], JOB)) + 3
+        assert chain([*of_all, *begun], JOB) == chain(begun, JOB)
+        ends: list[Message] = [
+            JobFinished(at=1.0, job=JOB, landed_at=1.0),
+            JobFailed(at=1.0, job=JOB, cause="stopped: by hand", exit_code=-15),
+            RejectJob(at=1.0, job=JOB, reason=Reason("no-retries-left", "it has failed")),
+        ]
+        for end in ends:
+            assert chain([*begun, end, *of_all], JOB) == chain([*begun, end], JOB), end
+
     def test_other_jobs_are_left_out(self) -> None:
         assert chain([submitted(0.0), self.LAUNCH], JOB)
         assert chain([self.LAUNCH, started(0.2)], type(JOB)("other")) == []
+
+
+def test_the_list_of_jobs_tells_how_much_memory_is_used_and_who_waits() -> None:
+    of_host = {"host": "service", "policy": "fifo", "host_cores": 2.0, "host_free_cores": 0.0}
+    of_host |= {"host_memory_bytes": 8 << 30, "host_used_memory_bytes": 3 << 29}
+    runs = {**of_host, "job": "a", "state": "running", "forecast_s": 100.0, "elapsed_s": 40.0}
+    waits = {
+        **of_host,
+        "job": "b",
+        "state": "queued",
+        "forecast_s": None,
+        "elapsed_s": 1.0,
+        "waits": "it waits for memory",
+    }
+    host, waiting = budgets([runs, waits, {**waits, "job": "c"}])
+    assert host.endswith("0.00 free; 1.5 GiB of 8 GiB of memory used")
+    assert waiting == "2 jobs wait for room; the next end is expected in 1m00s; b: it waits for memory"
+    assert len(list(budgets([runs]))) == 1
 
 
 def test_the_list_of_jobs_tells_which_nodes_of_a_host_are_slow() -> None:
@@ -243,3 +279,19 @@ def test_the_list_of_jobs_tells_which_nodes_of_a_host_are_slow() -> None:
     assert of_service == "host service (promises-first): 8 cores, 5.00 held by 2 jobs, 3.00 free"
     assert slow == "node b is slow: steps cost 1.4 times the CPU time there, see `punctual why`"
     assert of_other.startswith("host other")
+
+
+def test_the_list_of_jobs_tells_where_they_lie_and_what_is_wrong_with_the_nodes_of_a_cluster() -> None:
+    host = {"host": "service", "policy": "fifo", "host_cores": 8.0, "host_free_cores": 3.0}
+    news = {"silent_nodes": {"tock": 12.0}, "taken_cores": {"tick": 6.0}}
+    jobs = [
+        {**host, **news, "job": "one", "nodes": ["tick", "tock"]},
+        {**host, **news, "job": "two", "nodes": ["tock"]},
+    ]
+    assert list(budgets(jobs))[1:] == [
+        "node tick: one",
+        "node tock: one, two",
+        "node tock has not answered for 12.0s: what is told of its jobs is as old, see `punctual why`",
+        "node tick: other applications of the cluster hold 6 cores",
+    ]
+    assert len(list(budgets([{**host, "job": "one", "nodes": ["local"]}]))) == 1, "one machine needs no name"

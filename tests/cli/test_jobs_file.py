@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from punctual.core.events import JobFailed
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
+from punctual.runtime import input_file
 from punctual.runtime.jobs_file import read_jobs
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
@@ -122,6 +124,47 @@ def test_an_option_without_end_is_refused_before_it_is_read(tmp_path: Path, opti
     with pytest.raises(InvalidSpec, match=r"at most 64 characters|got 60000 characters") as caught:
         read(tmp_path, f"[[job]]\nprogram = 'true'\n{option} = '{text}'")
     assert f"`{option}`" in caught.value.where
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{} = 1", "[{}]", "[[{}]]", "job = [{{ {} = 1 }}]", "job = [{{ a = 1, {} = 1 }}]"],
+)
+@pytest.mark.parametrize("part", ["a", '"a"', " 'a' "])
+def test_a_key_of_many_parts_is_refused_before_it_is_read(tmp_path: Path, text: str, part: str) -> None:
+    key = ".".join([part] * 50_000)
+    with pytest.raises(InvalidSpec, match="a key must have at most 100 parts"):
+        read(tmp_path, text.format(key))
+
+
+def test_a_pipe_is_read_as_far_as_something_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = tmp_path / "jobs.toml"
+    os.mkfifo(pipe)
+    with monkeypatch.context() as patch:
+        patch.setattr(input_file, "_SILENT_S_MAX", 0.1)
+        with pytest.raises(InvalidSpec, match="nothing has come"):
+            read_jobs(pipe, time.monotonic(), Resources(4))
+    writing = threading.Thread(target=pipe.write_text, args=(f"[[job]]\nprogram = '{sys.executable}'\nname = 'a'\n",))
+    writing.start()
+    (job,) = read_jobs(pipe, time.monotonic(), Resources(4))
+    writing.join()
+    assert job.spec.id == "a"
+
+
+@pytest.mark.parametrize(
+    ("line", "must"),
+    [
+        ('env = { A = "x\\u0000y" }', "`env` must hold no NUL character"),
+        ('env = { "A\\u0000" = "x" }', "the name of a variable"),
+        ('env = { "A=B" = "x" }', "the name of a variable"),
+        ('env = { "" = "x" }', "the name of a variable"),
+        ('program = ["sleep", "1\\u0000"]', "`program` must hold no NUL character"),
+    ],
+)
+def test_what_no_process_can_be_given_is_refused(tmp_path: Path, line: str, must: str) -> None:
+    program = "" if line.startswith("program") else 'program = "sleep 1"\n'
+    with pytest.raises(InvalidSpec, match=must):
+        read(tmp_path, f"[[job]]\n{program}{line}\n")
 
 
 def test_all_that_is_wrong_with_a_job_is_told(tmp_path: Path) -> None:

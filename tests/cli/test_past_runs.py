@@ -14,7 +14,7 @@ from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.runtime import paths
 from punctual.runtime.job_options import JobOptions
-from punctual.runtime.run_folder import create_run
+from punctual.runtime.run_folder import SERVICE, create_run
 
 LATE = {
     "submitted_wall": "2026-11-20T10:00:00+00:00", "argv": ["python", "train.py"], "deadline_s": 60.0,
@@ -50,6 +50,17 @@ def test_past_runs_are_listed_the_oldest_first_with_how_each_landed(terminal: Te
     assert rows[3].endswith("python train.py")
     assert "landed 50 ms early" in rows[4]
     assert rows[4].endswith("…")
+
+
+def test_a_job_of_a_service_is_not_told_by_the_command_of_the_service(terminal: Terminal) -> None:
+    """Where another process wrote down that it has ended, nothing else is known of it."""
+    facts = {"argv": ["punctual", "up"], "wall": "2026-11-20T10:00:00+00:00"}
+    for name, more in (("alone", {}), ("served", {SERVICE: True})):
+        run = create_run(name, {**facts, **more})
+        run.record_end(JobId(name), "failed", None)
+        run.remove_live_places()
+    told = {row.split()[0]: row.split()[-1] for row in terminal.tell("ps", "--all").stdout.splitlines()[1:]}
+    assert told == {"alone": "up", "served": "-"}
 
 
 def test_the_record_of_a_run_is_read_as_often_for_many_jobs_as_for_few(

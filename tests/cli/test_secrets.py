@@ -93,3 +93,31 @@ def test_a_secret_that_is_not_set_is_refused(terminal: Terminal) -> None:
     assert refused.returncode == 2
     assert "`--secret-env` must name a variable that is set" in refused.stderr
     assert not (terminal.folder / "told").exists()
+
+
+def test_no_file_of_a_run_is_for_others_whatever_the_umask(terminal: Terminal) -> None:
+    """A page may hold the key of a training on several nodes; the end of a job that nobody steers keeps its page."""
+    before = os.umask(0)
+    try:
+        command = terminal.start("run", "--name", "job", "--", *terminal.script(TELLING), *WORDS)
+    finally:
+        os.umask(before)
+    wait_until(lambda: (terminal.folder / "begun").exists() or command.poll() is not None)
+
+    def open_to_others() -> dict[str, str]:
+        return {
+            str(file.relative_to(terminal.home)): f"{S_IMODE(file.stat().st_mode):o}"
+            for file in terminal.home.rglob("*")
+            if not file.is_symlink() and not file.is_socket() and file.stat().st_mode & 0o077
+        }
+
+    run = terminal.home / "state" / "runs" / "job"
+    assert (run / "job.end.json.new").exists()
+    assert open_to_others() == {}
+    command.kill()
+    command.wait()
+    terminal.go_on()
+    wait_until((run / "job.end.json").exists)
+    assert "page" in json.loads((run / "job.end.json").read_text())
+    assert open_to_others() == {}
+    assert terminal.jobs() == []  # which clears away what the killed command has left

@@ -22,6 +22,7 @@ from punctual.cli.up import unit
 from punctual.core.events import JobFinished, JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.executors.local.keeper_link import LEASE_S
+from punctual.runtime.detached import LOG_BYTES_MAX
 from punctual.runtime.host_options import HostOptions
 
 RUN = "service"
@@ -321,12 +322,56 @@ def test_a_service_answers_over_http_whoever_has_its_token(machine: Service) -> 
     left(service)
 
 
-@pytest.mark.parametrize("options", [["--tls-cert", "a.pem"], ["--listen", "nowhere"], ["--listen", "0.0.0.0:0"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--tls-cert", "a.pem"],
+        ["--listen", "nowhere"],
+        ["--listen", "0.0.0.0:0"],
+        ["--listen", "*:0"],
+        ["--host-name", "a:80"],
+    ],
+)
 def test_where_a_service_cannot_listen_is_refused(machine: Service, options: list[str]) -> None:
     refused = machine.punctual("up", *options)
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: ")
     assert "Traceback" not in refused.stderr
+
+
+def test_the_log_of_a_service_in_the_background_is_limited(machine: Service) -> None:
+    machine.tell("ps")  # makes the folders
+    log = machine.home / "state" / "service.log"
+    log.write_bytes(b"of an earlier service\n" * (LOG_BYTES_MAX // 20))
+    assert machine.punctual("up", "--detach", "--listen", "none").returncode == 0
+    wait_until(lambda: log.stat().st_size < LOG_BYTES_MAX)
+    assert log.with_name("service.log.1").stat().st_size <= LOG_BYTES_MAX + 1000
+    assert machine.punctual("down").returncode == 0
+    assert "has ended" in log.read_text()
+
+
+def test_it_may_be_asked_by_a_name_that_it_is_given(machine: Service) -> None:
+    service = machine.start(
+        "up", "--actuator", "pacing", "--json", "--listen", "127.0.0.1:0", "--host-name", "gpu.example"
+    )
+    assert service.stdout is not None
+    told = json.loads(service.stdout.readline())
+    address = told["addresses"][-1]
+    assert address.startswith("http://gpu.example:")
+    token = Path(told["token_file"]).read_text().strip()
+
+    def asked(host: str) -> int:
+        headers = {"Authorization": f"Bearer {token}", "Host": host}
+        with urlopen(Request(f"http://127.0.0.1:{address.rpartition(':')[2]}/v1/health", headers=headers)) as answer:
+            return int(answer.status)
+
+    assert asked("gpu.example") == 200
+    with pytest.raises(HTTPError, match="403") as refused:
+        asked("other.example")
+    assert b"--host-name" in refused.value.read()
+    refused.value.close()
+    service.terminate()
+    left(service)
 
 
 def test_a_service_that_cannot_start_in_the_background_says_why(machine: Service) -> None:
@@ -337,11 +382,12 @@ def test_a_service_that_cannot_start_in_the_background_says_why(machine: Service
 
 def test_the_unit_for_systemd_starts_this_service_and_leaves_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUNCTUAL_HOME", "/home/a user/runs")
-    http = HttpOptions(address="127.0.0.1:80", tls_key=Path("/key"), tls_cert=Path("/cert"), allow_plain=True)
+    http = HttpOptions(address="127.0.0.1:80", tls_key=Path("/key"), tls_cert=Path("/cert"), host_names=["a", "b"])
     lines = unit(HostOptions(policy="fifo"), http).splitlines()
     command = next(line for line in lines if line.startswith("ExecStart="))
     assert command.endswith(
-        "-m punctual up --policy fifo --actuator auto --listen 127.0.0.1:80 --tls-cert /cert --tls-key /key --allow-plain"
+        "-m punctual up --policy fifo --actuator auto --listen 127.0.0.1:80 --tls-cert /cert --tls-key /key "
+        "--host-name a --host-name b"
     )
     assert {"Type=notify", "KillMode=process", "Restart=on-failure"} < set(lines)
     assert "Environment='PUNCTUAL_HOME=/home/a user/runs'" in lines

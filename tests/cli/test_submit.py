@@ -8,7 +8,7 @@ import pytest
 from tests.cli.programs import objects
 from tests.cli.test_service import Service, left
 from tests.cli.test_sharing import NAMED
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.ids import JobId
 
@@ -49,6 +49,18 @@ def test_a_job_for_which_no_service_runs_starts_one(machine: Service) -> None:
     again = machine.punctual("submit", "--json", "--name", "b", "--", machine.script("")[0], "tell.py", "second")
     assert again.stderr == ""
     assert json.loads(again.stdout)["job"] == "b"
+    assert machine.runs() == ["service"]
+
+
+def test_of_commands_that_find_no_service_at_the_same_time_one_starts_it_for_all(machine: Service) -> None:
+    names = ["a", "b", "c"]
+    commands = [
+        machine.start("submit", *PACED, "--name", name, "--", *machine.script("import time; time.sleep(0.1)"))
+        for name in names
+    ]
+    told = [command.communicate(timeout=PATIENCE_S) for command in commands]
+    assert [command.returncode for command in commands] == [0, 0, 0], told
+    assert [out for out, _ in told] == [f"{name}\n" for name in names]
     assert machine.runs() == ["service"]
 
 

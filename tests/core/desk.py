@@ -17,6 +17,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan import Plan
+from punctual.core.protocols import Controller
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.story import Reason
@@ -58,9 +59,9 @@ class Scripted:
 class Desk:
     """A scheduler with one node of two cores, and the answers that a kind world gives."""
 
-    def __init__(self) -> None:
+    def __init__(self, steered_by: Controller[Any] | None = None) -> None:
         self.controller = Scripted()
-        self.scheduler = Scheduler({"scripted": self.controller}, strict=True, periods=Periods())
+        self.scheduler = Scheduler({"scripted": steered_by or self.controller}, strict=True, periods=Periods())
         self.joined = NodeJoined(at=0.0, node=HERE, capacity=Resources(cores=2))
         self.tell(self.joined)
 
@@ -79,9 +80,12 @@ class Desk:
         )
         return self.tell(JobSubmitted(at=at, spec=spec))
 
-    def plan(self, grants: dict[JobId, Allocation], *, at: float = 0.0) -> list[Command]:
+    def plan(
+        self, grants: dict[JobId, Allocation], *, at: float = 0.0, promises: dict[JobId, float] | None = None
+    ) -> list[Command]:
         revision = self.scheduler.snapshot(at).revision
-        return self.tell(PlanProposed(at=at, plan=Plan(revision=revision, grants=grants), revision=revision))
+        plan = Plan(revision=revision, grants=grants, promises=promises)
+        return self.tell(PlanProposed(at=at, plan=plan, revision=revision))
 
     def started(self, launch: Command, *, at: float = 0.0) -> list[Command]:
         assert isinstance(launch, LaunchJob)

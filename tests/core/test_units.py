@@ -1,4 +1,4 @@
-"""What people write about time and cores."""
+"""What people write about time, cores and memory."""
 
 import doctest
 import re
@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from punctual.core import units
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import (
+    format_bytes,
     format_duration,
+    parse_bytes,
+    parse_bytes_range,
     parse_cores,
     parse_cores_range,
     parse_duration_s,
@@ -174,3 +177,42 @@ def test_examples() -> None:
     found = doctest.testmod(units)
     assert found.attempted
     assert not found.failed
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [
+        ("4GiB", 4 * GIB), ("4G", 4 * GIB), ("4GB", 4 * GIB), ("4 gib", 4 * GIB), (" 4g ", 4 * GIB), ("0.5T", 512 * GIB),
+        ("512M", GIB // 2), ("512MB", GIB // 2), ("512 MiB", GIB // 2), ("1.5G", 3 * GIB // 2), ("1024k", 1 << 20),
+    ],
+)  # fmt: skip
+def test_memory_is_counted_in_powers_of_1024_whichever_way_the_unit_is_written(text: str, n_bytes: int) -> None:
+    assert parse_bytes(text) == n_bytes
+    assert parse_bytes_range(text) == (n_bytes, n_bytes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "4", "4 b", "4GBit", "0G", "-1G", "1e3M", "G", "4 G iB", "٣G", "nan G", "99999999T", "4G8G", "x" * 100, ".5G"],
+)
+@pytest.mark.parametrize("parse", [parse_bytes, parse_bytes_range])
+def test_what_is_no_amount_of_memory_is_refused(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(InvalidSpec, match=r"Write for example `4GiB`") as refused:
+        parse(text)
+    assert refused.value.where == "an amount of memory"
+
+
+def test_a_range_of_memory() -> None:
+    assert parse_bytes_range("4G..16GiB") == (4 * GIB, 16 * GIB)
+    for text in ("16G..4G", "4G..", "..4G", "4G...8G", "4G..8G..9G"):
+        with pytest.raises(InvalidSpec) as refused:
+            parse_bytes_range(text)
+        assert refused.value.got == repr(text)
+
+
+@given(st.integers(1 << 10, 1 << 50))
+def test_memory_that_was_written_for_people_is_read_to_three_digits(n_bytes: int) -> None:
+    assert abs(parse_bytes(format_bytes(n_bytes)) - n_bytes) <= 0.005 * n_bytes

@@ -20,11 +20,11 @@ from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.executors.local.actuator import Unusable
+from punctual.executors.local.actuator import Unusable, choose
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.context import OnOutput
-from punctual.executors.local.executor import LocalExecutor
+from punctual.executors.local.executor import LocalExecutor, actuators
 from punctual.executors.local.mounts import hierarchy
 
 E = TypeVar("E")
@@ -169,7 +169,7 @@ def is_alive(pid: int) -> bool:
 
 def groups_of(pid: int) -> list[Path]:
     """Control groups that were made by process `pid`."""
-    controllers = ("cpu", "cpuacct", "freezer", "")
+    controllers = ("cpu", "cpuacct", "freezer", "memory", "")
     trees = [tree.own / FOLDER for controller in controllers if (tree := hierarchy(controller))]
     return [group for tree in trees for group in tree.glob(f"{pid}-*")]
 
@@ -189,6 +189,14 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made.close()
     assert set(groups_of(os.getpid())) <= before
     assert not made.runtime_dir.exists() or not list(made.runtime_dir.iterdir())
+
+
+def memory_limiter() -> str:
+    """The name of the actuator that `auto` is, if it limits memory; skips the test if it does not."""
+    actuator = choose("auto", actuators()).actuator
+    if not actuator.limits_memory:
+        pytest.skip(f"{actuator.name} cannot limit memory here")
+    return actuator.name
 
 
 @pytest.fixture

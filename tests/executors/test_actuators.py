@@ -163,6 +163,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / "cpu.max.burst").write_text("0\n")
         (folder / "cpu.stat").write_text("nr_periods 3\nusage_usec 2500000\n")
         (folder / "cgroup.procs").write_text("11\n12\n")
+        if "memory" in folder.parts:
+            (folder / "memory.limit_in_bytes").write_text("0\n")
 
     for module in ("cgroup_v1", "cgroup_v2"):
         monkeypatch.setattr(f"punctual.executors.local.{module}.make_dir", make_dir)
@@ -261,6 +263,28 @@ def test_version_2(base: Path) -> None:
     assert group.final_core_s("", 4.0) == 4.0
     assert group.processes() == [11, 12]
     assert group.files.lift == ((quota, "max 20000"),)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_version_2_has_memory_counted_where_that_was_delegated(base: Path) -> None:
+    (base / "cgroup.controllers").write_text("cpu memory\n")
+    CgroupV2(base).open(JOB, 1)
+    assert (base / "cgroup.subtree_control").read_text() == "+memory"
+
+
+@pytest.mark.usefixtures("kernel")
+def test_version_1_counts_memory_in_a_group_of_its_own_and_finds_it_again(
+    tmp_path: Path,
+) -> None:
+    actuator = CgroupV1(tmp_path / "cpu", tmp_path / "cpuacct", n_cpus=2, memory=tmp_path / "memory")
+    files = actuator.open(JOB, 1).files
+    (group,) = (tmp_path / "memory" / "punctual").iterdir()
+    assert group / "cgroup.procs" in files.entrances
+    assert {group, group.parent} <= set(files.remove_dirs)
+    found = actuator.find(files, 1)
+    assert found.memory.can_limit
+    assert found.grant(0.25) == 0.25
+    assert [path.parent for _, path, _ in found.files.counters] == [group] * 2
 
 
 @pytest.mark.usefixtures("kernel")

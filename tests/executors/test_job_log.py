@@ -22,7 +22,7 @@ from tests.waiting import PATIENCE_S
 
 from punctual.executors.local import job_log
 from punctual.executors.local.job_log import JobLog
-from punctual.executors.local.output import LogFollower
+from punctual.executors.local.output import MISSING, LogFollower
 from punctual.executors.local.progress_text import Count, ProgressText
 
 
@@ -230,6 +230,28 @@ def test_a_follower_goes_on_over_rotations(path: Path) -> None:
     assert b"".join(pieces) == b"".join(lines)
 
 
+def test_what_a_follower_was_too_slow_for_is_marked(path: Path) -> None:
+    pieces: list[bytes] = []
+    is_stuck, may_go_on = threading.Event(), threading.Event()
+
+    def receive(output: bytes) -> None:
+        pieces.append(output)
+        is_stuck.set()
+        may_go_on.wait(PATIENCE_S)
+
+    running = Job(path, limit_bytes=200)
+    with followed(path, running.bell_fd, receive):
+        running.write(b"first\n")
+        assert is_stuck.wait(PATIENCE_S)
+        for i in range(500):
+            running.write(b"line %04d\n" % i)
+        may_go_on.set()
+        running.end()
+    before, after = b"".join(pieces).split(MISSING)
+    assert before.startswith(b"first\nline 0000\n")
+    assert after.endswith(b"line 0499\n")
+
+
 def _is_all(pieces: list[bytes], n_bytes: int) -> bool:
     return len(b"".join(pieces)) == n_bytes
 
@@ -317,7 +339,7 @@ KEEPER = """
 FOLLOWER = """
     import os, sys
     from pathlib import Path
-    from punctual.executors.local.output import LogFollower
+    from punctual.executors.local.output import MISSING, LogFollower
 
     follower = LogFollower(Path(sys.argv[1]), 0, lambda output: print(len(output), flush=True))
     follower.start()

@@ -1,5 +1,6 @@
 """What the keeper does by itself, whatever has become of the process that started it."""
 
+import errno
 import os
 import select
 import signal
@@ -79,14 +80,14 @@ def test_the_exit_code_is_passed_on(keep: Keep, code: str, expected: int) -> Non
 
 def test_a_program_that_does_not_exist(keep: Keep) -> None:
     answer = keep("", argv=["no-such-program"]).read()
-    assert answer == {"failed": "No such file or directory: 'no-such-program'", "code": 127}
+    assert answer == {"failed": "No such file or directory: 'no-such-program'", "code": 127, "errno": errno.ENOENT}
 
 
 def test_a_program_that_may_not_be_run(keep: Keep, tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_text("")
     answer = keep("", argv=[str(path)]).read()
-    assert answer == {"failed": f"Permission denied: '{path}'", "code": 126}
+    assert answer == {"failed": f"Permission denied: '{path}'", "code": 126, "errno": errno.EACCES}
 
 
 def test_a_group_that_cannot_be_entered(keep: Keep, tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_a_group_that_cannot_be_entered(keep: Keep, tmp_path: Path) -> None:
 
 def test_a_group_that_refuses_the_job_is_named(keep: Keep) -> None:
     answer = keep("", entrances=["/dev/full"]).read()
-    assert answer == {"failed": "No space left on device: '/dev/full'", "code": 126}
+    assert answer == {"failed": "No space left on device: '/dev/full'", "code": 126, "errno": errno.ENOSPC}
 
 
 def test_what_was_made_for_the_job_is_removed(keep: Keep, tmp_path: Path) -> None:
@@ -314,7 +315,8 @@ def test_the_last_line_is_kept_for_who_comes_later(keep: Keep, tmp_path: Path) -
     kept = read_end(tmp_path / "end")
     assert last is not None
     assert kept is not None
-    assert {**last, "boot": kept["boot"], "page": ""} == kept
+    assert {**last, "boot": kept["boot"], "page": "", "started_ns": kept["started_ns"]} == kept
+    assert kept["started_ns"] <= kept["at_ns"]
     assert read_end(tmp_path / "other") is None
 
 

@@ -252,7 +252,7 @@ def test_a_program_that_cannot_be_run(stage: Stage) -> None:
 
 
 def test_nobody_can_make_a_page_shorter_which_would_end_all_who_have_it() -> None:
-    fd, page = new_page()
+    page, fd, _ = new_page()
     path = page_path(os.getpid(), fd)
     training = Page.open(str(path))
     for n_bytes in (0, 100, 1 << 20):
@@ -265,7 +265,7 @@ def test_nobody_can_make_a_page_shorter_which_would_end_all_who_have_it() -> Non
 
 
 def test_a_page_is_in_no_folder_and_goes_with_who_holds_it() -> None:
-    fd, page = new_page()
+    page, fd, _ = new_page()
     assert str(page_path(os.getpid(), fd).readlink()) == f"/memfd:{MEMORY_NAME} (deleted)"
     del page
     assert not page_path(os.getpid(), fd).exists()

@@ -1,6 +1,7 @@
 """Numbers of a run from its messages, worked out by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.metrics.run import DeadlineSet, PhaseCourse, RunSummary, Warned, series, summarize
+from punctual.metrics.run import DeadlineSet, PhaseCourse, RunSummary, Warned, series, summarize, summarize_all
 
 JOB = JobId("a")
 NODE = NodeId("n")
@@ -308,3 +309,19 @@ def test_phases_are_told_with_their_times_and_parts_of_one_are_one_span() -> Non
         PhaseCourse(name="save", from_s=12.0, until_s=13.0),
         PhaseCourse(name="evaluate", from_s=29.0, until_s=30.0),
     )
+
+
+def test_several_jobs_are_summed_up_as_each_of_them_is() -> None:
+    other = JobId("b")
+    own: list[Any] = [submitted(), started(100.5, 2.0), progress(104.0, 50, 5.0), applied(105.0, 1.0)]
+    others = [replace(own[0], spec=replace(SPEC, id=other)), *(replace(message, job=other) for message in own[1:])]
+    of_all: list[Message] = [
+        warned(101.0, "plan-lost", None),
+        NodeLost(at=106.0, node=NODE),
+        SteeringResumed(at=108.0, lost_at=107.0, granted={JOB: on(1.0)}),
+    ]
+    messages = sorted([*own, *others, *of_all], key=lambda message: message.at)
+    assert summarize_all(messages, [JOB, other]) == {job: summarize(messages, job) for job in (JOB, other)}
+    assert summarize(messages, JOB) != replace(summarize(messages, other), job=JOB)
+    with pytest.raises(InvalidSpec, match="submission"):
+        summarize_all(messages, [JobId("c")])

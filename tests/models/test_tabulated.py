@@ -52,6 +52,16 @@ def test_another_number_of_nodes_has_the_nearest_line_without_certainty() -> Non
     assert MODEL.std_sps(state, at(4, n_nodes=8)) == inf
 
 
+def test_workers_on_more_nodes_than_were_measured_are_as_fast_as_so_many_on_fewer() -> None:
+    """And not as the largest number that was measured on so many nodes."""
+    state = table(*(entry(n, float(n)) for n in (1, 2, 4, 8)), entry(16, 10.33, n_nodes=2))
+    for n_workers in (1, 2, 3, 4, 8):
+        assert MODEL.rate_sps(state, at(n_workers, n_nodes=2)) == pytest.approx(n_workers)
+        assert MODEL.std_sps(state, at(n_workers, n_nodes=2)) == inf
+    assert MODEL.rate_sps(state, at(16, n_nodes=3)) == pytest.approx(10.33)
+    assert MODEL.rate_sps(state, at(32, n_nodes=2)) == pytest.approx(10.33)
+
+
 def test_kinds_of_device() -> None:
     state = table(entry(1, 3.0, device="V100"), entry(1, 1.0, device="K80"))
     assert MODEL.rate_sps(state, at(1, device="V100")) == pytest.approx(3.0)

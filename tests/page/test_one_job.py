@@ -188,6 +188,17 @@ def test_program_and_environment_are_told_without_secrets(service: LiveService, 
     (tmp_path / "go").touch()
 
 
+def test_what_a_submitter_wrote_is_shown_as_it_is_typed(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    """Signs that turn others around, or are not shown, would make another command line of it."""
+    submitted(service, "told", [*program(tmp_path / "go"), "a\u202eb\u200bc\x1bd"])
+    page = reader.open(service, place="#/jobs/told")
+    page.get_by_text("Program and environment").click()
+    expect(page.locator("#one-program")).to_contain_text(r"'a\u202eb\u200bc\u001bd'")
+    service.caller.post("/jobs/told/stop", {"cause": "by\u202e me\u2066"})
+    expect(page.locator("#one-reasons")).to_contain_text(r"by\u202e me\u2066")
+    (tmp_path / "go").touch()
+
+
 def deadline(service: LiveService, job: str) -> datetime:
     """To less than a second: instants of the wall clock are derived anew for each answer."""
     return datetime.fromisoformat(service.caller.get(f"/jobs/{job}").json()["deadline"])

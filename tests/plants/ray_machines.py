@@ -33,6 +33,8 @@ class RayMachine:
         Of the cluster.
     address
         That of this machine; the one of `head_address`: it is the head.
+    client_port
+        Where the head listens for Ray's client; 0: anywhere.
     prefix
         What runs a command there.
     """
@@ -41,12 +43,13 @@ class RayMachine:
     address: str
     folder: Path
     n_cpus: int = 1
+    client_port: int = 0
     prefix: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         host, port = self.head_address.split(":")
-        ports = f"--ray-client-server-port={free_port()}"
+        ports = f"--ray-client-server-port={self.client_port or free_port()}"
         head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={self.folder}", ports]
         command = [str(RAY), "start", "--block", f"--num-cpus={self.n_cpus}", "--disable-usage-stats"]
         command += [f"--node-ip-address={self.address}"]
@@ -71,6 +74,16 @@ class RayMachine:
             if pid not in kept:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        self.process = None
+
+    def kill_raylet(self) -> None:
+        """End Ray's own process there alone, as the kernel does for want of memory; the rest of Ray then ends by itself."""
+        assert self.process is not None
+        (raylet,) = [
+            pid for pid in descendants(self.process.pid) if Path(f"/proc/{pid}/comm").read_text() == "raylet\n"
+        ]
+        os.kill(raylet, signal.SIGKILL)
         self.process.wait()
         self.process = None
 

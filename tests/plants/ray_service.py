@@ -73,6 +73,10 @@ class Service:
         before = wait_until(lambda: self.steps)
         wait_until(lambda: self.told_steps() > before, pause_s=0.1)
 
+    def agents(self) -> list[int]:
+        """The agents that are there."""
+        return agents_in(self._terminal.home)
+
     def end(self) -> None:
         (self._folder / "go").touch()
         wait_until(lambda: not self._terminal.jobs())
@@ -95,6 +99,10 @@ def ray_environment(home: Path, token: Path) -> Mapping[str, str]:
 
 def end_agents(home: Path) -> None:
     """End what is left on the nodes."""
-    for record in (home / "runtime" / "agents" / "live").glob("*/control.sock"):
-        if (pid := listener_pid(record)) is not None:
-            os.kill(pid, 15)
+    for pid in agents_in(home):
+        os.kill(pid, 15)
+
+
+def agents_in(home: Path) -> list[int]:
+    sockets = sorted((home / "runtime" / "agents" / "live").glob("*/control.sock"))
+    return [pid for socket in sockets if (pid := listener_pid(socket)) is not None]

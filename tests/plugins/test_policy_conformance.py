@@ -1,10 +1,52 @@
 """Every registered policy of ours runs the conformance kit."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from punctual import registry
+from punctual.core.cluster import Snapshot
+from punctual.core.job import Allocation, JobView
+from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
+from punctual.core.resources import NOTHING
 from punctual.testing.policy_kit import PolicyConformance
+from punctual.testing.snapshots import effective, occupied
+
+
+class OursConformance(PolicyConformance):
+    """What policies of ours do beside that: they start jobs only where a node has a place for them, and memory."""
+
+    def check_starts_no_more_jobs_at_once_than_may_run(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Jobs without workers; if more run already, none is started beside them."""
+        for node in snapshot.nodes:
+            on_node = [job for job, held in _held(snapshot, plan) if job.spec.worker is None and node.id in held]
+            is_full = node.jobs_at_once is not None and len(on_node) > node.jobs_at_once
+            assert not is_full or not any(map(_is_new, on_node))
+
+    def check_starts_jobs_in_memory_that_nobody_holds(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Jobs without workers, and memory that others keep while they are paused, whatever is planned for them."""
+        for node in [node for node in snapshot.nodes if node.jobs_at_once is not None]:
+            taken_bytes = new_bytes = 0
+            for job, held in _held(snapshot, plan):
+                job_bytes = occupied(job, held).get(node.id, NOTHING).memory_bytes
+                if node.id in held and job.spec.worker is None and _is_new(job):
+                    if not job.spec.asked_memory_bytes:
+                        job_bytes = max(job_bytes, job.expected_memory_bytes or node.usual_memory_bytes)
+                    new_bytes += job_bytes
+                taken_bytes += job_bytes
+            assert not new_bytes or taken_bytes <= node.capacity.memory_bytes
+
+
+def _held(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[JobView, Allocation]]:
+    """Each job, and what it has once the plan is in force."""
+    allocations = effective(snapshot, plan.grants, keeps_others=plan.keeps_others)
+    for job in (*snapshot.holding, *snapshot.waiting):
+        yield job, allocations[job.id]
+
+
+def _is_new(job: JobView) -> bool:
+    """Whether it had no process and was to have none."""
+    return not (job.planned or job.granted or job.resident)
 
 
 def _conformance(policy: type[Any]) -> type[PolicyConformance]:
@@ -12,7 +54,7 @@ def _conformance(policy: type[Any]) -> type[PolicyConformance]:
         made: Policy = policy()
         return made
 
-    return type(f"Test{policy.__name__}", (PolicyConformance,), {"make": make, "__module__": __name__})
+    return type(f"Test{policy.__name__}", (OursConformance,), {"make": make, "__module__": __name__})
 
 
 for _name in registry.names("policies"):

@@ -293,7 +293,7 @@ class Hostile(RuleBasedStateMachine):
         self.plans.pop(0)
 
     @precondition(lambda self: self.undone)
-    @rule(data=st.data(), fate=st.sampled_from(["done", "done", "failed", "lost", "twice"]))
+    @rule(data=st.data(), fate=st.sampled_from(["done", "done", "failed", "short", "lost", "twice"]))
     def effect(self, data: st.DataObject, fate: str) -> None:
         """The executor gets to any of the waiting commands: effects are late and out of order between jobs."""
         command = data.draw(st.sampled_from(self.undone))
@@ -302,9 +302,9 @@ class Hostile(RuleBasedStateMachine):
             return
         if fate == "twice":
             self.undone.append(command)
-        self.perform(command, failed=fate == "failed")
+        self.perform(command, failed=fate in ("failed", "short"), short_of="a descriptor" if fate == "short" else "")
 
-    def perform(self, command: LaunchJob | ResizeJob | StopJob, *, failed: bool) -> None:
+    def perform(self, command: LaunchJob | ResizeJob | StopJob, *, failed: bool, short_of: str = "") -> None:
         job = command.job
         if job not in self.live:
             return
@@ -324,7 +324,9 @@ class Hostile(RuleBasedStateMachine):
             self.answers.append(lambda at: JobStarted(at=at, job=job, request=request, granted=granted))
         elif failed:
             self.answers.append(
-                lambda at: GrantFailed(at=at, job=job, request=request, granted=granted, cause="refused")
+                lambda at: GrantFailed(
+                    at=at, job=job, request=request, granted=granted, cause="refused", short_of=short_of
+                )
             )
         else:
             self.answers.append(lambda at: GrantApplied(at=at, job=job, request=request, granted=granted))

@@ -107,3 +107,18 @@ def test_a_training_goes_on_while_ray_is_away_on_its_node(distant: tuple[Service
     node.start()
     service.await_steered()
     check_ran_once(service)
+
+
+def test_an_agent_and_its_training_outlive_the_raylet(distant: tuple[Service, RayMachine]) -> None:
+    """Ray ends the children of a worker whose raylet is gone; the agent is none."""
+    service, node = distant
+    agents = service.agents()
+    assert len(agents) == 1
+    node.kill_raylet()
+    before = service.steps
+    wait_until(lambda: service.steps > before + 200)
+    assert service.agents() == agents
+    node.start()
+    service.await_steered()
+    assert service.agents() == agents
+    check_ran_once(service)

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.submission import JobRequest, Submission, checked_submission
 

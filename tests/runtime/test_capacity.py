@@ -1,10 +1,17 @@
-"""How many cores a process may use."""
+"""How many cores and how much memory a process may use."""
 
 from pathlib import Path
 
 import pytest
 
-from punctual.runtime.capacity import _quotas, device_kind, usable_cores, usable_gpus
+from punctual.runtime.capacity import (
+    _quotas,
+    capacity_here,
+    device_kind,
+    usable_cores,
+    usable_gpus,
+    usable_memory_bytes,
+)
 
 
 def write(path: Path, text: str) -> None:
@@ -28,6 +35,31 @@ def test_version_1_without_a_quota_has_no_limit(tmp_path: Path) -> None:
 
 def test_this_process_may_use_something() -> None:
     assert usable_cores() > 0
+    assert capacity_here().memory_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("membership", "limits", "n_bytes"),
+    [
+        ("0::/a/b\n", {"a/b/memory.max": "max", "a/memory.max": str(3 << 30)}, 3 << 30),
+        ("0::/a/b\n", {"a/b/memory.max": str(3 << 40)}, 8 << 30),
+        ("3:cpu:/a\n4:memory:/a\n", {"memory/a/memory.limit_in_bytes": str(2 << 30)}, 2 << 30),
+        ("4:memory:/a\n", {"memory/a/memory.limit_in_bytes": str(2**63 - 4096)}, 8 << 30),
+        ("4:memory:/not/seen\n", {"memory/memory.limit_in_bytes": str(1 << 30)}, 1 << 30),
+    ],
+)
+def test_memory_is_that_of_the_machine_or_of_a_group_around_it(
+    tmp_path: Path, membership: str, limits: dict[str, str], n_bytes: int
+) -> None:
+    write(tmp_path / "meminfo", f"MemTotal:       {8 << 20} kB\nMemFree:        {1 << 20} kB\n")
+    write(tmp_path / "membership", membership)
+    for file, text in limits.items():
+        write(tmp_path / "groups" / file, f"{text}\n")
+    assert usable_memory_bytes(tmp_path / "meminfo", tmp_path / "membership", tmp_path / "groups") == n_bytes
+
+
+def test_without_proc_nothing_is_known_of_memory(tmp_path: Path) -> None:
+    assert usable_memory_bytes(tmp_path / "meminfo", tmp_path / "membership", tmp_path) == 0
 
 
 def test_gpus_are_counted_without_loading_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from punctual.core.events import (
     JobWarned,
     NodeJoined,
     NodeLost,
+    NodeWarned,
     ProgressReported,
     SteeringResumed,
 )
@@ -171,11 +172,14 @@ def test_instants_of_a_node_with_another_clock_are_converted(closing: ExitStack,
     host_clock = ShiftedClock(1000.0)
     events: list[Event] = []
     executor = ClusterExecutor(
-        FixedMembers({A: direct(agent)}), generation=1, clock=host_clock, environment_of=lambda _: os.environ
-    )
+        FixedMembers({A: direct(agent)}), generation=1, clock=host_clock, environment_of=lambda _: os.environ,
+        jobs_at_once=lambda capacity: round(7 * capacity.cores),
+    )  # fmt: skip
     closing.callback(executor.close)
     executor.start(events.append)
-    wait_until(lambda: of_kind(events, NodeJoined))
+    (joined,) = wait_until(lambda: of_kind(events, NodeJoined))
+    assert joined.capacity.memory_bytes > 0
+    assert joined.jobs_at_once == round(7 * joined.capacity.cores)
     before_at = host_clock.now()
     command = launch(A, folder)
     executor.perform(replace(command, at=before_at, submitted_at=before_at), events.append)
@@ -220,6 +224,28 @@ def test_a_job_goes_on_through_a_partition_and_nothing_is_lost(closing: ExitStac
     assert not of_kind(events, NodeLost)
 
 
+def test_a_node_that_is_silent_is_told_at_once_and_so_that_it_answers_again(
+    closing: ExitStack, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire = Wire(direct(agent_of(closing, A)))
+    executor, events = cluster(closing, {A: wire, B: direct(agent_of(closing, B))})
+    assert executor.news() == {A: (0.0, 0.0), B: (0.0, 0.0)}
+    wire.cut()
+    (silent,) = wait_until(lambda: of_kind(events, NodeWarned))
+    assert (silent.node, silent.reason.code) == (A, "silent-node")
+    assert 0.0 < silent.reason.facts["silent_s"] < silent.reason.facts["lost_in_s"] < LOST_AFTER_S
+    news = executor.news()
+    assert news[A].silent_s >= silent.reason.facts["silent_s"]
+    assert news[B].silent_s == 0.0
+    wire.mend()
+    wait_until(lambda: len(of_kind(events, NodeWarned)) == 2)
+    assert of_kind(events, NodeWarned)[-1].reason.code == "node-answers"
+    assert executor.news()[A].silent_s == 0.0
+    assert "node 'node-a' has not answered for" in caplog.text
+    assert "node 'node-a' answers again" in caplog.text
+    assert "node-b" not in caplog.text
+
+
 @pytest.mark.parametrize("direction", ["both", "tells"])
 def test_a_node_that_is_cut_off_for_long_ends_its_jobs_before_they_are_started_elsewhere(
     closing: ExitStack, folder: Path, direction: str
@@ -234,6 +260,7 @@ def test_a_node_that_is_cut_off_for_long_ends_its_jobs_before_they_are_started_e
     wire.tells = False
     wire.hears = direction == "tells"
     wait_until(lambda: of_kind(events, NodeLost))
+    assert [event.reason.code for event in of_kind(events, NodeWarned)] == ["silent-node", "lost-node"]
     assert not is_alive(pid), "it has ended before its host takes the node for lost"
     executor.perform(launch(B, folder, request=2), events.append)
     wait_until(lambda: steps_of(executor) > 5)

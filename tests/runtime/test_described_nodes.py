@@ -24,6 +24,8 @@ def test_a_node_is_limited_to_what_its_group_says() -> None:
     assert limits == {"1": NodeLimit(cores=6.0, gpus=0), "2": NodeLimit(cores=4.0, gpus=0, device="old")}
     answer = limits["2"].applied({"capacity": {"cores": 8.0, "gpus": 1, "memory_bytes": 0}, "device": "new"})
     assert answer == {"capacity": {"cores": 4.0, "gpus": 0, "memory_bytes": 0}, "device": "old"}
+    left = {"capacity": {"cores": 3.0, "gpus": 0, "memory_bytes": 0}, "device": "new", "taken_cores": 5.0}
+    assert limits["2"].applied(left)["taken_cores"] == 1.0, "of what is used of it"
 
 
 def test_who_is_not_described_is_not_used_and_told_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -32,7 +32,7 @@ from punctual.core.timer import Timer
 from punctual.policies.proportional import Proportional
 from punctual.runtime.engine import Engine, TimeSource, logged
 from punctual.runtime.mailbox import Mailbox
-from punctual.runtime.planner import InlinePlanner
+from punctual.runtime.planner import InlinePlanner, Planner
 
 JOB = JobId("a")
 NODE = NodeId("n")
@@ -57,6 +57,7 @@ class Bench:
         policy: Policy | None = None,
         executor: Executor | None = None,
         time: TimeSource | None = None,
+        planner: Planner | None = None,
         strict: bool = False,
         listeners: tuple[Callable[[Message], None], ...] = (),
     ) -> None:
@@ -65,7 +66,7 @@ class Bench:
         self.engine = Engine(
             Scheduler({"steady": Steady()}, strict=strict),
             executor or DryRun(steps_per_core_s=10.0),
-            InlinePlanner(policy or Proportional()),
+            planner or InlinePlanner(policy or Proportional()),
             journal=self.journal,
             time=time or FakeClock(),
             listeners=(*map(logged, listeners), self.heard.append),
@@ -257,3 +258,23 @@ def test_the_plan_is_made_of_the_revision_that_was_asked_for() -> None:
         message.plan.revision for message in bench.messages() if isinstance(message, PlanProposed) and message.plan
     ]
     assert asked == given
+
+
+def test_events_that_come_together_are_written_together_and_planned_for_one_by_one() -> None:
+    planned: list[int] = []
+
+    class Noting(InlinePlanner):
+        def request(self, snapshot: Snapshot, sink: Sink) -> None:
+            planned.append(len(snapshot.jobs))
+            super().request(snapshot, sink)
+
+    bench = Bench(time=Mailbox(), planner=Noting(Proportional()))
+    bench.engine.post(NodeJoined(at=0.0, node=NODE, capacity=Resources(2.0)))
+    for i in range(3):
+        spec = JobSpec(id=JobId(f"j{i}"), ceiling=Resources(0.5), controller="steady")
+        bench.engine.post(JobSubmitted(at=0.0, spec=spec))
+    bench.run_until(LaunchJob)
+    kinds = [type(message) for message in bench.messages() if not isinstance(message, SetTimer)]
+    assert kinds[:5] == [NodeJoined, JobSubmitted, RequestPlan, JobSubmitted, JobSubmitted]
+    assert planned[0] == 1
+    assert bench.heard == bench.messages()

@@ -1,8 +1,11 @@
 """Real jobs side by side in one host, and what other processes can ask of it."""
 
 import errno
+import math
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,12 +30,13 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.runtime import local_host as local_host_module
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.control_client import change, standings, stop
 from punctual.runtime.control_socket import ControlFailed
-from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
+from punctual.runtime.submission import JobRequest, WorkerRange, checked_submission
 from punctual.runtime.suspension import suspended_s
 
 
@@ -98,6 +102,16 @@ def assert_never_overbooked(messages: list[Message]) -> None:
         assert total(held.values()).fits_in(capacity_here())
 
 
+@pytest.mark.parametrize("said", [None, 3])
+def test_the_machine_has_its_memory_and_so_many_places_as_are_said_or_four_per_core(said: int | None) -> None:
+    with local_host("other", replace(PACED, jobs_at_once=said)) as host:
+        host.run(lambda: bool(host.nodes()))
+        (node,) = host.nodes()
+        capacity = capacity_here()
+        assert node.capacity == capacity
+        assert node.jobs_at_once == (said or math.ceil(4 * capacity.cores))
+
+
 def test_several_jobs_are_planned_together_and_promised_their_deadlines(host: LocalHost) -> None:
     """By a policy in a process of its own, which is told how much work they have left."""
     names = {"a", "b"}
@@ -112,6 +126,32 @@ def test_several_jobs_are_planned_together_and_promised_their_deadlines(host: Lo
     host.subscribe(on_message)
     host.run(host.all_ended)
     assert {status.cause for status in host.jobs()} == {"enough"}
+
+
+def test_a_job_that_waits_gets_what_an_elastic_one_gives_up_and_not_only_what_one_leaves_that_ends(
+    host: LocalHost, tmp_path: Path
+) -> None:
+    """The training has all of the machine until its speed is known. Then half of it is plenty for its deadline."""
+    counting = Path(__file__).with_name("spread_counting.py")
+    request = JobRequest(
+        argv=(sys.executable, str(counting), str(tmp_path)), submitted_at=time.monotonic(), name="elastic",
+        deadline_s=100_000.0, inherited=os.environ,
+        workers=WorkerRange(n_least=1, n_most=2, cores_each=host.capacity.cores / 2),
+    )  # fmt: skip
+    host.submit(checked_submission(request, host.capacity))
+    states: list[tuple[str, str]] = []
+
+    def on_message(message: Message) -> None:
+        if isinstance(message, JobStarted) and message.job == "elastic":
+            host.submit(submission("waits", floor_cores=host.capacity.cores / 4))
+        if isinstance(message, JobFinished | JobFailed):
+            states.append((message.job, type(message).__name__))
+            (tmp_path / "end").touch()
+
+    host.subscribe(on_message)
+    give_up_at = time.monotonic() + PATIENCE_S
+    host.run(lambda: host.all_ended() or time.monotonic() > give_up_at)
+    assert states == [("waits", "JobFinished"), ("elastic", "JobFinished")]
 
 
 def test_a_name_is_given_once(host: LocalHost) -> None:

@@ -2,10 +2,12 @@
 
 import time
 
-from punctual.core.events import NodeLost
+from punctual.core.events import Event, JobSubmitted, NodeLost, StopRequested
 from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
 from punctual.core.timer import Timer
-from punctual.runtime.engine import Due
+from punctual.runtime.engine import Due, Question, Together
 from punctual.runtime.mailbox import Mailbox
 
 TICK = Timer("tick", JobId("a"))
@@ -59,3 +61,19 @@ def test_its_pulse_goes_on_while_events_keep_coming() -> None:
         mailbox.post(LOST)
     assert [mailbox.next() for _ in range(5)] == [LOST] * 5
     assert n_pulses == 5
+
+
+def test_what_comes_in_thousands_comes_together_and_nothing_overtakes_it() -> None:
+    mailbox, question = Mailbox(), Question(lambda: None)
+    submissions = [JobSubmitted(at=0.0, spec=JobSpec(id=JobId(f"j{i}"), ceiling=Resources(1.0))) for i in range(250)]
+    stops = [StopRequested(at=0.0, job=JobId(f"j{i}"), cause="enough") for i in range(2)]
+    events: list[Event] = [*submissions, *stops, LOST]
+    for event in events:
+        mailbox.post(event)
+    mailbox.ask(question)
+    mailbox.post(stops[0])
+    came = [mailbox.next() for _ in range(7)]
+    assert came == [
+        Together(submissions[:100]), Together(submissions[100:200]), Together(submissions[200:]), Together(stops), LOST, question,
+        stops[0],
+    ]  # fmt: skip

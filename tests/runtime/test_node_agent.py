@@ -1,11 +1,14 @@
 """What an agent tells its host of its jobs, and keeps of them."""
 
+import json
 import os
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +25,9 @@ from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.executors.cluster.channel import AgentChannel, Answer, heard, told
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.keeper_link import Kept
+from punctual.executors.local.output import earlier_log
 from punctual.runtime import adoption, node_agent
 from punctual.runtime.agent_process import AgentProcess
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
@@ -80,6 +85,39 @@ def test_what_a_job_writes_comes_to_its_host_at_once_and_not_into_the_log_of_the
     host.launch(launch("import time; print('mark'); time.sleep(1000)", tmp_path))
     wait_until(lambda: host.output == b"mark\n")
     assert "mark" not in process.log.read_text()
+
+
+def test_an_agent_is_no_child_of_the_process_that_starts_it(closing: ExitStack) -> None:
+    """Ray ends the children of its workers."""
+    process = AgentProcess(AgentOptions(name="free", node=A, actuator="pacing"))
+    closing.callback(lambda: end(process))
+    process.start()
+    pid = process.pid()
+    assert pid is not None
+    assert pid not in descendants(os.getpid())
+    assert os.getsid(pid) != os.getsid(0)
+
+
+def test_a_process_that_cannot_start_an_agent_says_so_by_its_exit_status() -> None:
+    command = [sys.executable, "-P", "-m", "punctual.runtime.agent_process"]
+    unusable = json.dumps(asdict(AgentOptions(name="other", node=A, actuator="magnets")))
+    assert subprocess.run([*command, unusable], capture_output=True, check=False).returncode == 2
+
+
+def test_what_is_rotated_away_before_it_was_sent_comes_before_what_is_written_then(
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+) -> None:
+    host = Host(closing, direct(agent))
+    host.launch(launch(f"print('mark', flush=True)\n{WAITS}", tmp_path))
+    wait_until(lambda: host.output == b"mark\n")
+    log = agent._run.log(JOB)
+    with log.open("ab") as file:
+        file.write(b"before\n" * 300_000)
+    log.rename(earlier_log(log))
+    log.write_bytes(b"after\n" * 100)
+    (tmp_path / "go").touch()
+    wait_until(lambda: any(isinstance(event, JobFinished) for event in host.events))
+    assert host.output == b"mark\n" + b"before\n" * 300_000 + b"after\n" * 100
 
 
 class Asker:

@@ -16,8 +16,8 @@ from punctual.core.events import GrantApplied, JobFinished, JobStarted, PauseReq
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.executors.local.launch import JobProcess
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.control_client import standings
-from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.local_host import local_host
 from punctual.runtime.restore import resumed_host

@@ -37,9 +37,10 @@ from punctual.core.protocols import Message
 from punctual.runtime import local_host as local_host_module
 from punctual.runtime import service_host as service_host_module
 from punctual.runtime.adoption import _claim
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.control_client import standings, stop
 from punctual.runtime.host import submitted
-from punctual.runtime.host_executor import HERE, capacity_here
+from punctual.runtime.host_executor import HERE
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import RunFolder, create_run, run_named
 from punctual.runtime.runs import find_job, jobs_of, messages_of, open_jobs
@@ -60,7 +61,7 @@ import pathlib, sys
 from functools import partial
 from tests.runtime.live_jobs import PACED, submission
 from punctual.runtime import local_host as composed
-from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.local_host import local_host
 from punctual.store.upkeep import Upkeep, UpkeepLimits
 composed.Upkeep = partial(Upkeep, limits=UpkeepLimits(snapshot_messages=5, snapshot_s=0.0))
@@ -132,7 +133,7 @@ HOST_WITH_PAUSED_JOB = """
 import os, pathlib, sys, time
 from tests.runtime.live_jobs import submission
 from tests.runtime.test_restore import A, B, LEAVING
-from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.local_host import local_host
 from punctual.runtime.submission import JobRequest, WorkerRange, checked_submission

@@ -16,7 +16,8 @@ from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.metrics.run import summarize
 from punctual.runtime import paths
-from punctual.runtime.earlier_runs import core_s_of, core_s_of_same_program
+from punctual.runtime.earlier_runs import core_s_of, core_s_of_same_program, run_like
+from punctual.runtime.job_options import JobOptions
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import RunFolder, create_run, run_named
 from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of, open_job, open_jobs
@@ -248,20 +249,25 @@ def test_what_an_earlier_job_took_is_what_all_its_processes_took() -> None:
     submitted(run, "a")
     job = JobId("a")
 
-    def reported(at: float, used_core_s: float) -> ProgressReported:
+    def reported(at: float, used_core_s: float, memory_bytes: int) -> ProgressReported:
         return ProgressReported(
-            at=at, job=job, steps_done=at, steps_total=100.0, unit_at=at, used_core_s=used_core_s, landed=at == 100.0
-        )
+            at=at, job=job, steps_done=at, steps_total=100.0, unit_at=at, used_core_s=used_core_s, landed=at == 100.0,
+            memory_bytes=memory_bytes,
+        )  # fmt: skip
 
     with SqliteJournal(run.journal, take=True) as journal:
         journal.append([
-            reported(80.0, 80.0),
+            reported(80.0, 80.0, 3 << 30),
             JobFailed(at=80.0, job=job, cause="killed", exit_code=137, retryable=True),
-            reported(100.0, 20.0),
+            reported(100.0, 20.0, 1 << 30),
             JobFinished(at=100.0, job=job, landed_at=100.0),
         ])  # fmt: skip
     run.record_end(job, "finished", {"argv": ["train"]})
     assert core_s_of("a") == pytest.approx(100.0)
+    assert run_like("a").peak_memory_bytes == 3 << 30
+    submission = JobOptions(program=("true",), like="a").submission(0.0, Resources(2.0, memory_bytes=8 << 30))
+    assert (submission.spec.work_core_s, submission.spec.expected_memory_bytes) == (pytest.approx(100.0), 3 << 30)
+    assert submission.spec.asked_memory_bytes == 0, "it is expected, and no limit"
     assert core_s_of_same_program(["train"]) == pytest.approx(100.0)
 
 

@@ -315,6 +315,14 @@ def test_a_command_about_a_job_whose_first_node_is_gone_waits_with_it_for_the_en
     assert cluster.end().cause == "node 'node-a', the first of its nodes, is lost"
 
 
+def test_workers_on_a_node_that_does_not_answer_are_not_told_to_train(cluster: Cluster) -> None:
+    grown(cluster)
+    cluster.wires[B].cut()
+    wait_until(lambda: cluster.n_workers() == 1)
+    cluster.wires[B].mend()
+    wait_until(lambda: cluster.n_workers() == 2)
+
+
 def test_a_job_that_has_finished_is_not_lost_with_its_first_node_while_its_parts_end() -> None:
     now, told = time.monotonic(), list[Event]()
     launch = LaunchJob(

@@ -165,3 +165,59 @@ def test_what_the_user_s_shell_hands_on_is_not_in_what_the_journal_keeps() -> No
     assert submission.inherited == {"TOKEN": "s3cret"}
     event = JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program)
     assert "s3cret" not in encode(event) + repr(submission)
+
+
+GIB = 1 << 30
+ROOMY = Resources(cores=8, gpus=2, memory_bytes=16 * GIB)
+
+
+def test_memory_is_asked_for_by_a_job_and_of_workers_by_each() -> None:
+    plain = spec(replace(REQUEST, memory_bytes=4 * GIB), ROOMY)
+    assert (plain.floor.memory_bytes, plain.ceiling.memory_bytes) == (4 * GIB, 4 * GIB)
+    made_of_workers = spec(replace(REQUEST, memory_bytes=2 * GIB, workers=workers(2, 4)), ROOMY)
+    assert made_of_workers.worker == Resources(cores=2, memory_bytes=2 * GIB)
+    assert (made_of_workers.floor.memory_bytes, made_of_workers.ceiling.memory_bytes) == (4 * GIB, 8 * GIB)
+    assert made_of_workers.worker_counts() == (2, 3, 4)
+    assert made_of_workers.parts_of(Resources(cores=6, memory_bytes=6 * GIB)) == (3, 0)
+
+
+def test_servers_beside_workers_ask_for_no_memory() -> None:
+    served = replace(workers(1, 3), servers=(1, 3))
+    declared = spec(replace(REQUEST, memory_bytes=GIB, workers=served), ROOMY)
+    assert declared.unit is not None
+    assert (declared.unit.memory_bytes, declared.ceiling.memory_bytes) == (GIB, 3 * GIB)
+    assert declared.parts_of(declared.ceiling) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "got", "remedy"),
+    [
+        ({"memory_bytes": 17 * GIB}, "17 GiB", "--memory 16384M"),
+        ({"memory_bytes": 5 * GIB, "workers": workers(1, 4)}, "4 workers of 5 GiB", "--memory 4096M"),
+    ],
+)
+def test_more_memory_than_there_is_is_refused(changes: dict[str, object], got: str, remedy: str) -> None:
+    with pytest.raises(InvalidSpec, match=r"`--memory` must not exceed the memory of the machine") as refused:
+        spec(replace(REQUEST, **changes), ROOMY)  # type: ignore[arg-type]
+    assert (refused.value.got, refused.value.option) == (got, "memory")
+    assert remedy in refused.value.remedy
+    assert "16 GiB" in refused.value.where
+
+
+def test_workers_on_several_nodes_may_hold_more_memory_together_than_one_node_has() -> None:
+    request = replace(REQUEST, memory_bytes=6 * GIB, workers=workers(1, 4))
+    declared = checked_submission(request, ROOMY, ROOMY * 2).spec
+    assert declared.ceiling.memory_bytes == 24 * GIB
+
+
+def test_a_job_that_runs_out_of_memory_is_started_with_twice_as_much_up_to_what_it_may_have() -> None:
+    request = replace(REQUEST, memory_bytes=3 * GIB, memory_most_bytes=8 * GIB)
+    asked = []
+    for made_of in (None, workers(1, 2)):
+        more: JobSpec | None = spec(replace(request, workers=made_of), ROOMY)
+        while more is not None:
+            asked.append(more.asked_memory_bytes // GIB)
+            more = more.with_more_memory()
+    assert asked == [3, 6, 8, 3, 6, 8]
+    assert spec(replace(REQUEST, memory_bytes=GIB), ROOMY).with_more_memory() is None
+    assert spec(REQUEST, ROOMY).with_more_memory() is None

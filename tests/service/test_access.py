@@ -9,9 +9,11 @@ import socket
 import sqlite3
 import stat
 import subprocess
+import sys
 import threading
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from tests.service.live_service import OPTIONS, Caller, LiveService, live_servic
 from tests.waiting import wait_until
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
 from punctual.runtime.local_host import local_host
 from punctual.runtime.paths import service_root, service_socket
 from punctual.runtime.run_folder import SERVICE
@@ -28,7 +31,8 @@ from punctual.service import tokens as tokens_module
 from punctual.service.client import Client, ServiceFailed
 from punctual.service.database import ServiceDatabase
 from punctual.service.limits import Limits, RequestRate
-from punctual.service.server import Tls, _tcp_socket, check_installed, serve
+from punctual.service.server import _tcp_socket, check_installed, serve
+from punctual.service.tls import Tls
 from punctual.service.tokens import Tokens
 
 READS = ["/jobs", "/jobs/a", "/jobs/a/why", "/jobs/a/logs", "/cluster", "/policies", "/policy", "/metrics", "/health"]
@@ -164,6 +168,71 @@ def test_a_revoked_token_is_refused_at_once(service: LiveService, tokens: Tokens
     assert viewer.get("/health").json()["role"] == "viewer"
     tokens.revoke("a-viewer")
     assert viewer.get("/health").status == 401
+
+
+@contextmanager
+def open_stream(service: LiveService, token: str, path: str) -> Iterator[http.client.HTTPResponse]:
+    """An answer that goes on, of which the beginning was read."""
+    place = service.caller.place
+    connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=100)
+    with closing(connection):
+        connection.request("GET", f"/v1{path}", headers={"Authorization": f"Bearer {token}"})
+        with connection.getresponse() as response:
+            assert response.status == 200
+            response.readline()
+            yield response
+
+
+@pytest.mark.parametrize("path", ["/events", "/events?after=0", "/jobs/a/logs?follow=true"])
+@pytest.mark.parametrize("ends", ["revoked", "expired", "made anew"])
+def test_what_is_still_answered_ends_with_its_token(
+    service: LiveService, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, ends: str
+) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"})
+    token, other = tokens.create("laptop", "viewer", 3600.0), tokens.create("other", "viewer")
+    with open_stream(service, token, path) as stream, open_stream(service, other, path) as goes_on:
+        if ends == "expired":
+            later = time.time() + 4000.0
+            monkeypatch.setattr(tokens_module.time, "time", lambda: later)
+        else:
+            tokens.revoke("laptop")
+        if ends == "made anew":
+            tokens.create("laptop", "operator")
+        stream.read()  # returns: it is a whole answer, though there was more to come
+        assert Caller(service.served, other).get("/health").status == 200
+        assert not goes_on.isclosed()
+
+
+def test_a_reader_who_stands_still_is_sent_away_when_its_token_ends(
+    service: LiveService, tokens: Tokens, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = [sys.executable, "-c", "import os\nfor _ in range(400): os.write(1, b'x' * 65535 + b'\\n')"]
+    service.caller.post("/jobs", {"program": command, "name": "a"})
+    wait_until(lambda: service.host.has_ended(JobId("a")))
+    token, place = tokens.create("laptop", "viewer"), service.caller.place
+    with socket.create_connection((place.hostname, place.port), timeout=100) as reader:
+        head = f"GET /v1/jobs/a/logs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        reader.sendall(head.encode())
+        assert reader.recv(100)
+        tokens.revoke("laptop")
+        told = wait_until(lambda: [each for each in caplog.records if "without completing" in each.getMessage()])
+        assert not told[0].exc_info
+        n_bytes = 0
+        with suppress(ConnectionError):
+            while piece := reader.recv(1 << 20):
+                n_bytes += len(piece)
+    assert n_bytes < 400 * 65_536
+
+
+def test_idempotency_keys_are_those_of_the_token_and_not_of_its_name(service: LiveService, tokens: Tokens) -> None:
+    asked, key = {"program": program()}, {"Idempotency-Key": "k1"}
+    first = Caller(service.served, tokens.create("laptop", "submitter")).post("/jobs", asked, key).json()["name"]
+    tokens.revoke("laptop")
+    anew = Caller(service.served, tokens.create("laptop", "submitter"))
+    second = anew.post("/jobs", asked, key)
+    assert second.status == 201
+    assert second.json()["name"] != first
+    assert anew.post("/jobs", asked, key).json()["name"] == second.json()["name"]
 
 
 @pytest.mark.parametrize("host", ["example.org", "example.org:4747", "127.0.0.1.example.org", "", "[::1", "0x7f.1"])

@@ -1,5 +1,6 @@
 """Each route against a real host with real programs."""
 
+import json
 import sqlite3
 import sys
 import time
@@ -96,6 +97,22 @@ def test_what_is_wrong_is_told_in_four_parts_with_its_place(service: LiveService
     fields = {fault["field"] for fault in (told, *told["others"])}
     assert fields == {"/program", "/deadline", "/coresPerWorker"}
     assert service.host.jobs() == ()
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "Infinity", "NaN", "1e308", '"inf"'])
+def test_no_number_that_is_infinite_or_none_is_taken(service: LiveService, number: str) -> None:
+    kind = {"Content-Type": "application/json"}
+    for name in ("weight", "steps", "retries", "deadline", "cores", "workers", "margin"):
+        body = json.dumps({"program": program(), name: "PLACE"}).replace('"PLACE"', number)
+        reply = service.caller.send("POST", "/jobs", body.encode(), kind)
+        assert 400 <= reply.status < 500, (name, reply.body)
+    reply = service.caller.post("/jobs", {"program": program(), "until": f"loss<{number}"})
+    assert reply.status == (201 if number == "1e308" else 422), reply.body
+    body = json.dumps({"name": "fifo", "parameters": {"size": "PLACE"}}).replace('"PLACE"', number)
+    assert 400 <= service.caller.send("PUT", "/policy", body.encode(), kind).status < 500
+    jobs = service.caller.get("/jobs")
+    json.loads(jobs.body, parse_constant=pytest.fail)
+    assert len(jobs.json()["jobs"]) <= 1
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_job_declares_the_same_live_and_simulated(tmp_path: Path) -> None:
     path = written(tmp_path, JOBS + CLUSTER)
     told: list[str] = []
     (capacity,) = {node.capacity for node in nodes_of(read_cluster(path))}
-    live = {job.spec.id: job.spec for job in read_jobs(path, time.monotonic(), capacity, told.append)}
+    live = {job.spec.id: job.spec for job in read_jobs(path, time.monotonic(), capacity, tell=told.append)}
     for job in jobs_of(scenario(path), 0):
         spec, other = job.spec, live[job.spec.id]
         assert (spec.floor, spec.ceiling, spec.counts, spec.worker) == (

@@ -1,13 +1,13 @@
 """The allocation of a batch system that a command runs in: it ends at a time, whatever runs then."""
 
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Timer
 
+from punctual.cli._streams import write_error
 from punctual.core.units import format_duration
 from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE
 from punctual.runtime.joined_host import JoinedHost
@@ -54,10 +54,10 @@ def warn_of_end(submissions: Sequence[Submission], end: SlurmAllocation | None) 
             continue
         behind_s = began_at + spec.deadline_s - end.ends_at
         where = f"{format_duration(abs(behind_s))} {'after' if behind_s > 0 else 'before'}"
-        sys.stderr.write(
+        write_error(
             f"punctual: warning: the deadline of job '{spec.id}' is {where} the end of this Slurm allocation, and the job is "
             f"asked to stop {format_duration(end.ends_at - end.stop_at)} before that end. Give an earlier deadline, or ask "
-            "Slurm for more time (sbatch --time).\n"
+            "Slurm for more time (sbatch --time)."
         )
 
 

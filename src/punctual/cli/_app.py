@@ -1,5 +1,6 @@
 """Which command there is, and what becomes of a user's error."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -11,7 +12,9 @@ import typer
 
 from punctual import __version__
 from punctual.cli._errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, exit_code_of, tell_user
+from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.logs import LogFormatter
 
 _PROGRAM = "punctual"
 #: Help is written in lines of no more than this many characters, fewer on a narrower terminal.
@@ -73,6 +76,8 @@ def _begun_words() -> list[str]:
 def _run(argv: list[str], command: typer.Typer) -> NoReturn:
     """Run one command; a user's error becomes four parts on standard error and exit status 2."""
     try:
+        if logging.lastResort is not None:  # writes warnings where no log is set up
+            logging.lastResort.setFormatter(LogFormatter())
         _check_system(argv)
         exit_code = command(argv, prog_name=_PROGRAM, standalone_mode=False)
         sys.stdout.flush()
@@ -84,7 +89,7 @@ def _run(argv: list[str], command: typer.Typer) -> NoReturn:
         exit_code = EXIT_USER_ERROR
     except (KeyboardInterrupt, typer.Abort):
         exit_code = EXIT_INTERRUPTED
-    except OSError as error:
+    except (OSError, RuntimeError, MemoryError) as error:
         exit_code = exit_code_of(error)
     sys.exit(exit_code)
 
@@ -136,7 +141,7 @@ def _add(app: typer.Typer, name: str) -> None:
 
 def _tell_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"punctual {__version__}")
+        write_line(f"punctual {__version__}")
         raise typer.Exit
 
 

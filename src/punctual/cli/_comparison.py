@@ -1,7 +1,5 @@
 """Policies of finished studies side by side, as a table or for machines."""
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,9 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from punctual.cli._policy_table import table_console
+from punctual.cli._streams import write_lines
+from punctual.cli._words import visible
 from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.units import format_duration
 from punctual.metrics.bootstrap import PairedDifference
+from punctual.runtime.json_text import json_text
 from punctual.sim.paired import COMPARED, N_SEEDS_LEAST, Comparison, Contender, compare, contenders_in
 
 #: Below this a difference is marked: so rarely does chance make one of its size.
@@ -37,7 +38,7 @@ def lay_side_by_side(folders: Sequence[Path], baseline: str | None, *, as_json: 
         )  # fmt: skip
     comparisons = compare(first, others)
     if as_json:
-        sys.stdout.write(json.dumps({"comparisons": [asdict(one) for one in comparisons]}, indent=1) + "\n")
+        write_lines(json_text({"comparisons": [asdict(one) for one in comparisons]}, indent=1).split("\n"))
     else:
         _print(comparisons)
 
@@ -58,18 +59,20 @@ def _chosen(contenders: list[Contender], label: str | None) -> Contender:
 
 def _print(comparisons: list[Comparison]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(Text(f"against {comparisons[0].first}"))
+    table.add_column(Text(visible(f"against {comparisons[0].first}")))
     table.add_column("")
     for heading in ("difference", "95 % interval", "p", "jobs lower, higher"):
         table.add_column(heading, justify="right")
     for comparison in comparisons:
         for place, (column, difference) in enumerate(comparison.differences.items()):
-            table.add_row("" if place else Text(comparison.other), COMPARED[column], *_cells(column, difference))
+            table.add_row(
+                "" if place else Text(visible(comparison.other)), COMPARED[column], *_cells(column, difference)
+            )
     console = table_console()
     console.print(table)
     for one in comparisons:
         text = f"{one.other}: {one.n_common:,} jobs in common, of {one.n_first:,} and {one.n_other:,}."
-        console.print(text, style="dim", markup=False)
+        console.print(visible(text), style="dim", markup=False)
     console.print(_meaning(comparisons), style="dim", markup=False)
 
 

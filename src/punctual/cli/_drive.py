@@ -20,7 +20,7 @@ from punctual.cli._shown_job import ShownJob
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.metrics.run import RunSummary, summarize
+from punctual.metrics.run import RunSummary, summarize_all
 from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
 from punctual.runtime.runs import messages_of
@@ -70,7 +70,7 @@ def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) ->
 
 def _conclusion(
     outcomes: Sequence[Outcome], drawn: Path | None, exit_codes: Sequence[int], exit_code: int
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[list[str], dict[str, Any]]:
     """What the jobs came to, for people and for machines."""
     if len(outcomes) == 1:
         return closing_report(outcomes[0], drawn), report_fields(outcomes[0], exit_code)
@@ -126,13 +126,13 @@ def carry_out(
             f"Steer it: punctual attach {job}"
         )
     # The host is left before the journal is read, which may take a while: other jobs are not to wait for that.
-    messages = messages_of(host.run_folder, jobs)
+    summaries = summarize_all(messages_of(host.run_folder, jobs), jobs)
     return [
         _outcome(
             host,
             job,
             facts_of_job,
-            summary=summarize(messages, job),
+            summary=summaries[job],
             received=interrupts.received,
             cpu_s=controller_cpu_s,
         )
@@ -182,5 +182,5 @@ def _leave_it_to_the_keeper(job: JobId, error: Exception) -> NoReturn:
         f"{told_failure(error)}; job '{job}' goes on at full speed and nobody steers it. "
         f"Take it over: `punctual attach {job}`; or end it: `punctual stop {job}`."
     )
-    write_error(f"error: {text}\n")
+    write_error(f"error: {text}")
     os._exit(EXIT_BROKEN)

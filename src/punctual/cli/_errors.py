@@ -7,6 +7,7 @@ import traceback
 
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
+from punctual.core.failures import cause_of, short_of
 from punctual.executors.local.output import discard
 
 #: What the command leaves with when Ctrl-C ended it, as shells tell it; and when nobody reads what it prints any more, as Typer has it.
@@ -14,6 +15,7 @@ EXIT_INTERRUPTED, EXIT_UNREAD = 128 + signal.SIGINT, 1
 #: What the command leaves with after an error of the user.
 EXIT_USER_ERROR = 2
 
+_INDENT = " " * len("  to do: ")
 #: What comes of writing to something that was open: such an error names no file.
 _OF_WRITING = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
@@ -21,12 +23,19 @@ _OF_WRITING = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 def tell_user(error: InvalidSpec) -> None:
     """Write the four parts of `error`, and of all that was found wrong with it, to standard error."""
     for each in error.all():
-        write_error(four_parts(each))
+        write_error(*four_parts(each))
 
 
-def four_parts(error: InvalidSpec) -> str:
-    """What must hold, what was got, which object, what to do."""
-    return f"error: {error.must}\n  got:   {error.got}\n  for:   {_where(error)}\n  to do: {error.remedy}\n"
+def four_parts(error: InvalidSpec) -> list[str]:
+    """Lines that say what must hold, what was got, which object, what to do."""
+    parts = {"error: ": error.must, "  got:   ": error.got, "  for:   ": _where(error), "  to do: ": error.remedy}
+    # Indented: what was got cannot look like a line of ours.
+    return [line for head, part in parts.items() for line in f"{head}{part}".replace("\n", f"\n{_INDENT}").split("\n")]
+
+
+def traceback_lines(error: BaseException) -> list[str]:
+    """Where `error` was raised, for a report of a bug."""
+    return "".join(traceback.format_exception(error)).rstrip("\n").split("\n")
 
 
 def _where(error: InvalidSpec) -> str:
@@ -41,19 +50,29 @@ def told_failure(error: Exception) -> str:
     """What has failed of Punctual itself, for people; where it was raised is written before, unless a disk is to blame."""
     if isinstance(error, OSError | sqlite3.Error):
         return f"Punctual cannot write what it keeps of its jobs ({error}): make room on the disk"
-    write_error("".join(traceback.format_exception(error)))
+    write_error(*traceback_lines(error))
     return f"Punctual itself has failed ({error})"
 
 
-def exit_code_of(error: OSError) -> int:
-    """Tell the user of a file, a folder or an output that cannot be used; raises `error` if it is about something else."""
+def exit_code_of(error: Exception) -> int:
+    """Tell the user of what there is too little of, or of a file, a folder or an output that cannot be used.
+
+    Raises `error` if it is about something else.
+    """
+    if what := short_of(error):
+        must = "there must be enough open files, processes and memory for a command"
+        remedy = "Try again once other programs of yours have ended, or raise the limit (`ulimit -a`)."
+        tell_user(InvalidSpec(must, f"none left: {cause_of(error)}", what, remedy))
+        return EXIT_USER_ERROR
+    if not isinstance(error, OSError):
+        raise error
     is_of_writing = error.filename is None and error.errno in _OF_WRITING
     if error.filename is None and not is_of_writing:
         raise error
     if is_of_writing:
         discard(1)  # what is left of the output would fail once more when the process ends
     if error.errno == errno.EPIPE:
-        write_error("")  # what is left there too, where it is standard error that nobody reads
+        write_error()  # what is left there too, where it is standard error that nobody reads
         return EXIT_UNREAD
     tell_user(
         InvalidSpec(

@@ -15,12 +15,14 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import NodeJoined
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
-from punctual.core.units import format_duration
+from punctual.core.units import format_bytes, format_duration
 from punctual.executors.local.actuator import choose
 from punctual.executors.local.executor import actuators
-from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.executors.ray_access import OPEN_TO_ALL, asks_for_token
+from punctual.runtime.capacity import capacity_here
 from punctual.runtime.control_client import is_answering
 from punctual.runtime.disk_space import FREE_WARNING_BYTES, free_in
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import runtime_root, state_root
 from punctual.runtime.run_journal import reader, try_store
 from punctual.runtime.runs import known_runs, live_folders
@@ -61,6 +63,7 @@ def findings(port: int | None = None) -> Iterator[Finding]:
         ("torch", _torch),
         ("clock", _clock),
         ("hosts", _hosts),
+        ("ray cluster", _ray_clusters),
         ("ports", lambda: _ports(port)),
     ]
     for about, check in checks:
@@ -75,18 +78,29 @@ def findings(port: int | None = None) -> Iterator[Finding]:
 
 def _control_groups() -> Iterator[Finding]:
     choice = choose("auto", actuators())
-    if choice.actuator.can_cap:
-        yield Finding("ok", f"{choice.actuator.name}: {choice.reason}")
+    if choice.actuator.can_cap and choice.actuator.limits_memory:
+        yield Finding(
+            "ok", f"{choice.actuator.name}: {choice.reason} Memory that a job asks for (`--memory`) is its limit."
+        )
+    elif choice.actuator.can_cap:
+        yield Finding(
+            "warning",
+            f"{choice.actuator.name}: {choice.reason} It cannot limit memory: the memory that a job asks for (`--memory`) is only kept free.",
+            "See docs/how-to/without-root.md for how to have it limited.",
+        )
     else:
         yield Finding(
             "warning",
-            f"{choice.actuator.name}: {choice.reason} A program that does not use the client runs at full speed.",
+            f"{choice.actuator.name}: {choice.reason} A program that does not use the client runs at full speed, and nothing limits memory.",
             "See docs/how-to/without-root.md for how to get quotas.",
         )
 
 
 def _processors() -> Iterator[Finding]:
-    yield Finding("ok", f"{usable_cores():g} cores and {usable_gpus()} GPUs may be used")
+    has = capacity_here()
+    yield Finding(
+        "ok", f"{has.cores:g} cores, {has.gpus:g} GPUs and {format_bytes(has.memory_bytes)} of memory may be used"
+    )
 
 
 def _folders() -> Iterator[Finding]:
@@ -219,6 +233,32 @@ def _hosts() -> Iterator[Finding]:
             yield Finding("ok", f"{text}; the next `punctual ps` clears it away")
     if not live_folders():
         yield Finding("ok", "none runs; the first `punctual run` or `punctual up` is one")
+
+
+def _ray_clusters() -> Iterator[Finding]:
+    """Look at the clusters of services that run, and at the one that Ray's own variable names."""
+    options = [HostOptions.of(run.facts()) for run in live_folders() if run.is_live()]
+    used = [each.address or "auto" for each in options if each.engine == "ray"]
+    named = os.environ.get("RAY_ADDRESS")
+    for address in dict.fromkeys([*used, *([named] if named else [])]):
+        asks = asks_for_token(address)
+        if asks:
+            yield Finding("ok", f"the cluster '{address}' asks for a token")
+            yield from _ray_token()
+        elif asks is None:
+            yield Finding("warning", f"the cluster '{address}' does not answer", "Look at `ray status` there.")
+        else:
+            yield Finding(
+                "warning",
+                f"the cluster '{address}' asks for no token: {OPEN_TO_ALL}",
+                "Start Ray with one: see docs/how-to/ray.md.",
+            )
+
+
+def _ray_token() -> Iterator[Finding]:
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if file.exists() and file.stat().st_mode & 0o077:
+        yield Finding("warning", f"other users may read the token of Ray in {file}", f"Run `chmod 600 {file}`.")
 
 
 def _ports(port: int | None) -> Iterator[Finding]:

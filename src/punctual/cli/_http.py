@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.local_host import LocalHost
+from punctual.runtime.logs import log_to_stderr
 from punctual.runtime.service_host import Listen
-from punctual.service.server import ServedAddress, Tls, check_installed, free_address, serve
+from punctual.service.host_names import check_host_name
+from punctual.service.server import ServedAddress, check_installed, free_address, serve
 from punctual.service.telemetry_options import check_telemetry, is_configured
+from punctual.service.tls import Tls
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -30,6 +33,8 @@ class HttpOptions:
     address
         ``host:port``; `NO_HTTP`; None: the usual one, or any free port where that is taken, and nothing where the libraries
         are not installed.
+    host_names
+        Names by which it may be asked, beside those of the address and the certificate.
     otel
         Traces and metrics go to OpenTelemetry; otherwise only if the environment names a collector.
     """
@@ -37,6 +42,7 @@ class HttpOptions:
     address: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    host_names: Sequence[str] = ()
     allow_plain: bool = False
     otel: bool = False
 
@@ -49,6 +55,8 @@ class HttpOptions:
                 "`punctual up`",
                 "Give both `--tls-cert` and `--tls-key`.",
             )
+        for name in self.host_names:
+            check_host_name(name)
         if self.address not in (None, NO_HTTP):
             check_installed()
         if self.otel:
@@ -59,6 +67,7 @@ class HttpOptions:
         words = [] if self.address is None else ["--listen", self.address]
         for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
             words += [] if path is None else [option, str(path.absolute())]
+        words += [word for name in self.host_names for word in ("--host-name", name)]
         words += ["--allow-plain"] if self.allow_plain else []
         return [*words, *(["--otel"] if self.otel else [])]
 
@@ -75,11 +84,12 @@ class HttpOptions:
 
     @contextmanager
     def _served(self, host: LocalHost, tracer: "Tracer | None") -> Iterator[Sequence[str]]:
-        logging.basicConfig(format="punctual: %(message)s")
+        log_to_stderr("punctual: %(message)s")
         logging.getLogger("punctual.service").setLevel(logging.INFO)  # who changed what
         tls = None if self.tls_cert is None or self.tls_key is None else Tls(self.tls_cert, self.tls_key)
-        address, allow_plain = self.address or free_address(), self.allow_plain
-        with serve(host, address, tls=tls, allow_plain=allow_plain, tracer=tracer) as served:
+        address = self.address or free_address()
+        names, allow_plain = self.host_names, self.allow_plain
+        with serve(host, address, tls=tls, host_names=names, allow_plain=allow_plain, tracer=tracer) as served:
             yield _told(served)
 
     def _telemetry(self, host: LocalHost) -> "AbstractContextManager[Tracer | None]":
@@ -90,7 +100,7 @@ class HttpOptions:
             try:
                 check_telemetry()
             except InvalidSpec as error:
-                write_error(f"punctual: no OpenTelemetry: {error.must}: got {error.got}. {error.remedy}\n")
+                write_error(f"punctual: no OpenTelemetry: {error.must}: got {error.got}. {error.remedy}")
                 return nullcontext()
         from punctual.service.telemetry import telemetry
 
@@ -102,7 +112,7 @@ class HttpOptions:
         try:
             check_installed()
         except InvalidSpec as error:
-            write_error(f"punctual: no HTTP: {error.must}. {error.remedy}\n")
+            write_error(f"punctual: no HTTP: {error.must}. {error.remedy}")
             return False
         return True
 
@@ -111,6 +121,6 @@ def _told(served: ServedAddress) -> Sequence[str]:
     if served.socket is None:
         write_error(
             "punctual: another service of this user, for other processors, answers at the user's own socket; programs reach "
-            "this one at its address, with a token\n"
+            "this one at its address, with a token"
         )
     return [str(place) for place in (served.socket, served.url) if place is not None]

@@ -1,6 +1,5 @@
 """One JSON object per line on standard output, for machines."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.runtime.control import standing
+from punctual.runtime.json_text import json_text
 from punctual.runtime.told_requests import told_request
 
 #: Readings come up to ten times a second; a machine that follows needs fewer.
@@ -20,7 +20,7 @@ PROGRESS_PERIOD_S = 0.5
 
 def write(kind: str, fields: Mapping[str, Any]) -> None:
     """Write one object; `type` comes first, so that lines can be told apart at a glance."""
-    write_out(json.dumps({"type": kind, **fields}) + "\n")
+    write_out(json_text({"type": kind, **fields}) + "\n")
 
 
 class JsonLines:

@@ -80,7 +80,7 @@ class Lines:
             case JobStarted() if not self._resumed:
                 return self._begun("started")
             case WarnUser(reason=reason):
-                return reason.text if reason.code in OVER else f"WARNING: {reason.text}"
+                return reason.text if reason.code in OVER or reason.code == "waits" else f"WARNING: {reason.text}"
             case GrantFailed(cause=cause):
                 return f"WARNING: the grant could not be changed: {cause}"
             case StopJob(cause=cause, restarts=restarts):

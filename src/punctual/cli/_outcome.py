@@ -66,19 +66,19 @@ class Outcome:
         return own if own is not None and 0 <= own <= 128 else 128 + received
 
 
-def closing_report(outcome: Outcome, drawn: Path | None) -> str:
-    """What is said to people of a job at its end: what it came to and, in a line below, where to look further."""
+def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:
+    """Lines for people about a job at its end: what it came to, and where to look further."""
     run, job = outcome.run, outcome.job
     where = f"Why it got what it got: punctual why {job}; journal: {run.journal_place}; output: {run.log(job)}"
     report = f"; report: {drawn}" if drawn is not None else ""
-    return f"{_told(outcome)}\n{where}{report}."
+    return [_told(outcome), f"{where}{report}."]
 
 
 def _told(outcome: Outcome) -> str:
     return f"{paragraph(outcome.summary)}{told_of(outcome.workers)}{_told_of_device(outcome.device)}"
 
 
-def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> str:
+def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> list[str]:
     """The same of several jobs: how many did what, and a line for each."""
     lines = [
         _tally([outcome.summary for outcome in outcomes]),
@@ -86,7 +86,7 @@ def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> st
     ]
     run = outcomes[0].run
     report = f" Report: {drawn}." if drawn is not None else ""
-    return "\n".join([*lines, f"What they wrote, and the journal: {run.state_dir}.{report}"])
+    return [*lines, f"What they wrote, and the journal: {run.state_dir}.{report}"]
 
 
 def _tally(summaries: Sequence[RunSummary]) -> str:

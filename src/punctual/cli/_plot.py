@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from punctual.cli._words import visible
 from punctual.core.errors import InvalidSpec
 from punctual.metrics.run import Point, RunSeries
 
@@ -106,8 +107,7 @@ def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
 
 
 def _wrapped(text: str) -> list[str]:
-    drawable = text.encode(errors="replace").decode()  # arguments of a command may be no text
-    return textwrap.wrap(drawable, _LINE_CHARACTERS, max_lines=_LINES_MAX, placeholder=" …")
+    return textwrap.wrap(visible(text), _LINE_CHARACTERS, max_lines=_LINES_MAX, placeholder=" …")
 
 
 def _right_edge_s(run: DrawnRun) -> float:

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from punctual.cli._study_page import cell, in_words
+from punctual.cli._words import visible
 from punctual.sim.measures import Measure, best_of
 from punctual.sim.result import Result
 
@@ -29,7 +30,7 @@ def print_policies(result: Result) -> None:
     for measure, _ in shown:
         table.add_column(measure.heading, justify="right", no_wrap=True)
     for place, label in enumerate(result.by_policy):
-        table.add_row(Text(label), *(cells[place] for _, cells in shown))
+        table.add_row(Text(visible(label)), *(cells[place] for _, cells in shown))
     console.print(table)
     more = "" if len(shown) == len(columns) else " More columns: in the report."
     console.print(f"{in_words(result)} *: the best of its column.{more}", markup=False, style="dim")
@@ -41,14 +42,15 @@ def table_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
 
 
-def failures_in_words(result: Result) -> str:
-    """What went wrong, run by run, and where; empty if nothing did."""
-    lines = [f"\n{one.policy}, seed {one.seed} failed: {one.what}\n{one.trace}" for one in result.failures]
+def failure_lines(result: Result) -> list[str]:
+    """Lines about each run that failed, and where; none if no run did."""
+    lines: list[str] = []
+    for one in result.failures:
+        lines += ["", f"{one.policy}, seed {one.seed} failed: {one.what}", *one.trace.rstrip("\n").split("\n")]
     if lines:
-        lines.append(
-            f"{len(lines)} of {len(lines) + len(result.runs)} runs failed; the same command tries them again.\n"
-        )
-    return "".join(lines)
+        n_failed = len(result.failures)
+        lines.append(f"{n_failed} of {n_failed + len(result.runs)} runs failed; the same command tries them again.")
+    return lines
 
 
 def _cells(measure: Measure, result: Result) -> list[Text]:

@@ -12,6 +12,7 @@ from punctual.cli._words import short, steps
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
+from punctual.core.units import format_bytes
 from punctual.metrics.run import Point, RunSummary, series, summarize
 from punctual.metrics.shortfall import Shortfall
 from punctual.runtime.run_folder import RunFolder
@@ -63,6 +64,8 @@ def _amounts(summary: RunSummary) -> str:
     if left_core_s > _TOLD_FRAC * summary.ceiling_core_s:
         ceiling = f"{summary.ceiling_core_s:.1f} core-seconds"
         text += f" Its ceiling over the same time is {ceiling}: it left {left_core_s:.1f} of them to others."
+    if summary.peak_memory_bytes:
+        text += f" It held up to {format_bytes(summary.peak_memory_bytes)} of memory."
     return text
 
 

@@ -1,7 +1,7 @@
 """The three ways a run is shown: a live view on a terminal, plain lines elsewhere, JSON lines for machines."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
@@ -9,6 +9,7 @@ from punctual.cli import _json_lines
 from punctual.cli._lines import Lines
 from punctual.cli._shown_job import ShownJob
 from punctual.cli._streams import LastingOutput, write_error
+from punctual.cli._words import visible
 from punctual.core.commands import StopJob
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
@@ -41,7 +42,7 @@ class Screen(Protocol):
         """Tell people something that is not about the job itself; `always`: also where only machines read, or little is said."""
         ...
 
-    def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
+    def conclude(self, lines: Sequence[str], report: dict[str, Any], *, bad: bool) -> None:
         """Say what the run came to, for people or for machines; `bad`: quiet or not, it must be said."""
         ...
 
@@ -65,18 +66,18 @@ class PlainScreen:
 
     def open(self, *jobs: ShownJob) -> None:
         for job in jobs:
-            job.subscribe(Lines(job, _to_stderr, quiet=self._quiet, named=len(jobs) > 1).tell)
+            job.subscribe(Lines(job, write_error, quiet=self._quiet, named=len(jobs) > 1).tell)
 
     def close(self) -> None:
         """There is nothing to put back."""
 
     def say(self, line: str, *, always: bool = False) -> None:
         if always or not self._quiet:
-            _to_stderr(line)
+            write_error(line)
 
-    def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
+    def conclude(self, lines: Sequence[str], report: dict[str, Any], *, bad: bool) -> None:
         if bad or not self._quiet:
-            _to_stderr(f"punctual: {text}")
+            write_error(f"punctual: {lines[0]}", *lines[1:])
 
 
 class JsonScreen:
@@ -95,10 +96,10 @@ class JsonScreen:
     def say(self, line: str, *, always: bool = False) -> None:
         """Machines are told of the job alone."""
         if always:
-            _to_stderr(line)
+            write_error(line)
 
-    def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
-        _json_lines.write("report", {**report, "text": text})
+    def conclude(self, lines: Sequence[str], report: dict[str, Any], *, bad: bool) -> None:
+        _json_lines.write("report", {**report, "text": "\n".join(lines)})
 
 
 class LiveScreen:
@@ -126,15 +127,17 @@ class LiveScreen:
     def close(self) -> None:
         self._view.stop()
 
-    def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
+    def conclude(self, lines: Sequence[str], report: dict[str, Any], *, bad: bool) -> None:
         """Of several jobs the first line, which sums them up, stands out."""
-        head, newline, rest = text.partition("\n")
-        self._console.print(head, style="bold red" if bad else "bold", highlight=False, markup=False)
-        if newline:
-            self._console.print(rest, highlight=False, markup=False)
+        self._print(lines[0], "bold red" if bad else "bold")
+        for line in lines[1:]:
+            self._print(line)
 
     def say(self, line: str, *, always: bool = False) -> None:
-        self._console.print(line, style="dim", highlight=False, markup=False)
+        self._print(line, "dim")
+
+    def _print(self, line: str, style: str | None = None) -> None:
+        self._console.print(visible(line), style=style, highlight=False, markup=False)
 
     def _note_stop(self, message: Message) -> None:
         if isinstance(message, StopJob):
@@ -152,7 +155,3 @@ class LiveScreen:
         ((job, status),) = known
         title = f"{job.id} · {' · '.join(map(str, job.facts().values()))}"
         return panel(status, job.clocks(), title, line)
-
-
-def _to_stderr(line: str) -> None:
-    write_error(line + "\n")

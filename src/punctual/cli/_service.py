@@ -47,17 +47,16 @@ def started_service(options: HostOptions, arguments: Sequence[str] = (), *, stor
     # Not on the command line, which every user of the machine can read.
     environment = os.environ if store is None else {**os.environ, STORE_VARIABLE: store}
     log = log_file()
-    with refused_if_unwritable(log.parent), log.open("ab") as output:
-        os.fchmod(output.fileno(), 0o600)
-        begun_at = output.tell()
-        process = start_detached(command, output, environment)
+    with refused_if_unwritable(log.parent):
+        begun_at = log.stat().st_size if log.exists() else 0
+        process = start_detached(command, log, environment)
     give_up_at = time.monotonic() + _START_S_MAX
     while time.monotonic() < give_up_at:
         has_ended = process.poll() is not None
         run = service_run()
         if run is not None and addresses_of(run) and is_answering(run):
             return run  # also one that another command has started meanwhile
-        if has_ended:
+        if has_ended and run is None:  # else it has ended because another one is just starting
             raise _not_started(process.returncode, _written_since(log, begun_at))
         time.sleep(_LOOK_S)
     raise InvalidSpec(
@@ -91,24 +90,27 @@ def _told_by_service(run: RunFolder, name: str) -> list[str]:
 def up_command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[str]:
     """The command line of a service, in whichever folder it is started."""
     chosen = ["--policy", options.policy, "--actuator", options.actuator]
+    chosen += ["--jobs-at-once", str(options.jobs_at_once)] if options.jobs_at_once else []
     if options.engine != "local":
         chosen += ["--engine", options.engine, "--node-lost-after", f"{options.lost_after_s:g}s"]
         chosen += ["--address", options.address] if options.address else []
         chosen += ["--cluster", options.cluster] if options.cluster else []
         chosen += ["--autoscale", str(options.autoscale)] if options.autoscale else []
+        chosen += ["--allow-unauthenticated-ray"] if options.allow_unauthenticated_ray else []
     return [sys.executable, "-P", "-m", "punctual", "up", *chosen, *arguments]
 
 
 def _written_since(log: Path, begun_at: int) -> str:
     with log.open("rb") as file:
-        file.seek(max(begun_at, os.fstat(file.fileno()).st_size - _TOLD_BYTES))
+        n_bytes = os.fstat(file.fileno()).st_size
+        file.seek(max(begun_at if begun_at <= n_bytes else 0, n_bytes - _TOLD_BYTES))  # it may have been begun anew
         return file.read().decode("utf-8", "replace").strip()
 
 
 def _not_started(exit_code: int, written: str) -> InvalidSpec:
     got = f"one that ended at once with status {exit_code}"
     if exit_code == EXIT_USER_ERROR and written:
-        got += ", and said:\n" + "\n".join(f"    {line}" for line in written.splitlines())
+        got += f", and said:\n{written}"
     return InvalidSpec(
         "a service that was started must go on", got, "`punctual up`", f"See what it has written: {log_file()}."
     )

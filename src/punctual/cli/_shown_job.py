@@ -5,7 +5,6 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.runtime.joined_host import JoinedHost
@@ -38,10 +37,10 @@ class ShownJob:
         """Let `tell` have each message about it, once `status` knows of it."""
 
         def listen(message: Message) -> None:
-            if about(message) in (self.id, None) and self._host.knows(self.id):
+            if self._host.knows(self.id):
                 tell(message)
 
-        self._host.subscribe(listen)
+        self._host.subscribe(listen, self.id)
 
     def facts(self) -> dict[str, Any]:
         """What does not change while it runs."""

@@ -1,22 +1,34 @@
 """Standard output and standard error, also when nobody reads them any more, or their disk is full."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 import typer
 
+from punctual.cli._words import visible
 from punctual.executors.local.output import discard
 
 
+def write_line(text: str, *, err: bool = False) -> None:
+    """Write one line to standard output, or with `err` to standard error; raises `OSError` where that fails."""
+    write_lines([text], err=err)
+
+
+def write_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Write any number of lines as `write_line` does."""
+    for line in lines:
+        typer.echo(visible(line), err=err)
+
+
 def write_out(text: str) -> None:
-    """Write to standard output, at once; where that fails, nothing more is written there."""
+    """Write to standard output as it is, at once: for JSON, and for what is coloured. Where that fails, nothing more is written there."""
     _write(sys.stdout, 1, text)
 
 
-def write_error(text: str) -> None:
-    """Write to standard error, at once; where that fails, nothing more is written there."""
-    _write(sys.stderr, 2, text)
+def write_error(*lines: str) -> None:
+    """Write lines to standard error, at once; where that fails, nothing more is written there."""
+    _write(sys.stderr, 2, "".join(f"{visible(line)}\n" for line in lines))
 
 
 class LastingOutput:
@@ -38,10 +50,10 @@ class LastingOutput:
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows of as many cells as `head` has, each column as wide as its longest cell."""
-    table = [head, *rows]
+    table = [head, *([visible(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
-        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        write_line("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _write(stream: TextIO, fd: int, text: str) -> None:

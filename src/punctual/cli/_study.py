@@ -1,6 +1,5 @@
 """From the options of `punctual simulate` to results on disk and a table on the terminal."""
 
-import json
 import os
 import signal
 import sys
@@ -12,11 +11,13 @@ from types import FrameType
 from typing import Any
 
 from punctual.cli._errors import EXIT_INTERRUPTED
-from punctual.cli._policy_table import failures_in_words, print_policies
+from punctual.cli._policy_table import failure_lines, print_policies
+from punctual.cli._streams import write_line, write_lines
 from punctual.cli._study_page import write_page
+from punctual.core.cluster import usual_jobs_at_once
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.capacity import usable_cores
-from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.capacity import capacity_here, usable_cores
+from punctual.runtime.json_text import json_text
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
 from punctual.sim.scenario import Scenario, has_declared_jobs, keys_in, table_of, toml_of, trace_source, with_paths
@@ -58,7 +59,7 @@ def carry_out(
         with _bar(shown=not as_json) as show, stopping_where_told(show) as tell:
             result = study.run(n_processes=n_at_once, tell=tell)
     except KeyboardInterrupt:
-        sys.stderr.write(f"\nstopped; what is finished is in '{out}' and is not run again\n")
+        write_lines(["", f"stopped; what is finished is in '{out}' and is not run again"], err=True)
         return EXIT_INTERRUPTED
     return _conclude(result, out, export, report=report, as_json=as_json)
 
@@ -85,11 +86,17 @@ def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[
         keys = _with(keys, path, value)
     if has_declared_jobs(keys) and "cluster" not in keys:
         capacity = capacity_here()
-        keys = {**keys, "cluster": [{"cores": capacity.cores, "gpus": int(capacity.gpus)}]}
-        sys.stderr.write(f"no `--cluster` was given: the jobs run on one machine with {capacity}\n")
+        here = {
+            "cores": capacity.cores,
+            "gpus": int(capacity.gpus),
+            "memory_gib": capacity.memory_bytes / 2**30 or None,
+            "jobs_at_once": usual_jobs_at_once(capacity.cores),
+        }
+        keys = {**keys, "cluster": [here]}
+        write_line(f"no `--cluster` was given: the jobs run on one machine with {capacity}", err=True)
     if "policies" not in keys:
         keys = {**keys, "policies": list(USUAL_POLICIES)}
-        sys.stderr.write(f"no `--policy` was given: {', '.join(USUAL_POLICIES)} are compared\n")
+        write_line(f"no `--policy` was given: {', '.join(USUAL_POLICIES)} are compared", err=True)
     return Scenario.of(keys, f"'{file}'" if file else "the options")
 
 
@@ -196,12 +203,12 @@ def _conclude(result: Result, out: Path, export: Path | None, *, report: bool, a
     if page is not None:
         write_page(result, page)
     if as_json:
-        sys.stdout.write(json.dumps(as_fields(result, page), indent=1) + "\n")
+        write_lines(json_text(as_fields(result, page), indent=1).split("\n"))
     elif result.runs:
         print_policies(result)
         if page is not None:
-            sys.stdout.write(f"report: {page}\n")
-    sys.stderr.write(failures_in_words(result))
+            write_line(f"report: {page}")
+    write_lines(failure_lines(result), err=True)
     return EXIT_FAILED if result.failures else 0
 
 

@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from punctual.cli._words import against_deadline, clock, cores, early_or_late, short, steps
+from punctual.cli._words import against_deadline, clock, cores, early_or_late, short, steps, visible
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.runtime.when import Now
@@ -60,10 +60,10 @@ def panel(status: JobStatus, now: Now, title: str, line: str = "") -> Panel:
     for name, text in view_rows(status, now):
         rows.add_row(name, text)
     for warning in status.warnings.values():
-        rows.add_row(Text("warning", style="bold red"), Text(warning, style="red"))
+        rows.add_row(Text("warning", style="bold red"), _text(warning, "red"))
     if line:
         rows.add_row("output", Text.from_ansi(line, no_wrap=True, overflow="ellipsis"))
-    return Panel(rows, title=Text(title), title_align="left", border_style="dim")
+    return Panel(rows, title=_text(title), title_align="left", border_style="dim")
 
 
 def table(jobs: Sequence[JobStatus], now: Now, width: int, stopped: Container[JobId] = ()) -> Table:
@@ -86,7 +86,7 @@ def table(jobs: Sequence[JobStatus], now: Now, width: int, stopped: Container[Jo
     for status in jobs:
         left_s = None if status.deadline_at is None or status.ended else status.deadline_at - now.at
         lines.add_row(
-            Text(_cut(status.id, n_characters)),
+            Text(_cut(visible(status.id), n_characters)),
             Bar(status.done_frac or 0.0, None if status.ended else status.line_frac(now.at)),
             "-" if status.done_frac is None else f"{status.done_frac:.0%}",
             _held(status),
@@ -94,6 +94,11 @@ def table(jobs: Sequence[JobStatus], now: Now, width: int, stopped: Container[Jo
             verdict(status, was_stopped=status.id in stopped),
         )
     return lines
+
+
+def _text(words: str, style: str = "") -> Text:
+    """Words that others may have written."""
+    return Text(visible(words), style=style)
 
 
 def _cut(name: str, n_characters: int) -> str:
@@ -138,11 +143,11 @@ def _style(deviation_s: float | None) -> str:
 def view_rows(status: JobStatus, now: Now) -> list[tuple[str, Text]]:
     """How the job stands at `now`, in words: what about, and how."""
     return [
-        ("", Text(_progress(status, now))),
+        ("", _text(_progress(status, now))),
         ("deadline", Text(_deadline(status, now))),
         ("forecast", _forecast(status, now)),
         ("grant", Text(_grant(status))),
-        ("why", Text(status.reason.text if status.reason else "", style="italic")),
+        ("why", _text(status.reason.text if status.reason else "", "italic")),
     ]
 
 

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from punctual.runtime.words import cores, holding, proven, short, steps
+from punctual.runtime.words import cores, holding, proven, short, steps, visible
 
-__all__ = ["against_deadline", "clock", "cores", "early_or_late", "holding", "proven", "short", "steps"]
+__all__ = ["against_deadline", "clock", "cores", "early_or_late", "holding", "proven", "short", "steps", "visible"]
 
 
 def clock(wall: datetime) -> str:

@@ -1,8 +1,7 @@
 """`punctual controllers` and `punctual policies`: what can be chosen, one line each."""
 
-import typer
-
 from punctual import registry
+from punctual.cli._streams import write_line
 
 
 def controllers() -> None:
@@ -19,4 +18,4 @@ def _list(family: str) -> None:
     names = registry.names(family)
     width = max(map(len, names), default=0)
     for name in names:
-        typer.echo(f"{name:<{width}}  {registry.summary(family, name)}")
+        write_line(f"{name:<{width}}  {registry.summary(family, name)}")

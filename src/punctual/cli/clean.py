@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import format_duration, parse_duration_s
 from punctual.runtime.retention import PastRun, RetentionLimits, RunUse, expired, past_runs, remove, use_of
@@ -36,12 +37,12 @@ def clean(
     chosen = [past for past in beyond if uses[past.name] in allowed]
     removed = chosen if dry_run else [past for past in chosen if remove(past)]
     for past in removed:
-        typer.echo(f"{past.name:<32} {_size(past.n_bytes):>9}  {_age(past)} old")
+        write_line(f"{past.name:<32} {_size(past.n_bytes):>9}  {_age(past)} old")
     verb = "would be removed" if dry_run else "removed"
-    typer.echo(f"{_runs(len(removed))} {verb}, {_size(sum(past.n_bytes for past in removed))} freed")
+    write_line(f"{_runs(len(removed))} {verb}, {_size(sum(past.n_bytes for past in removed))} freed")
     names = {past.name for past in removed}
     for use, n_runs in Counter(use for name, use in uses.items() if name not in names).items():
-        typer.echo(f"{_runs(n_runs)} kept: {_KEPT[use]}")
+        write_line(f"{_runs(n_runs)} kept: {_KEPT[use]}")
 
 
 def _limits(older_than: str | None, *, every: bool) -> RetentionLimits:

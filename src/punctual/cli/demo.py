@@ -19,16 +19,16 @@ from punctual.cli._plot import check_can_plot
 from punctual.cli._report import draw, paragraph
 from punctual.cli._screens import PlainScreen, Screen, screen_for
 from punctual.cli._shown_job import ShownJob
+from punctual.cli._streams import write_line
 from punctual.cli._words import short
 from punctual.cli.run import host_of
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
 from punctual.core.protocols import Message
 from punctual.metrics.run import RunSummary
-from punctual.runtime.capacity import usable_cores
+from punctual.runtime.capacity import capacity_here, usable_cores
 from punctual.runtime.control_client import change as change_job
 from punctual.runtime.extras import check_extra
-from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.runs import find_job, messages_of, open_jobs
 from punctual.runtime.submission import JobRequest, checked_submission
@@ -59,10 +59,10 @@ def demo() -> None:
     """Train a small network on a deadline of a minute. The deadline is tightened half-way."""
     check_extra("torch,report", "the demo", "torch", "sklearn", "matplotlib")
     _check_folder()
-    typer.echo("Calibrating: the training runs at full speed for a few seconds.")
+    write_line("Calibrating: the training runs at full speed for a few seconds.")
     speed = calibrate()
     steps_per_epoch = pick_steps(speed)
-    typer.echo(
+    write_line(
         f"A step takes {short(speed.step_s)} at full speed. {_N_EPOCHS} epochs of {steps_per_epoch} steps are given "
         f"{short(_DEADLINE_S)}, {_SLACK:g} times what they need; half-way the deadline will be tightened."
     )
@@ -179,10 +179,10 @@ def _conclude(outcome: Outcome) -> int:
     exit_code = outcome.exit_code(strict=True)
     for fault in outcome.faults:
         tell_user(fault)
-    typer.echo(paragraph(outcome.summary))
+    write_line(paragraph(outcome.summary))
     messages = messages_of(outcome.run)
     for suffix in (".html", ".png"):
         path = FOLDER / f"report{suffix}"
         draw(path, outcome.run, messages, outcome.job)
-        typer.echo(f"report: {path}")
+        write_line(f"report: {path}")
     return exit_code

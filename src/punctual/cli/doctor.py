@@ -1,12 +1,13 @@
 """`punctual doctor`: what is wrong here, and what to do about it."""
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from punctual.cli._health import findings
+from punctual.cli._streams import write_line
+from punctual.runtime.json_text import json_text
 
 #: What the command leaves with if something must be put right before jobs can run.
 EXIT_FAULT = 1
@@ -29,10 +30,10 @@ def doctor(
     for finding in findings(port):
         has_fault = has_fault or finding.level == "fault"
         if as_json:
-            typer.echo(json.dumps(asdict(finding)))
+            write_line(json_text(asdict(finding)))
         else:
-            typer.echo(f"{finding.level:<8} {finding.about:<15} {finding.text}")
+            write_line(f"{finding.level:<8} {finding.about:<15} {finding.text}")
             if finding.remedy:
-                typer.echo(f"{'':<24} to do: {finding.remedy}")
+                write_line(f"{'':<24} to do: {finding.remedy}")
     if has_fault:
         raise typer.Exit(EXIT_FAULT)

@@ -1,6 +1,5 @@
 """`punctual down`: end the service, and say what becomes of its jobs."""
 
-import json
 import time
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
@@ -9,11 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.runtime.control_client import leave, pause, standings, stop
 from punctual.runtime.host_options import HostOptions
+from punctual.runtime.json_text import json_text
 from punctual.runtime.process_record import is_alive
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import KnownJob, jobs_of
@@ -66,8 +67,8 @@ def down(
     for job in known:
         if job.job in before or job.steering != "ended":
             told = _told(job, states.get(job.title, "queued"), recorded.get(job.job, "ended"))
-            typer.echo(json.dumps(told) if as_json else f"{told['job']}: {told['text']}")
-    typer.echo(f"the service, process {process['pid']}, has ended", err=True)
+            write_line(json_text(told) if as_json else f"{told['job']}: {told['text']}")
+    write_line(f"the service, process {process['pid']}, has ended", err=True)
 
 
 def _open_jobs(run: RunFolder) -> dict[JobId, KnownJob]:

@@ -1,6 +1,5 @@
 """`punctual ps`: what runs, and how it stands against its deadline."""
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -8,11 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from punctual.cli._streams import print_table
-from punctual.cli._words import clock, early_or_late, short
+from punctual.cli._streams import print_table, write_line
+from punctual.cli._words import clock, early_or_late, short, visible
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
+from punctual.core.units import format_bytes
 from punctual.runtime.control_client import SILENT, STARTING, standings
+from punctual.runtime.host_executor import HERE
+from punctual.runtime.json_text import json_text
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import KnownJob, jobs_of, known_runs
 from punctual.runtime.sweeping import sweep
@@ -27,7 +29,9 @@ _REMEDIES = {
     STARTING: "the command that steers {job} is just starting, or ending, or another is taking its place",
 }
 
-_COLUMNS = ("JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "PROMISED", "ACTUATOR")
+_COLUMNS = (
+    "JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "MEMORY", "PROMISED", "ACTUATOR",
+)  # fmt: skip
 
 #: Of jobs that have ended.
 _PAST_COLUMNS = ("JOB", "STATE", "STARTED", "DEADLINE", "CAME TO", "COMMAND")
@@ -46,19 +50,19 @@ def ps(
     ended.sort(key=lambda standing: standing["submitted_wall"] or "")
     if as_json:
         for standing in [*rows, *ended]:
-            typer.echo(json.dumps(standing))
+            write_line(json_text(standing))
         return
     if rows:
         print_table(_COLUMNS, [_row(standing) for standing in rows])
     elif not ended:
-        typer.echo("there is no job" if everything else "no job runs; --all lists those that have ended", err=True)
+        write_line("there is no job" if everything else "no job runs; --all lists those that have ended", err=True)
     if ended:
         print_table(_PAST_COLUMNS, [_past_row(standing) for standing in ended])
     for line in budgets(rows):
-        typer.echo(line)
+        write_line(line)
     for standing in rows:
         if "host" not in standing:
-            typer.echo(_REMEDIES[standing["state"]].format(**standing), err=True)
+            write_line(_REMEDIES[standing["state"]].format(**standing), err=True)
 
 
 def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -70,10 +74,41 @@ def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield (
             f"host {host} ({budget['policy']}): {budget['host_cores']:g} cores, "
             f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_jobs} job{'s' * (n_jobs != 1)}, "
-            f"{budget['host_free_cores']:.2f} free"
+            f"{budget['host_free_cores']:.2f} free{_of_memory(budget)}"
         )
-        for node, slowness in budget.get("slow_nodes", {}).items():  # a host of an earlier version does not tell
-            yield f"node {node} is slow: steps cost {slowness:.2g} times the CPU time there, see `punctual why`"
+        yield from _waiting(jobs)
+        yield from _nodes(jobs, budget)
+
+
+def _nodes(jobs: Sequence[dict[str, Any]], budget: Mapping[str, Any]) -> Iterator[str]:
+    """Which jobs lie on which nodes of a cluster, and what is to be known of these; a host of an earlier version tells less."""
+    named = sorted({node for job in jobs for node in job.get("nodes", ()) if node != HERE})
+    for node in named:
+        yield f"node {node}: {', '.join(job['job'] for job in jobs if node in job['nodes'])}"
+    for node, slowness in budget.get("slow_nodes", {}).items():
+        yield f"node {node} is slow: steps cost {slowness:.2g} times the CPU time there, see `punctual why`"
+    for node, silent_s in budget.get("silent_nodes", {}).items():
+        yield f"node {node} has not answered for {short(silent_s)}: what is told of its jobs is as old, see `punctual why`"
+    for node, cores in budget.get("taken_cores", {}).items():
+        yield f"node {node}: other applications of the cluster hold {cores:g} cores"
+
+
+def _of_memory(budget: dict[str, Any]) -> str:
+    if not budget.get("host_memory_bytes"):
+        return ""
+    used, there = (format_bytes(budget[name]) for name in ("host_used_memory_bytes", "host_memory_bytes"))
+    return f"; {used} of {there} of memory used"
+
+
+def _waiting(jobs: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Number of jobs that wait for room, when the next running one should end, and why the first one waits."""
+    waiting = [job for job in jobs if job.get("waits")]
+    if not waiting:
+        return
+    ends_s = [job["forecast_s"] - job["elapsed_s"] for job in jobs if job.get("forecast_s") and not job.get("waits")]
+    next_end = f"; the next end is expected in {short(max(0.0, min(ends_s)))}" if ends_s else ""
+    first, n_jobs = waiting[0], len(waiting)
+    yield f"{n_jobs} job{'s wait' if n_jobs > 1 else ' waits'} for room{next_end}; {first['job']}: {first['waits']}"
 
 
 def _ended_jobs(run: RunFolder) -> list[dict[str, Any]]:
@@ -84,7 +119,8 @@ def _ended_jobs(run: RunFolder) -> list[dict[str, Any]]:
 def _ended(job: KnownJob, states: Mapping[JobId, JobState]) -> dict[str, Any]:
     """What was written down of a job at its end; null: nothing was. `states`: how the jobs of its run stand."""
     known = job.run.end_facts(job.job)
-    if "submitted_wall" not in known and len(states) == 1:  # what is written down of its host is of this job
+    # A record of a host is one of its only job, unless it is a service, whose command is its own.
+    if "submitted_wall" not in known and len(states) == 1 and not job.run.is_of_service():
         facts = job.run.facts()
         known = {"submitted_wall": facts.get("wall"), "argv": facts.get("argv")}
     told = {name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause")}
@@ -114,6 +150,7 @@ def _came_to(standing: dict[str, Any]) -> str:
 
 
 def _cut(text: str) -> str:
+    text = visible(text)
     return text if len(text) <= _N_CHARACTERS else f"{text[: _N_CHARACTERS - 1]}…"
 
 
@@ -130,9 +167,17 @@ def _row(standing: dict[str, Any]) -> tuple[str, ...]:
         _forecast(standing),
         _grant(standing),
         "-" if standing["demand_cores"] is None else f"{standing['demand_cores']:.2f}",
+        _memory(standing),
         _promised(standing),
         standing["actuator"],
     )
+
+
+def _memory(standing: dict[str, Any]) -> str:
+    """Memory that the job holds and asked for; a host of an earlier version does not tell it."""
+    held, asked = (standing.get(name, 0) for name in ("memory_bytes", "asked_memory_bytes"))
+    told = format_bytes(held) if held else "-"
+    return f"{told} of {format_bytes(asked)}" if asked else told
 
 
 def _promised(standing: dict[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """`punctual quote`: ask what a deadline would take, before anything is changed."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -8,18 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
+from punctual.cli._streams import write_lines
 from punctual.cli._words import clock, cores, holding, short
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import parse_cores
-from punctual.runtime.control_client import quote_job, quote_new
+from punctual.runtime.control_client import capacity_for_jobs, quote_job, quote_new
 from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.earlier_runs import core_s_of_same_program
-from punctual.runtime.host_executor import capacity_here
 from punctual.runtime.host_options import SHARING_POLICY
 from punctual.runtime.job_options import JobOptions
+from punctual.runtime.json_text import json_text
 from punctual.runtime.quotes import quote_alone, told
 from punctual.runtime.runs import KnownJob, open_job, open_jobs
-from punctual.runtime.sharing import host_lock, shared_run
+from punctual.runtime.sharing import host_lock, service_run, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
 
@@ -47,6 +47,9 @@ def quote(
         str | None, typer.Option("--cores", metavar="A..B", help="Of a program, as for `punctual run`.")
     ] = None,
     workers: Annotated[str | None, typer.Option(metavar="A..B", help="Of a program, as for `punctual run`.")] = None,
+    cores_per_worker: Annotated[
+        str | None, typer.Option(metavar="N", help="Of a program, as for `punctual run`.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(metavar="N", help="Of a program, as for `punctual run`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -54,13 +57,16 @@ def quote(
     amounts = [parse_cores(text) for text in at_cores or ()]
     words = words or []
     job = _named(words)
-    options: dict[str, Any] = {"work": work, "like": like, "cores": allowed, "workers": workers, "steps": steps}
+    options: dict[str, Any] = {
+        "work": work, "like": like, "cores": allowed, "workers": workers, "cores_per_worker": cores_per_worker,
+        "steps": steps,
+    }  # fmt: skip
     if job is not None:
         _check_none_given(options, job)
         answer = quote_job(job, deadline, amounts)
     else:
         answer = _of_program(JobOptions(program=tuple(words), deadline=deadline, **options), amounts)
-    typer.echo(json.dumps(answer) if as_json else "\n".join(sentences(answer)))
+    write_lines([json_text(answer)] if as_json else sentences(answer))
 
 
 def _named(words: list[str]) -> KnownJob | None:
@@ -74,7 +80,7 @@ def _named(words: list[str]) -> KnownJob | None:
 
 def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
     """Raise `InvalidSpec` for an option that says something of a program, where a job is asked about that has its own."""
-    given = [f"`--{name}`" for name, value in options.items() if value is not None]
+    given = [f"`--{name.replace('_', '-')}`" for name, value in options.items() if value is not None]
     if given:
         raise InvalidSpec(
             f"{given[0]} must be of a program that is to be run",
@@ -85,8 +91,8 @@ def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
 
 
 def _of_program(options: JobOptions, amounts: list[float]) -> dict[str, Any]:
-    now, capacity = Now.read(), capacity_here()
-    submission = options.submission(now.at, capacity)
+    now, (capacity, together) = Now.read(), capacity_for_jobs(service_run())
+    submission = options.submission(now.at, capacity, together)
     spec = submission.spec
     if spec.work_core_s is None and spec.worker is None:
         spec = replace(spec, work_core_s=core_s_of_same_program(submission.program.argv))

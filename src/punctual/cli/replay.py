@@ -1,7 +1,5 @@
 """`punctual replay`: what another policy would have done with the live jobs of a journal."""
 
-import json
-import sys
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
@@ -9,13 +7,15 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._policy_table import failures_in_words, print_policies
+from punctual.cli._policy_table import failure_lines, print_policies
+from punctual.cli._streams import write_line, write_lines
 from punctual.cli._study import EXIT_FAILED, as_fields, check_folder
 from punctual.cli._study_page import write_page
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.units import format_duration
 from punctual.runtime.host_options import HostOptions
+from punctual.runtime.json_text import json_text
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import find_job, known_jobs, known_runs
@@ -141,13 +141,13 @@ def _tell(outcome: Replay, page: Path | None, *, as_json: bool) -> None:
             "n_outside": load.n_outside,
             "unsteered_s": load.unsteered_s,
         }
-        sys.stdout.write(json.dumps({**as_fields(result, page), **about}, indent=1) + "\n")
+        write_lines(json_text({**as_fields(result, page), **about}, indent=1).split("\n"))
     else:
         print_policies(result)
-        sys.stdout.write("".join(f"{line}\n" for line in _lines(outcome)))
+        write_lines(_lines(outcome))
         if page is not None:
-            sys.stdout.write(f"report: {page}\n")
-    sys.stderr.write(failures_in_words(result))
+            write_line(f"report: {page}")
+    write_lines(failure_lines(result), err=True)
 
 
 def _lines(outcome: Replay) -> list[str]:

@@ -8,6 +8,7 @@ import typer
 from punctual.cli._options import AnyJob
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import about, draw, paragraph
+from punctual.cli._streams import write_line
 from punctual.metrics.run import summarize
 from punctual.runtime.runs import job_to_tell_of, messages_of
 
@@ -22,13 +23,13 @@ def report(
     target = job_to_tell_of(job)
     messages, name = messages_of(target.run), target.job
     if job is None:
-        typer.echo(f"job {name}:", err=True)
+        write_line(f"job {name}:", err=True)
     summary = summarize(messages, name)
-    typer.echo(paragraph(summary))
+    write_line(paragraph(summary))
     for heading, text in about(target.run, summary).items():
-        typer.echo(f"{heading}: {text}")
+        write_line(f"{heading}: {text}")
     if target.run.log(name).exists():
-        typer.echo(f"output: {target.run.log(name)}")
+        write_line(f"output: {target.run.log(name)}")
     if out is not None:
         draw(out, target.run, messages, name)
-        typer.echo(f"report: {out}")
+        write_line(f"report: {out}")

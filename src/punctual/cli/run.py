@@ -15,13 +15,16 @@ from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.control_client import capacity_for_jobs
 from punctual.runtime.disk_space import check_room
-from punctual.runtime.host_executor import OutputOf, capacity_here
+from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.host_options import SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.jobs_file import read_jobs
 from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
 from punctual.runtime.retention import prune
+from punctual.runtime.run_folder import RunFolder
+from punctual.runtime.sharing import service_run
 from punctual.runtime.submission import (
     DEFAULT_CONTROLLER,
     DEFAULT_WORKER_CONTROLLER,
@@ -45,6 +48,14 @@ Deadline = Annotated[
 Cores = Annotated[
     str | None,
     typer.Option(metavar="A..B", help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]"),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Memory that it needs, 4GiB, with --workers for each of them: it starts when that much is free, and may use no more. "
+        "4G..16G: after running out it is started again with twice as much, up to 16G.",
+    ),
 ]
 CoresPerWorker = Annotated[
     str | None, typer.Option(metavar="N", help="Cores of one worker. [default: an equal part of all usable]")
@@ -133,7 +144,8 @@ Work = Annotated[
     ),
 ]
 Like = Annotated[
-    str | None, typer.Option(metavar="JOB", help="Take `--work` from this job, which has finished: what it took.")
+    str | None,
+    typer.Option(metavar="JOB", help="Expect the core time and the memory of this finished job."),
 ]
 AtDeadline = Annotated[
     str | None,
@@ -164,6 +176,16 @@ After = Annotated[
         help="Start it when this job of the same host has finished; once for each.",
     ),
 ]
+JobsAtOnce = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs-at-once",
+        min=1,
+        metavar="N",
+        help="Run at most N jobs at once; the others wait, earliest deadline first. [default: 4 per core]",
+        show_default=False,
+    ),
+]
 PolicyName = Annotated[
     str,
     typer.Option(
@@ -187,6 +209,7 @@ class StartOptions:
     at_deadline: AtDeadline = None
     strict: Strict = False
     cores: Cores = None
+    memory: Memory = None
     workers: Workers = None
     gpus: Gpus = None
     cores_per_worker: CoresPerWorker = None
@@ -216,6 +239,7 @@ class StartOptions:
     secret_env: SecretEnv = None
     jobs: JobsFile = None
     policy: PolicyName = SHARING_POLICY
+    jobs_at_once: JobsAtOnce = None
     page: Annotated[
         bool, typer.Option("--page", help="Show the run in a browser while it lasts; the address is told at the start.")
     ] = False
@@ -223,14 +247,14 @@ class StartOptions:
     as_json: AsJson = False
     quiet: Quiet = False
 
-    def submissions(self) -> list[Submission]:
-        """The jobs that are asked for, by these options or by the file that they name."""
+    def submissions(self, run: RunFolder | None) -> list[Submission]:
+        """The jobs that are asked for, by these options or by the file that they name; `run`: of the service that there is."""
         told = {option.name: getattr(self, option.name, None) for option in fields(JobOptions)}
         told = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
         job = JobOptions(**{name: value for name, value in told.items() if value is not None})
-        started_at, capacity = process_started_at(), capacity_here()
+        started_at, (capacity, together) = process_started_at(), capacity_for_jobs(run)
         if self.jobs is None:
-            return [job.submission(started_at, capacity)]
+            return [job.submission(started_at, capacity, together)]
         if job != JobOptions():
             raise InvalidSpec(
                 "options of a job must be in the file with `--jobs`",
@@ -238,11 +262,11 @@ class StartOptions:
                 "the command line",
                 "Leave it out, or write it into the job's table `[[job]]`.",
             )
-        return read_jobs(self.jobs, started_at, capacity, lambda told: write_error(f"punctual: {told}\n"))
+        return read_jobs(self.jobs, started_at, capacity, together, lambda told: write_error(f"punctual: {told}"))
 
     def host(self, *, shared: bool) -> HostOptions:
         """Those of a host."""
-        return HostOptions(actuator=self.actuator, policy=self.policy, shared=shared)
+        return HostOptions(actuator=self.actuator, policy=self.policy, shared=shared, jobs_at_once=self.jobs_at_once)
 
     def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
         """Bring the jobs to their ends, shown as these options say; the exit status."""
@@ -263,7 +287,7 @@ class RunOptions(StartOptions):
 @taking(RunOptions)
 def run(given: RunOptions) -> None:
     """Run a program so that it ends at its deadline. It gets the fewest cores that do that."""
-    submissions = given.submissions()
+    submissions = given.submissions(None if given.alone else service_run())
     warn_of_room(submissions)
     warn_of_end(submissions, allocation(grace_s=longest_grace_s(submissions)))
     raise typer.Exit(given.follow(submissions, given.host(shared=not given.alone)))
@@ -272,7 +296,7 @@ def run(given: RunOptions) -> None:
 def warn_of_room(submissions: Sequence[Submission]) -> None:
     """Tell the user of disks that are likely to be too small; raises `InvalidSpec` for one that cannot be written to."""
     for told in check_room(submissions):
-        write_error(f"punctual: warning: {told}\n")
+        write_error(f"punctual: warning: {told}")
 
 
 def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost:

@@ -1,6 +1,5 @@
 """`punctual show`: one job in full."""
 
-import json
 import shlex
 from datetime import datetime
 from typing import Annotated, Any
@@ -8,12 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from punctual.cli._options import AnyJob
+from punctual.cli._streams import write_line
 from punctual.cli._words import clock
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
+from punctual.core.units import format_bytes
 from punctual.runtime.control import standing
 from punctual.runtime.control_client import standings
 from punctual.runtime.followed_host import ToldForecasts
+from punctual.runtime.host_executor import HERE
+from punctual.runtime.json_text import json_text
 from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import KnownJob, job_to_tell_of, read_about
 from punctual.runtime.when import Now
@@ -29,10 +32,10 @@ def show(
     told = next((each for each in standings(target.run) if each["job"] in (target.job, target.title)), {})
     now, status = _status(target, told)
     if as_json:
-        typer.echo(json.dumps(_fields(target, told, status, now)))
+        write_line(json_text(_fields(target, told, status, now)))
         return
     for name, text in _rows(target, told, status, now):
-        typer.echo(f"{name:<10} {text}".rstrip())
+        write_line(f"{name:<10} {text}".rstrip())
 
 
 def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
@@ -103,6 +106,8 @@ def _rows(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -
         ("submitted", clock(now.wall_of(status.submitted_at))),
         *((name or "progress", text.plain) for name, text in view_rows(status, now)),
         ("bounds", bounds),
+        ("memory", _memory(status)),
+        *([("nodes", ", ".join(known["nodes"]))] if set(known["nodes"]) - {HERE} else []),
         ("promised", _promised(known["promised_until_wall"])),
         (
             "steered by",
@@ -112,6 +117,16 @@ def _rows(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -
         ("output", known["output"]),
         ("journal", known["journal"]),
     ]
+
+
+def _memory(status: JobStatus) -> str:
+    asked_bytes, peak_bytes = status.spec.ceiling.memory_bytes, status.peak_memory_bytes
+    parts = [
+        f"{format_bytes(status.memory_bytes)} now" if status.memory_bytes else "",
+        f"{format_bytes(peak_bytes)} at most" if peak_bytes else "",
+        f"{format_bytes(asked_bytes)} asked for" if asked_bytes else "",
+    ]
+    return ", ".join(filter(None, parts)) or "-"
 
 
 def _promised(until_wall: str | None) -> str:

@@ -1,15 +1,16 @@
 """`punctual set`, `pause`, `resume` and `stop`: commands that change one job, and tell its host's answer."""
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from punctual.cli._options import AsJson, OpenJob
+from punctual.cli._streams import write_line
 from punctual.cli._words import cores as told_cores
 from punctual.core.errors import InvalidSpec
 from punctual.runtime import control_client
+from punctual.runtime.json_text import json_text
 from punctual.runtime.runs import open_job
 from punctual.runtime.spec_change import SpecChange
 
@@ -69,4 +70,4 @@ def stop(job: OpenJob = None, as_json: AsJson = False) -> None:
 
 def show_answer(answer: Mapping[str, Any], line: str, *, as_json: bool) -> None:
     """Write `answer` as one JSON object, or `line`."""
-    typer.echo(json.dumps(answer) if as_json else line)
+    write_line(json_text(answer) if as_json else line)

@@ -1,6 +1,5 @@
 """`punctual submit`: give a service a program and its deadline, or the jobs of a file."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,10 +9,11 @@ import typer
 from punctual.cli import run as running
 from punctual.cli._options import taking
 from punctual.cli._service import log_notice, started_service
-from punctual.cli._streams import write_error
+from punctual.cli._streams import write_error, write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.runtime.host_options import HostOptions
+from punctual.runtime.json_text import json_text
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.service_host import submit_jobs
 from punctual.runtime.sharing import service_run
@@ -49,7 +49,7 @@ def submit(given: QueueOptions) -> None:
             "Add `--wait`; or ask when the job has ended: `punctual report JOB`.",
             option=name,
         )
-    submissions, options = given.submissions(), given.host(shared=True)
+    submissions, options = given.submissions(service_run()), given.host(shared=True)
     _start_if_missing(options, no_start=given.no_start)
     service = service_run()
     if (
@@ -74,13 +74,13 @@ def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:
         )
     run = started_service(options)
     pid = run.record()["pid"]
-    write_error(f"punctual: no service ran: started one, process {pid}; `punctual down` ends it\n{log_notice()}\n")
+    write_error(f"punctual: no service ran: started one, process {pid}; `punctual down` ends it", log_notice())
 
 
 def _tell(run: RunFolder, submissions: Sequence[Submission], names: Sequence[JobId], *, as_json: bool) -> None:
     for submission, name in zip(submissions, names, strict=True):
         if name != submission.spec.id:
-            write_error(f"punctual: the name '{submission.spec.id}' was taken: this job is {name}\n")
-        typer.echo(json.dumps({"job": name, "host": run.name, "output": str(run.log(name))}) if as_json else name)
+            write_error(f"punctual: the name '{submission.spec.id}' was taken: this job is {name}")
+        write_line(json_text({"job": name, "host": run.name, "output": str(run.log(name))}) if as_json else name)
     if not as_json:
-        write_error(f"punctual: see punctual ps; what it writes: punctual logs {names[0]} --follow\n")
+        write_error(f"punctual: see punctual ps; what it writes: punctual logs {names[0]} --follow")

@@ -1,6 +1,5 @@
 """`punctual token`: who may use the service over HTTP."""
 
-import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -8,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._streams import print_table
+from punctual.cli._streams import print_table, write_line, write_out
 from punctual.core.units import parse_duration_s
+from punctual.runtime.json_text import json_text
 from punctual.runtime.paths import service_root
 from punctual.service.database import ServiceDatabase
 from punctual.service.tokens import ROLES, Token, Tokens
@@ -23,7 +23,7 @@ _COLUMNS = ("NAME", "ROLE", "MADE", "EXPIRES")
 @token.callback()
 def _tell_commands(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        write_out(f"{context.get_help()}\n")
 
 
 @token.command()
@@ -40,7 +40,7 @@ def create(
     """Make a token; its text is printed now and never again."""
     with _tokens() as tokens:
         text = tokens.create(name, role, None if expires is None else parse_duration_s(expires))
-    typer.echo(json.dumps({"name": name, "role": role, "token": text}) if as_json else text)
+    write_line(json_text({"name": name, "role": role, "token": text}) if as_json else text)
 
 
 @token.command("list")
@@ -52,7 +52,7 @@ def list_tokens(
         known = tokens.all()
     if as_json:
         for each in known:
-            typer.echo(json.dumps(_fields(each)))
+            write_line(json_text(_fields(each)))
         return
     print_table(_COLUMNS, [_row(each) for each in known])
 
@@ -62,7 +62,7 @@ def revoke(name: Annotated[str, typer.Argument(help="Name of the token.")], as_j
     """Refuse a token from the next request on."""
     with _tokens() as tokens:
         tokens.revoke(name)
-    typer.echo(json.dumps({"name": name, "revoked": True}) if as_json else f"token '{name}' is revoked")
+    write_line(json_text({"name": name, "revoked": True}) if as_json else f"token '{name}' is revoked")
 
 
 @contextmanager

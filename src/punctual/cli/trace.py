@@ -1,6 +1,5 @@
 """`punctual trace`: what lies in a trace file."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -8,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._streams import write_line
 from punctual.core.units import HOUR_S, format_duration
+from punctual.runtime.json_text import json_text
 from punctual.traces import BadRow, read
 from punctual.traces.limits import UNPACKED_GIB_MAX
 from punctual.traces.summary import TraceSummary, summarize
@@ -30,14 +31,14 @@ def trace(
     summary = summarize(found)
     if as_json:
         rows = [asdict(row) for row in found.bad.rows]
-        typer.echo(json.dumps({"file": str(file), **asdict(summary), "bad_rows": rows}))
+        write_line(json_text({"file": str(file), **asdict(summary), "bad_rows": rows}))
         return
     lines = list(_lines(summary))
     width = max(len(label) for label, _ in lines)
     for label, text in lines:
-        typer.echo(f"{label:<{width}}  {text}")
+        write_line(f"{label:<{width}}  {text}")
     for line in _bad_lines(found.bad.rows, summary.n_bad_rows):
-        typer.echo(line)
+        write_line(line)
 
 
 def _lines(summary: TraceSummary) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """`punctual up`: a service, which trains whatever it is given."""
 
-import json
 import os
 import shlex
 import signal
@@ -22,19 +21,22 @@ from punctual.cli._interrupts import caught
 from punctual.cli._outcome import EXIT_BROKEN
 from punctual.cli._service import (
     addresses_of,
+    log_file,
     log_notice,
     record_service,
     started_service,
     taken_over_by,
     up_command,
 )
-from punctual.cli._streams import write_error, write_out
-from punctual.cli.run import ACTUATORS
+from punctual.cli._streams import write_error, write_line, write_out
+from punctual.cli.run import ACTUATORS, JobsAtOnce
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.core.units import parse_duration_s
 from punctual.executors.cluster.executor import LOST_AFTER_S
+from punctual.runtime.detached import log_bounded
 from punctual.runtime.host_options import ENGINES, SHARING_POLICY, Engine, HostOptions
+from punctual.runtime.json_text import json_text
 from punctual.runtime.paths import HOME_VARIABLE, service_root
 from punctual.runtime.retention import prune
 from punctual.runtime.run_journal import check_driver
@@ -50,6 +52,9 @@ from punctual.store.stored import JournalTaken
 #: What the command leaves with when another process has taken its place.
 EXIT_REPLACED = 1
 
+Policy = Annotated[
+    str, typer.Option(help="How jobs share the machine, see `punctual policies`.", autocompletion=policy_names)
+]
 Address = Annotated[str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)]
 ClusterFile = Annotated[
     Path | None,
@@ -71,7 +76,30 @@ Autoscale = Annotated[
 NodeLostAfter = Annotated[
     str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
 ]
-
+AllowUnauthenticatedRay = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unauthenticated-ray",
+        help="Use a Ray cluster that asks for no token: whoever reaches it can run programs as its user.",
+    ),
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT|none",
+        help=f"Where it can be asked over HTTP; `*:PORT`: at all addresses. [default: {DEFAULT_ADDRESS}, or a free port]",
+        show_default=False,
+    ),
+]
+HostName = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="A name by which it may be asked, beside those in the certificate.", show_default=False
+    ),
+]
+AllowPlain = Annotated[
+    bool, typer.Option("--allow-plain", help="Listen for other machines without TLS: tokens can be read on the way.")
+]
 Otel = Annotated[
     bool, typer.Option("--otel", help="Send traces and metrics to OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT, ...).")
 ]
@@ -93,31 +121,22 @@ _UNIT_FILE = "~/.config/systemd/user/trainings.service"
 
 
 def up(
-    policy: Annotated[
-        str, typer.Option(help="How jobs share the machine, see `punctual policies`.", autocompletion=policy_names)
-    ] = SHARING_POLICY,
+    policy: Policy = SHARING_POLICY,
     actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
+    jobs_at_once: JobsAtOnce = None,
     engine: Annotated[str, typer.Option(help=f"Where jobs run: {', '.join(ENGINES)}.")] = "local",
     address: Address = "",
     cluster: ClusterFile = None,
     autoscale: Autoscale = 0,
     node_lost_after: NodeLostAfter = f"{LOST_AFTER_S:g}s",
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT|none",
-            help=f"Where it can be asked over HTTP. [default: {DEFAULT_ADDRESS}, or a free port]",
-            show_default=False,
-        ),
-    ] = None,
+    allow_unauthenticated_ray: AllowUnauthenticatedRay = False,
+    listen: Listen = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificate chain (PEM), to be asked by other machines.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    allow_plain: Annotated[
-        bool,
-        typer.Option("--allow-plain", help="Listen for other machines without TLS: tokens can be read on the way."),
-    ] = False,
+    host_name: HostName = None,
+    allow_plain: AllowPlain = False,
     store: Annotated[
         str | None,
         typer.Option(
@@ -143,23 +162,32 @@ def up(
         lost_after_s=parse_duration_s(node_lost_after),
         cluster="" if cluster is None else str(cluster.absolute()),
         autoscale=autoscale,
+        allow_unauthenticated_ray=allow_unauthenticated_ray,
+        jobs_at_once=jobs_at_once,
     )
     options.check()
-    http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain, otel=otel)
+    http = HttpOptions(
+        address=listen,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        host_names=host_name or (),
+        allow_plain=allow_plain,
+        otel=otel,
+    )
     http.check()
     os.environ.pop(STORE_VARIABLE, None)  # jobs have no use for it
     if store is not None:
         check_url(store)
         check_driver()
     if systemd:
-        typer.echo(unit(options, http, store), nl=False)
-        typer.echo(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
+        write_out(unit(options, http, store))
+        write_line(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
     if detach:
         _check_no_service()
         run = started_service(options, http.arguments(), store=store)
         _tell(run.record()["pid"], addresses_of(run), taken_over_by(run), as_json=as_json)
-        typer.echo(log_notice(), err=True)
+        write_line(log_notice(), err=True)
         return
     raise typer.Exit(_serve(options, http, store, as_json=as_json))
 
@@ -207,7 +235,11 @@ def _serve(options: HostOptions, http: HttpOptions, store: str | None, *, as_jso
     prune()
     leaving = _Leaving()
     try:
-        with caught(leaving), service_host(options, facts, http.listen(), store=store) as (host, addresses):
+        with (
+            log_bounded(log_file()),
+            caught(leaving),
+            service_host(options, facts, http.listen(), store=store) as (host, addresses),
+        ):
             told = [str(host.run_folder.socket), *addresses]
             record_service(host.run_folder, told, host.taken_over)
             _tell(os.getpid(), told, host.taken_over, as_json=as_json)
@@ -220,12 +252,12 @@ def _serve(options: HostOptions, http: HttpOptions, store: str | None, *, as_jso
             is_local = HostOptions.of(host.run_folder.facts()).engine == "local"
     except JournalTaken:
         write_error(
-            "punctual: this process was stopped, and another one steers the jobs now. Start it again: punctual up\n"
+            "punctual: this process was stopped, and another one steers the jobs now. Start it again: punctual up"
         )
         return EXIT_REPLACED
     why = "" if leaving.received is None else f" ({signal.Signals(leaving.received).name})"
     write_error(
-        f"punctual: the service has ended{why}. {_left(jobs, is_alone=bool(host.left_alone), is_local=is_local)}\n"
+        f"punctual: the service has ended{why}. {_left(jobs, is_alone=bool(host.left_alone), is_local=is_local)}"
     )
     return 0
 
@@ -239,7 +271,7 @@ def _steer(host: ServiceHost) -> None:
         # Crash at once: the keepers then lift the quotas and see the jobs to their ends, as after any other death.
         write_error(
             f"error: {told_failure(error)}; all jobs go on at full speed and nobody steers them. "
-            "Take them over: `punctual up`.\n"
+            "Take them over: `punctual up`."
         )
         os._exit(EXIT_BROKEN)
 
@@ -274,7 +306,7 @@ def _tell(pid: int, addresses: Sequence[str], jobs: Sequence[str], *, as_json: b
             "token_file": token_file,
             "taken_over": list(jobs),
         }
-        write_out(json.dumps(told) + "\n")
+        write_out(json_text(told) + "\n")
         return
     lines = [
         f"the service runs, process {pid}, and listens at {', '.join(addresses)}",
@@ -283,7 +315,7 @@ def _tell(pid: int, addresses: Sequence[str], jobs: Sequence[str], *, as_json: b
         "submit a job: punctual submit --deadline 1h -- python train.py",
         *([f"took over {', '.join(jobs)}"] if jobs else []),
     ]
-    write_error("".join(f"punctual: {line}\n" for line in lines))
+    write_error(*(f"punctual: {line}" for line in lines))
 
 
 def _told_of_page(addresses: Sequence[str], token_file: Path) -> list[str]:
@@ -299,7 +331,7 @@ def _tell_of_others(host: ServiceHost) -> None:
     """Say which jobs are still not steered: those of a run that is not this one."""
     for job in open_jobs():
         if job.run != host.run_folder and job.steering == "unsteered":
-            write_error(f"punctual: job {job.title} is of another run, and not steered: punctual attach {job.title}\n")
+            write_error(f"punctual: job {job.title} is of another run, and not steered: punctual attach {job.title}")
 
 
 def _notify_systemd(state: str) -> None:

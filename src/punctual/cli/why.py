@@ -1,6 +1,5 @@
 """`punctual why`: the chain behind each grant, from the journal; of running and of ended jobs, and of simulated ones."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,9 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from punctual.cli._options import AnyJob
+from punctual.cli._streams import write_line
 from punctual.cli._words import cores, proven, short
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.chain import Link, chain
+from punctual.runtime.json_text import json_text
 from punctual.runtime.runs import job_to_tell_of, messages_of
 
 #: Changes of a grant for one reason are told as one if they come within so many seconds: the last seconds have one at each tick.
@@ -36,20 +37,20 @@ def why(
     target = job_to_tell_of(job)
     messages, name = messages_of(target.run, [target.job]), target.job
     if job is None:
-        typer.echo(f"job {name}:", err=True)
+        write_line(f"job {name}:", err=True)
     if target.run.log(name).exists():
-        typer.echo(f"what it wrote: {target.run.log(name)}", err=True)
+        write_line(f"what it wrote: {target.run.log(name)}", err=True)
     reason = target.run.facts().get("actuator_reason")
     if reason:
-        typer.echo(f"how grants are enforced: {reason}", err=True)
+        write_line(f"how grants are enforced: {reason}", err=True)
     links = chain(messages, name, every=every)
     if as_json:
         for link in links[-last:]:
-            typer.echo(json.dumps({"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text, **link.facts}))
+            write_line(json_text({"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text, **link.facts}))
         return
     for group in ([[link] for link in links] if every else grouped(links))[-last:]:
         together = f" (the last of {len(group)} such changes within a second)" if len(group) > 1 else ""
-        typer.echo(f"{group[-1].sentence()}{together}")
+        write_line(f"{group[-1].sentence()}{together}")
 
 
 def grouped(links: Iterable[Link]) -> list[list[Link]]:
@@ -93,12 +94,12 @@ def _tell_study(folder: Path, job: str | None, last: int, *, as_json: bool) -> N
 
 def _tell_policy(policy: str, seed: int, rows: Iterable[dict[str, Any]], *, as_json: bool) -> None:
     if not as_json:
-        typer.echo(f"{policy}, seed {seed}:")
+        write_line(f"{policy}, seed {seed}:")
     for row in rows:
         if as_json:
-            typer.echo(json.dumps({"policy": policy, "seed": seed, **row}))
+            write_line(json_text({"policy": policy, "seed": seed, **row}))
         else:
-            typer.echo(f"{short(row['at']):>12}  {_asked(row)}: {row['text']}{proven(row['gap_frac'])}")
+            write_line(f"{short(row['at']):>12}  {_asked(row)}: {row['text']}{proven(row['gap_frac'])}")
 
 
 def _asked(row: dict[str, Any]) -> str:

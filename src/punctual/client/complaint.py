@@ -14,9 +14,9 @@ def warn(must: str, got: str, where: str, remedy: str) -> None:
     sys.stderr.write(f"punctual: warning: {must}: got {got} for {where}. {remedy}\n")
 
 
-def note(text: str) -> None:
-    """Say on standard error what is no fault, but may not be meant."""
-    sys.stderr.write(f"punctual: note: {text}\n")
+def tell(text: str) -> None:
+    """Say on standard error how things are."""
+    sys.stderr.write(f"punctual: {text}\n")
 
 
 def whole(value: object, name: str, where: str, least: int = 0) -> int:

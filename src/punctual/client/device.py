@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from punctual.wire import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, DeviceUse
 
-#: Turns last this long times the job's part of the device. Measured by bench/gpu.py: what changing hands costs is below a
+#: DeviceTurns last this long times the job's part of the device. Measured by bench/gpu.py: what changing hands costs is below a
 #: percent of that, and a job never waits longer than a few tenths of a second for the others.
 _ROUND_S = 0.2
 #: Between two looks whether a turn is free.
@@ -22,7 +22,7 @@ _POLL_S = 0.0005
 _PATIENCE_NS = 2_000_000_000
 
 
-class Mark(Protocol):
+class DeviceMark(Protocol):
     """A place in the device's queue of work."""
 
     def wait(self) -> None:
@@ -40,7 +40,7 @@ class Device(Protocol):
     @property
     def name(self) -> str: ...
 
-    def mark(self) -> Mark:
+    def mark(self) -> DeviceMark:
         """Put a mark at the end of the queue."""
         ...
 
@@ -78,8 +78,8 @@ class _CudaMark:
         return int(earlier.event.elapsed_time(self.event) * 1e6)
 
 
-class Turns:
-    """Turns on a device that jobs share: one computes at a time, for its part of a round.
+class DeviceTurns:
+    """DeviceTurns on a device that jobs share: one computes at a time, for its part of a round.
 
     Two locked files make a turnstile: a process that waits for the device holds the first, so that one that has just given
     the device up comes behind it. The locks are the process's own, also where it forks, and end with it.
@@ -157,15 +157,15 @@ class DeviceClock:
         Time that the process waited for its turns.
     """
 
-    def __init__(self, device: Device, turns: Turns | None) -> None:
+    def __init__(self, device: Device, turns: DeviceTurns | None) -> None:
         self.ns = self.waited_ns = 0
         self._device = device
         self._turns = turns
-        self._begin: Mark | None = None
-        self._pending: deque[tuple[Mark, Mark]] = deque()
+        self._begin: DeviceMark | None = None
+        self._pending: deque[tuple[DeviceMark, DeviceMark]] = deque()
 
     @classmethod
-    def found(cls) -> "DeviceClock | None":
+    def of_this_process(cls) -> "DeviceClock | None":
         """The clock of the device that this process uses; None: it uses none, so far."""
         device = _registered or _cuda_device()
         return None if device is None else cls(device, _turns())
@@ -224,6 +224,6 @@ def _cuda_device() -> CudaDevice | None:
     return CudaDevice(cuda) if cuda is not None and cuda.is_initialized() else None
 
 
-def _turns() -> Turns | None:
+def _turns() -> DeviceTurns | None:
     path, share = os.environ.get(DEVICE_TURNS_VARIABLE), os.environ.get(DEVICE_SHARE_VARIABLE)
-    return Turns(path, float(share)) if path and share else None
+    return DeviceTurns(path, float(share)) if path and share else None

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from time import monotonic_ns, process_time_ns
 
-from punctual.client.complaint import note, warn
+from punctual.client.complaint import tell, warn
 from punctual.client.connection import connect
 from punctual.client.declaration import Phase
 from punctual.client.device import DeviceClock
@@ -93,6 +93,11 @@ class Session:
         #: Time in which the process did not wait for Punctual, and until when that was counted.
         self._busy_ns, self._counted_ns = 0, monotonic_ns()
 
+    @property
+    def is_linked(self) -> bool:
+        """Whether Punctual runs this process."""
+        return self._page is not None
+
     def mute(self) -> None:
         """Say nothing from here on: the page belongs to another process."""
         self._page = self._pacer = None
@@ -172,7 +177,9 @@ class Session:
     @property
     def end_asked(self) -> int:
         """The exit code with which Punctual wants the process to end, after a checkpoint; 0: it does not."""
-        directives = Directives() if self._pacer is None else self._pacer.directives
+        if self._pacer is None:
+            return 0
+        directives = self._pacer.directives
         if directives.stop:
             return EXIT_STOPPED
         return EXIT_LEFT if directives.leave and directives is not self._refused else 0
@@ -210,8 +217,7 @@ class Session:
     def begin_step(self) -> None:
         """A step begins: its batch is there."""
         self.step_open = True
-        if self._page is not None:
-            self._begin_on_device()
+        self.begin_on_device()
         self._body_from_ns = monotonic_ns()
 
     def step_done(self) -> None:
@@ -268,7 +274,7 @@ class Session:
         """A loop was ended after its declared steps; whether its iterable had more nobody knows."""
         if self._page is not None and not self._has_told_cut:
             self._has_told_cut = True
-            note(
+            tell(
                 f"the loop ended after its {n_steps} steps; its iterable has no length and may have had more. If the training "
                 "is to go on until it is good enough, give a larger `total_steps` and call `run.finish()` then."
             )
@@ -299,7 +305,7 @@ class Session:
         if not is_rehearsal:
             self._phase.count(n_units)
         self._complete(self._i_phase())
-        self._begin_on_device()
+        self.begin_on_device()
         self._lap.restart()
 
     def end_phase(self, n_units: int, is_rehearsal: bool, outer: PhaseRecord | None) -> None:
@@ -320,7 +326,7 @@ class Session:
         self._publish_progress()
         self._settle()
         if phase or self.step_open:
-            self._begin_on_device()
+            self.begin_on_device()
         if phase is None and self._body_from_ns:
             self._body_from_ns += monotonic_ns() - self._interrupted_ns
         self._lap.restart()
@@ -381,13 +387,13 @@ class Session:
 
     # The device.
 
-    def _begin_on_device(self) -> None:
+    def begin_on_device(self) -> None:
         """A unit begins, which may compute on a device; there a turn may have to be waited for."""
         if self._page is None:
             return
         try:
             if self._device is None and self._has_device:
-                self._device = DeviceClock.found()
+                self._device = DeviceClock.of_this_process()
             if self._device is not None:
                 self._counted_ns += self._device.begin()
         except Exception as error:  # noqa: BLE001 -- a training does not end because its device cannot be timed
@@ -454,10 +460,12 @@ class Session:
         self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
         if may_follow:
             self._report(
-                None, "trainings of one script must be declared together to share the time up to the deadline",
-                f"another one of {n_more} steps after {self.n_steps}", "this script",
+                None,
+                "trainings of one script must be declared together to share the time up to the deadline",
+                f"another one of {n_more} steps after {self.n_steps}",
+                "this script",
                 f"Call `punctual.total_steps({self.n_steps + n_more})` before the first of them.",
-            )  # fmt: skip
+            )
         else:
             self._report_more(f"another loop of {n_more} steps")
         self._set_total(self.n_steps + n_more)

@@ -89,9 +89,11 @@ def total_steps(n_steps: int) -> None:
     session = current()
     if session.declared_steps:
         raise invalid(
-            "`punctual.total_steps` must come before the first training", f"one of {session.declared_steps} steps",
-            "this script", "Call it at the top of the script.",
-        )  # fmt: skip
+            "`punctual.total_steps` must come before the first training",
+            f"one of {session.declared_steps} steps",
+            "this script",
+            "Call it at the top of the script.",
+        )
     session.begin_job(n_all)
 
 
@@ -170,14 +172,15 @@ class Run(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         session = self._session
         session.start_training()
-        step = self._first_step
+        step, is_linked = self._first_step, session.is_linked
         for i_epoch, n_steps, batches in self._passes():
             self.epoch = i_epoch
             self._last_step = step + n_steps - 1 if n_steps else -1
             for batch in batches:
                 self.step = step
-                session.begin_step()
-                self._is_in_body = True
+                session.step_open = self._is_in_body = True
+                if is_linked:
+                    session.begin_step()
                 try:
                     yield batch
                 except GeneratorExit:
@@ -187,8 +190,10 @@ class Run(Generic[T]):
                 if session.step_open:
                     session.step_done()
                 step += 1
-                self._leave_body()
-                if session.end_asked:
+                self._is_in_body = False
+                if session.finished:
+                    self._leave_body()
+                if is_linked and session.end_asked:
                     stop.obey(session.end_asked)
                 if session.finished:
                     return

@@ -62,8 +62,8 @@ class DearSteps:
         n = self.n + 1
         every = self.every
         if self.n:
-            whole = at.minus(self.first)
-            every = every.within(at.minus(self.last)).within(Span(whole.least / self.n, whole.most / self.n))
+            between = at.minus(self.first)
+            every = every.within(at.minus(self.last)).within(Span(between.least / self.n, between.most / self.n))
         return DearSteps(
             since=self.since,
             n=n,
@@ -91,4 +91,6 @@ class DearSteps:
     def _are_regular(self, steps_done: float) -> bool:
         every = self.every
         is_first_missing = self.first.least - self.since > every.most
-        return every.least <= every.most and not is_first_missing and steps_done <= self.last.most + _OVERDUE * every.most
+        return (
+            every.least <= every.most and not is_first_missing and steps_done <= self.last.most + _OVERDUE * every.most
+        )

@@ -17,9 +17,10 @@ LEAD_FRAC = 0.1
 _LEAST_UNITS = 4
 #: The margin is this many times the largest error, of which each unit on the line lets a twentieth be forgotten.
 _SAFETY, _KEPT_FRAC = 2.0, 0.95
-#: The largest margin that is learned, as a multiple of the one before anything is. As long as fewer units were late than
-#: this it is no larger than that one: a single one may have had too few cores.
-_MOST_TIMES, _LATE_UNITS = 4.0, 2
+#: The largest margin that is learned, as a multiple of the one before anything is, or this share of the deadline: beside
+#: many other programs a unit may be late by tenths of a second. As long as fewer units were late than this it is no larger
+#: than the one before: a single one may have had too few cores.
+_MOST_TIMES, _MOST_FRAC, _LATE_UNITS = 4.0, 0.01, 2
 #: Ahead of its line by more than this the job waits for it.
 _HELD_S = 0.02
 #: Seconds for which a slightly infeasible forecast must last before it is believed.
@@ -193,7 +194,9 @@ class LandingController:
         known = replace(known, n_units=known.n_units + 1, n_late=n_late, error_s=error_s)
         if known.n_units < _LEAST_UNITS:
             return known
-        most_s = (_MOST_TIMES if n_late >= _LATE_UNITS else 1.0) * self.margin_first_s
+        most_s = self.margin_first_s
+        if n_late >= _LATE_UNITS:
+            most_s = max(_MOST_TIMES * most_s, _MOST_FRAC * reading.deadline_s)
         margin_s = min(max(self.margin_least_s, _SAFETY * error_s), most_s)
         # One that is large enough is kept until half of it would be: each other margin is another line.
         if known.margin_s is not None and margin_s <= known.margin_s <= 2.0 * margin_s:

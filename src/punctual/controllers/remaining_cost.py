@@ -1,7 +1,7 @@
 """Receding-horizon control on what the remaining work costs."""
 
 from dataclasses import dataclass, field, replace
-from math import hypot, log
+from math import hypot, inf, log
 
 from punctual.controllers import _cost
 from punctual.controllers._base import (
@@ -27,6 +27,7 @@ from punctual.controllers._slow_mean import SlowMean, drifted
 from punctual.controllers._work import blend, is_another_run, largest_unit_steps, units_done, work
 from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
+from punctual.core.resources import TOLERANCE
 from punctual.core.story import Reason
 
 #: A cost sample needs at least this much CPU, because the clocks behind it tick.
@@ -104,7 +105,7 @@ class RemainingCostState(LandingState):
     """
 
     cost: Cost | None = None
-    dear: DearSteps = DearSteps()
+    dear: DearSteps = field(default_factory=DearSteps)
     held: _Sample | None = None
     phase_wait_s: dict[str, float] = field(default_factory=dict)
     usable_cores: float | None = None
@@ -192,7 +193,8 @@ class RemainingCost(LandingController):
 
     def step(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> tuple[Demand, RemainingCostState]:
         """The demand after `reading`, and the state for the next one."""
-        own = state.own.seen(reading) if spec.worker is None and reading.can_pace else state.own
+        tells_time = spec.worker is None and reading.can_pace and reading.busy_s > 0.0
+        own = state.own.seen(reading) if tells_time else OwnTime()
         if own.applies != state.own.applies:  # what was learned is in other units
             state = RemainingCostState(margin=state.margin, feasible=state.feasible, deadline_s=state.deadline_s)
         state = replace(state, own=own)
@@ -361,6 +363,8 @@ class RemainingCost(LandingController):
         if last is not None and -band * last <= needed - last <= band_up * last:
             needed = last
         cores = min(max(needed, least), most)
+        if needed < least:
+            return cores, _reason("floor", f"{cores:.2f} cores are the least that the job may hold", outlook)
         return cores, _reason("track", f"{cores:.2f} cores bring the job to its deadline", outlook)
 
     def _needed_cores(self, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> float:
@@ -390,8 +394,21 @@ class RemainingCost(LandingController):
                 margin_s = min(margin_s, self.margin_least_s)
             finish_s = max(reading.deadline_s - margin_s, earliest_s)
             landed_std_s = self.landed_std_s if reading.can_pace else _LANDED_UNIT_FRAC * outlook.unit_wall_s
+            at_least_s = self._at_least_s(spec, state, reading, outlook)
+            if at_least_s < finish_s:  # with the least that it may hold it is done before its deadline
+                finish_s = max(at_least_s, earliest_s)
+                landed_std_s = max(landed_std_s, (finish_s - reading.elapsed_s) * _error_frac(state, left_s))
             std_s = landing_std_s(landed_std_s, finish_s, earliest_s, earliest_std_s)
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
+
+    def _at_least_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> float:
+        """When the job lands if it holds the least that it may; infinite where a line holds it back."""
+        least_cores = max(core_bounds(spec, reading)[0] * state.lasting_delivery, TOLERANCE)
+        left_s = outlook.wait_s + outlook.need_core_s / min(least_cores, outlook.usable_cores)
+        is_paced = state.line is not None or not reading.can_cap
+        if is_paced or (reading.can_pace and self.is_landing(outlook.time_s - left_s, reading, outlook.unit_wall_s)):
+            return inf
+        return reading.elapsed_s + left_s
 
     @property
     def landed_std_s(self) -> float:

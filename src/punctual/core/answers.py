@@ -8,9 +8,10 @@ _UNKNOWN = "the executor does not know the job"
 VARIABLES_GONE = "what was kept of its variables is gone; submit it again"
 
 
-def not_started(command: LaunchJob, cause: str) -> GrantFailed:
-    """The answer to `command` where there is no process."""
-    return GrantFailed(at=command.at, job=command.job, request=command.request, granted={}, cause=cause)
+def not_started(command: LaunchJob, cause: str, short_of: str = "") -> GrantFailed:
+    """The answer to `command` where there is no process; `short_of` as of `GrantFailed`."""
+    at, job, request = command.at, command.job, command.request
+    return GrantFailed(at=at, job=job, request=request, granted={}, cause=cause, short_of=short_of)
 
 
 def unknown_job(command: ResizeJob | StopJob) -> JobFailed:

@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import ceil
 
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
 from punctual.core.slots import set_by_slots
+
+#: With less than a quarter of a core a training hardly gets on, and beside so many others it costs more than alone.
+_JOBS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +23,25 @@ class Node:
         The kind of its devices, ``"V100"`` say.
     slowness
         How many times as much CPU time steps cost there as on other nodes of its kind; 1 unless it was found to be slow.
+    jobs_at_once
+        How many jobs that are not made of workers may run there at once; None: as many as fit.
     """
 
     id: NodeId
     capacity: Resources
     device: str = ""
     slowness: float = 1.0
+    jobs_at_once: int | None = None
+
+    @property
+    def usual_memory_bytes(self) -> int:
+        """Memory set aside on this node for a job about which nothing is known: an equal part; 0 without `jobs_at_once`."""
+        return self.capacity.memory_bytes // self.jobs_at_once if self.jobs_at_once else 0
+
+
+def usual_jobs_at_once(cores: float) -> int:
+    """Default number of jobs that run on a node at once: each can hold a quarter of a core."""
+    return max(1, ceil(_JOBS_PER_CORE * cores))
 
 
 @set_by_slots

@@ -48,9 +48,9 @@ def decode(kind: str, text: str) -> Message:
         )  # fmt: skip
     try:
         return cast(Message, _adapter(kind).validate_python(json.loads(text)))
-    except ValueError as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidSpec(
-            f"the text must hold a {kind}", repr(text[:200]), "a journal", f"The file may be damaged ({error})."
+            f"the text must hold a {kind}", repr(text)[:200], "a journal", f"The file may be damaged ({error})."
         ) from error
 
 

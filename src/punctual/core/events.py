@@ -66,6 +66,8 @@ class ProgressReported:
         Declared by the training process; None: not yet.
     landed
         Every declared step and phase is done.
+    memory_bytes
+        Memory that the processes of the job held lately, without the cache of files; 0: not known.
     """
 
     at: float
@@ -79,6 +81,7 @@ class ProgressReported:
     busy_s: float = 0.0
     device_s: float = 0.0
     active_s: float = 0.0
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +137,8 @@ class JobFailed:
     is_lost
         The process is gone through no fault of its program, which may be retried: the job is launched again however often it
         has failed.
+    out_of_memory
+        It needed more memory than it had asked for; retryable: it is launched again if it is to have more then.
     """
 
     at: float
@@ -143,6 +148,7 @@ class JobFailed:
     retryable: bool = False
     request: int | None = None
     is_lost: bool = False
+    out_of_memory: bool = False
 
 
 @set_by_slots
@@ -158,23 +164,31 @@ class GrantApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantFailed:
-    """Command number `request` had no effect; the job holds `granted`."""
+    """Command number `request` had no effect; the job holds `granted`.
+
+    `short_of`: what there is too little of for the moment, as ``a descriptor``: it is worth waiting for; empty: it is not that.
+    """
 
     at: float
     job: JobId
     request: int
     granted: Allocation
     cause: str
+    short_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined:
-    """A node offers `capacity`; said again, its capacity has changed. `device`: the kind of its devices."""
+    """A node offers `capacity`; said again, its capacity has changed.
+
+    `device`: the kind of its devices. `jobs_at_once`: see `punctual.core.cluster.Node`.
+    """
 
     at: float
     node: NodeId
     capacity: Resources
     device: str = ""
+    jobs_at_once: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +197,15 @@ class NodeLost:
 
     at: float
     node: NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWarned:
+    """The executor has found something about a node that the users of the jobs there are to be told, each time."""
+
+    at: float
+    node: NodeId
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +337,7 @@ Event = (
     | GrantFailed
     | NodeJoined
     | NodeLost
+    | NodeWarned
     | SpecChanged
     | StopRequested
     | PauseRequested

@@ -24,6 +24,8 @@ JobState = Literal["queued", "starting", "running", "paused", "stopping", "finis
 #: What is assumed of work that no controller tells of: its margin, as a share of the deadline, and how well it is known
 #: if the user has said it: trainings that share a machine cost up to a fifth more than alone.
 MARGIN_FRAC, DECLARED_STD_FRAC = 0.003, 0.2
+#: The largest weight that a user may give: no sum or ratio of them is infinite.
+WEIGHT_MAX = 1e9
 
 #: How long a job that was asked to end has for that, if nobody says it.
 STOP_GRACE_S = 60.0
@@ -70,7 +72,13 @@ class JobSpec:
     deadline_s
         Seconds from submission to the deadline; None: no deadline, the job runs at its ceiling.
     floor, ceiling
-        Least and most the job may hold while it runs.
+        Least and most the job may hold while it runs. Of memory it holds what it has asked for, and may use no more where
+        that can be enforced; none: it has not asked.
+    memory_most_bytes
+        Where it is started again with twice as much memory each time that it has run out of what it asked for: the most,
+        of each worker for a job made of workers. None: it is not.
+    expected_memory_bytes
+        Memory that all its processes are expected to hold, of a job that has not asked for any; 0: not known.
     worker
         What one worker holds, for a job made of equal workers: its grants are whole multiples of it. None: any amount
         between floor and ceiling will do.
@@ -139,6 +147,8 @@ class JobSpec:
     work_core_s: float | None = None
     after: tuple[JobId, ...] = ()
     ends: EndRules = _END_RULES
+    memory_most_bytes: int | None = None
+    expected_memory_bytes: int = 0
 
     def __post_init__(self) -> None:
         # What is only said in an error is not put together for every job: traces have hundreds of thousands.
@@ -193,6 +203,28 @@ class JobSpec:
             must = "a number of workers must lie between floor and ceiling"
             remedy = "Make floor and ceiling multiples of `worker`."
             self._refuse(must, f"{self.floor} to {self.ceiling}", remedy)
+
+    def with_memory(self, memory_bytes: int) -> "JobSpec":
+        """Return the same job, asking for `n_bytes` of memory, for each worker if it has workers."""
+        n_least = n_most = 1
+        worker, unit = self.worker, self.unit
+        if worker is not None and unit is not None:
+            n_least, n_most = self.floor.n_times(worker), self.ceiling.n_times(unit)
+            worker = replace(worker, memory_bytes=memory_bytes)
+        floor = replace(self.floor, memory_bytes=memory_bytes * n_least)
+        ceiling = replace(self.ceiling, memory_bytes=memory_bytes * n_most)
+        return replace(self, worker=worker, floor=floor, ceiling=ceiling)
+
+    def with_more_memory(self) -> "JobSpec | None":
+        """Return the job to start again after it ran out of memory; None: do not start it again."""
+        if self.memory_most_bytes is None or self.asked_memory_bytes >= self.memory_most_bytes:
+            return None
+        return self.with_memory(min(2 * self.asked_memory_bytes, self.memory_most_bytes))
+
+    @property
+    def asked_memory_bytes(self) -> int:
+        """Memory that it asks for, for each worker if it has workers; 0: it does not ask."""
+        return (self.worker or self.floor).memory_bytes
 
     @property
     def unit(self) -> Resources | None:
@@ -270,6 +302,10 @@ class JobView:
         What is left of a job on a share of cores, at instant `accrued_at`; None: nothing is known. See `core_s_left`.
     promised_until_at
         By when a plan has promised that it is done; None: nothing is promised.
+    resident
+        Memory that it holds on each node, or is taken to hold, also while it is paused; empty: nothing is known.
+    expected_memory_bytes
+        Memory that a job is expected to hold once it is started, if it has not asked for any; 0: not known.
     rate_sps
         Steps per second expected of the job with what it holds now; 0 where nothing is known.
     curve
@@ -301,6 +337,8 @@ class JobView:
     work: CoreWork | None = None
     promised_until_at: float | None = None
     steps_before: float = 0.0
+    resident: Mapping[NodeId, int] = field(default_factory=dict)
+    expected_memory_bytes: int = 0
 
     @property
     def id(self) -> JobId:

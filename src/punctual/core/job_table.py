@@ -1,11 +1,11 @@
 """The jobs that a scheduler knows: all that have not ended, the last ones that have, and who waits for whom."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from punctual.core.errors import InvariantBroken
 from punctual.core.ids import JobId
-from punctual.core.job import JobState
+from punctual.core.job import Allocation, JobState
 from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.story import Reason
 
@@ -94,11 +94,15 @@ class JobTable:
             forgotten = next(iter(self._ended))
             del self._ended[forgotten], self._jobs[forgotten]
 
-    def validate(self) -> None:
-        """Raise `InvariantBroken` if the state contradicts itself."""
+    def validate(self, granted: Callable[[JobId], Allocation]) -> None:
+        """Raise `InvariantBroken` if the state contradicts itself, or what is `granted` to jobs that have not ended."""
         for name, job in self._jobs.items():
             if job.ended != (name not in self.active):
                 raise InvariantBroken(f"job '{name}' is {job.status} and listed as the opposite", job.so_far())
+            if not job.ended and job.status == "queued" and granted(name):
+                raise InvariantBroken(f"job '{name}' is queued and holds something", job.so_far())
+            if not job.ended and job.is_withheld and job.target:
+                raise InvariantBroken(f"job '{name}' may have nothing and is to have something", job.so_far())
 
     def dump(self) -> dict[str, Any]:
         """Everything as plain values."""
@@ -115,6 +119,11 @@ class JobTable:
         self._ended = dict.fromkeys(state["ended"])
         for job in self.active.values():
             self._follow(job)
+
+
+def duplicate(job: JobId) -> Reason:
+    """That another job of this name was submitted."""
+    return Reason("duplicate-id", f"a second job '{job}' was submitted and turned away; choose another name for it")
 
 
 def _left_behind(before: ScheduledJob) -> Reason:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from punctual.core.cluster import Node
-from punctual.core.events import ProgressReported
+from punctual.core.events import NodeJoined, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.resources import NOTHING, Resources, total
@@ -51,6 +51,8 @@ class NodeTable:
     ----------
     devices
         Kind of each node.
+    jobs_at_once
+        Of nodes where no more jobs than that may run at once.
     slowness
         Of nodes that are slow, how many times as much jobs cost there as on others of their kind.
     sizes
@@ -61,6 +63,7 @@ class NodeTable:
 
     def __init__(self) -> None:
         self.devices: dict[NodeId, str] = {}
+        self.jobs_at_once: dict[NodeId, int] = {}
         self.slowness: dict[NodeId, float] = {}
         self.sizes: Mapping[Resources, int] = {}
         self.capacity = NOTHING
@@ -72,22 +75,29 @@ class NodeTable:
             node: (dict(costs.of_elsewhere), dict(costs.of_declared), costs.since_at)
             for node, costs in self._costs.items()
         }
-        return dict(self.devices), dict(self.slowness), costs
+        return dict(self.devices), dict(self.jobs_at_once), dict(self.slowness), costs
 
     def load(self, state: tuple[Any, ...]) -> None:
         """Continue from what `dump` gave."""
-        self.devices, self.slowness, costs = state
+        self.devices, self.jobs_at_once, self.slowness, costs = state
         self._costs = {node: _Costs(*plain) for node, plain in costs.items()}
+
+    def join(self, event: NodeJoined) -> None:
+        """A node is there, or is something else now."""
+        self.devices[event.node] = event.device
+        self.jobs_at_once.pop(event.node, None)
+        if event.jobs_at_once is not None:
+            self.jobs_at_once[event.node] = event.jobs_at_once
 
     def changed(self, capacities: Mapping[NodeId, Resources]) -> Iterator[Node]:
         """The nodes, of which these are the capacities now; what is known of others goes."""
-        for known in (self._costs, self.slowness):
+        for known in (self._costs, self.slowness, self.jobs_at_once):
             for node in known.keys() - capacities.keys():
                 del known[node]
         self.sizes = Counter(capacities.values())
         self.capacity = total(capacities.values())
         return (
-            Node(node, capacity, self.devices[node], self.slowness.get(node, 1.0))
+            Node(node, capacity, self.devices[node], self.slowness.get(node, 1.0), self.jobs_at_once.get(node))
             for node, capacity in capacities.items()
         )
 

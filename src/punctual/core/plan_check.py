@@ -1,6 +1,6 @@
 """Whether a plan can be used: the kernel checks what policies propose."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import isfinite
 
 from punctual.core.ids import JobId, NodeId
@@ -109,3 +109,27 @@ def _overbooked(changes: Changes, capacity: Mapping[NodeId, Resources], planned:
         if not total_on.fits_in(capacity[node]):
             return f"{total_on} on node '{node}', which has {capacity[node]}"
     return ""
+
+
+def takes_any(changes: Changes) -> bool:
+    """Whether a job is to have less than before on some node."""
+    for job, grant in changes:
+        for node, amount in job.target.items():
+            if node not in grant or not amount.fits_in(grant[node]):
+                return True
+    return False
+
+
+def has_room(jobs: Iterable[ScheduledJob], capacity: Mapping[NodeId, Resources], planned: Bookings) -> bool:
+    """Whether what the plan in force leaves is enough for one of the jobs that it gives nothing."""
+    waiting = {_least(job.spec) for job in jobs if not (job.target or job.is_withheld or job.stop_cause)}
+    left = [amount - planned.total_on(node) for node, amount in capacity.items()] if waiting else []
+    # Any amount will do for a job without a floor.
+    return any(
+        sum(amount.n_times(unit) if unit else bool(amount) for amount in left) >= n_units for unit, n_units in waiting
+    )
+
+
+def _least(spec: JobSpec) -> tuple[Resources, int]:
+    """How many times which amount a job needs on one node or several."""
+    return (spec.floor, 1) if spec.unit is None else (spec.unit, spec.worker_counts()[0])

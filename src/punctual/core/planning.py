@@ -1,13 +1,21 @@
-"""When a plan is asked for, and which answers count: one plan is in flight at a time, and it may get lost."""
+"""When a plan is asked for, and which answers count: one plan is in flight at a time, and it may get lost.
+
+A plan that takes amounts or promises away is made without knowing what that leaves. If a job that it gives nothing would fit
+there, the clock asks for another plan, which knows. A policy that leaves cores free on purpose is asked once more, and not
+again until something changes.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from punctual.core.ids import JobId
 
-#: No plan is followed by another, because it says so, sooner than this.
+#: No plan is followed by another, because it says so or frees room, sooner than this.
 _SOONEST_S = 0.1
+#: A policy that asks for the next plan within so many seconds need not be asked before.
+_ROOM_S = 1.0
 #: So many plans in a row may be asked for by the clock and change nothing. From then on the clock asks for no other one
 #: within a time that grows with each, within these bounds: a policy that looks out for something that stays away looks ever
 #: less often. It grows slowly, and not with the time that has passed: an instant that a promise asks for may be known only when
@@ -45,7 +53,8 @@ class Planning:
     is_by_clock
         Nothing has changed: it is only the instant that the last plan named for another one.
     n_idle
-        How many plans in a row were asked for by the clock alone and changed nothing; one in flight counts.
+        How many plans in a row were asked for by the clock alone and changed nothing, or left room once more and started
+        nobody; one in flight counts.
     """
 
     revision: int = 0
@@ -59,6 +68,10 @@ class Planning:
     promised: dict[JobId, float] = field(default_factory=dict)
     is_by_clock: bool = False
     n_idle: int = 0
+
+    def dump(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def may_request(self, at: float) -> bool:
         """Whether a plan is due and none is in flight."""
@@ -77,8 +90,13 @@ class Planning:
         self.is_by_clock = not self.is_due
         self.is_due = True
 
-    def ask_again_s(self, at: float, ask_again_at: float) -> float:
-        """How long the clock waits with the next plan, if the one of instant `at` wants it at `ask_again_at`."""
+    def ask_again_s(self, at: float, ask_again_at: float | None, leaves_room: bool = False) -> float:
+        """How long the clock waits with the next plan, if the one of instant `at` wants it at `ask_again_at`.
+
+        If it `leaves_room` that it was made without knowing of, the next one comes soon all the same.
+        """
+        if ask_again_at is None or (leaves_room and ask_again_at > at + _ROOM_S):
+            ask_again_at = at
         least_s = _SOONEST_S
         if self.n_idle >= _N_IDLE:
             least_s = min(_IDLE_LEAST_S * _IDLE_FACTOR ** min(self.n_idle, _N_IDLE_MOST), _IDLE_MOST_S)
@@ -94,7 +112,7 @@ class Planning:
         return self.used_revision <= revision <= self.revision
 
     def use(self, revision: int, *, is_news: bool) -> None:
-        """The plan of request number `revision` is in force, and changes something if it `is_news`.
+        """The plan of request number `revision` is in force, and gets somewhere if it `is_news`.
 
         One in flight was made without knowing of it.
         """
@@ -119,18 +137,21 @@ class Planning:
         self.is_fallback = bool(cause)
         return is_news
 
-    def give_up(self, at: float, plan_s: float) -> bool:
+    def give_up(self, at: float, plan_s: float) -> str:
         """Take the plan in flight as lost, and another one as due, if it has not come for `plan_s` seconds.
 
         Returns
         -------
-        Whether that is news: no plan has come in time since the last one was lost.
+        str
+            What the user is told; empty: nothing was lost, or no plan has come in time since the last one was.
         """
         if self.requested_at is None or at < self.requested_at + plan_s:
-            return False
+            return ""
         is_news = not self.is_late
         self.requested_at, self.is_due, self.is_late = None, True, True
-        return is_news
+        return (
+            f"no plan came within {plan_s:g} s; the last one stays in force and another is asked for" if is_news else ""
+        )
 
     def exchange_policy(self, *, keeps_promises: bool) -> Iterable[JobId]:
         """Another policy makes the plans: one that is in flight does not count any more; jobs whose promise is void."""

@@ -213,6 +213,8 @@ def _reason(
     if earliest_at is None:
         if view.work is None and view.curve is None:
             return Reason("unknown-work", "it is not known how much work the job has, so nothing can be promised")
+        if view.work is not None and not view.work.is_steady:
+            return Reason("not-by-cores", "cores alone do not say when the job is done, so nothing can be promised")
         return Reason("nothing-left", "no deadline can be promised to it beside what is promised")
     if can_be_promised is None:
         return Reason("earliest", "no deadline was asked about: this is the earliest that can be promised")
@@ -360,7 +362,7 @@ def _on_cores(snapshot: Snapshot, view: JobView, amount: Resources) -> tuple[flo
     if left_core_s is None and view.spec.work_core_s is not None:
         left_core_s = max(0.0, view.spec.work_core_s - view.granted_core_s)
     usable_cores = view.spec.ceiling.cores if work is None else work.usable_cores
-    cores = min(amount.cores, usable_cores)
+    cores = min(amount.cores, usable_cores) if work is None or work.is_steady else usable_cores
     if left_core_s is None or cores <= 0:
         return None
     std_core_s = 0.1 * left_core_s if work is None else work.std_core_s

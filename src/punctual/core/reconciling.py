@@ -31,9 +31,12 @@ class Reconciler:
         """Look at the job at the end of this event, and after each until it has what it should have."""
         self._unsettled[job.spec.id] = job
 
-    def drop(self, job: JobId) -> None:
-        """The job has ended."""
+    def drop(self, job: JobId, at: float) -> None:
+        """The job has ended; one of those that wait for what their node is short of need wait no longer."""
         self._unsettled.pop(job, None)
+        waiting = next((other for other in self._unsettled.values() if other.n_shortages and other.retry_at > at), None)
+        if waiting is not None:
+            waiting.retry_at = at
 
     def reconcile(self, at: float) -> None:
         """Ask for everything that differs and may be asked for now."""

@@ -9,6 +9,7 @@ from operator import add
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.slots import maker
+from punctual.core.units import format_bytes
 
 #: Amounts closer than this are equal: sums of core fractions are sums of floats.
 TOLERANCE = 1e-9
@@ -106,7 +107,7 @@ class Resources:
         parts = [
             f"{self.cores:g} core{'s' * (self.cores != 1)}" if self.cores else "",
             f"{self.gpus:g} GPU{'s' * (self.gpus != 1)}" if self.gpus else "",
-            f"{self.memory_bytes / 2**30:g} GiB" if self.memory_bytes else "",
+            format_bytes(self.memory_bytes) if self.memory_bytes else "",
             *(f"{amount:g} {name}" for name, amount in self.others),
         ]
         return ", ".join(filter(None, parts)) or "nothing"

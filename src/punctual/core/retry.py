@@ -1,21 +1,25 @@
-"""Whether a job that failed is launched again."""
+"""Whether a job that failed is launched again, and a command that had no effect said again."""
 
-from punctual.core.events import JobFailed
-from punctual.core.scheduled_job import ScheduledJob
+from punctual.core.events import GrantFailed, JobFailed
+from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.story import Reason
+from punctual.core.units import format_bytes
 
 
 def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
     """Count the failure `event`, which may be retried; why it is not retried, or None if it is.
 
     A program that fails in the same way, without a step between that it had never done before, would fail in the same way
-    again. Without an exit code it was not the program that failed.
+    again. Without an exit code it was not the program that failed. One that has run out of the memory that it asked for is
+    retried only if it is to have more then, which is no failure of its program.
     """
     is_same = job.last_failure == (event.cause, event.exit_code, job.most_steps) and event.exit_code is not None
     job.last_failure = (event.cause, event.exit_code, job.most_steps)
-    job.n_failures += 1
     if job.stop_cause is not None and not job.restarts:
         return Reason("stopped", f"it was asked to stop: {job.stop_cause}")
+    if event.out_of_memory:
+        return None if job.spec.with_more_memory() else Reason("out-of-memory", _without_more(job, event.cause))
+    job.n_failures += 1
     if is_same:
         text = f"{event.cause}; it had failed in the same way before, and had done no new step since"
         return Reason("failed-again", text)
@@ -27,9 +31,37 @@ def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
     return None
 
 
-def told_of_retry(job: ScheduledJob, cause: str, wait_s: float) -> Reason:
-    """That the job is launched again."""
-    text = (
-        f"{cause}; retry {job.n_failures} of {job.n_retries} in {wait_s:g} s, from its last checkpoint if it made one"
-    )
-    return Reason("retried", text, {"n_failures": job.n_failures, "n_retries": job.n_retries, "wait_s": wait_s})
+def after_refusal(
+    job: ScheduledJob, event: GrantFailed, periods: Periods, *, was_launch: bool
+) -> tuple[float | None, Reason | None]:
+    """Count a command that had no effect; after how many seconds it is said again, and what the user is told.
+
+    None: it is not, and that is why. What the job's node is short of comes back when something else ends: the job waits for it
+    however often it must, and longer each time.
+    """
+    if event.short_of:
+        job.n_shortages += 1
+        reason = Reason("waits-for-room", f"it waits for {event.short_of}: {event.cause}")
+        return periods.retry_after_s(job.n_shortages), reason if job.n_shortages == 1 else None
+    job.n_failures += was_launch
+    if was_launch and job.n_failures > job.n_retries:
+        return None, Reason("not-started", f"it could not be started in {job.n_failures} attempts: {event.cause}")
+    return periods.retry_s, None
+
+
+def _without_more(job: ScheduledJob, cause: str) -> str:
+    asked_bytes = job.spec.asked_memory_bytes
+    asked, more = (format_bytes(n_bytes).replace(" ", "") for n_bytes in (asked_bytes, 2 * asked_bytes))
+    return f"{cause}. Ask for more (`--memory {more}`), or have it started again with more (`--memory {asked}..{more}`)"
+
+
+def told_of_retry(job: ScheduledJob, event: JobFailed) -> Reason:
+    """That the job is launched again after `event`, when it has waited."""
+    wait_s = job.retry_at - event.at
+    facts = {"n_failures": job.n_failures, "n_retries": job.n_retries, "wait_s": wait_s}
+    again = f"retry {job.n_failures} of {job.n_retries}"
+    if event.out_of_memory:
+        again = f"started again with {format_bytes(job.spec.asked_memory_bytes)}"
+        facts["memory_bytes"] = job.spec.asked_memory_bytes
+    text = f"{event.cause}; {again} in {wait_s:g} s, from its last checkpoint if it made one"
+    return Reason("retried", text, facts)

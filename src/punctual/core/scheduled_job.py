@@ -21,6 +21,8 @@ from punctual.core.story import Reason, Story
 _OF_SUBMISSION = ("controller", "model", "goal", "convergence", "after", "ends")
 _BOUNDS = ("floor", "ceiling", "worker", "server", "counts")
 _QUEUED = Reason("start-up", "a job starts at its ceiling")
+#: After so many seconds a process is taken to have held as much memory as it ever will.
+_MEMORY_S = 60.0
 #: Work left, and an instant it is due, that differ by these shares from what policies were shown are worth a plan.
 _WORK_BAND_FRAC, _DUE_BAND_FRAC = 0.05, 0.02
 
@@ -110,6 +112,8 @@ class ScheduledJob:
         How many failures in a row it may have and still be launched again.
     n_failures
         Launches that failed and processes that failed in a row, without a new step between.
+    n_shortages
+        Commands in a row that had no effect because its node was short of something.
     n_requests
         Number of the last command about this job; answers carry it.
     demand, planned_demand
@@ -154,6 +158,13 @@ class ScheduledJob:
         What the ledger says the job holds, added up; since when it has held something; and the shape it gives the job.
     ran_s
         Seconds for which its present process has held something, up to `accrued_at`.
+    places
+        Nodes where its process is.
+    memory_bytes, peak_memory_bytes, expected_memory_bytes
+        Memory that its present process holds with its children, and the most that was reported; the most of its earlier
+        processes, or what is expected of it. 0: not known.
+    is_memory_known
+        Whether its present process has run for long enough that it is hardly to hold more.
     granted_core_s, granted_gpu_s, accrued_at
         Integrals of what it held, and up to when.
     told
@@ -174,6 +185,7 @@ class ScheduledJob:
     status: JobState = "queued"
     n_retries: int = 0
     n_failures: int = 0
+    n_shortages: int = 0
     n_requests: int = 0
     demand: Demand | None = None
     planned_demand: Resources = NOTHING
@@ -214,6 +226,11 @@ class ScheduledJob:
     granted_gpu_s: float = 0.0
     accrued_at: float = 0.0
     ran_s: float = 0.0
+    places: tuple[NodeId, ...] = ()
+    memory_bytes: int = 0
+    peak_memory_bytes: int = 0
+    expected_memory_bytes: int = 0
+    is_memory_known: bool = False
     feasible: bool = True
     told: frozenset[str] = frozenset()
     story: Story | None = field(default_factory=Story)
@@ -224,6 +241,7 @@ class ScheduledJob:
         spec = event.spec
         job = cls(spec, event.at, revision, event.program, planned_demand=spec.ceiling, accrued_at=event.at)
         job.n_retries = n_retries if spec.n_retries is None else spec.n_retries
+        job.expected_memory_bytes = spec.expected_memory_bytes
         job.tell(event)
         return job
 
@@ -266,8 +284,8 @@ class ScheduledJob:
         self.planned_demand, self.is_respecified = self.wanted(), True
         return any(getattr(self.spec, name) != getattr(before, name) for name in _BOUNDS)
 
-    def report(self, event: ProgressReported) -> None:
-        """Note how far it is."""
+    def report(self, event: ProgressReported) -> bool:
+        """Note how far it is, and what it holds; whether that is news for a policy."""
         if self.progress is not None and event.used_core_s < self.progress.used_core_s:  # another process
             self.progress, self.begun, self.longest_unit_s = None, None, 0.0
         if self.is_training and self.progress is not None:
@@ -279,6 +297,9 @@ class ScheduledJob:
         self.progress = event
         if event.steps_done > self.most_steps:
             self.most_steps, self.n_failures = event.steps_done, 0
+        self.memory_bytes, self.peak_memory_bytes = event.memory_bytes, max(self.peak_memory_bytes, event.memory_bytes)
+        was_known, self.is_memory_known = self.is_memory_known, self.peak_memory_bytes > 0 and self.ran_s >= _MEMORY_S
+        return self.is_memory_known > was_known
 
     def ask_to_stop(self, event: StopRequested) -> None:
         """Note that its user wants it to end; one who has pressed Ctrl-C in vain may say it otherwise."""
@@ -340,6 +361,12 @@ class ScheduledJob:
             return not self.target
         return self.stop_cause is None and self.is_applied and self.asked == (self.target, self.pacing())
 
+    def note_answer(self, *, is_applied: bool) -> None:
+        """Note whether what was asked last is in force."""
+        self.is_applied = is_applied
+        if is_applied:
+            self.n_shortages = 0
+
     def accrue(self, at: float) -> None:
         """Add what was held since the last call to the integrals."""
         over_s = at - self.accrued_at
@@ -353,6 +380,7 @@ class ScheduledJob:
         """Note that it holds `granted` from `at` on; what it held before must be accrued."""
         if granted and self.shape is None:
             self.held_since_at = at
+        self.places = tuple(granted) or self.places
         held, shape = total(granted.values()), shape_of(self.spec, granted, devices) if granted else None
         if (held, shape) != (self.held, self.shape):  # an answer may also be to a new pacing line alone
             self.held, self.shape, self.granted_at = held, shape, at
@@ -362,9 +390,11 @@ class ScheduledJob:
         self.status, self.n_requests = "queued", self.n_requests + 1  # answers to earlier requests are void
         self.asked, self.is_applied, self.is_relaunched = None, False, False
         self.progress, self.begun, self.phases, self.mark, self.cost_mark, self.ran_s = None, None, (), None, None, 0.0
-        self.longest_unit_s, self.told = 0.0, self.told - {"stalled"}
+        self.longest_unit_s, self.told = 0.0, self.told - {"stalled", "waits"}
         if self.restarts:
             self.stop_cause, self.restarts = None, False
+        self.expected_memory_bytes = max(self.expected_memory_bytes, self.peak_memory_bytes)
+        self.places, self.memory_bytes, self.peak_memory_bytes, self.is_memory_known = (), 0, 0, False
 
     def forget_all_but_numbers(self) -> None:
         """It has ended and is only looked up by its name: what it took to steer it goes."""
@@ -383,8 +413,10 @@ class ScheduledJob:
         progress = self.progress
         return progress is not None and (progress.steps_total is not None or progress.steps_done > 0)
 
-    def view(self, granted: Allocation, promised_until_at: float | None) -> JobView:
-        """The job as a policy sees it."""
+    def view(
+        self, granted: Allocation, promised_until_at: float | None, resident: Mapping[NodeId, int] | None = None
+    ) -> JobView:
+        """The job as a policy sees it; see its fields for what is given."""
         steps_total, steps_total_std = self.steps_total()
         return _view(
             spec=self.spec,
@@ -410,6 +442,8 @@ class ScheduledJob:
             work=self._work_left(),
             promised_until_at=promised_until_at,
             steps_before=0.0 if self.progress else self.most_steps,
+            resident={} if resident is None else resident,
+            expected_memory_bytes=0 if self.spec.asked_memory_bytes else self.expected_memory_bytes,
         )
 
     def _work_left(self) -> CoreWork | None:

@@ -7,13 +7,13 @@ Four rules hold here, each for a failure that was seen without it.
    command needs no special case. A failed one waits one period before it is asked again.
 2. *Reserve the larger* (`punctual.core.ledger`). At most one resize is in flight per job.
 3. *One plan in flight* (`punctual.core.planning`). A plan that arrives late is still used for the jobs that remain, and
-   the next one is requested at once. One that does not arrive at all is given up.
+   the next one is requested at once. One that does not arrive at all is given up. One that frees room is followed by another.
 4. *No input and no plug-in makes `handle` raise.* What cannot be used is rejected. A plug-in that fails costs its own
    job its controller or its model, and no other job anything.
 """
 
 from collections.abc import Callable
-from dataclasses import fields
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -33,6 +33,7 @@ from punctual.core.events import (
     LossReported,
     NodeJoined,
     NodeLost,
+    NodeWarned,
     PauseRequested,
     PhaseReported,
     PlanProposed,
@@ -45,24 +46,26 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobState, JobView
-from punctual.core.job_table import JobTable
+from punctual.core.job import JobSpec, JobState, JobView
+from punctual.core.job_table import JobTable, duplicate
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
+from punctual.core.memory_use import MemoryUse
 from punctual.core.node_table import NodeTable
 from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
-from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size
+from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size, has_room, takes_any
 from punctual.core.planning import Planning
 from punctual.core.plug_ins import Failure, PlugIns, Source
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.quarantine import Quarantine
 from punctual.core.reconciling import Reconciler
-from punctual.core.retry import fault_of_retry, told_of_retry
+from punctual.core.retry import after_refusal, fault_of_retry, told_of_retry
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.story import Reason
 from punctual.core.targets import Targets
+from punctual.core.waiting import tell_waiting
 from punctual.core.watch import Watch
 
 __all__ = ["Periods", "Scheduler"]
@@ -114,7 +117,8 @@ class Scheduler:
         #: What the last plan gives, by node.
         self._planned = Bookings()
         self._nodes = NodeTable()
-        self._cache = SnapshotCache(self._planned, self._shown)
+        self._memory = MemoryUse(self._active)
+        self._cache = SnapshotCache(self._planned, self._shown, self._memory)
         self._targets = Targets(self._planned, self._cache)
         self._outbox = Outbox()
         self._quarantine = Quarantine(self._cache, self._outbox, self._periods, strict=strict)
@@ -137,6 +141,7 @@ class Scheduler:
             GrantFailed: self._grant_failed,
             NodeJoined: self._node_joined,
             NodeLost: self._node_lost,
+            NodeWarned: lambda event: self._warn_on(event.node, event.at, lambda _: event.reason),
             SpecChanged: self._spec_changed,
             StopRequested: self._stop_requested,
             PauseRequested: self._pause_requested,
@@ -197,12 +202,7 @@ class Scheduler:
     def validate(self) -> None:
         """Raise `InvariantBroken` if the state contradicts itself."""
         self._ledger.validate()
-        self._jobs.validate()
-        for name, job in self._active.items():
-            if job.is_withheld and job.target:
-                raise InvariantBroken(f"job '{name}' may have nothing and is to have something", job.so_far())
-            if job.status == "queued" and self._ledger.granted(name):
-                raise InvariantBroken(f"job '{name}' is queued and holds something", job.so_far())
+        self._jobs.validate(self._ledger.granted)
 
     def dump(self) -> object:
         """The state as plain values, the states of plug-ins among them; serialise it before the next event."""
@@ -213,7 +213,7 @@ class Scheduler:
             "planned": self._planned.dump(),
             "nodes": self._nodes.dump(),
             "snapshots": self._cache.dump(),
-            "planning": {field.name: getattr(self._planning, field.name) for field in fields(Planning)},
+            "planning": self._planning.dump(),
             "carry": self._carry,
         }
 
@@ -240,15 +240,14 @@ class Scheduler:
         record = self._active[job]
         if record.is_withheld:
             return None
-        return record.view(self._ledger.granted(job), self._planning.promised.get(job))
+        return record.view(self._ledger.granted(job), self._planning.promised.get(job), self._memory.of(record))
 
     # Submission and end.
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         spec = event.spec
         if (known := self._jobs.get(spec.id)) is not None:
-            text = f"a second job '{spec.id}' was submitted and turned away; choose another name for it"
-            self._outbox.warn(event.at, known, Reason("duplicate-id", text))
+            self._outbox.warn(event.at, known, duplicate(spec.id))
             return
         job = ScheduledJob.of(event, self._planning.revision, self._n_retries)
         self._jobs.add(job)
@@ -277,7 +276,7 @@ class Scheduler:
         self._ledger.close(name)
         self._targets.aim(job, {})
         self._cache.drop(name)
-        self._reconciler.drop(name)
+        self._reconciler.drop(name, at)
         self._planning.promised.pop(name, None)
         self._jobs.end(job, status)
         self._planning.is_due = True
@@ -298,9 +297,10 @@ class Scheduler:
             self._give_up(job, event.at, fault)
         else:
             self._queue_again(job, event.at)
-            wait_s = self._periods.retry_after_s(job.n_failures)
-            self._wait(job, event.at, wait_s)
-            self._outbox.warn(event.at, job, told_of_retry(job, event.cause, wait_s))
+            if event.out_of_memory:
+                self._respecify(job, job.spec.with_more_memory() or job.spec)
+            self._wait(job, event.at, self._periods.retry_after_s(job.n_failures))
+            self._outbox.warn(event.at, job, told_of_retry(job, event))
 
     def _wait(self, job: ScheduledJob, at: float, wait_s: float) -> None:
         """Ask nothing for the job for `wait_s` seconds."""
@@ -339,14 +339,14 @@ class Scheduler:
         job = self._settle(event)
         if job is None:
             return
-        job.is_applied = False
-        if was_starting and job.status == "queued":
-            job.n_failures += 1
-            if job.n_failures > job.n_retries:
-                text = f"it could not be started in {job.n_failures} attempts: {event.cause}"
-                self._give_up(job, event.at, Reason("not-started", text))
-                return
-        self._wait(job, event.at, self._periods.retry_s)
+        was_launch = was_starting and job.status == "queued"
+        wait_s, reason = after_refusal(job, event, self._periods, was_launch=was_launch)
+        if wait_s is not None:
+            if reason is not None:
+                self._outbox.warn(event.at, job, reason)
+            self._wait(job, event.at, wait_s)
+        elif reason is not None:
+            self._give_up(job, event.at, reason)
 
     def _settle(self, event: JobStarted | GrantApplied | GrantFailed) -> ScheduledJob | None:
         """Book an answer; None if the job has ended or the answer is to a command that another has replaced."""
@@ -355,7 +355,7 @@ class Scheduler:
         job.accrue(event.at)
         self._ledger.settle(event.job, event.request, event.granted)
         self._hold(job, event.at)
-        job.is_applied = True
+        job.note_answer(is_applied=not isinstance(event, GrantFailed))
         self._reconciler.unsettle(job)
         before, job.status = job.status, after_answer(job.status, event, self._ledger.granted(event.job))
         if job.status == "running" and before != "running":
@@ -375,15 +375,15 @@ class Scheduler:
             return
         self._quarantine.learn_speed(job, event)
         if (node := self._nodes.learn(job, event, self._ledger.granted(event.job))) is not None:
-            self._tell_slowness(node, event.at)
-        job.report(event)
+            self._show_nodes()  # it is slow, or no longer: plans know it from now on
+            self._warn_on(node, event.at, partial(self._nodes.news, node))
+        self._planning.is_due |= job.report(event)
         self._cache.touch(event.job)
 
-    def _tell_slowness(self, node: NodeId, at: float) -> None:
-        """Tell those whose jobs lie on a node that it is slow, or no longer; plans know it from now on."""
-        self._show_nodes()
+    def _warn_on(self, node: NodeId, at: float, reason_for: Callable[[ScheduledJob], Reason | None]) -> None:
+        """Tell those whose jobs lie on a node what there is to be told of it."""
         for name, job in self._active.items():
-            if node in self._ledger.granted(name) and (reason := self._nodes.news(node, job)) is not None:
+            if node in self._ledger.granted(name) and (reason := reason_for(job)) is not None:
                 self._outbox.warn(at, job, reason, node)
 
     def _phase_reported(self, event: PhaseReported) -> None:
@@ -403,7 +403,7 @@ class Scheduler:
 
     def _node_joined(self, event: NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
-        self._nodes.devices[event.node] = event.device
+        self._nodes.join(event)
         self._capacity_changed()
 
     def _node_lost(self, event: NodeLost) -> None:
@@ -435,16 +435,19 @@ class Scheduler:
     def _spec_changed(self, event: SpecChanged) -> None:
         if (job := self._active.get(event.spec.id)) is None:
             return
-        if job.respecify(event.spec):
-            self._planning.stale_revision = self._planning.revision
-            if self._targets.refit(job, self._ledger.nodes):
-                self._reconciler.unsettle(job)
+        self._respecify(job, event.spec)
         self._watch.expect_deadline(job, event.at)
-        self._cache.touch(event.spec.id)
         if job.status == "running" and job.spec.controller is not None:
             self._watch.look_in(job, event.at, 0.0)  # asks for the plan: only then is the demand that of the new spec
         else:
             self._planning.is_due = True
+
+    def _respecify(self, job: ScheduledJob, spec: JobSpec) -> None:
+        if job.respecify(spec):
+            self._planning.stale_revision = self._planning.revision
+            if self._targets.refit(job, self._ledger.nodes):
+                self._reconciler.unsettle(job)
+        self._cache.touch(spec.id)
 
     def _stop_requested(self, event: StopRequested) -> None:
         if (job := self._active.get(event.job)) is None:
@@ -456,8 +459,7 @@ class Scheduler:
             self._reconciler.unsettle(job)
 
     def _pause_requested(self, event: PauseRequested) -> None:
-        job = self._active.get(event.job)
-        if job is None or job.stop_cause is not None:
+        if (job := self._active.get(event.job)) is None or job.stop_cause is not None:
             return
         job.pause = event
         self._targets.aim(job, {})
@@ -467,8 +469,7 @@ class Scheduler:
         self._planning.is_due = True
 
     def _resume_requested(self, event: ResumeRequested) -> None:
-        job = self._active.get(event.job)
-        if job is not None and job.pause is not None:
+        if (job := self._active.get(event.job)) is not None and job.pause is not None:
             job.pause = None
             self._cache.touch(event.job)
             self._planning.is_due = True
@@ -511,27 +512,28 @@ class Scheduler:
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         is_new = self._planning.answer(event.revision)
-        if event.plan is None:
-            if event.revision == self._planning.revision:
-                self._refuse(event.cause, event.at)
-            return
-        if not is_new:
+        if event.plan is None and event.revision == self._planning.revision:
+            self._refuse(event.cause, event.at)
+        if event.plan is None or not is_new:
             return
         changes, fault = checked(event.plan, event.revision, self._active, self._ledger.nodes, self._planned)
         if not fault:
             if self._planning.falls_back(event.cause):
                 self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
             self._use(event.plan, changes, event.at)
+            if self._nodes.jobs_at_once:
+                tell_waiting(self.snapshot(event.at), self._active, self._outbox, event.revision)
         elif event.revision > self._planning.stale_revision:  # otherwise another one is asked for
             self._refuse(fault, event.at)
 
     def _use(self, plan: Plan, changes: Changes, at: float) -> None:
         news = [(job, grant) for job, grant in changes if grant != job.target]
-        self._planning.use(plan.revision, is_news=bool(news or plan.declines))
         self._carry = plan.carry
+        takes = takes_any(news)
         for name in self._planning.promise(plan.promises, self._may_have):
             if name in self._active:
                 self._cache.touch(name)
+                takes |= name not in self._planning.promised
         for job, _ in changes:
             job.target_reason = plan.reasons.get(job.spec.id)
         for job, grant in news:
@@ -544,8 +546,11 @@ class Scheduler:
         for name, reason in plan.warnings.items():
             if name in self._active:
                 self._outbox.warn(at, self._active[name], reason)
-        if plan.ask_again_at is not None:
-            self._outbox.set_timer(at, "plan", None, self._planning.ask_again_s(at, plan.ask_again_at))
+        leaves_room = takes and has_room(self._active.values(), self._ledger.nodes, self._planned)
+        gets_on = not leaves_room or any(grant and job.status == "queued" for job, grant in news)
+        self._planning.use(plan.revision, is_news=bool(news or plan.declines) and gets_on)
+        if leaves_room or plan.ask_again_at is not None:
+            self._outbox.set_timer(at, "plan", None, self._planning.ask_again_s(at, plan.ask_again_at, leaves_room))
 
     def _may_have(self, name: JobId) -> bool:
         """Whether a plan may give the job something."""
@@ -560,9 +565,7 @@ class Scheduler:
         self._outbox.set_timer(at, "plan", None, self._periods.retry_s)
 
     def _give_up_plan(self, at: float) -> None:
-        if self._planning.give_up(at, self._periods.plan_s):
-            why = f"no plan came within {self._periods.plan_s:g} s"
-            text = f"{why}; the last one stays in force and another is asked for"
+        if text := self._planning.give_up(at, self._periods.plan_s):
             self._outbox.warn(at, None, Reason("plan-lost", text))
 
     # Timers: a tick turns a reading into a demand.
@@ -591,9 +594,8 @@ class Scheduler:
         self._watch.look_in(job, at, demand.next_tick_s)
 
     def _request_plan(self, at: float) -> None:
-        if not self._planning.may_request(at) or not self._ledger.nodes:
-            return
-        self._planning.is_due = False
-        if self._active:
-            self._outbox.put(RequestPlan(at=at, revision=self._planning.request(at)), None)
-            self._outbox.set_timer(at, "plan-answer", None, self._periods.plan_s)
+        if self._planning.may_request(at) and self._ledger.nodes:
+            self._planning.is_due = False
+            if self._active:
+                self._outbox.put(RequestPlan(at=at, revision=self._planning.request(at)), None)
+                self._outbox.set_timer(at, "plan-answer", None, self._periods.plan_s)

@@ -8,6 +8,7 @@ from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.ledger import Bookings
+from punctual.core.memory_use import MemoryUse
 from punctual.core.resources import Resources
 from punctual.core.slots import maker
 
@@ -25,10 +26,13 @@ class SnapshotCache:
         What the last plan gives, by node; looked at whenever a snapshot is made.
     view
         Makes the view of a job that has not ended; None: it is left out.
+    memory
+        What jobs hold beyond what is planned for them.
     """
 
-    def __init__(self, planned: Bookings, view: Callable[[JobId], JobView | None]) -> None:
+    def __init__(self, planned: Bookings, view: Callable[[JobId], JobView | None], memory: MemoryUse) -> None:
         self._planned = planned
+        self._memory = memory
         self._view = view
         self._nodes: tuple[Node, ...] = ()
         self._capacity: dict[NodeId, Resources] = {}
@@ -46,6 +50,7 @@ class SnapshotCache:
     def set_nodes(self, nodes: Iterable[Node]) -> None:
         """These are the nodes there are."""
         self._nodes = tuple(sorted(nodes, key=lambda node: node.id))
+        self._memory.set_nodes(self._nodes)
         self._capacity = {node.id: node.capacity for node in self._nodes}
         self._free = dict(self._capacity)
         self._changed_nodes = set(self._free)
@@ -90,13 +95,17 @@ class SnapshotCache:
             if node in self._free:
                 self._free[node] = self._capacity[node] - self._planned.total_on(node)
         self._changed_nodes.clear()
+        free = dict(self._free)
+        for node, n_bytes in self._memory.beyond_plan().items():
+            if node in free:
+                free[node] = free[node] - Resources(memory_bytes=n_bytes)
         return _snapshot(
             at=at,
             revision=revision,
             nodes=self._nodes,
             holding=tuple(self._holding.values()),
             waiting=tuple(self._waiting),
-            free=dict(self._free),
+            free=free,
             seed=seed,
             carry=carry,
         )

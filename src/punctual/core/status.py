@@ -42,7 +42,13 @@ WINDOW_S = 1.0
 #: What is told once and does not go on.
 _NOTICES = ("duplicate-id",)
 #: Codes that say that what another code told is over.
-OVER = {"feasible": "infeasible", "node-recovered": "slow-node", "steps-go-on": "stalled"}
+OVER = {
+    "feasible": "infeasible",
+    "node-recovered": "slow-node",
+    "node-answers": "silent-node",
+    "lost-node": "silent-node",
+    "steps-go-on": "stalled",
+}
 
 
 #: How a job stands, as people are told it. *Stalled*: it runs, and makes no steps any more.
@@ -64,7 +70,7 @@ class JobStatus:
     Attributes
     ----------
     n_attempts
-        How often it was launched; a launch that was only said again counts once.
+        How often it was launched; a launch that was only said again counts once, and one that has to wait does not count.
     steps_done, steps_total
         As last reported; `steps_total` is the declared work until a report names it, None: never declared.
     unit_at
@@ -75,6 +81,8 @@ class JobStatus:
         What it really holds, node by node.
     used_core_s, usage_cores
         CPU seconds its present process has used, and cores used over the last second or more.
+    memory_bytes, peak_memory_bytes
+        Memory that its processes hold, and the most that was seen; 0: not known.
     landed
         All declared work is done; `landed_at` says since when.
     forecast
@@ -82,7 +90,7 @@ class JobStatus:
     steps_expected
         Steps until its goal, where they are not those declared; None: those declared.
     reason
-        Why its grant was last to change.
+        Why its grant was last to change, or why it waits for room.
     cause, exit_code
         Why it ends or has ended, and the exit status of its process as far as there was one.
     warnings
@@ -110,6 +118,8 @@ class JobStatus:
     granted: Allocation = field(default_factory=dict)
     used_core_s: float = 0.0
     usage_cores: float = 0.0
+    memory_bytes: int = 0
+    peak_memory_bytes: int = 0
     forecast: Forecast | None = None
     steps_expected: float | None = None
     reason: Reason | None = None
@@ -303,10 +313,15 @@ class StatusBoard:
     def _answered(self, entry: _Entry, event: JobStarted | GrantApplied | GrantFailed) -> None:
         if event.request < entry.n_requests:
             return
-        state = after_answer(entry.status.state, event, self._hold(entry, event.request, event.granted))
+        before = entry.status.state
+        state = after_answer(before, event, self._hold(entry, event.request, event.granted))
         if state == "paused":
             entry.measure_anew()
         entry.set(state=state)
+        if not isinstance(event, GrantFailed):
+            entry.status = _without_warning(entry.status, "waits-for-room")
+        elif event.short_of and (before, state) == ("starting", "queued"):
+            entry.set(n_attempts=entry.status.n_attempts - 1)  # nothing was started
         if isinstance(event, JobStarted):
             entry.status = _without_warning(entry.status, "retried")
             started_at = event.at if entry.status.started_at is None else entry.status.started_at
@@ -324,7 +339,8 @@ class StatusBoard:
         landed_at = (before.landed_at if before.landed else event.unit_at) if event.landed else None
         entry.set(
             steps_done=event.steps_done, steps_total=event.steps_total or before.steps_total, unit_at=event.unit_at,
-            landed=event.landed, landed_at=landed_at, used_core_s=event.used_core_s,
+            landed=event.landed, landed_at=landed_at, used_core_s=event.used_core_s, memory_bytes=event.memory_bytes,
+            peak_memory_bytes=max(before.peak_memory_bytes, event.memory_bytes),
         )  # fmt: skip
         if event.steps_total is not None or event.steps_done > 0:
             entry.status = _without_warning(entry.status, "no-progress")
@@ -379,7 +395,8 @@ class StatusBoard:
             return
         entry.set(exit_code=event.exit_code)
         if event.retryable:
-            self._queue_again(entry)
+            more = entry.status.spec.with_more_memory() if event.out_of_memory else None
+            self._queue_again(entry, **({} if more is None else {"spec": more}))
             return
         self._end(entry, state="failed", ended_at=event.at, cause=entry.status.cause or event.cause)
 
@@ -388,26 +405,26 @@ class StatusBoard:
 
     def _end(self, entry: _Entry, **changes: Any) -> None:
         entry.measure_anew()
-        entry.set(granted={}, pause=None, **changes)
+        entry.set(granted={}, pause=None, memory_bytes=0, **changes)
         entry.account = LedgerEntry()
         self._ended[entry.status.id] = None
         if len(self._ended) > self._n_ended:
             forgotten = next(iter(self._ended))
             del self._ended[forgotten], self._entries[forgotten]
 
-    def _queue_again(self, entry: _Entry) -> None:
+    def _queue_again(self, entry: _Entry, **changes: Any) -> None:
         """The process is gone; the next one counts for itself."""
         entry.status = _without_warning(entry.status, "stalled")
         entry.account = LedgerEntry()
         entry.n_requests += 1
         entry.measure_anew()
-        entry.set(state="queued", granted={}, landed=False, landed_at=None, phases=())
+        entry.set(state="queued", granted={}, landed=False, landed_at=None, phases=(), memory_bytes=0, **changes)
 
     # Messages about several jobs, or none.
 
     def _node_joined(self, event: NodeJoined) -> None:
         slowness = self._nodes[event.node].slowness if event.node in self._nodes else 1.0
-        self._nodes[event.node] = Node(event.node, event.capacity, event.device, slowness)
+        self._nodes[event.node] = Node(event.node, event.capacity, event.device, slowness, event.jobs_at_once)
 
     def _node_lost(self, event: NodeLost) -> None:
         self._nodes.pop(event.node, None)
@@ -452,16 +469,18 @@ class StatusBoard:
         code, text = command.reason.code, command.reason.text
         if code in _NOTICES:
             return
-        if command.node in self._nodes:
+        if command.node in self._nodes and "slowness" in command.reason.facts:
             node = self._nodes[command.node]
-            self._nodes[node.id] = replace(node, slowness=command.reason.facts.get("slowness", 1.0))
+            self._nodes[node.id] = replace(node, slowness=command.reason.facts["slowness"])
         if command.job is None:
             self._warnings[code] = text
             return
         entry = self._entries.get(command.job)
         if entry is None:
             return
-        if code in OVER:
+        if code == "waits":
+            entry.set(reason=command.reason)
+        elif code in OVER:
             entry.status = _without_warning(entry.status, OVER[code])
         else:
             entry.set(warnings={**entry.status.warnings, code: text})

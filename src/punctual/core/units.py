@@ -1,6 +1,7 @@
-"""Read the lengths of time and the cores that people write, and write lengths of time.
+"""Read the lengths of time, the cores and the memory that people write, and write lengths of time and memory.
 
-A bare number is refused: one scheduler reads it as minutes, the next as seconds.
+A bare number is refused: one scheduler reads it as minutes, the next as seconds; of memory one reads MB, the next bytes.
+Memory is counted in powers of 1024, as Slurm, Docker and the makers of memory do: ``4G``, ``4GB`` and ``4GiB`` are the same.
 """
 
 import re
@@ -31,11 +32,16 @@ _ISO_DURATION = re.compile(
     rf"P(?=[0-9T])(?:({_NUMBER})W)?(?:({_NUMBER})D)?(?:T(?=[0-9])(?:({_NUMBER})H)?(?:({_NUMBER})M)?(?:({_NUMBER})S)?)?"
 )
 _CORES = re.compile(rf"({_NUMBER}|\.[0-9]+)\s*(?:cores?)?")
+_BYTES = re.compile(rf"({_NUMBER})\s*([KMGT])(?:i?B)?", re.IGNORECASE)
+_UNITS_BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
+#: More than any machine has, and little enough that a JSON number is exact.
+_BYTES_BOUND = 1 << 53
 _TEXT_LENGTH_MAX = 64
 
 _DURATION_REMEDY = "Write for example `90s`, `1h30m`, `1.5h`, `1:30:00` or `2-12:00:00`."
 _CORES_REMEDY = "Write for example `2`, `0.5 cores` or the range `0.1..2`."
+_BYTES_REMEDY = "Write for example `4GiB`, `512M` or the range `4G..16G`."
 
 
 def parse_duration_s(text: str) -> float:
@@ -127,6 +133,63 @@ def parse_cores_range(text: str) -> tuple[float | None, float]:
     return floor, ceiling
 
 
+def parse_bytes(text: str) -> int:
+    """Read an amount of memory in bytes: ``4GiB``, ``4G``, ``512 MB``.
+
+    Raises
+    ------
+    InvalidSpec
+        When `text` is no number above zero with a unit.
+
+    Examples
+    --------
+    >>> parse_bytes("4GiB") == parse_bytes("4G") == parse_bytes("4 GB") == parse_bytes("4096m") == 4 * 2**30
+    True
+    """
+    check_length(text, "an amount of memory", _BYTES_REMEDY)
+    match = _BYTES.fullmatch(text.strip())
+    if not match:
+        raise _invalid_bytes("memory must be a number with a unit", text)
+    n_bytes = float(match[1]) * _UNITS_BYTES[match[2].upper()]
+    if not 1 <= n_bytes < _BYTES_BOUND:
+        raise _invalid_bytes("memory must be above zero, and less than 8192 TiB", text)
+    return int(n_bytes)
+
+
+def parse_bytes_range(text: str) -> tuple[int, int]:
+    """Read the least and the most memory from ``4GiB..16GiB``; a single amount is both.
+
+    Raises
+    ------
+    InvalidSpec
+        When a value is no amount of memory, or the least lies above the most.
+    """
+    low, dots, high = text.partition("..")
+    if not dots:
+        return (parse_bytes(text),) * 2
+    try:
+        least, most = parse_bytes(low), parse_bytes(high)
+    except InvalidSpec as error:
+        raise _invalid_bytes(error.must, text) from None
+    if least > most:
+        raise _invalid_bytes("the least must not lie above the most", text)
+    return least, most
+
+
+def format_bytes(n_bytes: float) -> str:
+    """Write `n_bytes` in the largest unit that fits, so that `parse_bytes` can read it from 1 KiB on.
+
+    Examples
+    --------
+    >>> [format_bytes(n) for n in (0, 100, 512 << 20, 1536 << 20, 4 << 30, 24_684_092 << 10)]
+    ['0 B', '100 B', '512 MiB', '1.5 GiB', '4 GiB', '23.5 GiB']
+    """
+    for prefix, unit_bytes in reversed(_UNITS_BYTES.items()):
+        if n_bytes >= unit_bytes:
+            return f"{float(f'{n_bytes / unit_bytes:.3g}'):g} {prefix}iB"
+    return f"{n_bytes:.0f} B"
+
+
 def check_length(text: str, what: str, remedy: str) -> None:
     """Raise `InvalidSpec` for a text so long that it cannot be meant: reading one may take long."""
     if len(text) > _TEXT_LENGTH_MAX:
@@ -183,3 +246,7 @@ def _cores(text: str) -> float:
 
 def _invalid_cores(must: str, text: str) -> InvalidSpec:
     return InvalidSpec(must, repr(text), "a number of cores", _CORES_REMEDY)
+
+
+def _invalid_bytes(must: str, text: str) -> InvalidSpec:
+    return InvalidSpec(must, repr(text), "an amount of memory", _BYTES_REMEDY)

@@ -5,6 +5,7 @@ job needs neither the actor nor Ray to go on. The relay holds in Ray what the ag
 applications do not count on it; and it offers no more than they leave.
 """
 
+import json
 import logging
 import socket
 import threading
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -35,9 +37,12 @@ from punctual.executors.cluster.channel import (
     ThreadedChannel,
 )
 from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeLimit, unlimited
+from punctual.executors.ray_access import check_asks_for_token
 
 _LOG = logging.getLogger(__name__)
 
+#: A resource that the head alone has.
+_HEAD = "node:__internal_head__"
 #: Where the names of relays are looked for.
 NAMESPACE = "punctual"
 #: Between two looks at what other applications leave, and how long it may take until Ray has put something aside.
@@ -62,14 +67,16 @@ class NodeLeases:
         self._ray_node = ray_node
         self._groups: dict[str, list[Any]] = {"CPU": [], "GPU": []}
         self._holds: Mapping[str, float] = {}
-        self._left = self._total()
+        self._has = self._total()
+        self._left = dict(self._has)
         threading.Thread(target=self._watch, name="punctual-leases", daemon=True).start()
 
-    def offered(self, capacity: Mapping[str, float], holds: Mapping[str, float]) -> dict[str, float]:
-        """What of `capacity` other applications leave; and have `holds` put aside, soon."""
+    def offered(self, capacity: Mapping[str, float], holds: Mapping[str, float]) -> dict[str, Any]:
+        """What of `capacity` other applications leave, and what they hold of it; and have `holds` put aside, soon."""
         self._holds = holds
         cores, gpus = min(capacity["cores"], self._left["CPU"]), min(capacity["gpus"], self._left["GPU"])
-        return {**capacity, "cores": cores, "gpus": gpus}
+        taken_cores = min(capacity["cores"], self._has["CPU"]) - cores
+        return {"capacity": {**capacity, "cores": cores, "gpus": gpus}, "taken_cores": taken_cores}
 
     def _total(self) -> dict[str, float]:
         """What the node has altogether."""
@@ -77,7 +84,7 @@ class NodeLeases:
         return {kind: float(resources.get(kind, 0.0)) for kind in self._groups}
 
     def _watch(self) -> None:
-        total, ends = self._total(), threading.Event()
+        total, ends = self._has, threading.Event()
         while not ends.wait(_LOOK_S):
             try:
                 free = available_resources_per_node().get(self._ray_node, {})
@@ -113,7 +120,7 @@ class AgentRelay:
         except ChannelLost as error:
             return {"lost": str(error)}
         if "holds" in answer:
-            answer["capacity"] = self._leases.offered(answer["capacity"], answer["holds"])
+            answer |= self._leases.offered(answer["capacity"], answer["holds"])
         return answer
 
 
@@ -181,11 +188,41 @@ class RayChannel:
             return self._relay
 
 
+class MachineNames:
+    """What the machines are called that have been there, in a file if there is one."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._names: dict[tuple[str, str], NodeId] = {}
+        if file is not None:
+            with suppress(OSError, ValueError, TypeError):
+                self._names = {(host, address): NodeId(name) for host, address, name in json.loads(file.read_text())}
+
+    def name_of(self, machine: tuple[str, str]) -> NodeId:
+        """The name of a machine, which has no other one as long as the file is there."""
+        if machine not in self._names:
+            host, address = machine
+            self._names[machine] = NodeId(host if host not in self._names.values() else f"{host}-{address}")
+            self._keep()
+        return self._names[machine]
+
+    def _keep(self) -> None:
+        if self._file is None:
+            return
+        try:
+            new = self._file.with_name(f"{self._file.name}.new")
+            new.write_text(json.dumps([[*machine, name] for machine, name in self._names.items()]))
+            new.replace(self._file)
+        except OSError:
+            _LOG.exception("the names of nodes cannot be kept: after a restart they may be others")
+
+
 class RayMembers:
     """The nodes of a Ray cluster that have CPUs.
 
     A node is called after its machine, so that it is the same one, with the same agent and the same jobs, when Ray is started again
-    there. A second node of Ray's on one machine has a part of its id in Ray as well.
+    there. Of machines of one host name the first has that name, and the others have their addresses as well. A second node of Ray's
+    on one machine has a part of its id in Ray as well.
 
     Parameters
     ----------
@@ -195,20 +232,33 @@ class RayMembers:
         Tells the relays of one service from those of another.
     limits
         Which nodes are used, and how much of them.
+    needs_token
+        Whether the cluster must ask for a token.
+    names
+        File in which the names of machines are kept for those that come later; None: they are not.
 
     Raises
     ------
     InvalidSpec
-        The cluster cannot be reached.
+        The cluster cannot be reached, or asks for no token.
     """
 
-    def __init__(self, address: str, name: str, start_of: StartOf, limits: Limits = unlimited) -> None:
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        start_of: StartOf,
+        limits: Limits = unlimited,
+        names: Path | None = None,
+        *,
+        needs_token: bool = True,
+    ) -> None:
         self._name, self._start_of, self._limits = name, start_of, limits
         #: Of each node, and what calls it in a thread.
         self._channels: dict[NodeId, tuple[RayChannel, NodeChannel]] = {}
         #: By id in Ray; and on which machine each node of that name is.
         self._nodes: dict[str, NodeId] = {}
-        self._machines: dict[NodeId, tuple[str, str]] = {}
+        self._machines = MachineNames(names)
         #: Ids of nodes that are gone whatever Ray says.
         self._gone: set[str] = set()
         try:
@@ -224,19 +274,27 @@ class RayMembers:
                 "the Ray cluster must be reachable",
                 f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no answer'}",
                 f"address '{address or 'auto'}'",
-                "Start one (`ray start --head`), or say where it is (`--address HOST:PORT`) and use its token "
-                "(RAY_AUTH_MODE=token, the file ~/.ray/auth_token).",
+                "Start one (`ray get-auth-token --generate`, then `RAY_AUTH_MODE=token ray start --head`), or say where it is "
+                "(`--address HOST:PORT`) and use its token (RAY_AUTH_MODE=token, the file ~/.ray/auth_token).",
             ) from error
         self._is_client = client.is_connected()
+        self._place = address or "auto" if self._is_client else ray.get_runtime_context().gcs_address
+        self._needs_token = needs_token
+        #: Ids in Ray of the heads that were last asked; None: none was.
+        self._heads: set[str] | None = None
+        self._check_head(ray.nodes())
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         """The channel of each node that is there now; blocks as long as Ray's head is away.
 
-        Raises `ConnectionEnded` where Ray's client has given up (`ray://`), which never connects again.
+        Raises `ConnectionEnded` where Ray's client has given up (`ray://`), which never connects again; and `InvalidSpec` if
+        the cluster was started again and asks for no token now.
         """
         if self._is_client and not client.is_connected():
             raise ConnectionEnded
-        told = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
+        nodes = ray.nodes()
+        self._check_head(nodes)
+        told = {node["NodeID"]: node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
         new = told.keys() - self._nodes.keys() - self._gone
         for ray_node, node in told.items():
             # Of one that was killed Ray says for a while that it is there. If another was started in its place, it matters.
@@ -247,7 +305,7 @@ class RayMembers:
         limits = self._limits({ray_node: _facts(node) for ray_node, node in alive.items()})
         alive = {ray_node: node for ray_node, node in alive.items() if ray_node in limits}
         self._nodes = {ray_node: node for ray_node, node in self._nodes.items() if ray_node in alive}
-        for ray_node in sorted(alive):
+        for ray_node in sorted(alive, key=lambda ray_node: (_machine(alive[ray_node]), ray_node)):
             if ray_node not in self._nodes:
                 self._nodes[ray_node] = self._name_of(alive[ray_node])
             node = self._nodes[ray_node]
@@ -260,12 +318,23 @@ class RayMembers:
             channel.limit = limits[ray_node]
         return {node: self._channels[node][1] for node in self._nodes.values()}
 
+    def _check_head(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        """Raise `InvalidSpec` if a head that was not there before asks for no token, and must."""
+        heads = {str(node["NodeID"]) for node in nodes if node["Alive"] and _HEAD in node["Resources"]}
+        if self._heads is not None and heads <= self._heads:
+            return
+        try:
+            check_asks_for_token(self._place)
+        except InvalidSpec as error:
+            if self._needs_token:
+                raise
+            _LOG.warning("%s: %s", error.where, error.got)
+        self._heads = heads
+
     def _name_of(self, told: Mapping[str, Any]) -> NodeId:
         """What a node that is new is called."""
-        node = NodeId(str(told["NodeManagerHostname"]))
-        if node in self._nodes.values() or self._machines.setdefault(node, _machine(told)) != _machine(told):
-            node = NodeId(f"{node}-{told['NodeID'][-8:]}")
-        return node
+        node = self._machines.name_of(_machine(told))
+        return NodeId(f"{node}-{told['NodeID'][-8:]}") if node in self._nodes.values() else node
 
     def request(self, bundles: Sequence[Bundle]) -> None:
         """Ask Ray's autoscaler for nodes with room for all of these; empty: take that back."""

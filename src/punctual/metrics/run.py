@@ -27,11 +27,15 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
+from punctual.core.lifecycle import about
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
 from punctual.core.resources import TOLERANCE, total
 from punctual.core.status import n_workers_of
 from punctual.metrics.shortfall import Shortfall, shortfall
+
+#: What may be about a job that it does not name.
+_ABOUT_ALL = (NodeLost, SteeringResumed, WarnUser)
 
 #: A point of a curve: seconds since submission, and a value.
 Point = tuple[float, float]
@@ -92,6 +96,8 @@ class RunSummary:
         The last that was reported; None: none was.
     shortfall
         What of its grants it did not use; None: nothing worth a word.
+    peak_memory_bytes
+        The most memory that its processes were seen to hold; 0: not known.
     """
 
     job: JobId
@@ -120,6 +126,7 @@ class RunSummary:
     loss: SeenLoss | None = None
     shortfall: Shortfall | None = None
     worked_on_s: float = 0.0
+    peak_memory_bytes: int = 0
 
     def warned(self, code: str) -> Warned | None:
         """The first warning with this code."""
@@ -182,6 +189,19 @@ def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
         No message says that the job was submitted.
     """
     return _summary(_read(messages, job))
+
+
+def summarize_all(messages: Iterable[Message], jobs: Iterable[JobId]) -> dict[JobId, RunSummary]:
+    """The same of several jobs; the messages are gone through once."""
+    courses = {job: RunCourse(job) for job in jobs}
+    for message in messages:
+        job = about(message)
+        if job in courses:
+            courses[job].take(message)
+        elif isinstance(message, _ABOUT_ALL) and job is None:
+            for course in courses.values():
+                course.take(message)
+    return {job: _summary(_submitted(course)) for job, course in courses.items()}
 
 
 def series(messages: Iterable[Message], job: JobId) -> RunSeries:
@@ -395,6 +415,12 @@ def _read(messages: Iterable[Message], job: JobId) -> RunCourse:
     course = RunCourse(job)
     for message in messages:
         course.take(message)
+    return _submitted(course)
+
+
+def _submitted(course: RunCourse) -> RunCourse:
+    """`course`; raises `InvalidSpec` where no message says that its job was submitted."""
+    job = course.job
     if course.spec is None:
         raise InvalidSpec(
             "the journal must hold the job's submission", "none", f"job '{job}'", "Name a job of this journal."
@@ -436,6 +462,7 @@ def _summary(course: RunCourse) -> RunSummary:
         loss=course.losses[-1][1] if course.losses else None,
         worked_on_s=_worked_on_s(course, landed_at),
         shortfall=shortfall(course.readings, course.grants, course.pacing, course.last_at()),
+        peak_memory_bytes=max((reading.memory_bytes for reading in course.readings), default=0),
     )
 
 

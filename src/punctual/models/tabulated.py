@@ -88,8 +88,9 @@ class Tabulated:
     linear in that of the workers (for a job not made of workers: of the cores). A report in or between entries moves
     one factor on the whole table; in a shape that the table does not have it becomes an entry.
 
-    *Outside.* Beyond the first or last entry, and on another number of nodes, the rate is the nearest entry's and its
-    standard deviation infinite. On an unknown kind of device the rate is 0, unless the table names no kinds at all.
+    *Outside.* Where the line of a shape does not reach its amount, the rate is that of the same amount on the nearest number of
+    nodes that has it; where none has, that of the nearest entry. The standard deviation is infinite then. On an unknown
+    kind of device the rate is 0, unless the table names no kinds at all.
 
     *Properties.* Deterministic; a report in the table and a rate take time logarithmic in the entries.
     """
@@ -143,8 +144,10 @@ class Tabulated:
         found = _inside(entries, amount) if entries else None
         if found is not None:
             return found
-        entries = entries or _nearest_line(state.table, shape)
-        return (_nearest(entries, amount), inf) if entries else (-inf, inf)
+        others = _lines_by_distance(state.table, shape)
+        for log_rate, _ in filter(None, (_inside(state.table[line], amount) for line in others)):
+            return log_rate, inf
+        return (_nearest(entries or state.table[others[0]], amount), inf) if others else (-inf, inf)
 
 
 def _table(profile: tuple[SeenRate, ...], *, by_workers: bool) -> dict[Line, Entries]:
@@ -215,19 +218,13 @@ def _nearest(entries: Entries, amount: float) -> float:
     return entries.log_rates[i_last if closer_last else i_next]
 
 
-def _nearest_line(table: dict[Line, Entries], shape: Shape) -> Entries | None:
-    """The line of the same kind of device whose nodes and servers are closest in number."""
-    lines = [line for line in table if line[0] in {shape.device, ""}]
-    if not lines:
-        return None
-    return table[
-        min(
-            lines,
-            key=lambda line: (
-                line[0] != shape.device, abs(line[1] - shape.n_nodes) + abs(line[2] - shape.n_servers), line,
-            ),
-        )
-    ]  # fmt: skip
+def _lines_by_distance(table: dict[Line, Entries], shape: Shape) -> list[Line]:
+    """Lines of the same kind of device, that whose nodes and servers are closest in number first."""
+
+    def distance(line: Line) -> tuple[bool, int, Line]:
+        return line[0] != shape.device, abs(line[1] - shape.n_nodes) + abs(line[2] - shape.n_servers), line
+
+    return sorted((line for line in table if line[0] in {shape.device, ""}), key=distance)
 
 
 def _with_entry(state: TabulatedState, seen: SeenRate) -> TabulatedState:

@@ -132,7 +132,7 @@ class CorePromises:
             if member.id not in kept and waits_for_promise(member.view)
         }
 
-    def share(self, spare_cores: float = 0.0, lent_cores: float = 0.0) -> None:
+    def share(self, spare_cores: float = 0.0, lent_cores: float = 0.0, *, hurries: bool = False) -> None:
         """Decide what each member gets now.
 
         Parameters
@@ -141,6 +141,8 @@ class CorePromises:
             What promised jobs may have as far as they need it now, and nobody else, because other jobs wait for it.
         lent_cores
             What they may also work ahead with, because a job that gives way has it.
+        hurries
+            Whether they are to use all there is, so that others can be started when they have ended.
         """
         free = float(self.cores.free[0])
         self._hold_planned()
@@ -161,7 +163,10 @@ class CorePromises:
         free = max(0.0, free - lent_cores)
         free = _raise_in_turn(lost, free)  # so that they are late by little
         free -= _raise(dated, self._urgency, free)
-        _raise(background, _weight, free)
+        free -= _raise(background, _weight, free)
+        for member in sorted(self.members, key=_due_first) if hurries else ():
+            more = min(free, max(0.0, member.most_cores - member.cores))
+            free, member.cores = free - more, member.cores + more
 
     def _undelivered_cores(self) -> float:
         """What programs without Punctual take of the node, as far as promised jobs lately had to do with less.
@@ -277,7 +282,7 @@ class CorePromises:
             return all_fit([*jobs, member.job(self.risk_sigmas)], self._offered([*others, member]))
 
         soon = due_in(1.0)
-        if soon.view.work is None or soon.due_s == inf or soon.unmeasured:
+        if soon.view.work is None or not soon.is_steady or soon.due_s == inf or soon.unmeasured:
             return None
         work_core_s = soon.left_core_s + soon.margin_core_s(self.risk_sigmas)
         offered, usable_cores = self._offered(others), max(soon.view.work.usable_cores, 1e-9)

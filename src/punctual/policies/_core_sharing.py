@@ -18,6 +18,7 @@ from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
 from punctual.policies._core_promises import CorePromises, are_kept_beside
 from punctual.policies._earliest import waits_for_promise
 from punctual.policies._jobs import (
+    begins_anew,
     least,
     may_pause,
     n_demanded,
@@ -115,6 +116,8 @@ class CoreSharing:
         #: What is reserved for jobs of workers.
         self._reserved = shares_carried(carry.get("shares") if isinstance(carry, dict) else None, self._at)
         self._nodes: dict[NodeId, CorePromises] = {}
+        #: Whether a job waits for others to end, because no more may run at once or for want of memory.
+        self._lacks_room = False
         #: What jobs of workers without GPUs hold of each kind of node, as it is reserved for them.
         self._workers_cores = self._held_by_workers()
         #: What jobs made of workers need to start, or promised ones lack of what their controllers want, by kind of node,
@@ -170,12 +173,26 @@ class CoreSharing:
         return growth
 
     def earliest_s(self, job: JobId) -> float | None:
-        """Seconds until the earliest deadline of a job on shares that would be promised; None: there is none."""
+        """Seconds until the earliest deadline of a job on shares that would be promised; None: no such job.
+
+        Also of one that waits for a place, which it would not if it were to run only with a promise.
+        """
         for promises in self._nodes.values():
             for member in promises.members:
                 if member.id == job:
                     return promises.earliest_s(member.view, member.base)
-        return None
+        waiting = [view for view in self._builder.snapshot.waiting if view.id == job and _takes_part(view)]
+        earliest = [
+            self._nodes[node].earliest_s(view, least(view.spec)) for view in waiting for node in self._full(view)
+        ]
+        return min((earliest_s for earliest_s in earliest if earliest_s is not None), default=None)
+
+    def _full(self, view: JobView) -> list[NodeId]:
+        """Nodes that have resources for a waiting job, and no place."""
+        floor, free = least(view.spec), self._builder.roomy_for(view)
+        given = {node: Resources(sum(each.cores for each in on.members)) for node, on in self._nodes.items()}
+        full = [node for node in given if node in free and not self._builder.has_place(view, node)]
+        return [node for node in full if floor.fits_in(free[node] + given[node])]
 
     # Where they lie.
 
@@ -187,10 +204,25 @@ class CoreSharing:
         for view in sorted(running, key=seniority):
             ((node, held),) = builder.held(view).items()
             self._put_base(members, view, node, least(view.spec).at_most(held))
-        for view in sorted(waiting, key=lambda view: not self._is_promised(view)):  # others take no room of theirs
+        for view in self._in_turn(waiting, has_undated=any(_undated(on_node) for on_node in members.values())):
             if _takes_part(view) and not builder.held(view):
                 self._place(members, view)
         return members
+
+    def _in_turn(self, waiting: Sequence[JobView], *, has_undated: bool) -> list[JobView]:
+        """Order jobs: promised ones, then earliest deadline first, then jobs without a deadline.
+
+        If no job without a deadline runs, and there is more than one place, the first of these comes before all that are not
+        promised: others that come one after the other would shut them out.
+        """
+        keeps_place = not has_undated and max(self._builder.hardware.jobs_at_once.values(), default=0) > 1
+        undated = [view for view in waiting if keeps_place and view.deadline_at is None and _takes_part(view)]
+        first = undated[0] if undated else None
+        return sorted(waiting, key=lambda view: (not self._is_promised(view), view is not first, self._due_at(view)))
+
+    def _due_at(self, view: JobView) -> float:
+        """Deadline, or infinity if it has passed or is not set."""
+        return view.deadline_at if view.deadline_at is not None and view.deadline_at > self._at else inf
 
     def _is_promised(self, view: JobView) -> bool:
         return self._options.promises and self._at < (view.promised_until_at or 0.0) == view.deadline_at
@@ -217,10 +249,15 @@ class CoreSharing:
 
     def _place(self, members: dict[NodeId, list[SharingJob]], view: JobView) -> None:
         """On the node where the demands of the others leave the most cores, of those that have room for its least."""
-        floor, free = least(view.spec), self._builder.free
-        nodes = [node for node, room in free.items() if floor.fits_in(room)]
+        floor, free = least(view.spec), self._builder.roomy_for(view)
+        home = view.planned or view.granted or view.resident
+        stays = bool(view.resident) and begins_anew(view)
+        roomy = [node for node, room in free.items() if floor.fits_in(room) and (node in home or not stays)]
+        nodes = [node for node in roomy if self._builder.has_place(view, node)]
+        if roomy and not nodes:
+            nodes = self._take_place(view, {node: members.get(node, []) for node in roomy})
+        self._lacks_room |= not nodes and bool(self._builder.hardware.jobs_at_once)
         wanted = {node: sum(member.more_cores for member in members.get(node, ())) for node in nodes}
-        home = view.planned or view.granted
         slowness = self._builder.hardware.slowness
         # Rounded, because the last digit of a sum depends on the order of its terms, which means nothing here.
         left = {node: round((free[node].cores - wanted[node]) / slowness.get(node, 1.0), 9) for node in nodes}
@@ -233,6 +270,24 @@ class CoreSharing:
             self._builder.explain(view, Reason("waits", text, {"floor_cores": floor.cores}))
         elif self._builder.hardware.amount(view) is None:
             self._builder.explain(view, never_fits(view))
+
+    def _take_place(self, view: JobView, members: Mapping[NodeId, list[SharingJob]]) -> list[NodeId]:
+        """Pause the member without a promise that is due last, if it is due later than the job; return its node; empty: none."""
+        due_at = self._due_at(view)
+        later = [
+            (self._due_at(member.view), seniority(member.view), node, member)
+            for node, on_node in members.items()
+            for member in on_node
+            if may_pause(member.view) and not self._is_promised(member.view) and self._due_at(member.view) > due_at
+            if len(on_node) == 1 or _undated(on_node) != [member]
+        ]
+        if not later:
+            return []
+        _, _, node, last = max(later, key=lambda each: each[:3])
+        text = f"paused: no more jobs may run at once, and '{view.spec.id}' is due sooner"
+        self._builder.put(last.view, {}, Reason("paused", text))
+        members[node].remove(last)
+        return [node]
 
     def _leaves_promises_kept(self, view: JobView, node: NodeId, members: Sequence[SharingJob]) -> bool:
         """Whether promises are kept as before with what the job is to hold on the node in any case, if it has none itself."""
@@ -314,7 +369,8 @@ class CoreSharing:
                 promises, room = beside, less_room
                 awaited_cores -= dated_cores
         promises, deferred = self._with_lent(node, promises, room)
-        promises.share(awaited_cores, lent_cores + sum(self._builder.held(each.view)[node].cores for each in deferred))
+        lent_cores += sum(self._builder.held(each.view)[node].cores for each in deferred)
+        promises.share(awaited_cores, lent_cores, hurries=self._lacks_room)
         if sum(member.cores for member in promises.members) > free.cores + TOLERANCE:
             self._pause(deferred)
         self._nodes[node] = promises
@@ -449,6 +505,10 @@ class CoreSharing:
             allocation = view.planned
         reason = _reason(member, amount, node) if view.planned else starts(view, allocation)
         self._builder.put(view, allocation, reason)
+
+
+def _undated(members: Iterable[SharingJob]) -> list[SharingJob]:
+    return [member for member in members if member.view.deadline_at is None]
 
 
 def _without(room: Timeline, dated: Iterable[_DatedCores]) -> Timeline:

@@ -50,6 +50,9 @@ class Hardware:
         #: Of the kinds of hardware that the nodes have, as `Resources.vector` takes them.
         self.resource_names = resource_names([self.total])
         self.kind_of = {node.id: node.device for node in self.nodes}
+        #: Of nodes that say so, how many jobs without workers may run there at once, and what one is taken to hold there.
+        self.jobs_at_once = {node.id: node.jobs_at_once for node in self.nodes if node.jobs_at_once is not None}
+        self.usual_memory_bytes = {node.id: node.usual_memory_bytes for node in self.nodes if node.jobs_at_once}
         #: Of nodes that are slow for their kind.
         self.slowness = {node.id: node.slowness for node in self.nodes if node.slowness > 1.0}
         self.kinds: dict[str, list[NodeId]] = {}

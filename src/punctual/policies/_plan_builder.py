@@ -1,16 +1,18 @@
 """Building a plan change by change."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobView
+from punctual.core.job import Allocation, JobView, awaits_promise
 from punctual.core.plan import Plan, PlanStatus
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, rounded_up, total
 from punctual.core.story import Reason
 from punctual.optim.placement import place
 from punctual.policies._hardware import Hardware
-from punctual.policies._jobs import least, n_workers
+from punctual.policies._jobs import is_protected, least, n_workers
 
 
 class Space:
@@ -41,6 +43,15 @@ class Space:
         copied.others = dict(self.others)
         return copied
 
+    def part_of(self, amount: Resources) -> Resources:
+        """As much of the amount as there is."""
+        return Resources(
+            max(0.0, min(amount.cores, self.cores - TOLERANCE)),
+            max(0, min(amount.gpus, self.gpus - TOLERANCE)),
+            max(0, min(amount.memory_bytes, self.memory_bytes)),
+            {name: max(0.0, min(more, self.others.get(name, 0.0))) for name, more in amount.others},
+        )
+
     def may_hold(self, amount: Resources, n: int = 1) -> bool:
         """False: `n` times the amount certainly do not fit."""
         return (
@@ -65,6 +76,8 @@ class PlanBuilder:
         self._own_free: dict[NodeId, Resources] | None = None
         self.grants: dict[JobId, Allocation] = {}
         self.reasons: dict[JobId, Reason] = {}
+        #: How many jobs that are not made of workers hold something on each node; made when it is asked for first.
+        self._n_jobs: Counter[NodeId] | None = None
         carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
         #: Whether the last plan of this policy was made for other nodes, or is not known.
         self.hardware_changed = carry.get("hardware") != self.hardware.checksum
@@ -77,12 +90,15 @@ class PlanBuilder:
 
     def put(self, view: JobView, allocation: Allocation, reason: Reason) -> None:
         """Give the job `allocation` in place of what it has."""
-        free = self._writable()
-        for node, amount in self.held(view).items():
+        free, held = self._writable(), self.held(view)
+        for node, amount in self._taken(view, held).items():
             if node in free:
                 free[node] = free[node] + amount
-        for node, amount in allocation.items():
+        for node, amount in self._taken(view, allocation).items():
             free[node] = free[node] - amount
+        if self._n_jobs is not None and view.spec.worker is None:
+            self._n_jobs.update(allocation.keys())
+            self._n_jobs.subtract(held.keys())
         self.grants[view.spec.id], self.reasons[view.spec.id] = allocation, reason
         if allocation == view.planned:  # taken away and given back: nothing to say
             del self.grants[view.spec.id], self.reasons[view.spec.id]
@@ -95,9 +111,58 @@ class PlanBuilder:
         """What would be free beside `free` if jobs held nothing."""
         more = dict(free)
         for view in views:
-            for node, amount in self.held(view).items():
-                more[node] = more[node] + amount
+            keeps = self._taken(view, {})
+            for node, amount in self._taken(view, self.held(view)).items():
+                more[node] = more[node] + (amount - keeps.get(node, NOTHING))
         return more
+
+    def open_to(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Mapping[NodeId, Resources]:
+        """Return the part of `free` on nodes with a place for a job without workers, and with the memory that it should hold."""
+        return {node: room for node, room in self.roomy_for(view, free).items() if self.has_place(view, node)}
+
+    def roomy_for(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Mapping[NodeId, Resources]:
+        """Return the same, whether or not the nodes have a place."""
+        free = self.free if free is None else free
+        if self.held(view) or view.spec.worker is not None or not self.hardware.jobs_at_once or _must_run(view):
+            return free
+        rooms = {node: room for node, room in free.items() if self._expected_bytes(view, node) <= room.memory_bytes}
+        return {**rooms, **{node: self._at_home(view, node, free[node]) for node in view.resident if node in free}}
+
+    def _at_home(self, view: JobView, node: NodeId, free: Resources) -> Resources:
+        """Room for a paused job on the node where its processes are, which already hold memory there."""
+        others = total(self.held(other).get(node, NOTHING) for other in self.snapshot.holding if other is not view)
+        own = Resources(memory_bytes=view.resident[node])
+        return (free + own).at_most(self.hardware.capacity[node] - others)
+
+    def has_place(self, view: JobView, node: NodeId) -> bool:
+        """Whether one more job may run on the node; a job that has a promise, or runs only with one, always may."""
+        most, is_promised = self.hardware.jobs_at_once.get(node), view.promised_until_at is not None
+        if most is None or view.spec.worker is not None or is_promised or _must_run(view):
+            return True
+        if awaits_promise(view.spec, view.status, view.started_at):
+            return True
+        if self._n_jobs is None:
+            views = [each for each in self.snapshot.holding if each.spec.worker is None]
+            self._n_jobs = Counter(on for each in views for on in self.held(each))
+        return node in self.held(view) or self._n_jobs[node] < most
+
+    def _expected_bytes(self, view: JobView, node: NodeId) -> int:
+        """Memory that a job holds on the node, or should hold once started there, beyond its planned amount."""
+        if view.spec.asked_memory_bytes or node in view.resident or node in view.planned:
+            return view.resident.get(node, 0)
+        usual_bytes = self.hardware.usual_memory_bytes.get(node, 0) if view.spec.worker is None else 0
+        return view.expected_memory_bytes or usual_bytes
+
+    def _taken(self, view: JobView, allocation: Allocation) -> Allocation:
+        """Amounts that the job takes of each node with `allocation`, its measured or expected memory included."""
+        if not self.hardware.jobs_at_once:
+            return allocation
+        taken = dict(allocation)
+        for node in {**allocation, **view.resident}:
+            amount = allocation.get(node, NOTHING)
+            memory_bytes = max(amount.memory_bytes, self._expected_bytes(view, node))
+            taken[node] = replace(amount, memory_bytes=memory_bytes)
+        return taken
 
     def without(self, view: JobView) -> Mapping[NodeId, Resources]:
         """What would be free if the job held nothing."""
@@ -107,8 +172,8 @@ class PlanBuilder:
         self, view: JobView, n: int, worker: Resources, free: Mapping[NodeId, Resources] | None = None
     ) -> Allocation | None:
         """Room for `n` workers of the job on nodes of one kind; where it is already, if that is possible."""
-        free = self.free if free is None else free
-        home = view.planned or view.granted
+        free = self.open_to(view, free)
+        home = view.planned or view.granted or view.resident
         at_home = place(n, worker, {node: free[node] for node in home if node in free}) if home else None
         if at_home is not None and len(at_home) == 1:
             return at_home
@@ -128,7 +193,7 @@ class PlanBuilder:
 
     def _fit_amount(self, view: JobView, free: Mapping[NodeId, Resources]) -> Allocation | None:
         """As much of the demand as there is on the node where the job is, otherwise on the one with the most cores."""
-        floor = least(view.spec)
+        floor, free = least(view.spec), self.open_to(view, free)
         wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
         best = self.roomiest(view, floor, free)
         return None if best is None else {best: wanted.at_most(free[best]).at_least(floor)}
@@ -138,7 +203,7 @@ class PlanBuilder:
     ) -> NodeId | None:
         """Where a job without workers finds its floor and most cores beside it; where it is already, if it can."""
         free = self.free if free is None else free
-        home = view.planned or view.granted
+        home = view.planned or view.granted or view.resident
         nodes = [node for node, room in free.items() if floor.fits_in(room)]
         slowness = self.hardware.slowness
         return max(
@@ -187,3 +252,8 @@ class PlanBuilder:
         if self._own_free is None:
             self.free = self._own_free = dict(self.free)
         return self._own_free
+
+
+def _must_run(view: JobView) -> bool:
+    """Whether a job runs and may not be paused: if it loses its node, it takes room on any other."""
+    return bool(view.granted) and is_protected(view)

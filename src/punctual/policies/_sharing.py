@@ -175,7 +175,7 @@ class Sharing:
 
     def _admit_fraction(self, view: JobView) -> None:
         floor = least(view.spec, self._least_cores)
-        node = self._roomiest(floor)
+        node = self._roomiest(view, floor)
         space = None if node is None else self.spaces[self.builder.hardware.kind_of[node]]
         if node is None or space is None or not space.may_hold(floor):
             self._leave_out(view, floor)
@@ -186,9 +186,9 @@ class Sharing:
         self.builder.put(view, {node: floor}, _FLOOR)
         self.fractions.append(self._fraction(view, space))
 
-    def _roomiest(self, floor: Resources) -> NodeId | None:
+    def _roomiest(self, view: JobView, floor: Resources) -> NodeId | None:
         """The node on which the demands of the jobs without workers leave the most cores, of those with room."""
-        free, wanted = self.builder.free, self._wanted_cores
+        free, wanted = self.builder.open_to(view), self._wanted_cores
         nodes = [node for node, room in free.items() if floor.fits_in(room)]
         # Rounded, because the last digit of a sum depends on the order of its terms, which means nothing here.
         return min(nodes, key=lambda node: (round(wanted.get(node, 0.0) - free[node].cores, 9), node), default=None)

@@ -12,7 +12,7 @@ from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import Hardware
-from punctual.policies._jobs import n_workers, never_fits, seniority, starts, waits
+from punctual.policies._jobs import least, n_workers, never_fits, seniority, starts, waits
 from punctual.policies._layout import lay_out
 from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder, Space
@@ -145,11 +145,11 @@ class _Allocation:
         for view in waiting:
             if view.status == "stopping":
                 continue
-            least = self._least(view)
-            if least is None:
+            wanted = self._wanted(view)
+            if wanted is None:
                 self._builder.explain(view, never_fits(view))
-            elif not (self._admit_whole(view) if view.spec.worker is None else self._admit_workers(view, least)):
-                self._builder.explain(view, waits(least, self._builder.free))
+            elif not (self._admit_whole(view) if view.spec.worker is None else self._admit_workers(view, wanted)):
+                self._builder.explain(view, waits(wanted, self._builder.free))
                 return
 
     def hand_out(self) -> None:
@@ -167,22 +167,25 @@ class _Allocation:
         if job is not None:
             self._jobs[job.kind].append(job.begin(self._builder.snapshot.at))
 
-    def _least(self, view: JobView) -> Resources | None:
-        """The least the job can start with; None if the nodes cannot hold it."""
+    def _wanted(self, view: JobView) -> Resources | None:
+        """What the job is to start with; None if the nodes cannot hold it."""
         if view.spec.worker is None:
             return self._builder.hardware.amount(view)
         return next(iter(self._builder.hardware.worker_amounts(view.spec)), None)
 
     def _admit_whole(self, view: JobView) -> bool:
-        """Start a job without workers."""
+        """Start a job without workers; those that start before it have no nodes yet, and need part of what is free."""
         allocation = self._builder.fit(view)
         if allocation is None:
             return False
         node, amount = next(iter(allocation.items()))
         space = self._spaces[self._builder.hardware.kind_of[node]]
         if not space.may_hold(amount):
-            return False
+            amount = space.part_of(amount).at_least(least(view.spec))
+            if not space.may_hold(amount):
+                return False
         space.take(amount)
+        allocation = {node: amount}
         self._builder.put(view, allocation, starts(view, allocation))
         return True
 

@@ -110,7 +110,8 @@ class Smd(PolicyBase):
         costs = np.stack([_charge(start, chosen.offer.view.spec, chosen.offer.kind) for chosen in chosen_pairs])
         taken = [_charge(start, view.spec, start.kind_of(start.builder.held(view))) for view in start.running]
         left = np.maximum(start.capacity() - sum(taken, np.zeros(costs.shape[1])), 0.0)
-        admitted = self.admit([chosen.worth for chosen in chosen_pairs], costs, left)
+        worths = [chosen.worth for chosen in chosen_pairs]
+        admitted = filled(self.admit(worths, costs, left), worths, costs, left)
         started = start.start([chosen for chosen, yes in zip(chosen_pairs, admitted, strict=True) if yes])
         return start.plan(objective=started)
 
@@ -141,6 +142,18 @@ class Smd(PolicyBase):
         if self.pairing == "equal":
             return _fastest_equal(problem)
         return approximate_pair(problem, epsilon=self.epsilon, seed=seed, n_tries=self.n_tries, scale=self.scale)
+
+
+def filled(
+    admitted: Sequence[bool], worths: Sequence[float], costs: FloatArray, capacities: FloatArray
+) -> Sequence[bool]:
+    """The admitted jobs and, the worthiest first, those that still fit beside them: what is rounded down leaves room."""
+    yes = np.array(admitted, dtype=bool)
+    left = capacities - costs[yes].sum(axis=0)
+    for i in np.argsort(-np.asarray(worths), kind="stable"):
+        if not yes[i] and np.all(costs[i] <= left):
+            yes[i], left = True, left - costs[i]
+    return [bool(each) for each in yes]
 
 
 def _charge(start: StartingRound, spec: JobSpec, kind: str) -> FloatArray:

@@ -122,10 +122,11 @@ class _Packer:
     def find(self, view: JobView, request: RigidRequest) -> Allocation | None:
         """The one node with the best alignment, otherwise the fewest."""
         kinds = self._builder.kinds_for(view, request.amount)
+        is_open = self._builder.open_to(view)
         nodes = [
             node
             for (free, _, kind), node in self._like.items()
-            if kind in kinds and free.n_times(request.worker) >= request.n
+            if kind in kinds and free.n_times(request.worker) >= request.n and node in is_open
         ]
         if not nodes:
             return self._builder.find(view, request.n, request.worker)

@@ -1,5 +1,6 @@
 """Jobs whose Punctual has ended: who goes on with those that run, and how the others ended."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -14,14 +15,16 @@ from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Sink
 from punctual.executors.local.actuator import Choice
-from punctual.executors.local.ending import cause_of, is_retryable
+from punctual.executors.local.ending import cause_of_failure, is_retryable
 from punctual.executors.local.executor import LocalExecutor, in_force
 from punctual.executors.local.keeper_link import GUARD_S_MAX, LEASE_S, Kept, take_over
 from punctual.executors.local.orphans import end_processes_of
 from punctual.executors.local.progress import PageProgress, ProgressSample
 from punctual.runtime.process_record import boot_id
 from punctual.runtime.run_folder import RunFolder
-from punctual.wire import Page, PageError
+from punctual.wire import Page, PageError, PageVersionError
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -68,10 +71,16 @@ def _claim(run: RunFolder, job: JobId) -> Kept | None:
                 "See `punctual ps` for what runs, and whether it is steered.",
             )
         time.sleep(_LOOK_S)
+    _end_unkept(run, job)
+    return None
+
+
+def _end_unkept(run: RunFolder, job: JobId) -> None:
+    """Return when nothing is left of a job whose keeper is gone, or is about to be."""
+    address = run.takeover_socket(job)
     address.unlink(missing_ok=True)
     _await(lambda: not run.is_looked_after(job), GUARD_S_MAX)  # it ends what the keeper has left
     end_processes_of(address)
-    return None
 
 
 def _is_unkept(run: RunFolder, job: JobId) -> bool:
@@ -100,26 +109,37 @@ def adopted(
 ) -> dict[JobId, Allocation]:
     """Have the executor go on with the jobs that run; what each holds.
 
-    `launched`: how a job was launched, and what was last reported of it, in the executor's time.
+    One that cannot be gone on with, because of what it has written, is ended: it may be started again.
+
+    Parameters
+    ----------
+    launched
+        How a job was launched, and what was last reported of it, in the executor's time.
 
     Raises
     ------
     InvalidSpec
-        What belongs to a job cannot be used.
+        What belongs to a job cannot be used by this user, or by this version of Punctual.
     """
     granted = {}
     for job, claim in kept.items():
         try:
             granted[job] = executor.take_over(claim, *launched(job), sink)
-        except (OSError, PageError) as error:
+        except InvalidSpec:
+            raise
+        except Exception as error:
             if _await(partial(_is_unkept, run, job), _CLEARING_S_MAX):
                 continue  # its process has just ended
-            raise InvalidSpec(
-                "the job's page and control groups must be there for this user",
-                str(error),
-                f"job '{job}'",
-                "Take it over as the user who started it; it goes on meanwhile.",
-            ) from error
+            if isinstance(error, OSError | PageVersionError):
+                raise InvalidSpec(
+                    "the job's page and control groups must be there for this user",
+                    str(error),
+                    f"job '{job}'",
+                    "Take it over as the user who started it; it goes on meanwhile.",
+                ) from error
+            _LOG.warning("job '%s' cannot be gone on with, and is started again: %s", job, error)
+            claim.link.kill()
+            _end_unkept(run, job)
     return granted
 
 
@@ -157,13 +177,21 @@ def _end_of(job: JobId, record: Mapping[str, Any], *, shift_s: float, at_least: 
         return JobFinished(at=at, job=job, landed_at=ended_at)
     if record.get("fenced"):
         return JobFailed(at=at, job=job, cause=FENCED, retryable=True, is_lost=True)
-    return JobFailed(at=at, job=job, cause=cause_of(code), exit_code=code, retryable=is_retryable(code))
+    cause, out_of_memory = cause_of_failure(record)
+    return JobFailed(
+        at=at,
+        job=job,
+        cause=cause,
+        exit_code=code,
+        retryable=is_retryable(code) or out_of_memory,
+        out_of_memory=out_of_memory,
+    )
 
 
 def _page_left(record: Mapping[str, Any]) -> PageProgress | None:
     """The page of a process that is gone, with at least one report; None: it had none, or the machine was restarted since."""
     try:
-        page = PageProgress(Page.of(bytes.fromhex(record.get("page", ""))), 0.0)
+        page = PageProgress(Page.of(bytes.fromhex(record.get("page", ""))), record.get("started_ns", 0) / 1e9)
     except (PageError, TypeError, ValueError):
         return None
     return page if record.get("boot") == boot_id() and page.latest(0.0).unit_at is not None else None

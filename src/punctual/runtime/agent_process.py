@@ -1,24 +1,25 @@
 """An agent as a process of its own, which outlives whoever started it; it is talked to over a Unix socket of mode 0600."""
 
 import json
-import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.executors.cluster.channel import Answer, ChannelLost, Request
 from punctual.runtime.control_socket import ControlFailed, ControlSocket, ask, listener_pid
-from punctual.runtime.detached import start_detached
+from punctual.runtime.detached import log_bounded, start_detached
+from punctual.runtime.logs import log_to_stderr
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
 from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.run_folder import agent_run
+from punctual.runtime.run_folder import RunFolder, agent_run
+from punctual.runtime.words import visible
 
-_LOOK_S = 0.05
 #: How long an agent may take to answer, on a machine whose cores are all in use; it may have jobs to take over.
 _START_S_MAX = 60.0
 #: Between two looks whether anybody needs the agent.
@@ -38,7 +39,7 @@ class AgentProcess:
     @property
     def log(self) -> Path:
         """What the process itself has written."""
-        return self._run.state_dir / "agent.log"
+        return _log_of(self._run)
 
     def pid(self) -> int | None:
         """The process; None: it is not there."""
@@ -64,29 +65,53 @@ class AgentProcess:
             # Without what is Ray's: its variables are not for jobs.
             environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
             environment |= self._home
-            with self.log.open("ab") as output:
-                process = start_detached(command, output, environment)
-            threading.Thread(target=process.wait, name="punctual-agent-end", daemon=True).start()  # leaves no zombie
-            give_up_at = time.monotonic() + _START_S_MAX
-            while self.pid() is None and process.poll() is None and time.monotonic() < give_up_at:
-                time.sleep(_LOOK_S)
+            starter = start_detached(command, self.log, environment)
+            try:
+                starter.wait(_START_S_MAX)
+            except subprocess.TimeoutExpired:
+                threading.Thread(
+                    target=starter.wait, name="punctual-agent-start", daemon=True
+                ).start()  # leaves no zombie
+
+
+def _log_of(run: RunFolder) -> Path:
+    return run.state_dir / "agent.log"
 
 
 def main(text: str) -> int:
+    """Start an agent that is no child of whoever started this process; the exit status.
+
+    Ray ends the children of its workers when these end or their raylet does, but not the children's children. It is 0 once the
+    agent answers, and that of the agent if it has ended before.
+    """
+    answers, answering = os.pipe()
+    agent = os.fork()
+    if not agent:
+        os.close(answers)
+        return run(AgentOptions(**json.loads(text)), lambda: os.write(answering, b"."))
+    os.close(answering)
+    if os.read(answers, 1):
+        return 0
+    _, status = os.waitpid(agent, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def run(options: AgentOptions, on_answering: Callable[[], object]) -> int:
     """Be an agent, until SIGTERM or until nobody needs it; its jobs outlive it. The exit status."""
-    options = AgentOptions(**json.loads(text))
     ends = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ends.set())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr("%(asctime)s %(levelname)s %(message)s")
     try:
         agent = NodeAgent(options)
     except InvalidSpec as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {visible(str(error))}\n")
         return 2
     try:
-        with ControlSocket(agent_run(options.name).socket, agent.answer):
+        run = agent_run(options.name)
+        with log_bounded(_log_of(run)), ControlSocket(run.socket, agent.answer):
+            on_answering()
             while not ends.wait(_IDLE_LOOK_S) and not agent.is_idle:
                 pass
     finally:

@@ -1,4 +1,4 @@
-"""How many cores and GPUs this process may use: the default ceiling of a job, and the capacity of the node."""
+"""Cores, GPUs and memory that this process may use: the default ceiling of a job, and the capacity of the node."""
 
 import os
 import re
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from punctual.core.resources import Resources
 from punctual.executors.local.devices import DEVICES, visible_devices
 
 #: What a job holds at least unless its user says otherwise: with less it makes no visible progress.
@@ -14,6 +15,11 @@ FLOOR_CORES = 0.05
 LEAST_CORES = 0.01
 
 _CGROUPS = Path("/sys/fs/cgroup")
+
+
+def capacity_here() -> Resources:
+    """Resources of this machine that this process may use."""
+    return Resources(usable_cores(), usable_gpus(), usable_memory_bytes())
 
 
 def usable_cores() -> float:
@@ -26,6 +32,16 @@ def usable_cores() -> float:
 def usable_gpus(devices: Path = DEVICES) -> int:
     """NVIDIA devices of this machine, or those that ``CUDA_VISIBLE_DEVICES`` leaves, whichever are less."""
     return len(visible_devices(devices=devices))
+
+
+def usable_memory_bytes(
+    meminfo: Path = Path("/proc/meminfo"), membership: Path = Path("/proc/self/cgroup"), root: Path = _CGROUPS
+) -> int:
+    """Memory of the machine, or the limit of the control group of this process if that is less; 0: not known."""
+    sizes = [int(value.split()[0]) * 1024 for value in _values([meminfo], "MemTotal")]
+    with suppress(OSError):
+        sizes += _memory_limits(membership.read_text(), root)
+    return min(sizes, default=0)
 
 
 def device_kind(cpus: Path = Path("/proc/cpuinfo"), gpus: Path = Path("/proc/driver/nvidia/gpus")) -> str:
@@ -60,6 +76,19 @@ def _quotas(membership: str, root: Path) -> Iterator[float]:
         elif "cpu" in controllers.split(","):
             folders = list(_up(root / "cpu", group))
             yield from _limits([_words(at / "cpu.cfs_quota_us") + _words(at / "cpu.cfs_period_us") for at in folders])
+
+
+def _memory_limits(membership: str, root: Path) -> Iterator[int]:
+    """Limits in bytes of the groups listed in `membership`; version 1 tells a huge number for no limit."""
+    for line in membership.splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            folders, name = _up(root, group), "memory.max"
+        elif "memory" in controllers.split(","):
+            folders, name = _up(root / "memory", group), "memory.limit_in_bytes"
+        else:
+            continue
+        yield from [int(word) for folder in folders for word in _words(folder / name) if word.isdigit()]
 
 
 def _up(top: Path, group: str) -> Iterator[Path]:

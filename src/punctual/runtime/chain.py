@@ -20,7 +20,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
-from punctual.core.lifecycle import about
+from punctual.core.lifecycle import about, ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import n_workers_of
@@ -59,6 +59,8 @@ class Chain:
         self._job, self._every = job, every
         self._submitted_at = 0.0
         self._spec: JobSpec | None = None
+        #: Whether what concerns all jobs concerns it: it was submitted, and has not ended.
+        self._is_open = False
         self._reading: ProgressReported | None = None
         self._asked: dict[int, Link] = {}
         self._asked_cores: float | None = None
@@ -66,8 +68,9 @@ class Chain:
         self.links: list[Link] = []
 
     def take(self, message: Message) -> None:
-        """Take in the next message; one about another job changes nothing."""
-        if about(message) not in (self._job, None):
+        """Take in the next message; one about another job, or about all while this one is not there, changes nothing."""
+        subject = about(message)
+        if subject not in (self._job, None) or (subject is None and not self._is_open):
             return
         match message:
             case JobSubmitted():
@@ -87,9 +90,11 @@ class Chain:
                 self._answer(request, f"not given ({cause})", at)
             case _:
                 self._tell_event(message)
+        if ended_by(message) == self._job:
+            self._is_open = False
 
     def _submitted(self, event: JobSubmitted) -> None:
-        self._submitted_at, self._spec = event.at, event.spec
+        self._submitted_at, self._spec, self._is_open = event.at, event.spec, True
         deadline_s = event.spec.deadline_s
         goal = f"with a deadline {short(deadline_s)} after its start" if deadline_s else "without a deadline"
         ceiling, controller = cores(event.spec.ceiling.cores), event.spec.controller
@@ -141,8 +146,9 @@ class Chain:
             case JobFinished(landed_at=landed_at):
                 landed_s = landed_at - self._submitted_at
                 self._add(message.at, "finished", f"the job finished; it had landed at {short(landed_s)}")
-            case JobFailed(cause=cause, exit_code=exit_code):
-                self._add(message.at, "failed", f"the job failed: {cause}", exit_code=exit_code)
+            case JobFailed(cause=cause, exit_code=exit_code, is_lost=is_lost):
+                what = "its process is gone" if is_lost else "the job failed"
+                self._add(message.at, "failed", f"{what}: {cause}", exit_code=exit_code)
             case _:
                 self._tell_request(message)
 

@@ -39,6 +39,8 @@ class NodeGroup(BaseModel):
         Of each node; None: so much that it limits no job.
     device
         Kind of the devices.
+    jobs_at_once
+        How many jobs that are not made of workers may run on a node at once; None: as many as fit.
     others
         Amounts of further kinds of hardware, of each node, by names with their units: ``disk_mbps``. Of those that only
         other groups have, it has none.
@@ -52,6 +54,7 @@ class NodeGroup(BaseModel):
     cores: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     device: str = ""
+    jobs_at_once: Annotated[int, Field(ge=1)] | None = None
     others: dict[str, float] = {}
 
     @model_validator(mode="before")
@@ -151,7 +154,12 @@ def nodes_of(groups: Iterable[NodeGroup]) -> list[Node]:
     width = len(str(sum(group.n_nodes for group in groups) - 1))
     each = [(group, i) for group in groups for i in range(group.n_nodes)]
     return [
-        Node(NodeId(group.nodes[i] if group.nodes else f"node-{number:0{width}}"), group.capacity(), group.device)
+        Node(
+            NodeId(group.nodes[i] if group.nodes else f"node-{number:0{width}}"),
+            group.capacity(),
+            group.device,
+            jobs_at_once=group.jobs_at_once,
+        )
         for number, (group, i) in enumerate(each)
     ]
 

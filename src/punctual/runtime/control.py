@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from math import inf
 from typing import Any
 
@@ -35,6 +36,8 @@ class ControlHandler:
     `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them no `before`
                  `parameters`
     `submit`     `jobs`, `streams`   nothing, once the journal has them
+    `capacity`                       `node`: the most that one job can have; `together`: what workers can have on all
+                                     nodes, null where there is one
     `quote`      `job` or            see `punctual.runtime.quotes.told`
                  `submission`;
                  `when`, `cores`
@@ -49,6 +52,8 @@ class ControlHandler:
         What all jobs share out; asked once for an answer about any number of them.
     submit
         Has jobs run, all or none.
+    capacity
+        What one job can have at most, and what the workers of one can have on all nodes; None: there is one node.
     leave
         Has the host leave its jobs to another process; returns at once.
     check_store
@@ -63,13 +68,14 @@ class ControlHandler:
         facts: Callable[[JobId], Mapping[str, Any]],
         budget: Callable[[], Mapping[str, Any]],
         submit: Callable[[Sequence[Submission], Streams], None],
+        capacity: Callable[[], tuple[Resources, Resources | None]],
         leave: Callable[[], None],
         check_store: Callable[[], None] = lambda: None,
         settle: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = host
         self._facts, self._budget = facts, budget
-        self._submit = submit
+        self._submit, self._capacity = submit, capacity
         self._leave = leave
         self._check_store, self._settle = check_store, settle
 
@@ -92,6 +98,9 @@ class ControlHandler:
             case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
                 self._submit([told_submission(job) for job in jobs], Streams.from_fields(streams))
                 return {}
+            case {"verb": "capacity"}:
+                node, together = self._capacity()
+                return {"node": asdict(node), "together": None if together is None else asdict(together)}
             case {"verb": "quote"}:
                 return self._quote(request)
             case {"verb": "leave"}:
@@ -208,9 +217,14 @@ def standing(status: JobStatus) -> dict[str, Any]:
         "progress_frac": status.done_frac,
         "landed": status.landed,
         "grant_cores": status.held.cores,
+        "nodes": sorted(status.granted),
         "n_workers": status.n_workers or None,
         "usage_cores": status.usage_cores,
         "used_core_s": status.used_core_s,
+        "memory_bytes": status.memory_bytes,
+        "peak_memory_bytes": status.peak_memory_bytes,
+        "asked_memory_bytes": status.spec.ceiling.memory_bytes,
+        "waits": status.reason.text if status.state == "queued" and status.reason is not None else "",
         "deadline_s": status.spec.deadline_s,
         "forecast_s": forecast.finish_s if forecast else None,
         "forecast_std_s": forecast.std_s if forecast else None,

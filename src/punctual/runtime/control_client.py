@@ -7,9 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.resources import Resources
 from punctual.executors.local.output import Streams
 from punctual.runtime.control import as_told
 from punctual.runtime.control_socket import ControlFailed, ask
+from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import KnownJob, jobs_of
 from punctual.runtime.spec_change import SpecChange
@@ -128,6 +131,32 @@ def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams) 
     """
     jobs = [as_told(submission) for submission in submissions]
     ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(streams)}, timeout_s=_SUBMIT_S_MAX)
+
+
+def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | None]:
+    """What a new job of a run can have at most, and its workers on all nodes together; see `checked_submission`.
+
+    Parameters
+    ----------
+    run
+        One whose host would have the job; None: there is none, and the job runs on this machine.
+
+    Raises
+    ------
+    InvalidSpec
+        The jobs of the run lie on the nodes of a cluster, and its host does not answer, or none of them has.
+    """
+    if run is None or HostOptions.of(run.facts()).engine == "local":
+        return capacity_here(), None
+    try:
+        answer = ask(run.socket, {"verb": "capacity"}, timeout_s=_SUBMIT_S_MAX)
+    except ControlFailed as error:
+        raise InvalidSpec(
+            "the service must say how much its nodes have", str(error), f"the host of '{run.name}'",
+            "Look with `punctual ps`, and try again.",
+        ) from error  # fmt: skip
+    together = answer["together"]
+    return Resources(**answer["node"]), None if together is None else Resources(**together)
 
 
 def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[str, Any]:

@@ -67,7 +67,8 @@ def _is_like(facts: NodeFacts, group: NodeGroup) -> bool:
 
 
 def _limit(group: NodeGroup) -> NodeLimit:
-    return NodeLimit(cores=group.cores or inf, gpus=group.gpus, device=group.device)
+    memory_bytes = inf if group.memory_gib is None else group.capacity().memory_bytes
+    return NodeLimit(cores=group.cores or inf, gpus=group.gpus, memory_bytes=memory_bytes, device=group.device)
 
 
 def _in_words(facts: NodeFacts) -> str:

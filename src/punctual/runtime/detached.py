@@ -1,23 +1,89 @@
-"""Processes that outlive the one that starts them."""
+"""Processes that outlive the one that starts them, and the log that each of them writes."""
 
+import os
+import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from typing import IO
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
+
+from punctual.executors.local.output import earlier_log
+
+#: Bytes after which a log is begun anew: tens of thousands of lines, and nothing on a disk that holds trainings.
+LOG_BYTES_MAX = 8 << 20
+#: Seconds between two looks at its size.
+_POLL_S = 2.0
 
 
-def start_detached(
-    command: Sequence[str], output: IO[bytes], environment: Mapping[str, str]
-) -> "subprocess.Popen[bytes]":
-    """Start `command` in a session of its own; what it writes goes to `output`, and it reads nothing.
+def start_detached(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """Start `command` in a session of its own; what it writes is added to `log`, and it reads nothing.
 
     It runs in no folder that may be removed, or whose files could take the place of a module.
     """
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        cwd="/",
-        env=environment,
-        start_new_session=True,
-    )
+    log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(log_fd, 0o600)  # one that was made otherwise
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log_fd,
+            stderr=log_fd,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log_fd)
+
+
+@contextmanager
+def log_bounded(log: Path, n_bytes_max: int = LOG_BYTES_MAX, poll_s: float = _POLL_S) -> Iterator[None]:
+    """Begin `log` anew whenever it is full, until this is left, if standard error of this process goes there.
+
+    The latest `n_bytes_max` bytes before are then in the file with `.1` behind its name.
+    """
+    if not _is_file(2, log):
+        yield
+        return
+    log_fd = os.dup(2)  # standard error itself goes nowhere once a write has failed
+    is_over = Event()
+    thread = Thread(target=_bound, args=(log_fd, log, n_bytes_max, poll_s, is_over), name="punctual-log", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        os.close(log_fd)
+
+
+def _is_file(fd: int, path: Path) -> bool:
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(fd), path.stat())
+    return False
+
+
+def _bound(log_fd: int, log: Path, n_bytes_max: int, poll_s: float, is_over: Event) -> None:
+    while True:
+        n_bytes = os.fstat(log_fd).st_size
+        if n_bytes > n_bytes_max:
+            with suppress(OSError):  # the disk is full: there is room again once the log is empty
+                _keep_end(log_fd, n_bytes - n_bytes_max, earlier_log(log))
+            os.ftruncate(log_fd, 0)
+        if is_over.wait(poll_s):
+            return
+
+
+def _keep_end(log_fd: int, begin: int, path: Path) -> None:
+    """Copy the log from byte `begin` on to `path`. It is not renamed: other processes have it open, too.
+
+    A line that is written between this and the cut is lost.
+    """
+    path.unlink(missing_ok=True)
+    with (
+        open(f"/proc/self/fd/{log_fd}", "rb") as written,  # noqa: PTH123 -- also of a log that was removed
+        os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as kept,
+    ):
+        written.seek(begin)
+        shutil.copyfileobj(written, kept)

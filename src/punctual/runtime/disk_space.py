@@ -55,9 +55,12 @@ def _check_writable(folder: Path, job: str) -> None:
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
         got = f"'{place}', which is {'one that this user may not write to' if place.is_dir() else 'no folder'}"
         raise InvalidSpec(
-            "`checkpoint_dir` must be a folder that can be written to", got, f"job '{job}'",
-            "Name another one, or give the right to write there.", option="checkpoint_dir",
-        )  # fmt: skip
+            "`checkpoint_dir` must be a folder that can be written to",
+            got,
+            f"job '{job}'",
+            "Name another one, or give the right to write there.",
+            option="checkpoint_dir",
+        )
 
 
 def free_in(folder: Path) -> int:

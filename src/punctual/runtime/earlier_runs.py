@@ -9,7 +9,12 @@ from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of
 
 
 def core_s_of(name: str) -> float:
-    """Core-seconds that an earlier job took until it landed, those of processes that failed before included.
+    """Core-seconds that an earlier job took until it landed, those of processes that failed before included; raises as `run_like`."""
+    return run_like(name).used_core_s
+
+
+def run_like(name: str) -> RunSummary:
+    """Sum up an earlier job.
 
     Raises
     ------
@@ -26,7 +31,7 @@ def core_s_of(name: str) -> float:
             "Say the core time yourself (`--work 30m`).",
             option="like",
         )
-    return told.used_core_s
+    return told
 
 
 def core_s_of_same_program(argv: Sequence[str]) -> float | None:

@@ -8,12 +8,9 @@ from typing import Any, NamedTuple, Protocol
 from punctual.core.commands import (
     Command,
     JobCommand,
-    LaunchJob,
     RejectJob,
     RequestPlan,
-    ResizeJob,
     SetTimer,
-    StopJob,
     UsePolicy,
     WarnUser,
 )
@@ -33,6 +30,12 @@ class Due(NamedTuple):
 
     at: float
     timers: Sequence[Timer]
+
+
+class Together(NamedTuple):
+    """Events of one kind that wait one behind the other, and are written together: each write waits for the disk."""
+
+    events: Sequence[Event]
 
 
 class Question(NamedTuple):
@@ -56,19 +59,26 @@ class TimeSource(Protocol):
         """Make `timer` due at `fire_at`; replaces the instant that was set for it before."""
         ...
 
-    def next(self) -> Event | Due | Question | None:
+    def next(self) -> Event | Together | Due | Question | None:
         """Whatever comes next, after waiting for it; None: nothing can come any more."""
         ...
 
 
 def logged(listener: Listener) -> Listener:
-    """A listener whose failures are logged, and which gets the next message all the same: no view may cost a job its deadline."""
+    """A listener that gets the next message also when it has failed: no view may cost a job its deadline.
+
+    Each kind of failure is logged once, or a log would grow with every message.
+    """
+    failures: set[tuple[type, type]] = set()
 
     def call(message: Message) -> None:
         try:
             listener(message)
-        except Exception:  # noqa: BLE001 -- see above
-            _LOG.exception("a listener failed on %s", type(message).__name__)
+        except Exception as error:  # noqa: BLE001 -- see above
+            kind = type(message), type(error)
+            if kind not in failures:
+                failures.add(kind)
+                _LOG.exception("a listener failed on %s", type(message).__name__)
 
     return call
 
@@ -77,8 +87,8 @@ class Engine:
     """Handles events one at a time, in the same order wherever they come from.
 
     For each event: the scheduler handles it; it is written into the journal together with the commands that follow
-    from it; the commands are performed; the listeners get the event and the commands. Whoever performs a command
-    answers by `post`, never by a return value.
+    from it; those about a job, which alone have an effect outside of this process, are performed after that; the listeners get
+    the event and the commands. Whoever performs a command answers by `post`, never by a return value.
 
     All jobs whose ticks are due at one instant are observed before the first of these ticks is handled, so that each
     tick decides on fresh readings.
@@ -114,9 +124,6 @@ class Engine:
         #: Gives the engine an event; how safely, the time source says.
         self.post = time.post
         self._performs: dict[type[Command], Callable[[Any], None]] = {
-            LaunchJob: self._execute,
-            ResizeJob: self._execute,
-            StopJob: self._execute,
             RequestPlan: self._request_plan,
             UsePolicy: self._use_policy,
             SetTimer: self._set_timer,
@@ -142,7 +149,7 @@ class Engine:
         """
         time = self._time
         while self._missed:
-            self._deliver(self._missed.popleft(), performs=False)
+            self._deliver([self._missed.popleft()], performs=False)
         while until is None or not until():
             coming = time.next()
             if coming is None:
@@ -152,7 +159,7 @@ class Engine:
             elif isinstance(coming, Question):
                 coming.ask()
             else:
-                self._deliver(coming)
+                self._deliver(coming.events if isinstance(coming, Together) else [coming])
 
     def _fire(self, due: Due) -> None:
         for timer in due.timers:
@@ -161,16 +168,24 @@ class Engine:
         for timer in due.timers:
             self.post(TimerFired(at=due.at, timer=timer))
 
-    def _deliver(self, event: Event, *, performs: bool = True) -> None:
-        commands = self._scheduler.handle(event)
+    def _deliver(self, events: Sequence[Event], *, performs: bool = True) -> None:
+        messages: list[Message] = []
+        effects: list[Any] = []
+        for event in events:
+            commands = self._scheduler.handle(event)
+            messages += [event, *commands]
+            for command in commands if performs else ():
+                perform = self._performs.get(
+                    type(command), effects.append
+                )  # what is about a job waits until it is written
+                perform(command)
         if self._journal is not None:
-            self._journal.append([event, *commands])
-        for command in commands if performs else ():
-            self._performs[type(command)](command)
+            self._journal.append(messages)
+        for effect in effects:
+            self._execute(effect)
         for listener in self._listeners:
-            listener(event)
-            for command in commands:
-                listener(command)
+            for message in messages:
+                listener(message)
 
     def _execute(self, command: JobCommand) -> None:
         self._executor.perform(command, self.post)

@@ -20,7 +20,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec, JobView
 from punctual.core.protocols import Executor, Journal, Message
 from punctual.core.quoting import Quote, QuoteRequest
-from punctual.core.resources import Resources, total
+from punctual.core.resources import Resources, largest, total
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.runtime.board_reader import BoardReader
@@ -208,9 +208,10 @@ class Host(BoardReader):
             There is no such job, it works no more, or it cannot be so.
         """
         status = self._working(job, "a job can be changed only while it works")
-        capacity = total(node.capacity for node in self._board.nodes())
+        nodes = [node.capacity for node in self._board.nodes()]
+        together = total(nodes) if len(nodes) > 1 else None
         with self._lock:  # of two changes at a time the second builds on the first
-            spec = changed_spec(status, self._changed.get(job, status.spec), change, capacity)
+            spec = changed_spec(status, self._changed.get(job, status.spec), change, largest(nodes), together)
             self._changed[job] = spec
             self.post(SpecChanged(at=self.now(), spec=spec, by=by))
         return spec

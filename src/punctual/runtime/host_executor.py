@@ -5,36 +5,35 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Protocol
 
 from punctual.core.cluster import Snapshot
-from punctual.core.errors import InvalidSpec
 from punctual.core.events import NodeJoined
 from punctual.core.ids import JobId, NodeId
-from punctual.core.protocols import Executor, Sink
+from punctual.core.protocols import Sink
 from punctual.core.resources import Resources
 from punctual.executors.cluster.bridge import BridgedMembers
 from punctual.executors.cluster.channel import Members
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import earlier_log
 from punctual.runtime.autoscaling import requested
-from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.capacity import capacity_here
+from punctual.runtime.contained import HostExecutor
 from punctual.runtime.extras import check_extra
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.ray_process import RayOptions
 from punctual.runtime.run_folder import RunFolder
 from punctual.store.stored import StoredJournal
-from punctual.wire import DeviceUse, WorkerStatus
 
 #: This machine.
 HERE = NodeId("local")
@@ -45,34 +44,6 @@ _LOG_BYTES_MAX = 1 << 26
 OutputOf = Callable[[JobId], OnOutput]
 
 
-class HostExecutor(Executor, Protocol):
-    """An executor, and what a host asks it beside. What enforces grants, and in a sentence why."""
-
-    @property
-    def actuator(self) -> str: ...
-
-    @property
-    def actuator_reason(self) -> str: ...
-
-    def renew(self, is_paused_by_user: Callable[[JobId], bool] = ...) -> None:
-        """Say that the jobs are still steered, and which stay paused when they are not."""
-        ...
-
-    def worker_status(self, job: JobId) -> WorkerStatus | None: ...
-
-    def device_use(self, job: JobId) -> DeviceUse | None: ...
-
-    def faults(self, job: JobId) -> list[InvalidSpec]: ...
-
-    def release(self) -> None:
-        """Leave what runs to whoever comes next; nothing is answered any more."""
-        ...
-
-    def close(self) -> None:
-        """End what still runs; returns when nothing is left of it."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where jobs run.
@@ -81,22 +52,21 @@ class Site:
     ----------
     join
         Has the sink be told from now on which nodes there are, in the time of this machine.
-    capacity
-        What one job can have at most; None: what the largest node has that has joined.
+    capacity, jobs_at_once
+        What one job can have at most, and how many may run at once; None: what nodes have that have joined.
     scale
         Gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for room; None: the cluster
         is not asked.
+    news
+        What a user is to know of the nodes of a cluster.
     """
 
     executor: HostExecutor
     join: Callable[[Sink], None]
     capacity: Resources | None = None
+    jobs_at_once: int | None = None
     scale: Callable[[Snapshot], None] | None = None
-
-
-def capacity_here() -> Resources:
-    """What this process may use of this machine."""
-    return Resources(usable_cores(), usable_gpus())
+    news: Callable[[], Mapping[NodeId, NodeNews]] = dict
 
 
 def local_executor(
@@ -120,10 +90,15 @@ def local_executor(
     )
 
 
-def local_site(executor: LocalExecutor) -> Site:
+def local_site(executor: LocalExecutor, options: HostOptions) -> Site:
     """The machine that this is."""
     capacity = capacity_here()
-    return Site(executor, lambda sink: sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity)), capacity)
+    jobs_at_once = options.jobs_at_once_on(capacity)
+
+    def join(sink: Sink) -> None:
+        sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
+
+    return Site(executor, join, capacity, jobs_at_once)
 
 
 def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
@@ -141,6 +116,7 @@ def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[Nod
         argv_of=run.argv,
         on_output=partial(_keep_output, run),
         lost_after_s=options.lost_after_s,
+        jobs_at_once=options.jobs_at_once_on,
         version=version("punctual"),
     )
 
@@ -162,13 +138,13 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
     def scale(snapshot: Snapshot) -> None:
         executor.want(requested(snapshot, options.autoscale))
 
-    return Site(executor, executor.start, scale=scale if options.autoscale else None)
+    return Site(executor, executor.start, scale=scale if options.autoscale else None, news=executor.news)
 
 
 def new_site(run: RunFolder, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:
     """Where the jobs of a new run are to run."""
     if options.engine == "local":
-        return local_site(local_executor(run, journal, options.actuator, output_of))
+        return local_site(local_executor(run, journal, options.actuator, output_of), options)
     return cluster_site(cluster_executor(run, options), options)
 
 
@@ -181,5 +157,7 @@ def members_of(run: RunFolder, options: HostOptions) -> Members:
         actuator=options.actuator,
         lost_after_s=options.lost_after_s,
         cluster=options.cluster,
+        needs_token=not options.allow_unauthenticated_ray,
+        names=str(run.state_dir / "nodes.json"),
     )
     return BridgedMembers([sys.executable, "-P", "-m", "punctual.runtime.ray_process", json.dumps(asdict(told))])

@@ -1,11 +1,14 @@
 """How a host does its work."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from punctual.core.cluster import usual_jobs_at_once
 from punctual.core.errors import InvalidSpec
+from punctual.core.resources import Resources
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.cluster.node_limits import Limits, unlimited
 
@@ -15,6 +18,7 @@ INLINE_POLICY, SHARING_POLICY = "proportional", "promises-first"
 #: Where jobs run: on this machine, or on the nodes of a Ray cluster.
 Engine = Literal["local", "ray"]
 ENGINES: tuple[Engine, ...] = ("local", "ray")
+_RAY_ADDRESS = re.compile(r"auto|(ray://)?(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):[0-9]{1,5}")
 #: Shorter, and there would be no time to end the jobs of a node before it counts as lost, see `channel.KEEPER_FRAC`.
 _LOST_AFTER_S_MIN = 45.0
 
@@ -41,6 +45,10 @@ class HostOptions:
         File that describes the nodes which are used; empty: all are.
     autoscale
         Up to so many nodes the cluster is asked for more of them where jobs wait for room; 0: it is not.
+    allow_unauthenticated_ray
+        Use a Ray cluster also if it lets in who has no token.
+    jobs_at_once
+        How many jobs that are not made of workers may run on a node at once; None: four per core.
     """
 
     actuator: str = "auto"
@@ -51,6 +59,12 @@ class HostOptions:
     lost_after_s: float = LOST_AFTER_S
     cluster: str = ""
     autoscale: int = 0
+    allow_unauthenticated_ray: bool = False
+    jobs_at_once: int | None = None
+
+    def jobs_at_once_on(self, capacity: Resources) -> int:
+        """Number of jobs that may run at once on a node with this capacity."""
+        return self.jobs_at_once or usual_jobs_at_once(capacity.cores)
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
@@ -66,14 +80,21 @@ class HostOptions:
                 "`punctual up`",
                 f"Use {' or '.join(ENGINES)}.",
             )
-        for option in ("address", "cluster", "autoscale"):
+        for option in ("address", "cluster", "autoscale", "allow_unauthenticated_ray"):
             if self.engine == "local" and getattr(self, option):
                 raise InvalidSpec(
-                    f"`--{option}` needs a cluster",
+                    f"`--{option.replace('_', '-')}` needs a cluster",
                     f"'{getattr(self, option)}'",
                     "`punctual up`",
                     "Add `--engine ray`, or leave it out.",
                 )
+        if self.engine == "ray" and self.address and not _RAY_ADDRESS.fullmatch(self.address):
+            raise InvalidSpec(
+                "`--address` must be that of a Ray cluster which runs",
+                f"'{self.address}'",
+                "`punctual up`",
+                "Write auto, HOST:PORT of its head, or ray://HOST:PORT; the usual ports are 6379 and 10001.",
+            )
         limits(self.cluster)
         if not self.lost_after_s >= _LOST_AFTER_S_MIN:
             raise InvalidSpec(

@@ -1,6 +1,10 @@
 """The TOML file that a user writes: jobs, the cluster they run on, and what of them is to be simulated; any of these alone too."""
 
+import os
+import re
+import select
 import tomllib
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,13 @@ KEYS = ("job", "cluster", *SIMULATED_KEYS)
 
 #: More than anybody writes by hand, and little enough to be held in memory.
 N_CHARACTERS_MAX = 16_000_000
+
+#: How long nothing may come from a file that is a pipe, in seconds: another program may write it just then.
+_SILENT_S_MAX = 10.0
+#: The most parts of a key. What reads TOML takes time by their square.
+_N_PARTS_MAX = 100
+_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*"""
+_LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}\.[ \t]*){{{_N_PARTS_MAX}}}", re.MULTILINE)
 
 _REMEDY = (
     "Tables `[[job]]` are jobs, tables `[[cluster]]` groups of nodes; the reference of scenarios has the other keys."
@@ -27,7 +38,9 @@ def keys_in(path: Path) -> dict[str, Any]:
         The file cannot be read, is too long or no TOML, or has a key that no such file has.
     """
     try:
-        keys = tomllib.loads(text_of(path))
+        text = text_of(path)
+        _check_lengths_of_keys(text, path)
+        keys = tomllib.loads(text)
     except OSError as error:
         raise InvalidSpec(
             "the file must be one that can be read", error.strerror or str(error), f"'{path}'", "Check its name."
@@ -43,6 +56,13 @@ def keys_in(path: Path) -> dict[str, Any]:
     return keys
 
 
+def _check_lengths_of_keys(text: str, path: Path) -> None:
+    long = _LONG_KEY.search(text)
+    if long is not None:
+        got = f"one that begins `{long[0].strip()[:40]}`"
+        raise InvalidSpec(f"a key must have at most {_N_PARTS_MAX} parts", got, f"'{path}'", _REMEDY)
+
+
 def text_of(path: Path) -> str:
     """What a file holds that is read as a whole.
 
@@ -51,12 +71,33 @@ def text_of(path: Path) -> str:
     OSError, UnicodeDecodeError
         It cannot be read, or is no text.
     InvalidSpec
-        It is longer than any such file.
+        It is longer than any such file, or it is a pipe from which nothing comes.
     """
-    with path.open(encoding="utf-8") as file:
+    with TextIOWrapper(BytesIO(_content(path)), encoding="utf-8") as file:
         text = file.read(N_CHARACTERS_MAX + 1)
     if len(text) > N_CHARACTERS_MAX:
         raise InvalidSpec(
             f"the file must have at most {N_CHARACTERS_MAX:,} characters", "more", f"'{path}'", "Name another file."
         )
     return text
+
+
+def _content(path: Path) -> bytes:
+    """The first bytes of a file: those of as many characters as it may have, and more."""
+    pieces, n_left = list[bytes](), 4 * (N_CHARACTERS_MAX + 1)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is opened though nobody writes it
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        while n_left > 0:
+            if not poll.poll(_SILENT_S_MAX * 1e3):
+                got = f"a pipe from which nothing has come for {_SILENT_S_MAX:g} s"
+                raise InvalidSpec("the file must be one that can be read", got, f"'{path}'", "Name a file.")
+            piece = os.read(fd, min(n_left, 1 << 20))
+            if not piece:
+                break
+            pieces.append(piece)
+            n_left -= len(piece)
+    finally:
+        os.close(fd)
+    return b"".join(pieces)

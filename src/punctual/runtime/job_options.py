@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -14,8 +15,8 @@ from punctual.core.ids import JobId
 from punctual.core.job import EndRules, JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.resources import Resources
-from punctual.core.units import check_length, parse_cores, parse_cores_range, parse_duration_s
-from punctual.runtime.earlier_runs import core_s_of
+from punctual.core.units import check_length, parse_bytes_range, parse_cores, parse_cores_range, parse_duration_s
+from punctual.runtime.earlier_runs import run_like
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission, spec_of
 from punctual.runtime.when import Now, deadline_s
 from punctual.runtime.worker_options import gpu_frac, worker_range
@@ -44,6 +45,7 @@ class JobOptions:
     program: tuple[str, ...] = ()
     deadline: str | None = None
     cores: str | None = None
+    memory: str | None = None
     workers: str | None = None
     gpus: str | None = None
     cores_per_worker: str | None = None
@@ -115,7 +117,9 @@ class JobOptions:
         """What the options ask for; `checks` gets what is wrong with them. `is_run`: whether there is to be a process."""
         # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
         anything: tuple[float | None, float | None] = (None, None)
+        nothing: tuple[int | None, int | None] = (None, None)
         floor_cores, ceiling_cores = checks.read("cores", parse_cores_range, self.cores, anything)
+        asked_bytes, most_bytes = checks.read("memory", parse_bytes_range, self.memory, nothing)
         cores_each = checks.read("cores_per_worker", parse_cores, self.cores_per_worker, None)
         workers = None
         with checks.of("workers"):
@@ -126,6 +130,7 @@ class JobOptions:
         cwd = checks.read("cwd", _checked_cwd, self.cwd, _here() if is_run else None)
         inherited = {**(os.environ if self.inherited is None else self.inherited), **self.env}
         work_s = checks.read("work", parse_duration_s, self.work, None)
+        earlier = checks.read("like", run_like, self.like, None)
         with checks.of("program"):
             if is_run:
                 _check_program(self.program, cwd, inherited.get("PATH"))
@@ -157,7 +162,10 @@ class JobOptions:
                 on_stall=checks.read("on_stall", partial(_choice, "on_stall"), self.on_stall, "tell"),
                 grace_s=checks.read("stop_grace", parse_duration_s, self.stop_grace, None),
             ),
-            work_core_s=checks.read("like", core_s_of, self.like, work_s),
+            work_core_s=work_s if earlier is None else earlier.used_core_s,
+            expected_memory_bytes=0 if earlier is None else earlier.peak_memory_bytes,
+            memory_bytes=asked_bytes,
+            memory_most_bytes=most_bytes,
         )
 
 
@@ -231,7 +239,7 @@ def _goal(text: str) -> LossGoal:
     """What `loss<0.1` says."""
     check_length(text, "a goal", "Write `--until 'loss<0.1'`.")
     match = re.fullmatch(r"\s*loss\s*<=?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*", text)
-    if not match:
+    if not match or not isfinite(float(match[1])):
         raise InvalidSpec("a goal must be a loss to fall to", repr(text), "`--until`", "Write `--until 'loss<0.1'`.")
     return LossGoal(target=float(match[1]))
 

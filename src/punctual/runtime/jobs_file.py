@@ -41,7 +41,11 @@ class DeclaredJob:
 
 
 def read_jobs(
-    path: Path, started_at: float, capacity: Resources, tell: Callable[[str], None] = lambda _: None
+    path: Path,
+    started_at: float,
+    capacity: Resources,
+    together: Resources | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Submission]:
     """The jobs of a file, all of them checked.
 
@@ -49,6 +53,8 @@ def read_jobs(
     ----------
     started_at
         Instant from which deadlines count, monotonic seconds.
+    capacity, together
+        What one node has at most, and all of them; see `checked_submission`.
     tell
         Gets a sentence about what of the file does not count here.
 
@@ -58,7 +64,7 @@ def read_jobs(
         The file cannot be read, or jobs cannot be run, each with all that is wrong with it.
     """
     tables = tables_in(path)
-    submissions = _each(tables, f"'{path}'", lambda _, options, __: options.submission(started_at, capacity))
+    submissions = _each(tables, f"'{path}'", lambda _, options, __: options.submission(started_at, capacity, together))
     if any(_SUBMIT_AT in table for table in tables):
         tell(f"`{_SUBMIT_AT}` in '{path}' is for simulations: all its jobs are submitted now")
     return submissions

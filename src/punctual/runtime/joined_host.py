@@ -13,7 +13,7 @@ from typing import Any, Self
 from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.core.lifecycle import ended_by
+from punctual.core.lifecycle import about, ended_by
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.executors.local.context import OnOutput
@@ -73,7 +73,11 @@ class JoinedHost:
         self._hosting = ExitStack()
         self._followed: FollowedHost | None = None
         self._tails: list[LogTail] = []
-        self._listeners: tuple[Listener, ...] = ()
+        #: By the job that they listen for; None: for all.
+        self._listeners: dict[JobId | None, list[Listener]] = {}
+        #: `jobs` again, to look one up, and those that are not known to have ended: there may be thousands.
+        self._own: frozenset[JobId] = frozenset()
+        self._unended: list[JobId] = []
         #: How jobs of this command have ended: a board forgets all but the last ends.
         self._ended: dict[JobId, JobStatus] = {}
         #: Jobs that are to be asked to stop, and why, until they have been.
@@ -135,8 +139,13 @@ class JoinedHost:
         if self._named is None or self._named[0] != run:
             self._named = run, names_in(run, submissions)
         named = self._named[1]
-        self.jobs = self.shown_jobs = tuple(submission.spec.id for submission in named)
+        self._take(tuple(submission.spec.id for submission in named))
         return named
+
+    def _take(self, jobs: tuple[JobId, ...]) -> None:
+        """Have these be the jobs of this command, and shown."""
+        self.jobs = self.shown_jobs = jobs
+        self._own, self._unended = frozenset(jobs), list(reversed(jobs))
 
     def _begin(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> None:
         self._unfollow()
@@ -179,7 +188,8 @@ class JoinedHost:
         """
         with host_lock(_LOCK_S_MAX), ExitStack() as hosting:
             local = hosting.enter_context(resumed_host(run, output_of=receiver_of_none, take=take))
-            self.jobs, self.shown_jobs = local.open_jobs(), (shown,)
+            self._take(local.open_jobs())
+            self.shown_jobs = (shown,)
             self._is_at(local, hosting)
         self._follow_output(run, skip=True)
 
@@ -199,9 +209,9 @@ class JoinedHost:
         """The present on the host's clock and on the wall's."""
         return self._present.clocks()
 
-    def subscribe(self, listener: Listener) -> None:
-        """Let `listener` have each message from now on, once `status` knows of it."""
-        self._listeners = (*self._listeners, logged(listener))
+    def subscribe(self, listener: Listener, job: JobId | None = None) -> None:
+        """Let `listener` have each message from now on, once `status` knows of it; with `job` those alone that may be about it."""
+        self._listeners.setdefault(job, []).append(logged(listener))
 
     def status(self, job: JobId) -> JobStatus:
         """How the job stands; raises `InvalidSpec` as long as the host has not come to it."""
@@ -272,7 +282,9 @@ class JoinedHost:
             time.sleep(_LOOK_S)
 
     def _have_ended(self) -> bool:
-        return all(self.has_ended(job) for job in self.jobs)
+        while self._unended and self.has_ended(self._unended[-1]):
+            self._unended.pop()
+        return not self._unended
 
     def _pass_on_stops(self) -> None:
         for job, (cause, interrupts) in list(self._to_stop.items()):
@@ -346,9 +358,11 @@ class JoinedHost:
 
     def _tell(self, message: Message) -> None:
         job = ended_by(message)
-        if job is not None and job in self.jobs and self._present.has_ended(job):
+        if job is not None and job in self._own and self._present.has_ended(job):
             self._ended[job] = self._present.status(job)
-        for listener in self._listeners:
+        subject = about(message)
+        wanted = self._listeners if subject is None else (None, subject)
+        for listener in [listener for name in wanted for listener in self._listeners.get(name, ())]:
             listener(message)
 
     def _streams(self) -> Streams:
@@ -395,7 +409,7 @@ class JoinedHost:
 
     def _hand_over(self, local: LocalHost) -> bool:
         """Leave the jobs of other commands to these; False: there are none."""
-        others = tuple(job for job in local.open_jobs() if job not in self.jobs)
+        others = tuple(job for job in local.open_jobs() if job not in self._own)
         if not others:
             return False
         local.hand_over()
@@ -422,14 +436,15 @@ def check_options(
     begun = {"engine": HostOptions().engine, **facts.get("options", {})}
     if begun["engine"] == HostOptions().engine:  # the nodes of a cluster choose by themselves
         begun["actuator"] = facts.get("actuator")
-    for name in ("actuator", "policy", "engine", "address", "cluster", "autoscale"):
+    for name in ("actuator", "policy", "engine", "address", "cluster", "autoscale", "jobs_at_once"):
         wanted = getattr(options, name)
         if wanted not in {getattr(HostOptions(), name), begun.get(name)}:
+            option = name.replace("_", "-")
             raise InvalidSpec(
-                f"`--{name}` must be that of the host that there is",
+                f"`--{option}` must be that of the host that there is",
                 f"'{wanted}', and the host of '{run.name}' has '{begun.get(name)}'",
                 "the shared host of this machine",
-                f"Leave `--{name}` out, or {or_else}.",
+                f"Leave `--{option}` out, or {or_else}.",
             )
 
 

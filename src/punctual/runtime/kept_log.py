@@ -4,11 +4,23 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
 
-from punctual.executors.local.output import earlier_log
+from punctual.executors.local.output import MISSING, earlier_log
 
 #: So much is read at once.
 PIECE_BYTES = 65_536
+#: A place in a log is known again by so many bytes before it: the number of a file that is gone is soon that of another.
+_TAIL_BYTES = 64
+
+
+class LogPlace(NamedTuple):
+    """How far a log was read: the number of the file, the bytes read of it, and a checksum of the last of these."""
+
+    inode: int = 0
+    position: int = 0
+    tail: int = 0
 
 
 class KeptLog:
@@ -39,6 +51,50 @@ class KeptLog:
     def close(self) -> None:
         """Close the files; a second time, or after all pieces, do nothing."""
         self._files.close()
+
+
+def read_on(log: Path, place: LogPlace, n_bytes: int) -> tuple[bytes, LogPlace, bool]:
+    """What follows `place` in a job's log, `n_bytes` of it at most.
+
+    If the file of `place` is not kept any more, or may not be, `MISSING` comes first, and then the oldest that is kept.
+
+    Returns
+    -------
+    The output, the place behind it, and whether there is more.
+    """
+    with ExitStack() as files:
+        fds = _opened(log, files)
+        if not fds:
+            return b"", place, False
+        sizes = [os.fstat(fd).st_size for fd in fds]
+        known = [i for i, fd in enumerate(fds) if _has(fd, place)]
+        first, begin = (known[0], place.position) if known else (0, 0)
+        is_first_file = place == LogPlace() and not _has_bytes(earlier_log(log))
+        output = b"" if known or is_first_file else MISSING
+        for i in range(first, len(fds)):
+            piece = os.pread(fds[i], max(0, n_bytes - len(output)), begin)
+            output, begin = output + piece, begin + len(piece)
+            place = LogPlace(os.fstat(fds[i]).st_ino, begin, _tail(fds[i], begin))
+            if begin < sizes[i]:
+                return output, place, True
+            begin = 0
+        return output, place, False
+
+
+def _has_bytes(log: Path) -> bool:
+    return log.exists() and log.stat().st_size > 0
+
+
+def _has(fd: int, place: LogPlace) -> bool:
+    """Whether `place` is in this file."""
+    status = os.fstat(fd)
+    is_same = status.st_ino == place.inode and status.st_size >= place.position
+    return is_same and _tail(fd, place.position) == place.tail
+
+
+def _tail(fd: int, position: int) -> int:
+    begin = max(0, position - _TAIL_BYTES)
+    return crc32(os.pread(fd, position - begin, begin))
 
 
 def _opened(log: Path, files: ExitStack) -> list[int]:

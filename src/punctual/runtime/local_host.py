@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
-from functools import reduce
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -23,11 +22,12 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.core.resources import Resources, total
+from punctual.core.resources import Resources, largest, total
 from punctual.core.timer import Timer
 from punctual.core.units import format_duration
 from punctual.executors.local.output import LogTail, Streams
 from punctual.runtime.capacity import usable_hardware
+from punctual.runtime.contained import Contained
 from punctual.runtime.control import ControlHandler
 from punctual.runtime.control_socket import ControlFailed, ControlSocket
 from punctual.runtime.engine import Question
@@ -76,7 +76,7 @@ class LocalHost(Host):
     """
 
     def __init__(self, state: HostState, site: Site, planner: QuotingPlanner) -> None:
-        executor = site.executor
+        executor = Contained(site.executor)
         self._journal = state.journal
         self._upkeep = Upkeep(state.journal, state.dumped)
         super().__init__(
@@ -91,6 +91,8 @@ class LocalHost(Host):
         )
         self.run_folder, self.executor = state.run, executor
         self._own_capacity, self._scale = site.capacity, site.scale
+        #: What a user is to know of the nodes of a cluster.
+        self.node_news = site.news
         self._timers = state.time
         state.time.pulse(self._beat)
         #: One thread at a time writes the run's record.
@@ -117,19 +119,25 @@ class LocalHost(Host):
         """What one job can have at most; raises `InvalidSpec` as long as no node is there."""
         if self._own_capacity is not None:
             return self._own_capacity
-        nodes = list(self._board.nodes())
-        if not nodes:
+        sizes = self._sizes()
+        if not sizes:
             raise InvalidSpec(
                 "a job needs a node", "a cluster none of whose nodes has answered yet", "the service", "Try again soon."
             )
-        return reduce(Resources.at_least, (node.capacity for node in nodes))
+        return largest(sizes)
 
     @property
     def capacity_together(self) -> Resources | None:
         """What the workers of one job can have on all nodes; None: there is one node only, this machine."""
         if self._own_capacity is not None:
             return None
-        return total(node.capacity for node in self._board.nodes())
+        return total(self._sizes())
+
+    def _sizes(self) -> list[Resources]:
+        """What each node has, with what other applications hold just now."""
+        news = self.node_news()
+        taken_cores = {node: each.taken_cores for node, each in news.items()}
+        return [node.capacity + Resources(taken_cores.get(node.id, 0.0)) for node in self._board.nodes()]
 
     def submit(self, submission: Submission) -> JobId:
         """Have a job run.
@@ -230,13 +238,19 @@ class LocalHost(Host):
         """What this host shares out, and what of it nobody holds."""
         nodes = self._board.nodes()
         cores = sum(node.capacity.cores for node in nodes)
-        held_cores = sum(status.held.cores for status in self.jobs())
+        jobs = self.jobs()
+        held_cores = sum(status.held.cores for status in jobs)
+        news = self.node_news()
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
             "host_free_cores": cores - held_cores,
+            "host_memory_bytes": sum(node.capacity.memory_bytes for node in nodes),
+            "host_used_memory_bytes": sum(status.memory_bytes for status in jobs),
             "policy": self.policy,
             "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
+            "silent_nodes": {node: each.silent_s for node, each in news.items() if each.silent_s},
+            "taken_cores": {node: each.taken_cores for node, each in news.items() if each.taken_cores},
         }
 
     def end_jobs(self, cause: str) -> None:
@@ -557,8 +571,9 @@ def opened(
             host = LocalHost(state, site, closing.enter_context(_planner(*policy, state.time)))
             begin(host)
             handler = ControlHandler(
-                host, host.told_facts, host.budget, host.submit_told, host.ask_to_leave, host.check_store, host.settle
-            )
+                host, host.told_facts, host.budget, host.submit_told, lambda: (host.capacity, host.capacity_together),
+                host.ask_to_leave, host.check_store, host.settle,
+            )  # fmt: skip
             control = ControlSocket(state.run.socket, handler.answer, take=take)
             failing.pop_all()
         try:

@@ -19,6 +19,7 @@ from punctual.core.codec import decode, encode
 from punctual.core.commands import JobCommand, LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed, JobFinished, ProgressReported
+from punctual.core.failures import short_of
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobState
 from punctual.core.resources import NOTHING, Resources, total
@@ -28,7 +29,9 @@ from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import Streams, earlier_log
 from punctual.runtime.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
-from punctual.runtime.capacity import device_kind, usable_cores, usable_gpus
+from punctual.runtime.capacity import capacity_here, device_kind
+from punctual.runtime.contained import Contained
+from punctual.runtime.kept_log import LogPlace, read_on
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.run_folder import RunFolder, agent_run
 from punctual.wire import GROUP_VARIABLE, NODE_ADDRESS_VARIABLE
@@ -93,8 +96,10 @@ class NodeAgent:
         self._last_number = 0
         self._latest: dict[JobId, ProgressReported] = {}
         self._paused: Collection[str] = ()
-        #: The jobs that the host is still to hear of, and how much of the log of each it has.
-        self._open: dict[JobId, int] = {}
+        #: The jobs that the host is still to hear of, and how far it has the log of each.
+        self._open: dict[JobId, LogPlace] = {}
+        #: Whether the host has not been told all of the logs: it need not wait with its next question.
+        self._has_more = False
         #: An instant of this clock of which the host is known to have heard.
         self._heard_at = self._looked_at = self._clock.now()
         #: The jobs that this agent ends by itself: they may be started again.
@@ -103,6 +108,7 @@ class NodeAgent:
         self._clearing: threading.Thread | None = None
         self._ends = threading.Event()
         self._executor = self._adopting()
+        self._contained = Contained(self._executor)
         self._beats = threading.Thread(target=self._beat, name=f"punctual-agent-{options.node}", daemon=True)
         self._beats.start()
 
@@ -155,7 +161,7 @@ class NodeAgent:
 
     def _adopting(self) -> LocalExecutor:
         run, jobs = self._run, self._run.open_jobs()
-        self._open.update(dict.fromkeys(jobs, 0))
+        self._open.update(dict.fromkeys(jobs, LogPlace()))
         with ExitStack() as claims:
             kept = claimed(run, jobs, claims)
             executor = LocalExecutor(
@@ -239,7 +245,7 @@ class NodeAgent:
             return {}  # the host did not know of the end when it made the command: that is the answer
         if isinstance(command, LaunchJob) and not self._kept(command, request):
             return {}
-        self._executor.perform(command, self._receive)
+        self._contained.perform(command, self._receive)
         return {}
 
     def _kept(self, launch: LaunchJob, request: Request) -> bool:
@@ -250,9 +256,9 @@ class NodeAgent:
             environment, argv = request["environment"], request["argv"]
             self._run.keep_submission(launch.job, encode(launch), environment, argv, _PIPED)
             self._run.record_job(launch.job, "queued")
-            self._open.setdefault(launch.job, 0)
+            self._open.setdefault(launch.job, LogPlace())
         except (InvalidSpec, OSError) as error:
-            self._receive(not_started(launch, str(error)))
+            self._receive(not_started(launch, str(error), short_of(error)))
             return False
         return True
 
@@ -262,13 +268,15 @@ class NodeAgent:
             self._heard_at = max(self._heard_at, min(float(request["stamp"]), self._clock.now()))
         self._paused = request["paused"]
         self._acknowledge(request["after"])
-        self._open.update({JobId(job): end for job, end in request["logged"].items() if job in self._open})
+        self._open.update({JobId(job): LogPlace(*at) for job, at in request["logged"].items() if job in self._open})
         return {}
 
     def _news(self, wait_s: float) -> Answer:
         """What the host has not heard yet, as soon as there are events, or after a while."""
         with self._changed:
-            self._changed.wait_for(lambda: self._events or self._ends.is_set(), min(wait_s, _WAIT_S_MAX))
+            self._changed.wait_for(
+                lambda: self._events or self._has_more or self._ends.is_set(), min(wait_s, _WAIT_S_MAX)
+            )
         self._look()
         with self._changed:
             events, reports = list(self._events), list(self._latest.values())
@@ -293,33 +301,34 @@ class NodeAgent:
         return {}
 
     def _offer(self) -> Answer:
-        capacity = Resources(usable_cores(), usable_gpus())
         return {
-            "capacity": _plain(capacity),
+            "capacity": _plain(capacity_here()),
             "device": self._device,
             "holds": _plain(total(self._executor.held().values())),
         }
 
-    def _output(self) -> tuple[list[tuple[JobId, int, str]], set[JobId]]:
-        """What the host does not have of the logs yet, or the beginning of that; and the jobs of which there is more."""
+    def _output(self) -> tuple[list[tuple[JobId, LogPlace, str]], set[JobId]]:
+        """What the host does not have of the logs yet, or the beginning of that, and how far it has them then.
+
+        And the jobs of which there is more.
+        """
         pieces, cut = [], set()
-        for job, end in list(self._open.items()):
-            with suppress(OSError), self._run.log(job).open("rb") as log:  # where it is missing nothing was written
-                size = os.fstat(log.fileno()).st_size
-                begin = end if end <= size else 0  # it was begun anew
-                log.seek(begin)
-                if output := log.read(_OUTPUT_BYTES_MAX):
-                    pieces.append((job, begin, b64encode(output).decode()))
-                if begin + len(output) < size:
+        for job, known in list(self._open.items()):
+            with suppress(OSError):
+                output, place, is_cut = read_on(self._run.log(job), known, _OUTPUT_BYTES_MAX)
+                if output:
+                    pieces.append((job, place, b64encode(output).decode()))
+                if is_cut:
                     cut.add(job)
+        self._has_more = bool(cut)
         return pieces, cut
 
     def _facts(self, events: Collection[Event], jobs: Collection[JobId]) -> dict[str, Any]:
         """What only the executor knows of jobs."""
         facts: dict[str, Any] = {}
         for job in (*jobs, *(event.job for event in events if isinstance(event, JobFinished))):
-            workers, faults = self._executor.worker_status(job), self._executor.faults(job)
-            group, device = self._executor.group(job), self._executor.device_use(job)
+            workers, faults = self._contained.worker_status(job), self._contained.faults(job)
+            group, device = self._executor.group(job), self._contained.device_use(job)
             if workers is not None or faults or device is not None:
                 facts[job] = {
                     "workers": None if workers is None else asdict(workers),
@@ -403,7 +412,7 @@ class NodeAgent:
                 now = self._clock.now()
                 if now >= renewed_at + _RENEW_S:
                     renewed_at = now
-                    self._executor.renew(lambda job: job in self._paused)
+                    self._contained.renew(lambda job: job in self._paused)
                 if now >= self._looked_at + _LOOK_S:
                     self._look()
                 self._fence()
@@ -414,7 +423,7 @@ class NodeAgent:
         """Take up how far the jobs are; they see by it that they are steered."""
         self._looked_at = self._clock.now()
         for job in self._executor.held():
-            self._executor.observe(job, self._clock.now(), self._receive)
+            self._contained.observe(job, self._clock.now(), self._receive)
 
     def _fence(self) -> None:
         """End the jobs when the host may soon take this node for lost, and start them elsewhere."""
@@ -424,7 +433,7 @@ class NodeAgent:
         new = self._executor.held().keys() - self._fenced
         self._fenced |= new
         for job in new:
-            self._executor.perform(StopJob(at=self._clock.now(), job=job, cause=FENCED), self._receive)
+            self._contained.perform(StopJob(at=self._clock.now(), job=job, cause=FENCED), self._receive)
         if silent_s >= KILL_FRAC * lost_after_s:
             self._cleared()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from stat import S_IMODE, S_ISVTX, S_IWGRP, S_IWOTH
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.failures import short_of
 
 HOME_VARIABLE = "PUNCTUAL_HOME"
 
@@ -122,9 +123,12 @@ def _private(folder: Path) -> Path:
 
 @contextmanager
 def refused_if_unwritable(folder: Path) -> Iterator[None]:
+    """Have what cannot be written inside be the user's to mend; what there is too little of for a moment comes back by itself."""
     try:
         yield
     except OSError as error:
+        if short_of(error):
+            raise
         raise InvalidSpec(
             "the folder must be one where files can be made",
             f"'{error.filename}': {error.strerror}",

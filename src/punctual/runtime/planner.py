@@ -141,11 +141,16 @@ class SharingPlanner:
         elif self._together is not None:
             self._together.request(snapshot, sink)
         else:
-            self._begun()
+            with suppress(RuntimeError):  # no thread can be had: it is begun for a later plan
+                self._begun()
             self._stand_in(snapshot, lambda event: sink(_to_be_asked_again(event, snapshot)))
 
     def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
-        return (self._inline if self._is_simple() else self._begun()).quote(request, limit_s)
+        try:
+            planner = self._inline if self._is_simple() else self._begun()
+        except RuntimeError as error:  # no thread can be had
+            raise QuoteFailed(f"the policy '{self._policy}' could not be started: {error}") from error
+        return planner.quote(request, limit_s)
 
     def _is_simple(self) -> bool:
         """Whether the policy for several jobs is that for a single one."""
@@ -328,8 +333,8 @@ class ProcessPlanner:
                 raise _NoPlanError(self._loss)
             try:
                 self._worker = _Worker(self._policy, self._parameters)
-            except OSError as error:  # no memory, or no more processes or files may be had
-                loss = f"could not be started: {error.strerror}"
+            except (OSError, MemoryError, RuntimeError) as error:  # no memory, or no more processes or files may be had
+                loss = f"could not be started: {error.strerror if isinstance(error, OSError) else error}"
                 self._lose(loss)
                 raise _LostError(loss) from error
         return self._worker

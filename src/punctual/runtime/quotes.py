@@ -3,7 +3,7 @@
 from typing import Any
 
 from punctual import registry
-from punctual.core.cluster import Node, Snapshot
+from punctual.core.cluster import Node, Snapshot, usual_jobs_at_once
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted
 from punctual.core.ids import NodeId
@@ -29,7 +29,7 @@ def new_view(spec: JobSpec, at: float) -> JobView:
 
 def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now) -> Quote:
     """The quote of a job on hardware with `capacity` on which no other one runs."""
-    nodes = [Node(NodeId("local"), capacity)]
+    nodes = [Node(NodeId("local"), capacity, jobs_at_once=usual_jobs_at_once(capacity.cores))]
     snapshot = Snapshot.of(now.at, nodes, [])
     return quote(registry.load("policies", policy)(), snapshot, new_view(spec, now.at))
 

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from punctual.core.ids import JobId, NodeId
 from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
 from punctual.executors.local.cgroup_files import file_name
 from punctual.runtime.agent_process import AgentProcess
 from punctual.runtime.host_options import limits
+from punctual.runtime.logs import log_to_stderr
 from punctual.runtime.node_agent import AgentOptions
 
 _AWAY = (
@@ -23,13 +25,18 @@ _AWAY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayOptions:
-    """What the process is told, in JSON values: `name` is that of the agents, the rest as of a host's options."""
+    """What the process is told, in JSON values.
+
+    `name` is that of the agents, `names` the file for the names of nodes, and the rest as of a host's options.
+    """
 
     name: str
     address: str
     actuator: str
     lost_after_s: float
     cluster: str
+    needs_token: bool
+    names: str
 
 
 def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
@@ -49,13 +56,15 @@ def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], Agent
 
 
 def opened(options: RayOptions) -> BridgedCluster:
-    """Connected to the cluster; raises `InvalidSpec` if it cannot be reached."""
+    """Connected to the cluster; raises `InvalidSpec` if it cannot be reached, or asks for no token and must."""
     # Once a connection is lost, Ray would start a cluster of its own on this machine at the next call.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from punctual.executors.ray import RayMembers
 
-    return RayMembers(options.address, options.name, agents_of(options), limits(options.cluster))
+    agents, names, needs_token = agents_of(options), Path(options.names), options.needs_token
+    return RayMembers(options.address, options.name, agents, limits(options.cluster), names, needs_token=needs_token)
 
 
 if __name__ == "__main__":
+    log_to_stderr("%(message)s")
     sys.exit(BridgeEnd(partial(opened, RayOptions(**json.loads(sys.argv[1]))), _AWAY).run())

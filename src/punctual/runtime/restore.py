@@ -153,7 +153,7 @@ def _local_site(
         executor.follow()
         for job in kept.keys() - granted.keys():
             kept[job].close()
-    site = local_site(executor)
+    site = local_site(executor, options)
     # Only now: until it was claimed a job may still have ended.
     return Resumed(site, granted, lambda last_at: _missed_here(state, last_at, granted, site))
 
@@ -161,9 +161,9 @@ def _local_site(
 def _missed_here(state: HostState, last_at: float, granted: Mapping[JobId, Allocation], site: Site) -> Iterator[Event]:
     for of_job in missed_events(state, last_at, granted):
         yield from of_job
-    known = {node.id: node.capacity for node in state.board.nodes()}
-    if site.capacity is not None and known.get(HERE) != site.capacity:
-        yield NodeJoined(at=state.time.now(), node=HERE, capacity=site.capacity)
+    known = {node.id: (node.capacity, node.jobs_at_once) for node in state.board.nodes()}
+    if site.capacity is not None and known.get(HERE) != (site.capacity, site.jobs_at_once):
+        yield NodeJoined(at=state.time.now(), node=HERE, capacity=site.capacity, jobs_at_once=site.jobs_at_once)
 
 
 def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None]) -> Resumed:

@@ -1,5 +1,6 @@
 """The folder of a run: one host, its jobs, and what other processes of this user must know of them."""
 
+import ctypes
 import errno
 import fcntl
 import json
@@ -26,6 +27,10 @@ from punctual.store.place import StorePlace
 _RECORD = "run.json"
 #: A line for each time that a job came to stand otherwise: nothing is written again, however many jobs there are.
 _JOBS = "jobs.jsonl"
+#: More files than these are had on the disk by having all of it there.
+_N_SYNCS_MAX = 32
+#: What the name of the file ends with that has what a job is started with.
+_START = ".start.json"
 #: Where the journal is that is not in the folder.
 _STORE = "store.json"
 #: In the record of a process: whether it is a service; in that of a run: whether a service ever had it.
@@ -103,6 +108,8 @@ class RunFolder:
         earlier = _read_json(self.state_dir / _RECORD).get("jobs", {})  # where earlier versions kept them
         jobs: dict[JobId, JobState] = dict(earlier) if isinstance(earlier, dict) else {}
         jobs.update(_read_pairs(self.state_dir / _JOBS))
+        if not jobs:  # it was damaged: those that have not ended have left what they are started with
+            jobs = {JobId(file.name.removesuffix(_START)): "queued" for file in self.state_dir.glob(f"*{_START}")}
         return jobs
 
     def open_jobs(self) -> list[JobId]:
@@ -120,6 +127,9 @@ class RunFolder:
     def sync_submissions(self, jobs: Sequence[JobId]) -> None:
         """Have what is kept of jobs on the disk."""
         (self.state_dir / _JOBS).touch(mode=0o600)
+        if len(jobs) > _N_SYNCS_MAX:  # each file waits for the disk by itself
+            _sync(self.state_dir, with_all_of_its_disk=True)
+            return
         for kept in (*map(self._start_file, jobs), self.state_dir):
             _sync(kept)
 
@@ -252,7 +262,7 @@ class RunFolder:
         return kept or _read_json(self._earlier_file(job, part))
 
     def _start_file(self, job: JobId) -> Path:
-        return self.state_dir / f"{job}.start.json"
+        return self.state_dir / f"{job}{_START}"
 
     def _earlier_file(self, job: JobId, part: str) -> Path:
         """Where earlier versions kept a part by itself."""
@@ -486,10 +496,13 @@ def _replace_file(path: Path, text: str, *, is_durable: bool = False) -> None:
     """
     prepared = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        prepared.touch(mode=0o600)
-        prepared.write_text(text, encoding="utf-8")
-        if is_durable:
-            _sync(prepared)
+        file = os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _write_whole(file, text.encode(), prepared)
+            if is_durable:
+                os.fsync(file)
+        finally:
+            os.close(file)
         prepared.replace(path)
     except OSError:  # the disk is full, say
         prepared.unlink(missing_ok=True)
@@ -503,11 +516,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _sync(path: Path) -> None:
+def _sync(path: Path, *, with_all_of_its_disk: bool = False) -> None:
     """Have what was written to a file, or which names were given in a folder, on the disk when this returns."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(file)
+        if not with_all_of_its_disk or ctypes.CDLL(None).syncfs(file):
+            os.fsync(file)
     finally:
         os.close(file)
 

@@ -106,6 +106,8 @@ class ServiceHost(JoinedHost):
                 return True
             check_options(options, run, "end its jobs first (`punctual stop`)")
             check_store(run, store)
+            if options.allow_unauthenticated_ray:  # who takes the jobs over has the options of their run
+                run.record_facts(options={**run.facts().get("options", {}), "allow_unauthenticated_ray": True})
             take = run.is_live() and is_silent(run)
             if run.is_live() and not take and not _has_left(run):
                 return False

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
 from punctual.core.errors import InvalidSpec, OptionChecks
@@ -12,7 +12,7 @@ from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.core.units import parse_cores_range
 from punctual.runtime.capacity import FLOOR_CORES
-from punctual.runtime.submission import check_ceiling
+from punctual.runtime.submission import check_ceiling, check_weight
 from punctual.runtime.worker_options import worker_range
 from punctual.wire import WORKERS_VARIABLE
 
@@ -74,8 +74,12 @@ class SpecChange:
         )
 
 
-def changed_spec(status: JobStatus, spec: JobSpec, change: SpecChange, capacity: Resources) -> JobSpec:
-    """What is declared about a job after `change`, where `spec` was before and there is `capacity`.
+def changed_spec(
+    status: JobStatus, spec: JobSpec, change: SpecChange, capacity: Resources, together: Resources | None = None
+) -> JobSpec:
+    """What is declared about a job after `change`, where `spec` was before.
+
+    `capacity`, `together`: what one node has at most, and all of them; see `checked_submission`.
 
     Raises
     ------
@@ -88,10 +92,11 @@ def changed_spec(status: JobStatus, spec: JobSpec, change: SpecChange, capacity:
             spec = replace(spec, deadline_s=None if change.deadline_s == inf else change.deadline_s)
     if change.weight is not None:
         with _part(checks, "weight"):
-            spec = replace(spec, weight=_finite(change.weight, spec))
+            check_weight(change.weight)
+            spec = replace(spec, weight=change.weight)
     if change.floor_cores is not None or change.ceiling_cores is not None:
         with _part(checks, "cores"):
-            spec = replace(spec, **_cores(spec, change, capacity))
+            spec = replace(spec, **_cores(spec, change, capacity, together))
     if change.n_least is not None or change.n_most is not None:
         with _part(checks, "workers"):
             spec = replace(spec, **_workers(status, spec, change))
@@ -110,15 +115,7 @@ def _part(checks: OptionChecks, option: str) -> Iterator[None]:
             raise
 
 
-def _finite(weight: float, spec: JobSpec) -> float:
-    if not isfinite(weight):
-        raise InvalidSpec(
-            "`weight` must be a number", str(weight), f"job '{spec.id}'", "Give a positive weight.", option="weight"
-        )
-    return weight
-
-
-def _cores(spec: JobSpec, change: SpecChange, capacity: Resources) -> dict[str, Any]:
+def _cores(spec: JobSpec, change: SpecChange, capacity: Resources, together: Resources | None) -> dict[str, Any]:
     if spec.worker is not None:
         raise InvalidSpec(
             "`--cores` must be for a job on a share of cores",
@@ -129,7 +126,7 @@ def _cores(spec: JobSpec, change: SpecChange, capacity: Resources) -> dict[str, 
         )
     ceiling_cores = spec.ceiling.cores if change.ceiling_cores is None else change.ceiling_cores
     if change.ceiling_cores is not None:
-        check_ceiling(ceiling_cores, capacity)
+        check_ceiling(ceiling_cores, capacity, together)
     floor_cores = spec.floor.cores if change.floor_cores is None else change.floor_cores
     if change.floor_cores is None and floor_cores <= FLOOR_CORES:  # nobody has asked for so much
         floor_cores = min(floor_cores, ceiling_cores)

@@ -3,7 +3,7 @@
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,12 @@ from typing import Any
 from punctual import registry
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
-from punctual.core.job import EndRules, JobSpec
+from punctual.core.job import WEIGHT_MAX, EndRules, JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
+from punctual.core.units import format_bytes
 from punctual.executors.local.progress_text import ProgressText
 from punctual.runtime.capacity import FLOOR_CORES, LEAST_CORES
 from punctual.runtime.redaction import redacted
@@ -109,6 +110,11 @@ class JobRequest:
         Core-seconds that the whole job takes, as far as known; None: not known.
     ends
         When it is ended before its work is done.
+    memory_bytes, memory_most_bytes
+        Memory that it asks for, of each worker if it is made of workers, and the most with which it is started again when
+        it has run out of less; None: it has not asked.
+    expected_memory_bytes
+        Memory that it is expected to hold if it has not asked; 0: not known.
     """
 
     argv: tuple[str, ...]
@@ -135,6 +141,9 @@ class JobRequest:
     guarantee: bool = False
     work_core_s: float | None = None
     ends: EndRules = field(default_factory=EndRules)
+    memory_bytes: int | None = None
+    memory_most_bytes: int | None = None
+    expected_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,10 +189,18 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
     spec = checks.made(lambda: spec_of(request, job, capacity, together))
     if spec is None:  # what else is wrong, where it asks for too much
         with checks.of(None):
-            spec_of(replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None), job, capacity)
+            smaller = replace(
+                request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None, memory_bytes=None
+            )
+            spec_of(smaller, job, capacity, together)
     checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
     checks.read("progress_regex", partial(_check_pattern, request), request.progress_pattern, None)
     checks.read("secret_env", partial(_check_secrets, request.inherited), request.secret_env, None)
+    for option, words in (("program", request.argv), ("env", request.inherited.values()), ("cwd", [request.cwd])):
+        with checks.of(option):
+            _check_words(option, words)
+    with checks.of("env"):
+        _check_variables(request.inherited)
     checks.done()
     assert spec is not None
     check_plug_ins(spec)
@@ -215,6 +232,29 @@ def check_name(job: JobId) -> None:
             "Choose another name (`--name`).",
             option="name",
         )
+
+
+def _check_words(option: str, words: Iterable[object]) -> None:
+    """Raise `InvalidSpec` for a text that no process can be given."""
+    if any("\0" in str(word) for word in words):
+        raise InvalidSpec(
+            f"`{option}` must hold no NUL character",
+            "one that does",
+            "the job",
+            "Leave it out: no process can be given one.",
+        )
+
+
+def _check_variables(variables: Iterable[str]) -> None:
+    """Raise `InvalidSpec` for a name that no variable can have."""
+    for name in variables:
+        if not name or "=" in name or "\0" in name:
+            raise InvalidSpec(
+                "the name of a variable must have no '=' and no NUL character, and some other",
+                repr(name),
+                "the job",
+                'Write for example `env = { SEED = "1" }`.',
+            )
 
 
 def _check_secrets(variables: Mapping[str, str], names: Sequence[str]) -> None:
@@ -300,35 +340,66 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
         raise InvalidSpec(
             "`--gpus` must not ask for more than there are",
             f"{workers.n_most} GPUs",
-            f"this machine, of which this process may use {n_gpus}",
+            _node_with(f"{n_gpus}", together),
             f"Lower the number (`--gpus {n_gpus}`)." if n_gpus else "Train on cores: `--workers 1..4`.",
             option="gpus",
         )
     with_server = 1.0 + SERVER_FRAC * (workers.servers is not None)
-    is_spread = together is not None and workers.servers is None and not workers.n_gpus_each
-    usable = together if together is not None and is_spread else capacity
+    usable = _usable(workers, capacity, together)
     cores_each = workers.cores_each or max(
         FLOOR_CORES, min(capacity.cores, usable.cores / workers.n_most / with_server)
     )
     worker = Resources(cores_each, workers.n_gpus_each)
     if not (Resources(cores_each * with_server * workers.n_most).fits_in(usable) and worker.fits_in(capacity)):
-        where = "this machine, of which this process may use" if together is None else "the nodes of this cluster, with"
+        is_too_many = usable is not capacity and worker.fits_in(capacity)
+        all_nodes = f"the nodes of this cluster, with {usable.cores:g} cores"
         raise InvalidSpec(
             "the most workers must fit in what there is",
             f"{workers.n_most} workers of {cores_each:g} cores",
-            f"{where} {usable.cores:g} cores",
+            all_nodes if is_too_many else _node_with(f"{capacity.cores:g} cores", together),
             "Lower their number, or `--cores-per-worker`.",
             option=workers.option.strip("-"),
         )
     return worker
 
 
+def _usable(workers: WorkerRange, capacity: Resources, together: Resources | None) -> Resources:
+    """Resources that all workers of a job may hold together; see `worker_in`."""
+    is_spread = workers.servers is None and not workers.n_gpus_each
+    return together if together is not None and is_spread else capacity
+
+
+def check_memory(memory_bytes: int, capacity: Resources, n_workers: int = 1, together: Resources | None = None) -> None:
+    """Raise `InvalidSpec` if `n_workers` of `memory_bytes` each do not fit into `capacity`.
+
+    `together`: as for `checked_submission`.
+    """
+    if memory_bytes * n_workers <= capacity.memory_bytes:
+        return
+    workers = f"{n_workers} workers of " if n_workers > 1 else ""
+    raise InvalidSpec(
+        "`--memory` must not exceed the memory of the machine",
+        f"{workers}{format_bytes(memory_bytes)}",
+        _node_with(format_bytes(capacity.memory_bytes), together),
+        f"Lower it (`--memory {capacity.memory_bytes // n_workers >> 20}M`), or leave it out.",
+        option="memory",
+    )
+
+
 def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Resources | None = None) -> JobSpec:
     """What is declared of the job; raises `InvalidSpec` if it can never run on hardware with `capacity`."""
+    check_weight(request.weight)
     workers = request.workers
-    own = _share_of(request, capacity) if workers is None else _workers_of(request, workers, capacity, together)
+    own = (
+        _share_of(request, capacity, together) if workers is None else _workers_of(request, workers, capacity, together)
+    )
+    if request.memory_bytes is not None:
+        most_bytes = max(request.memory_bytes, request.memory_most_bytes or 0)
+        check_memory(most_bytes, capacity, together=together)
+        if workers is not None:
+            check_memory(most_bytes, _usable(workers, capacity, together), workers.n_most, together)
     default = DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER
-    return JobSpec(
+    spec = JobSpec(
         id=job,
         work_steps=request.n_steps,
         goal=request.goal,
@@ -341,8 +412,11 @@ def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Reso
         preemptible=_preemptible(request, own["ceiling"].gpus),
         guarantee=request.guarantee,
         ends=request.ends,
+        memory_most_bytes=request.memory_most_bytes,
+        expected_memory_bytes=request.expected_memory_bytes,
         **own,
     )
+    return spec if request.memory_bytes is None else spec.with_memory(request.memory_bytes)
 
 
 def _workers_of(
@@ -384,12 +458,12 @@ def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
     return (SeenRate(shape=Shape(n_workers=1, cores=worker.cores), rate_sps=rate_sps),)
 
 
-def _share_of(request: JobRequest, capacity: Resources) -> dict[str, Any]:
+def _share_of(request: JobRequest, capacity: Resources, together: Resources | None) -> dict[str, Any]:
     """What is declared of a job on a share of cores alone."""
     ceiling_cores = capacity.cores if request.ceiling_cores is None else request.ceiling_cores
     if request.ceiling_cores is not None:
-        check_ceiling(ceiling_cores, capacity)
-    _check_gpu_frac(request.gpu_frac, capacity)
+        check_ceiling(ceiling_cores, capacity, together)
+    _check_gpu_frac(request.gpu_frac, capacity, together)
     floor_cores = min(FLOOR_CORES, ceiling_cores) if request.floor_cores is None else request.floor_cores
     return {
         "ceiling": Resources(ceiling_cores, request.gpu_frac),
@@ -423,13 +497,32 @@ def _n_retries(request: JobRequest) -> int | None:
     return 0 if request.checkpoint_dir is None and request.ends.on_stall != "retry" else None
 
 
-def check_ceiling(ceiling_cores: float, capacity: Resources) -> None:
-    """Raise `InvalidSpec` unless a job on a share of cores may have so many at most."""
+def check_weight(weight: float) -> None:
+    """Raise `InvalidSpec` for a weight that is too large or no number; `JobSpec` checks that it is above zero."""
+    if not weight <= WEIGHT_MAX:
+        raise InvalidSpec(
+            f"`weight` must be a number of at most {WEIGHT_MAX:g}",
+            str(weight),
+            "the job",
+            "Give a smaller weight: they count against each other.",
+            option="weight",
+        )
+
+
+def _node_with(amount: str, together: Resources | None) -> str:
+    """The machine that has the most of something; `together`: as for `checked_submission`."""
+    if together is None:
+        return f"this machine, of which this process may use {amount}"
+    return f"the largest node of this cluster, which has {amount}"
+
+
+def check_ceiling(ceiling_cores: float, capacity: Resources, together: Resources | None = None) -> None:
+    """Raise `InvalidSpec` unless a job on a share of cores may have so many at most; see `checked_submission`."""
     if not ceiling_cores <= capacity.cores:
         raise InvalidSpec(
             "`--cores` must not ask for more than there is",
             f"{ceiling_cores:g} cores",
-            f"this machine, of which this process may use {capacity.cores:g}",
+            _node_with(f"{capacity.cores:g}", together),
             f"Lower the ceiling (`--cores {capacity.cores:g}`), or leave it out.",
             option="cores",
         )
@@ -443,12 +536,12 @@ def check_ceiling(ceiling_cores: float, capacity: Resources) -> None:
         )
 
 
-def _check_gpu_frac(gpu_frac: float, capacity: Resources) -> None:
+def _check_gpu_frac(gpu_frac: float, capacity: Resources, together: Resources | None) -> None:
     if gpu_frac > capacity.gpus:
         raise InvalidSpec(
             "a part of a GPU needs one",
             f"{gpu_frac:g} of a GPU",
-            "this machine, of which this process may use none",
+            _node_with("none", together),
             "Train on cores: leave `--gpus` out.",
             option="gpus",
         )

@@ -1,6 +1,21 @@
-"""Amounts as people read them."""
+"""Amounts and texts as people read them."""
 
 from punctual.core.units import format_duration
+
+
+def visible(text: str) -> str:
+    r"""`text` on one line, with an escape (`\x1b`) for each character that a terminal obeys or does not show.
+
+    What a job or a submitter wrote (causes, command lines, names) then ends no line, moves no cursor and turns no text
+    around. To do it twice changes nothing more.
+    """
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else _escape(sign) for sign in text)
+
+
+def _escape(sign: str) -> str:
+    return sign.encode("unicode_escape").decode("ascii")
 
 
 def cores(amount: float) -> str:

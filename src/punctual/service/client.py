@@ -90,6 +90,7 @@ class SubmitOptions(TypedDict, total=False):
 
     deadline: str
     cores: str
+    memory: str
     workers: str
     gpus: str
     cores_per_worker: str

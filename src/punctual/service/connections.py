@@ -1,25 +1,33 @@
 """Connections: which are taken, and the thread that serves them."""
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
 import struct
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
 from typing import Any
 
 import uvicorn
+from h11 import ProtocolError
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from punctual.service.app import make_app
 from punctual.service.context import ServiceContext
 from punctual.service.guard import Application, RequestGuard
+from punctual.service.host_names import HostNames
 from punctual.service.limits import LimitedSocket
+from punctual.service.log_limit import LogLimit
 from punctual.service.tokens import Tokens
+
+_LOG = logging.getLogger(__name__)
+#: Loggers that get a line, or a traceback, for each caller who sends nonsense.
+_OF_SERVER = ("uvicorn.error", "asyncio", __name__)
 
 #: How long requests may still take when the server is to end, in seconds.
 _END_S = 2
@@ -33,7 +41,7 @@ class Endpoint:
 
     listening: LimitedSocket
     tokens: Tokens | None
-    host_names: Collection[str] | None
+    host_names: HostNames | None
     tls: ssl.SSLContext | None = None
 
 
@@ -112,8 +120,30 @@ def _run(servers: Sequence[uvicorn.Server], endpoints: Sequence[Endpoint], hands
             *(server.serve([endpoint.listening]) for server, endpoint in zip(servers, endpoints, strict=True))
         )
 
-    with asyncio.Runner(loop_factory=partial(_Loop, handshake_s)) as runner:
+    with _log_limited(), asyncio.Runner(loop_factory=partial(_Loop, handshake_s)) as runner:
+        runner.get_loop().set_exception_handler(_log_fault)
         runner.run(serve_all())
+
+
+@contextmanager
+def _log_limited() -> Iterator[None]:
+    """Log a line a minute at most from one place, until this is left."""
+    limit = LogLimit(untraced=(OSError, ProtocolError))
+    with ExitStack() as ending:
+        for name in _OF_SERVER:
+            log = logging.getLogger(name)
+            log.addFilter(limit)
+            ending.callback(log.removeFilter, limit)
+        yield
+
+
+def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log in one line that a connection failed, or could not be accepted for want of descriptors; else as usual."""
+    error = context.get("exception")
+    if isinstance(error, OSError):
+        _LOG.warning("%s: %s", context["message"], error)
+    else:
+        loop.default_exception_handler(context)
 
 
 def _server(app: Any, context: ServiceContext, endpoint: Endpoint) -> uvicorn.Server:

@@ -7,6 +7,8 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+from punctual.core.errors import InvalidSpec
+
 #: Changes with every change of a table; kept in the file's `user_version`.
 SCHEMA_VERSION = 2
 
@@ -23,6 +25,9 @@ _CREATE = """
 #: What version 1 did not have. Its keys count as accepted: no job is run a second time.
 _HAS_ACCEPTED = "SELECT 1 FROM pragma_table_info('submission_key') WHERE name = 'is_accepted'"
 _ADD_ACCEPTED = "ALTER TABLE submission_key ADD COLUMN is_accepted INTEGER NOT NULL DEFAULT 1"
+_FILE = "service.db"
+#: What SQLite finds wrong with a file; the lowest byte of a code says what kind it is.
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB}
 #: How long a statement waits for another process's write, in seconds.
 _BUSY_S = 10.0
 
@@ -40,11 +45,19 @@ class ServiceDatabase:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        path = folder / "service.db"
+        path = folder / _FILE
         path.touch(mode=0o600)
         self._lock = RLock()
         self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
-        self._connection.executescript(_CREATE)
+        try:
+            self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self) -> None:
+        with self._checked():
+            self._connection.executescript(_CREATE)
         with self.writing() as connection:
             if not connection.execute(_HAS_ACCEPTED).fetchall():
                 connection.execute(_ADD_ACCEPTED)
@@ -52,13 +65,13 @@ class ServiceDatabase:
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """All that `query` has."""
-        with self._lock:
+        with self._lock, self._checked():
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction."""
-        with self._lock:
+        with self._lock, self._checked():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -67,6 +80,21 @@ class ServiceDatabase:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+    @contextmanager
+    def _checked(self) -> Iterator[None]:
+        """Raise `InvalidSpec` where the file is found to be damaged."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:
+                raise
+            raise InvalidSpec(
+                "the database of the service must be whole",
+                str(error),
+                f"'{self.folder / _FILE}'",
+                "Move it away, and start the service again: it makes another one. Then make new tokens (`punctual token create`).",
+            ) from error
 
     def close(self) -> None:
         with self._lock:

@@ -12,11 +12,11 @@ from starlette.responses import Response
 
 from punctual.core.commands import Command
 from punctual.core.events import Event
+from punctual.runtime.json_text import finite
 from punctual.runtime.run_journal import reader
 from punctual.runtime.when import Now
 from punctual.service.context import Context, CountedStream, ServiceContext, Viewer
 from punctual.service.problems import answers
-from punctual.service.schema import finite
 from punctual.store.stored import About, Row, StoredJournal, StoreUnreachable
 
 router = APIRouter(tags=["events"])

@@ -17,6 +17,7 @@ from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.metrics.run import RunCourse
 from punctual.runtime.chain import chain
+from punctual.runtime.json_text import json_text
 from punctual.runtime.kept_log import KeptLog
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import reader
@@ -105,7 +106,7 @@ def _end_of(log: Path) -> str:
 
 def _document(told: Mapping[str, object], title: str) -> str:
     scripts = {f"punctual/{path.name}": _inline(path) for path in sorted(FOLDER.glob("*.js"))}
-    data = json.dumps(told).replace("<", "\\u003c")  # so that nothing in it ends the element
+    data = json_text(told).replace("<", "\\u003c")  # so that nothing in it ends the element
     head = "\n".join(
         [
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',

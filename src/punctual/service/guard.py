@@ -1,18 +1,20 @@
 """What stands before every route: where a request is from, who sends it, how long it is and how many there are."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
-from urllib.parse import urlsplit
 
+from h11 import ProtocolError
 from starlette.requests import Request
 
+from punctual.service.host_names import HostNames
 from punctual.service.limits import Limits, RequestRate
 from punctual.service.page import page_file
 from punctual.service.problems import Refused, problem
-from punctual.service.tokens import OWNER, ROLES, Role, Tokens
+from punctual.service.tokens import OWNER, ROLES, Role, Token, Tokens
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -27,6 +29,8 @@ _HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
 ]
+#: Seconds between two looks whether the token of an answer that goes on is still good.
+_TOKEN_S = 1.0
 _NO_TOKEN = {"WWW-Authenticate": 'Bearer realm="punctual"', "Connection": "close"}
 
 
@@ -74,20 +78,19 @@ class RequestGuard:
         rate: RequestRate,
         *,
         tokens: Tokens | None,
-        host_names: Collection[str] | None,
+        host_names: HostNames | None,
     ) -> None:
         self._app = app
         self._limits = limits
         self._rate = rate
         self._tokens = tokens
-        self._host_names = None if host_names is None else {name.lower() for name in host_names}
+        self._host_names = host_names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with_headers = _with_headers(send)
-        request = Request(scope)
+        with_headers, request = _with_headers(send), Request(scope)
         try:
             _check_one_of_each(request)
             self._check_place(request)
@@ -102,13 +105,40 @@ class RequestGuard:
             await problem(error.status, error.detail, error.headers)(scope, receive, with_headers)
             return
         scope.setdefault("state", {})["caller"] = caller
-        await self._app(scope, _replayed(body, receive), with_headers)
+        if self._tokens is None:
+            await self._app(scope, _replayed(body, receive), with_headers)
+        else:
+            await self._answer_while_known(request, _replayed(body, receive), with_headers)
+
+    async def _answer_while_known(self, request: Request, receive: Receive, send: Send) -> None:
+        """Pass a request on, and end the answer soon after its token was revoked or has expired: a stream goes on for ever."""
+        is_under_way = False
+
+        async def noted(message: Message) -> None:
+            nonlocal is_under_way
+            is_under_way = message["type"] == "http.response.start" or message.get("more_body", False)
+            await send(message)
+
+        answer = asyncio.ensure_future(self._app(request.scope, receive, noted))
+        try:
+            while not answer.done() and not (is_under_way and self._token(request) is None):
+                await asyncio.wait([answer], timeout=_TOKEN_S)
+        finally:
+            is_ended = answer.cancel()  # not where it has ended by itself
+            await asyncio.wait([answer])
+        if is_ended:
+            with suppress(TimeoutError, ProtocolError):  # nobody reads it, or it said that it would be longer
+                async with asyncio.timeout(_TOKEN_S):
+                    await send({"type": "http.response.body", "body": b""})
+        else:
+            answer.result()
 
     def _check_place(self, request: Request) -> None:
         """Refuse what a page of another site sends, or asks for under a name that is not ours."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        if self._host_names is not None and _name_of(host) not in self._host_names:
-            raise Refused(403, "the header Host must name this service")
+        own_address, _ = request.scope.get("server") or (None, None)
+        if self._host_names is not None and not self._host_names.has(host, own_address):
+            raise Refused(403, "the header Host must name this service (`punctual up --host-name NAME` adds a name)")
         if origin is not None and origin.lower() != f"{request.scope['scheme']}://{host}".lower():
             raise Refused(403, "requests of pages of other origins are refused")
         if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
@@ -117,12 +147,17 @@ class RequestGuard:
     def _caller(self, request: Request) -> Caller:
         if self._tokens is None:
             return SELF
-        kind, _, text = request.headers.get("authorization", "").partition(" ")
-        token = self._tokens.of(text.strip()) if kind.lower() == "bearer" else None
+        token = self._token(request)
         if token is None:
             detail = f"a token is needed that is known and has not expired (`punctual token`; the first is '{OWNER}')"
             raise Refused(401, detail, _NO_TOKEN)
         return Caller(token.name, token.role)
+
+    def _token(self, request: Request) -> Token | None:
+        """The token that a request has, as of now; None: none that lets anybody in."""
+        assert self._tokens is not None
+        kind, _, text = request.headers.get("authorization", "").partition(" ")
+        return self._tokens.of(text.strip()) if kind.lower() == "bearer" else None
 
     def _check_rate(self, caller: Caller) -> None:
         wait_s = self._rate.wait_s(caller.name)
@@ -153,14 +188,6 @@ def _check_one_of_each(request: Request) -> None:
     for name in ("host", "origin", "authorization", "content-length", "idempotency-key"):
         if len(request.headers.getlist(name)) > 1:
             raise Refused(400, f"the header {name} must be given once")
-
-
-def _name_of(host: str) -> str | None:
-    """The name in a header Host, without its port."""
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None
 
 
 def _with_headers(send: Send) -> Send:

@@ -39,6 +39,7 @@ _OF_JOBS = (
     ("punctual_job_progress_ratio", "Share of the steps that is done."),
     ("punctual_job_granted_cores", "Cores the job holds."),
     ("punctual_job_used_cores", "Cores the job uses."),
+    ("punctual_job_memory_bytes", "Memory the job holds."),
     ("punctual_job_remaining_seconds", "Expected time to its landing."),
     ("punctual_job_slack_seconds", "How much later it may land and be in time."),
 )
@@ -52,6 +53,8 @@ def metrics(host: LocalHost, kept: KeptTexts[JobMetrics]) -> list[Metric]:
     for kind in ("capacity", "held", "free"):
         amounts = [({"node": node.name}, getattr(node, kind).cores) for node in cluster.nodes]
         told.append(_metric(f"punctual_node_{kind}_cores", f"Cores of a node: {kind}.", amounts))
+        amounts = [({"node": node.name}, getattr(node, kind).memory_bytes) for node in cluster.nodes]
+        told.append(_metric(f"punctual_node_{kind}_memory_bytes", f"Memory of a node: {kind}.", amounts))
     of_jobs = kept.of_all(host.jobs(), now)
     for i, (name, text) in enumerate(_OF_JOBS):
         told.append(Metric(name, text, [sample for job in of_jobs if (sample := job[i]) is not None]))
@@ -71,7 +74,8 @@ def job_metrics(status: JobStatus, now: Now) -> JobMetrics:
     """The samples of one job, as `KeptTexts` makes them."""
     told, remaining = verdict(status, now.at), remaining_time(status, now.at)
     remaining_s = None if remaining is None else remaining.expected_s
-    values = (status.done_frac, status.held.cores, status.usage_cores, remaining_s, slack_s(status))
+    used = status.usage_cores, status.memory_bytes
+    values = (status.done_frac, status.held.cores, *used, remaining_s, slack_s(status))
     job = {"job": status.id}
     samples = [None if told is None else _sample(_OF_JOBS[0][0], {**job, "verdict": told}, 1.0)]
     for (name, _), value in zip(_OF_JOBS[1:], values, strict=True):

@@ -14,10 +14,11 @@ from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.failures import short_of
 from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.redaction import redacted
 from punctual.service.schema import FaultText, Problem
-from punctual.store.stored import JournalTaken, StoreUnreachable
+from punctual.store.stored import JournalTaken, JournalUnusable, StoreUnreachable
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,22 +84,24 @@ def install(app: FastAPI) -> None:
     async def _invalid(_: Request, error: InvalidSpec) -> Response:
         return told_of(error)
 
-    @app.exception_handler(JournalTaken)
-    async def _taken(_: Request, error: JournalTaken) -> Response:
-        return problem(503, str(error), _RETRY)
+    for taken in (JournalTaken, ControlFailed):
+        app.add_exception_handler(taken, _unavailable)
+
+    @app.exception_handler(JournalUnusable)
+    async def _damaged(_: Request, error: JournalUnusable) -> Response:
+        return told_of(error, 503)
 
     @app.exception_handler(StoreUnreachable)
     async def _away(_: Request, error: StoreUnreachable) -> Response:
         return told_of(error, 503, _RETRY)
 
-    @app.exception_handler(ControlFailed)
-    async def _failed(_: Request, error: ControlFailed) -> Response:
-        return problem(503, str(error), _RETRY)
-
     @app.exception_handler(sqlite3.Error)
     async def _unreachable(_: Request, error: sqlite3.Error) -> Response:
         _LOG.warning("the store cannot be used: %s", error)
         return problem(503, "the store cannot be used now; jobs go on, and nothing was changed", _RETRY)
+
+    for kind in (OSError, RuntimeError, MemoryError):
+        app.add_exception_handler(kind, _short)
 
     @app.exception_handler(HTTPException)
     async def _plain(_: Request, error: HTTPException) -> Response:
@@ -108,6 +111,18 @@ def install(app: FastAPI) -> None:
     async def _unreadable(_: Request, error: RequestValidationError) -> Response:
         first, *others = [_fault_of(each) for each in error.errors()]
         return problem(422, f"{first.must}: got {first.got}", **first.model_dump(), others=others)
+
+
+async def _unavailable(_: Request, error: Exception) -> Response:
+    return problem(503, str(error), _RETRY)
+
+
+async def _short(_: Request, error: Exception) -> Response:
+    """No thread could be had for a route, say, because a job takes them all; another failure is raised again."""
+    what = short_of(error)
+    if not what:
+        raise error
+    return problem(503, f"the service has to wait for {what}; jobs go on. Try again soon", _RETRY)
 
 
 def _fault(error: InvalidSpec) -> FaultText:

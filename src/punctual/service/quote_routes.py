@@ -9,13 +9,14 @@ from fastapi import APIRouter
 from punctual.core.errors import OptionChecks
 from punctual.core.quoting import Quote
 from punctual.core.resources import Resources
+from punctual.runtime.json_text import finite
 from punctual.runtime.planner import QuoteFailed
 from punctual.runtime.quotes import told
 from punctual.runtime.when import Now
 from punctual.service.context import Context, ServiceContext, Submitter
 from punctual.service.job_routes import checked_submission_of
 from punctual.service.problems import Refused, answers, within
-from punctual.service.schema import JobQuoteRequest, NewQuoteRequest, QuoteAnswer, finite
+from punctual.service.schema import JobQuoteRequest, NewQuoteRequest, QuoteAnswer
 
 router = APIRouter(tags=["quotes"])
 

@@ -3,7 +3,6 @@
 import json
 import re
 from datetime import datetime
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,22 +10,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticSerializationError
 
-from punctual.core.job import JobState
+from punctual.core.job import WEIGHT_MAX, JobState
 from punctual.core.program import PATTERN_LENGTH_MAX
 from punctual.core.status import ToldState
 from punctual.core.verdict import Verdict
+from punctual.runtime.json_text import finite
 
 #: The longest that the kernel takes as one argument or variable.
 _TEXT_LENGTH_MAX = 131_072
-
-
-def finite(value: Any) -> Any:
-    """`value`, made of what JSON has, with null in place of each number that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 #: A number that may be infinite, as JSON can hold it: it is left out then.
@@ -54,7 +45,7 @@ def _absolute(path: str) -> str:
 Text = Annotated[str, Field(max_length=_TEXT_LENGTH_MAX), AfterValidator(_without_nul)]
 ShortText = Annotated[str, Field(max_length=64), AfterValidator(_without_nul)]
 VariableName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
-Weight = Annotated[float, Field(gt=0, le=1e9)]
+Weight = Annotated[float, Field(gt=0, le=WEIGHT_MAX)]
 _Plain = bool | Annotated[int, Field(ge=-(2**53), le=2**53)] | float | ShortText | None
 #: What a policy is made with: no deeper, since it is written into the journal as it is.
 ParameterValue = _Plain | Annotated[list[_Plain], Field(max_length=64)]
@@ -92,6 +83,10 @@ class SubmitRequest(RequestBody):
         description="A duration (`90s`, `1h30m`) or a time (`18:00`, `18:00 tomorrow`, `2026-12-01T18:00:00+01:00`).",
     )
     cores: ShortText | None = Field(None, description="Least and most cores, `0.1..2`, or the most alone.")
+    memory: ShortText | None = Field(
+        None,
+        description="Memory that it needs and may use, `4GiB`, for each worker if it has some; with `4G..16G` it is started again with more when it runs out.",
+    )
     workers: ShortText | None = Field(None, description="Least and most workers, `1..4`.")
     gpus: ShortText | None = Field(None, description="The same with a GPU each; or the part of one GPU, `0.5`.")
     cores_per_worker: ShortText | None = None
@@ -204,7 +199,7 @@ class JobStanding(AnswerBody):
     name: str
     state: ToldState
     verdict: Verdict | None = Field(description="null: the job has no deadline, or nothing is known of it yet.")
-    reason: ReasonText | None = Field(description="Why its grant was last to change.")
+    reason: ReasonText | None = Field(description="Why its grant was last to change, or what it waits for.")
     cause: str = Field(description="Why it ends or has ended; empty: it does not.")
     exit_code: int | None
     program: list[str] = Field(description="The command line, without what looks like a secret.")
@@ -232,10 +227,16 @@ class JobStanding(AnswerBody):
     promised_until: datetime | None
     granted_cores: float | None
     granted_gpus: float | None
+    nodes: list[str] = Field(description="Where it holds something.")
     workers: int | None
     demand_cores: float | None
     used_cores: float | None
     used_core_seconds: float | None
+    memory_bytes: int | None = Field(description="Memory that its processes hold, without the cache of files.")
+    peak_memory_bytes: int | None = Field(description="The most that was seen.")
+    asked_memory_bytes: int | None = Field(
+        description="What it asked for, all its workers together; null: it has not asked."
+    )
     least_cores: float | None
     most_cores: float | None
     least_workers: int | None = Field(description="null: it is not made of workers.")
@@ -305,10 +306,11 @@ class WhyAnswer(AnswerBody):
 
 
 class Amounts(AnswerBody):
-    """Cores and GPUs."""
+    """Cores, GPUs and memory; memory counts as held if a job asked for it."""
 
     cores: Number
     gpus: Number
+    memory_bytes: int
 
 
 class NodeStanding(AnswerBody):
@@ -317,6 +319,8 @@ class NodeStanding(AnswerBody):
     name: str
     device: str
     slowness: float
+    silent_seconds: float = Field(description="For how long it has not answered, once that is noticed; else 0.")
+    taken_cores: float = Field(description="What other applications of the cluster hold; no part of `capacity`.")
     capacity: Amounts
     held: Amounts
     free: Amounts

@@ -3,7 +3,6 @@
 import gc
 import os
 import socket
-import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -21,8 +20,10 @@ from punctual.runtime.paths import service_root, service_socket
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import live_folders
 from punctual.service.database import ServiceDatabase
+from punctual.service.host_names import LOOPBACK_NAMES, HostNames, check_host_name
 from punctual.service.limits import LimitedSocket, Limits, OpenStreams, RequestRate
 from punctual.service.submission_keys import SubmissionKeys
+from punctual.service.tls import Tls
 from punctual.service.tokens import Tokens, owner_file
 
 if TYPE_CHECKING:
@@ -31,21 +32,13 @@ if TYPE_CHECKING:
     from punctual.service.connections import Endpoint
 
 DEFAULT_ADDRESS = "127.0.0.1:4747"
-#: Names of this machine for itself.
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+#: In place of a name: all addresses of the machine, of IPv4 and of IPv6.
+_EVERYWHERE = "*"
 
 _BACKLOG = 128
 #: How long a thread that computes may keep the others from going on, in seconds. An answer waits for it up to once for
 #: each thing that it has to ask of the system; the usual 5 ms make 20 of it.
 _SWITCH_S = 0.0005
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Files with a certificate chain and its private key (PEM)."""
-
-    certificate: Path
-    key: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +83,7 @@ def serve(
     address: str | None = DEFAULT_ADDRESS,
     *,
     tls: Tls | None = None,
+    host_names: Sequence[str] = (),
     allow_plain: bool = False,
     limits: Limits | None = None,
     tracer: "Tracer | None" = None,
@@ -99,9 +93,12 @@ def serve(
     Parameters
     ----------
     address
-        ``host:port`` to listen at, port 0: any that is free; None: only at the socket of the service's own user.
+        ``host:port`` to listen at, port 0: any that is free, host ``*``: all of this machine; None: only at the socket of
+        the service's own user.
     tls
-        Encrypts what goes over `address`.
+        Encrypts what goes over `address`. The service may be asked by the names of the certificate.
+    host_names
+        Other names by which it may be asked.
     allow_plain
         Also listen without TLS where other machines reach it.
     limits
@@ -112,13 +109,13 @@ def serve(
     Raises
     ------
     InvalidSpec
-        The libraries are not installed, the certificate cannot be read, or it cannot listen there.
+        The libraries are not installed, the certificate cannot be read, a name is none, or it cannot listen there.
     """
     check_installed()
     from punctual.service.connections import Endpoint
 
     with ExitStack() as ending:
-        context = _tls_context(tls)
+        context = None if tls is None else tls.context()
         listening = None if address is None else ending.enter_context(_tcp_socket(address, tls, allow_plain))
         path = service_socket()
         is_anothers = listening is not None and _service_of(listener_pid(path)) not in (None, host.run_folder)
@@ -127,12 +124,15 @@ def serve(
         tokens = Tokens(database)
         tokens.make_first()
         endpoints = [] if own is None else [Endpoint(listening=own, tokens=None, host_names=None)]
+        url = None
         if listening is not None and address is not None:
-            names = {*LOOPBACK_NAMES, _parsed(address)[0]}
-            endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=names, tls=context))
+            names = _names(_parsed(address)[0], listening, tls, host_names)
+            url = _url(names[0], listening, tls)
+            allowed = HostNames([*names, *LOOPBACK_NAMES])
+            endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=allowed, tls=context))
         ending.enter_context(_answered(host, database, endpoints, limits or Limits(), tracer=tracer))
         yield ServedAddress(
-            url=None if listening is None else _url(listening, tls),
+            url=url,
             socket=None if own is None else path,
             token_file=owner_file(database.folder),
         )
@@ -153,9 +153,9 @@ def serve_run(host: LocalHost) -> Iterator[str]:
         database = ending.enter_context(closing(ServiceDatabase(folder)))
         tokens = Tokens(database)
         token = tokens.create("run", "operator")
-        endpoints = [Endpoint(listening=listening, tokens=tokens, host_names=LOOPBACK_NAMES)]
+        endpoints = [Endpoint(listening=listening, tokens=tokens, host_names=HostNames(LOOPBACK_NAMES))]
         ending.enter_context(_answered(host, database, endpoints, Limits(), takes_jobs=False))
-        yield f"{_url(listening, None)}/#token={token}"
+        yield f"{_url('127.0.0.1', listening, None)}/#token={token}"
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[Li
     name, port = _parsed(address)
     with ExitStack() as opened:
         try:
-            family, kind, protocol, _, place = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
+            family, kind, protocol, _, place = socket.getaddrinfo(_bound(name), port, type=socket.SOCK_STREAM)[0]
             if tls is None and not allow_plain and not ip_address(place[0]).is_loopback:
                 raise InvalidSpec(
                     "without TLS the service must listen on the loopback interface",
@@ -231,6 +231,8 @@ def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[Li
             # With its protocol named: only then does asyncio send small answers at once (TCP_NODELAY).
             listening = opened.enter_context(LimitedSocket(family, kind, protocol))
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if place[0] == "::" and socket.has_dualstack_ipv6():  # else the system says whether IPv4 comes here, too
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             listening.bind(place)
             listening.listen(_BACKLOG)
         except OSError as error:
@@ -273,22 +275,24 @@ def _service_of(pid: int | None) -> RunFolder | None:
     return next((run for run in live_folders() if run.has_service() and run.record()["pid"] == pid), None)
 
 
-def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:
-    if tls is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(tls.certificate, tls.key)
-    except OSError as error:  # also what is wrong with what is in the files
-        raise InvalidSpec(
-            "certificate and key must be files that can be read and fit together",
-            f"'{tls.certificate}' and '{tls.key}': {error.strerror or error}",
-            "the service",
-            "Give PEM files: the certificate with its chain, and the key without a password.",
-        ) from error
-    return context
+def _names(name: str, listening: socket.socket, tls: Tls | None, host_names: Sequence[str]) -> list[str]:
+    """Names by which a service that listens at `name` may be asked, the best one to tell first."""
+    given = [check_host_name(each) for each in host_names]
+    certified = [] if tls is None else tls.names()
+    bound = listening.getsockname()[0]
+    if not ip_address(bound).is_unspecified:
+        return [*given, name, *certified]
+    told = [each for each in certified if not each.startswith("*")]
+    return [*given, *told, bound, *certified, socket.gethostname()]
 
 
-def _url(listening: socket.socket, tls: Tls | None) -> str:
-    name, port = listening.getsockname()[:2]
+def _bound(name: str) -> str:
+    """The address to listen at."""
+    if name == _EVERYWHERE:
+        return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 -- it is asked for
+    return name
+
+
+def _url(name: str, listening: socket.socket, tls: Tls | None) -> str:
+    port = listening.getsockname()[1]
     return f"{'http' if tls is None else 'https'}://{f'[{name}]' if ':' in name else name}:{port}"

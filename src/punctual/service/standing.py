@@ -53,10 +53,14 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
         promised_until=_wall(now, host.promised_until_at(status.id)),
         granted_cores=status.held.cores,
         granted_gpus=status.held.gpus,
+        nodes=sorted(status.granted),
         workers=status.n_workers or None,
         demand_cores=None if status.ended else host.demand_cores(status.id),
         used_cores=status.usage_cores,
         used_core_seconds=status.used_core_s,
+        memory_bytes=status.memory_bytes or None,
+        peak_memory_bytes=status.peak_memory_bytes or None,
+        asked_memory_bytes=status.spec.ceiling.memory_bytes or None,
         least_cores=status.spec.floor.cores,
         most_cores=status.spec.ceiling.cores,
         least_workers=None if counts is None else counts[0],
@@ -73,7 +77,7 @@ def standing_json(host: KnowsPlans, status: JobStatus, now: Now) -> bytes:
 
 def cluster_standing(host: LocalHost) -> ClusterStanding:
     """What there is, and who holds how much of it."""
-    now, jobs, promises = host.clocks(), host.jobs(), host.promises()
+    now, jobs, promises, news = host.clocks(), host.jobs(), host.promises(), host.node_news()
     grants = [status.granted for status in jobs if status.granted]
     nodes = []
     capacity, held = NOTHING, NOTHING
@@ -85,6 +89,8 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
                 name=node.id,
                 device=node.device,
                 slowness=node.slowness,
+                silent_seconds=news[node.id].silent_s if node.id in news else 0.0,
+                taken_cores=news[node.id].taken_cores if node.id in news else 0.0,
                 capacity=_amounts(node.capacity),
                 held=_amounts(on_node),
                 free=_free(node.capacity, on_node),
@@ -118,9 +124,9 @@ def _wall(now: Now, at: float | None) -> datetime | None:
 
 
 def _amounts(resources: Resources) -> Amounts:
-    return Amounts(cores=resources.cores, gpus=resources.gpus)
+    return Amounts(cores=resources.cores, gpus=resources.gpus, memory_bytes=resources.memory_bytes)
 
 
 def _free(capacity: Resources, held: Resources) -> Amounts:
     """What is left; a device that was lost may have been held still."""
-    return Amounts(cores=max(0.0, capacity.cores - held.cores), gpus=max(0.0, capacity.gpus - held.gpus))
+    return _amounts(capacity - held)

@@ -16,7 +16,9 @@ from opentelemetry.trace import Tracer
 
 from punctual import __version__
 from punctual.runtime.local_host import LocalHost
+from punctual.runtime.logs import LogFormatter
 from punctual.service.kept_texts import KeptTexts
+from punctual.service.log_limit import LogLimit
 from punctual.service.metrics_text import Metric, job_metrics, metrics
 from punctual.service.spans import SpanReader
 from punctual.service.telemetry_options import is_exported
@@ -100,28 +102,12 @@ def _end_soon(traces: TracerProvider, meters: MeterProvider) -> None:
         thread.join(max(0.0, give_up_at - time.monotonic()))
 
 
-class _Seldom(logging.Filter):
-    """Lets one record of each logger pass in `_COMPLAINT_S` seconds, without the traceback."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._told_at: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        now = time.monotonic()
-        if now < self._told_at.get(record.name, float("-inf")) + _COMPLAINT_S:
-            return False
-        self._told_at[record.name] = now
-        record.exc_info = None
-        return True
-
-
 @contextmanager
 def _seldom_complaining() -> Iterator[None]:
     log = logging.getLogger("opentelemetry")
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("punctual: OpenTelemetry: %(message)s"))
-    handler.addFilter(_Seldom())
+    handler.setFormatter(LogFormatter("punctual: OpenTelemetry: %(message)s"))
+    handler.addFilter(LogLimit(_COMPLAINT_S))
     log.addHandler(handler)
     propagated, log.propagate = log.propagate, False
     try:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from punctual.core.status import JobStatus
 from punctual.metrics.run import Point, RunCourse
 from punctual.runtime.chain import Link
+from punctual.runtime.json_text import finite
 from punctual.runtime.redaction import LEFT_OUT, is_secret_name
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.when import Now
-from punctual.service.schema import CourseCurve, JobHistory, JobProgram, PhaseTimes, WhyAnswer, WhyEntry, finite
+from punctual.service.schema import CourseCurve, JobHistory, JobProgram, PhaseTimes, WhyAnswer, WhyEntry
 
 #: Points that a curve has at most, where nothing else is asked for, and that can be asked for.
 N_POINTS, N_POINTS_MAX = 200, 500

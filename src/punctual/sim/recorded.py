@@ -230,8 +230,8 @@ class _Fold:
             case JobSubmitted(spec=spec):
                 # A second job of a name is turned away.
                 self._courses.setdefault(spec.id, _Course(message, spec, since_at=message.at))
-            case NodeJoined(node=node, capacity=capacity, device=device):
-                self._nodes[node] = Node(node, capacity, device)
+            case NodeJoined(node=node, capacity=capacity, device=device, jobs_at_once=jobs_at_once):
+                self._nodes[node] = Node(node, capacity, device, jobs_at_once=jobs_at_once)
                 self._events.append(message)
             case NodeLost():
                 self._events.append(message)

@@ -159,6 +159,7 @@ def _group(node: Node) -> dict[str, Any]:
         "cores": amount.cores or None,
         "memory_gib": amount.memory_bytes / _GIB_BYTES or None,
         "device": node.device,
+        "jobs_at_once": node.jobs_at_once,
         "others": dict(amount.others),
     }
     return {key: value for key, value in group.items() if value is not None}

@@ -198,8 +198,8 @@ class Simulation:
 
     def _from_outside(self, event: Event) -> list[Event]:
         match event:
-            case NodeJoined(at=at, node=node, capacity=capacity, device=device):
-                return self._world.join(at, Node(node, capacity, device))
+            case NodeJoined(at=at, node=node, capacity=capacity, device=device, jobs_at_once=jobs_at_once):
+                return self._world.join(at, Node(node, capacity, device, jobs_at_once=jobs_at_once))
             case NodeLost(at=at, node=node):
                 return self._world.lose(at, node)
         return [event]

@@ -31,6 +31,7 @@ from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus
 from punctual.core.timer import Timer
 from punctual.core.verdict import Verdict, verdict
+from punctual.runtime.capacity import LEAST_CORES
 from punctual.runtime.host_state import HostState, new_state
 from punctual.runtime.policy_worker import end_with
 from punctual.runtime.restored_state import restored_state
@@ -309,7 +310,10 @@ def _work_of(status: JobStatus, view: JobView, at: float) -> _Work:
     core_s = _core_s_left(status, view, at)
     if core_s is None:
         return _Work(unknown=_UNKNOWN)
-    speed = ProportionalSpeed(step_cost=max(core_s, 1e-3) / left_steps, usable=_usable_cores(status, view, at))
+    usable_cores = _usable_cores(status, view, at)
+    if view.work is not None and not view.work.is_steady:  # whatever it holds, it takes as long
+        core_s, usable_cores = core_s / usable_cores * LEAST_CORES, LEAST_CORES
+    speed = ProportionalSpeed(step_cost=max(core_s, 1e-3) / left_steps, usable=usable_cores)
     return _Work(left_steps, speed)
 
 

@@ -143,7 +143,9 @@ class World:
         machine.node, machine.is_up = node, True
         self._devices[node.id] = node.device
         self._enter_next(machine, at, self._physics.node_mtbf_s)
-        return [NodeJoined(at=at, node=node.id, capacity=node.capacity, device=node.device)]
+        return [
+            NodeJoined(at=at, node=node.id, capacity=node.capacity, device=node.device, jobs_at_once=node.jobs_at_once)
+        ]
 
     def lose(self, at: float, node: NodeId) -> list[Event]:
         """`node` is gone, and with it every process of a job that had a part there."""
@@ -356,6 +358,7 @@ class World:
             busy_s=0.0,
             device_s=0.0,
             active_s=0.0,
+            memory_bytes=0,
         )
 
     def _report(self, job: JobId, at: float) -> list[Event]:

@@ -47,7 +47,9 @@ class Owner:
             try:
                 if self.may_live():  # asked once nobody else can get its number
                     signal.pidfd_send_signal(process, signal.SIGKILL)
-                    select.select([process], [], [], _KILL_S_MAX)
+                    poll = select.poll()
+                    poll.register(process, select.POLLIN)
+                    poll.poll(_KILL_S_MAX * 1e3)
             finally:
                 os.close(process)
 

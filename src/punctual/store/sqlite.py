@@ -5,10 +5,13 @@ Four tables: the messages; the last two snapshots of the state that they lead to
 """
 
 import json
+import os
+import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import RLock
 from typing import Any
 
@@ -21,6 +24,7 @@ from punctual.store.stored import (
     JournalUnusable,
     NewRow,
     StoredJournal,
+    StoreUnreachable,
     rows_of_sql,
 )
 from punctual.store.thinning import Row
@@ -66,6 +70,16 @@ _FACT = "SELECT value FROM fact WHERE name = ?"
 _N_PAGES_AHEAD = 4000
 #: What the write-ahead file is cut down to when it is begun anew.
 WAL_BYTES_MAX = 1 << 20
+#: Errors that say nothing about the file; the lowest byte of a code says what kind it is.
+_FOR_NOW = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+}
 #: How long a statement waits for another process's write, in seconds.
 _BUSY_S = 10.0
 
@@ -103,6 +117,7 @@ class SqliteJournal(StoredJournal):
         super().__init__(read_only=read_only, now=now)
         self.file = self._path = path
         self._lock = RLock()
+        self._copies = ExitStack()
         try:
             self._begin(read_only, take)
         except JournalBusy:
@@ -144,22 +159,22 @@ class SqliteJournal(StoredJournal):
         if wanted is not None:
             kinds, but_kinds = json.dumps(wanted.kinds), json.dumps(wanted.but_kinds)
             query, conditions = _READ_WANTED, [wanted.until, but_kinds, not wanted.kinds, kinds]
-        with self._lock:
-            return self._connection.execute(query, (sequence, *conditions, n_rows)).fetchall()
+        with self._reading() as connection:
+            return connection.execute(query, (sequence, *conditions, n_rows)).fetchall()
 
     def _rows_of(self, subjects: Sequence[str], sequence: int, n_rows: int) -> list[Row]:
         asked = {"subjects": json.dumps(subjects), "first": sequence, "n": n_rows}
-        with self._lock:
-            return self._connection.execute(_READ_OF, asked).fetchall()
+        with self._reading() as connection:
+            return connection.execute(_READ_OF, asked).fetchall()
 
     @property
     def last_sequence(self) -> int:
-        with self._lock, closing(self._connection.execute(_LAST)) as cursor:
+        with self._reading() as connection, closing(connection.execute(_LAST)) as cursor:
             return int(cursor.fetchone()[0])
 
     def snapshot_sequences(self) -> list[int]:
-        with self._lock:
-            rows = self._connection.execute("SELECT sequence FROM snapshot ORDER BY sequence").fetchall()
+        with self._reading() as connection:
+            rows = connection.execute("SELECT sequence FROM snapshot ORDER BY sequence").fetchall()
         return [sequence for (sequence,) in rows]
 
     def _snapshot(self, sequence: int) -> tuple[object, object] | None:
@@ -190,9 +205,24 @@ class SqliteJournal(StoredJournal):
             return False
 
     def _fact(self, name: str) -> Any:
-        with self._lock, closing(self._connection.execute(_FACT, (name,))) as cursor:
+        with self._reading() as connection, closing(connection.execute(_FACT, (name,))) as cursor:
             row = cursor.fetchone()
         return None if row is None else row[0]
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection; raises `JournalUnusable` if the file is damaged, and `StoreUnreachable` if it cannot be read now."""
+        with self._lock:
+            try:
+                yield self._connection
+            except sqlite3.ProgrammingError:  # it is closed
+                raise
+            except sqlite3.DatabaseError as error:
+                # What Python itself finds wrong, a text that is none, has no code.
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FOR_NOW:
+                    remedy = "Try again; if it goes on, look at the disk."
+                    raise StoreUnreachable("a journal must be readable", str(error), self.place, remedy) from error
+                raise self._damaged(str(error)) from error
 
     def _insert(self, rows: Sequence[NewRow]) -> None:
         for row in rows:
@@ -237,6 +267,7 @@ class SqliteJournal(StoredJournal):
 
     def _disconnect(self) -> None:
         self._connection.close()
+        self._copies.close()
 
     # The file.
 
@@ -245,19 +276,28 @@ class SqliteJournal(StoredJournal):
             raise self._invalid("the journal must exist", "no such file", "Look at `punctual ps` for the known runs.")
         if not read_only:
             self._path.touch(mode=0o600)
-        connection = connect(self._path, "ro" if read_only else "rw")
-        try:
-            self._prepare(connection, read_only)
-        except sqlite3.OperationalError as error:
-            connection.close()
-            raise self._unwritable(error) from error
-        except sqlite3.DatabaseError as error:
-            connection.close()
-            raise self._invalid("the file must be a journal of Punctual", str(error), "Name another file.") from error
-        except InvalidSpec:
-            connection.close()
-            raise
+        # A reader needs to make a file beside it, and cannot on a file system that is read only.
+        path = self._copied() if read_only and not os.access(self._path.parent, os.W_OK) else self._path
+        with ExitStack() as failing:
+            failing.callback(self._copies.close)
+            connection = failing.enter_context(closing(connect(path, "ro" if read_only else "rw")))
+            try:
+                self._prepare(connection, read_only)
+            except sqlite3.OperationalError as error:
+                raise self._unwritable(error) from error
+            except sqlite3.DatabaseError as error:
+                must = "the file must be a journal of Punctual"
+                raise self._invalid(must, str(error), "Name another file.") from error
+            failing.pop_all()
         return connection
+
+    def _copied(self) -> Path:
+        """A copy of the journal with what its write-ahead file adds; removed when this is closed."""
+        folder = Path(self._copies.enter_context(TemporaryDirectory(prefix="punctual-")))
+        for file in (self._path, self._path.with_name(f"{self._path.name}-wal")):
+            if file.exists():
+                shutil.copyfile(file, folder / file.name)
+        return folder / self._path.name
 
     def _prepare(self, connection: sqlite3.Connection, read_only: bool) -> None:
         if read_only:

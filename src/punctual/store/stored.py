@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from punctual.core.codec import decode, encode, kind_of
 from punctual.core.commands import RequestPlan, SetTimer
@@ -24,6 +24,7 @@ from punctual.store.thinning import Row
 _ACKNOWLEDGED = frozenset(
     {"JobSubmitted", "SpecChanged", "PauseRequested", "ResumeRequested", "StopRequested", "PolicyChanged"}
 )
+R = TypeVar("R", ClockRecord, Owner)
 #: The one before stays, in case the newest is damaged.
 _N_SNAPSHOTS = 2
 #: A message as it is written: number, kind, text, and what it is about.
@@ -186,7 +187,7 @@ class StoredJournal(ABC):
         """
         while rows := self.rows_from(sequence, _N_ROWS, wanted):
             for number, kind, body in rows:
-                yield number, decode(kind, body)
+                yield number, self._message(number, kind, body)
             sequence = rows[-1][0] + 1
 
     def read_of(self, jobs: Sequence[JobId], sequence: int = 1) -> Iterator[tuple[int, Message]]:
@@ -198,9 +199,16 @@ class StoredJournal(ABC):
         wanted = {*jobs, None}
         while rows := self._rows_of(subjects, sequence, _N_ROWS):
             for number, kind, body in rows:
-                if about(message := decode(kind, body)) in wanted:
+                if about(message := self._message(number, kind, body)) in wanted:
                     yield number, message
             sequence = rows[-1][0] + 1
+
+    def _message(self, number: int, kind: str, body: str) -> Message:
+        try:
+            return decode(kind, body)
+        except InvalidSpec as error:
+            where = f"message {number} of {self.place}"
+            raise JournalUnusable(error.must, error.got, where, error.remedy) from error
 
     # Snapshots.
 
@@ -229,12 +237,7 @@ class StoredJournal(ABC):
             if isinstance(state, bytes) and _checksum(sequence, state) == checksum:
                 return sequence, state
         if self.thinned_until:
-            raise JournalUnusable(
-                "one of the last two snapshots must be whole",
-                "none that is",
-                self.place,
-                "Restore the journal from a backup, or give its jobs up (`punctual stop JOB`).",
-            )
+            raise self._damaged("none of the last two snapshots that is")
         return None
 
     # Facts.
@@ -242,19 +245,36 @@ class StoredJournal(ABC):
     @property
     def clock(self) -> ClockRecord | None:
         """The clock of whoever wrote last; None: nobody has written."""
-        text = self._fact("clock")
-        return None if text is None else ClockRecord(**json.loads(text))
+        return self._record("clock", ClockRecord)
 
     @property
     def owner(self) -> Owner | None:
         """Who writes the journal; None: whoever wrote it last has closed it."""
-        text = self._fact("owner")
-        return None if text is None else Owner(**json.loads(text))
+        return self._record("owner", Owner)
 
     @property
     def thinned_until(self) -> int:
         """Up to this number, messages may be missing; 0: all are there."""
-        return int(self._fact("thinned_until") or 0)
+        told = self._fact("thinned_until") or 0
+        if not isinstance(told, int | str) or not str(told).isdecimal():
+            raise self._damaged(f"`thinned_until` that is {told!r}")
+        return int(told)
+
+    def _record(self, name: str, kind: type[R]) -> R | None:
+        """A fact that has fields; raises `JournalUnusable` if it has others."""
+        text = self._fact(name)
+        try:
+            return None if text is None else kind(**json.loads(text))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._damaged(f"`{name}` that is {text!r}"[:200]) from error
+
+    def _damaged(self, got: str) -> JournalUnusable:
+        return JournalUnusable(
+            "a journal must be whole",
+            got,
+            self.place,
+            "Restore it from a backup; or give up the jobs that are open (`punctual stop JOB`), and remove it (`punctual clean`).",
+        )
 
     def thin(self, sequences: Sequence[int], until: int) -> None:
         """Remove the messages of those numbers; `until` is what `thinned_until` says from now on.

@@ -154,8 +154,12 @@ class Upkeep:
             return False
         if n_bytes < self._limits.wal_bytes or (self._folding is not None and self._folding.is_alive()):
             return False
-        self._folding = threading.Thread(target=self._fold_beside, name="punctual-journal", daemon=True)
-        self._folding.start()
+        folding = threading.Thread(target=self._fold_beside, name="punctual-journal", daemon=True)
+        try:
+            folding.start()
+        except RuntimeError:  # no thread can be had: the file grows until the next try
+            return False
+        self._folding = folding
         return True
 
     def _fold_beside(self) -> None:

@@ -14,7 +14,7 @@ from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.testing.snapshots import effective, snapshots
+from punctual.testing.snapshots import effective, occupied, snapshots
 
 # One test is run by many subclasses, which Hypothesis would take for a mistake.
 _GENERATED = settings(
@@ -148,8 +148,9 @@ class PolicyConformance:
             replace(job, planned=allocations[job.id], promised_until_at=promises.get(job.id))
             for job in _views(snapshot)
         ]
+        taken = [occupied(job, allocations[job.id]) for job in jobs]
         free = {
-            node.id: node.capacity - total(allocation.get(node.id, NOTHING) for allocation in allocations.values())
+            node.id: node.capacity - total(allocation.get(node.id, NOTHING) for allocation in taken)
             for node in snapshot.nodes
         }
         holding = tuple(job for job in jobs if job.planned or job.granted)

@@ -36,6 +36,8 @@ _WORKERS = st.sampled_from(
 )
 _ROOMS = st.sampled_from(_amounts_of(_CORES, range(9), [8 * _GIB, 64 * _GIB, 0], [150.0, 1000.0, 0.0]))
 _KINDS = ("K80", "V100")
+#: How many jobs without workers may run on a node.
+_JOBS_AT_ONCE = st.sampled_from([None, None, 1, 2, 4])
 #: Core-seconds left and their deviation, usable cores, due in, slack.
 _WORK = st.none() | st.sampled_from(
     list(product([0.0, 1.0, 20.0, 300.0], [0.0, 5.0], [0.5, 1.0, 8.0], [4.0, 59.0, 1e4], [0.0, 1.0]))
@@ -91,15 +93,20 @@ def snapshots(draw: st.DrawFn, *, n_jobs_max: int = 8) -> Snapshot:
     be; being paused and paused; ending; with and without a controller, a speed, a deadline, also one that has passed.
     Leaving every job where the last plan has it is always possible.
     """
-    kinds = draw(st.sampled_from([("",), _KINDS]))
+    kinds, at_once = draw(st.sampled_from([("",), _KINDS])), draw(_JOBS_AT_ONCE)
     free = {NodeId(f"node-{i}"): amount for i, amount in enumerate(draw(st.lists(_ROOMS, min_size=1, max_size=4)))}
-    nodes = tuple(Node(node, room, kinds[i % len(kinds)]) for i, (node, room) in enumerate(free.items()))
+    nodes = tuple(
+        Node(node, room, kinds[i % len(kinds)], jobs_at_once=at_once) for i, (node, room) in enumerate(free.items())
+    )
     views = []
     for i in range(draw(st.integers(1, n_jobs_max))):
         view = draw(_views(JobId(f"job-{i}"), free, nodes))
         for node, amount in view.planned.items():
             free[node] = free[node] - amount
-        views.append(view)
+        views.append(view if at_once is None else draw(_with_memory(view, nodes)))
+    for view in views:
+        for node, amount in occupied(view, view.planned).items():
+            free[node] = free[node] - (amount - view.planned.get(node, NOTHING))
     views.sort(key=lambda view: (view.submitted_at, view.id))
     return Snapshot(
         at=_AT,
@@ -110,6 +117,27 @@ def snapshots(draw: st.DrawFn, *, n_jobs_max: int = 8) -> Snapshot:
         free=free,
         seed=7,
     )
+
+
+@st.composite
+def _with_memory(draw: st.DrawFn, view: JobView, nodes: Sequence[Node]) -> JobView:
+    """The job with its measured memory, which may exceed its planned and expected memory."""
+    places = tuple(view.planned or view.granted)
+    if view.status == "running" and not places:  # it is paused
+        places = (draw(st.sampled_from(nodes)).id,)
+    n_bytes = draw(st.sampled_from([0, _GIB, 12 * _GIB]))
+    resident = {node: n_bytes for node in places if n_bytes}
+    expected_bytes = 0 if view.spec.asked_memory_bytes else n_bytes
+    return replace(view, resident=resident, expected_memory_bytes=expected_bytes)
+
+
+def occupied(view: JobView, allocation: Allocation) -> Allocation:
+    """Amounts that a job takes of each node with `allocation`, with the memory that it holds beyond it or keeps while paused."""
+    amounts = {node: allocation.get(node, NOTHING) for node in {**allocation, **view.resident}}
+    return {
+        node: replace(amount, memory_bytes=max(amount.memory_bytes, view.resident.get(node, 0)))
+        for node, amount in amounts.items()
+    }
 
 
 @st.composite

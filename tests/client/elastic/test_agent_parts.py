@@ -3,27 +3,31 @@
 import errno
 import json
 import os
+import pickle
 import select
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.client.elastic import agent, node_workers
 from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.elastic_stats import ElasticStats
-from punctual.client.elastic.forkserver import Forkserver
+from punctual.client.elastic.forkserver import Forkserver, ScriptOrigin
 from punctual.client.elastic.heartbeat_board import Heartbeat, HeartbeatBoard
 from punctual.client.elastic.membership import Membership
-from punctual.client.elastic.node_workers import is_stopped
+from punctual.client.elastic.node_workers import is_stopped, sleeping_ticks
 from punctual.client.elastic.worker_pool import Worker, WorkerPool, WorkerState, hung, late
 from punctual.client.elastic.worker_spawner import WorkerSpawner
 from punctual.wire import N_DEVICES_MAX, Page, WorkerTarget
@@ -63,7 +67,7 @@ def member(
 
 def node_of(board: HeartbeatBoard | None = None) -> Any:
     """A node, as far as it is only looked at."""
-    return SimpleNamespace(board=board, is_stopped=is_stopped)
+    return SimpleNamespace(board=board, is_stopped=is_stopped, sleeping_ticks=sleeping_ticks)
 
 
 def found(board: HeartbeatBoard, *members: Worker) -> list[int]:
@@ -126,6 +130,8 @@ def test_who_keeps_the_others_waiting_on_purpose_does_not_hang(board: HeartbeatB
 @pytest.fixture
 def asleep() -> Iterator["subprocess.Popen[bytes]"]:
     made = subprocess.Popen(["sleep", "100"])
+    wait_until(lambda: Path(f"/proc/{made.pid}/comm").read_text() == "sleep\n")
+    wait_until(lambda: sleeping_ticks(made.pid), lambda ticks: ticks is not None)
     yield made
     made.kill()
     made.wait()
@@ -154,6 +160,39 @@ def test_who_was_stopped_from_outside_hangs_also_alone(
     stop(asleep)
     assert found(board, alone) == [0]
     assert found(board, member(board, 0, "training", age_ns=SHORT, waiting=waiting, pid=asleep.pid)) == []
+
+
+def test_who_sleeps_hangs_also_alone_when_it_has_slept_for_half_as_long_again(
+    board: HeartbeatBoard, asleep: "subprocess.Popen[bytes]"
+) -> None:
+    alone = member(board, 0, "training", age_ns=LONG, waiting=False, pid=asleep.pid)
+    looks = [NOW_NS, NOW_NS + HANG_NS // 2 - 1, NOW_NS + HANG_NS // 2]
+    assert [hung([alone], now_ns, HANG_NS) for now_ns in looks] == [[], [], [alone]]
+    board.excuse(0, True)
+    assert hung([alone], looks[-1], HANG_NS) == []
+    board.excuse(0, False)
+    board.show(0, 7, False, looks[-1])  # a sign of life
+    assert [hung([alone], now_ns + 2 * HANG_NS, HANG_NS) for now_ns in looks] == [[], [], [alone]]
+
+
+def test_of_several_that_all_sleep_one_is_taken(board: HeartbeatBoard, asleep: "subprocess.Popen[bytes]") -> None:
+    both = [member(board, i, "training", age_ns=LONG, waiting=False, pid=asleep.pid) for i in (0, 1)]
+    assert [hung(both, NOW_NS + after_ns, HANG_NS) for after_ns in (0, HANG_NS)] == [[], both[1:]]
+    board.excuse(0, True)  # the other may wait for it by means of its own
+    assert [hung(both, NOW_NS + after_ns, HANG_NS) for after_ns in (0, HANG_NS)] == [[], []]
+
+
+def test_who_works_or_has_somebody_work_does_not_sleep(asleep: "subprocess.Popen[bytes]") -> None:
+    assert sleeping_ticks(asleep.pid) is not None
+    for command in ("while :; do :; done", "(while :; do :; done) & wait"):
+        with subprocess.Popen(["sh", "-c", command], start_new_session=True) as busy:
+            try:
+                wait_until(partial(sleeping_ticks, busy.pid), lambda ticks: ticks is None)
+            finally:
+                os.killpg(busy.pid, signal.SIGKILL)
+    stop(asleep)
+    assert sleeping_ticks(asleep.pid) is None
+    assert sleeping_ticks(0) is None
 
 
 def test_a_newcomer_that_was_stopped_is_late_sooner(board: HeartbeatBoard, asleep: "subprocess.Popen[bytes]") -> None:
@@ -450,6 +489,24 @@ def forks() -> Iterator[TalkingForkserver]:
     made = TalkingForkserver()
     yield made
     made.close()
+
+
+@pytest.mark.parametrize("is_closed_at", ["once", "when it loads"])
+def test_a_forkserver_without_an_agent_ends_without_a_word(tmp_path: Path, is_closed_at: str) -> None:
+    """An agent that ends while its forkserver loads the script closes their connection."""
+    control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    script = tmp_path / "script.py"
+    script.write_text("import pathlib, time\npathlib.Path(__file__).with_name('loads').touch()\ntime.sleep(0.5)\n")
+    origin = ScriptOrigin(os.getpid(), [], list(sys.path), {}, None, str(script), -1, ())
+    command = [sys.executable, "-m", "punctual.client.elastic.forkserver", str(other_end.fileno())]
+    with subprocess.Popen(command, pass_fds=[other_end.fileno()], stderr=subprocess.PIPE) as process:
+        other_end.close()
+        if is_closed_at != "once":
+            control.send(pickle.dumps(origin))
+            wait_until((tmp_path / "loads").exists, bool)
+        control.close()
+        _, complaints = process.communicate(timeout=PATIENCE_S)
+    assert complaints == b""
 
 
 def test_a_process_that_the_script_has_started_is_no_worker(forks: TalkingForkserver) -> None:

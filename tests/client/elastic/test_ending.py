@@ -1,5 +1,6 @@
 """How elastic trainings end: finished before the last step, or left to make room and gone on with later."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import punctual
 from punctual.wire import EXIT_LEFT, Fault, ProgramState
 
 SCRIPT = str(Path(__file__).parent / "ending_training.py")
+SLEEPING = str(Path(__file__).parent / "sleeping_training.py")
 FOR_EVER = "2000000"
 
 
@@ -40,6 +42,7 @@ def test_a_training_that_has_left_goes_on_where_it_was_with_the_weights_that_it_
     stage.start(SCRIPT, str(tmp_path / "kept"), FOR_EVER, str(n_steps + 5), n_workers=1)
     assert stage.exit_code() == 0, stage.output()
     assert f"begins at {n_steps}\n" in stage.output()
+    assert f"punctual: training goes on at step {n_steps}, from '{tmp_path}/kept/" in stage.output()
     assert stage.page.declaration().state == ProgramState.LANDED
     monkeypatch.setattr(sys, "argv", [SCRIPT, str(tmp_path / "undisturbed"), FOR_EVER, str(n_steps + 5)])
     punctual.elastic(ending_training.train)
@@ -54,3 +57,24 @@ def test_a_training_that_cannot_write_its_checkpoint_trains_on(stage: Stage, tmp
     wait_until(stage.output, lambda output: "must have written its checkpoint" in output)
     stage.await_step(stage.page.progress().n_steps + 3)
     assert stage.page.declaration().state == ProgramState.TRAINING
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_workers_that_all_sleep_are_found_and_replaced(stage: Stage, tmp_path: Path, n_workers: int) -> None:
+    stage.start(SLEEPING, "first", str(tmp_path / "mark"), n_workers=n_workers, PUNCTUAL_HANG_S="3")
+    assert stage.exit_code() == 0, stage.output()
+    assert "because it stood still for worker" in stage.output()
+    assert "trained\n" in stage.output()
+
+
+def test_a_worker_that_sleeps_behind_its_loop_is_let_be(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "mark").touch()
+    stage.start(SLEEPING, "late", str(tmp_path / "mark"), PUNCTUAL_HANG_S="1")
+    assert stage.exit_code() == 0, stage.output()
+    assert stage.output() == "trained\nended\n"
+
+
+def test_a_step_in_which_every_worker_sleeps_ends_the_training(stage: Stage, tmp_path: Path) -> None:
+    stage.start(SLEEPING, "all", str(tmp_path / "mark"), PUNCTUAL_HANG_S="2")
+    assert stage.exit_code() == 128 + signal.SIGKILL, stage.output()
+    assert "punctual: 3 workers stood still after step 1\n" in stage.output()

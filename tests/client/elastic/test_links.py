@@ -16,7 +16,7 @@ from tests.client.elastic.agent_stage import Stage
 from torch import Tensor
 
 from punctual.client.elastic import links
-from punctual.client.elastic.collectives import Collectives
+from punctual.client.elastic.collectives import Apart, Collectives
 from punctual.client.elastic.membership import Progress, source_of
 from punctual.executors.local.job_signals import descendants
 
@@ -138,6 +138,26 @@ def test_who_leaves_is_missed_by_all(team: Callable[[int], Team]) -> None:
 
     found = team(11).play(work)
     assert all(isinstance(one, ConnectionError) for one in found[:10])
+
+
+@pytest.mark.parametrize("n_workers", [2, 3, 11])
+@pytest.mark.parametrize("i_other", [0, 1])
+def test_who_does_something_else_is_found_out(team: Callable[[int], Team], n_workers: int, i_other: int) -> None:
+    def work(rank: int, member: Collectives) -> str:
+        try:
+            if rank == i_other:
+                member.collect(torch.ones(1))
+            else:
+                member.add_up(torch.ones(LONG))
+        except Apart:
+            return "apart"
+        finally:
+            member.close()  # as the end of its process would
+        return "together"
+
+    heard = team(n_workers).play(work)
+    assert "apart" in heard
+    assert all(said == "apart" or isinstance(said, ConnectionError) for said in heard)
 
 
 def test_a_wait_ends_when_the_agent_has_missed_a_member(team: Callable[[int], Team]) -> None:

@@ -16,7 +16,7 @@ from tests.client.elastic.agent_stage import Stage, children
 from tests.waiting import wait_until
 
 from punctual.client.elastic import handshakes, links
-from punctual.client.elastic.collectives import Collectives
+from punctual.client.elastic.collectives import Apart, Collectives
 from punctual.client.elastic.group_key import SecureSockets, certificate_of, new_key
 from punctual.client.elastic.handshakes import Handshakes
 from punctual.client.elastic.membership import Membership, NodePlace
@@ -209,6 +209,27 @@ def test_strangers_who_say_nothing_keep_no_node_waiting(
     assert made.play(work) == [[3.0, 3.0]] * 3
 
 
+@pytest.mark.parametrize("i_other", [0, 2])
+def test_a_worker_that_does_something_else_on_another_node_is_found_out(
+    nodes: Callable[..., Nodes], i_other: int
+) -> None:
+    def work(rank: int, own: Collectives) -> str:
+        try:
+            if rank == i_other:
+                own.collect(torch.ones(1))
+            else:
+                own.add_up(torch.ones(LONG))
+        except Apart:
+            return "apart"
+        finally:
+            own.close()
+        return "together"
+
+    heard = nodes(2, 1).play(work)
+    assert "apart" in heard
+    assert "together" not in heard
+
+
 def test_a_handshake_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshakes, "LIMIT_S", 0.05)
     with socket.create_server((ADDRESS, 0)) as listening, socket.create_server((ADDRESS, 0)) as silent:
@@ -374,7 +395,9 @@ def test_a_node_that_cannot_reach_the_first_one_says_so(two: TwoNodes, group: st
     environment = with_address({GROUP_VARIABLE: group, GROUP_KEY_VARIABLE: new_key().hex()})
     environment[NODE_ADDRESS_VARIABLE] = address
     two.other.start(LINK_TRAINING, "for_ever", **environment)
-    assert told in two.other.await_status(lambda status: status.request > 0).cause
+    cause = two.other.await_status(lambda status: status.request > 0).cause
+    assert told in cause
+    assert "the network" not in cause, "the other machine has answered: its process may have ended"
     two.other.page.send(Directives(stop=True))
     assert two.other.exit_code() == 70
     assert NODE_ADDRESS_VARIABLE in two.other.output()

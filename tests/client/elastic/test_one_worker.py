@@ -1,7 +1,8 @@
 """A training without workers: the same calls, in this process."""
 
-import itertools
+import ctypes
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -69,7 +70,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def run_of(model: nn.Module, store: Kept | None = None, **options: Any) -> ElasticRun:
+def run_of(model: nn.Module, store: CheckpointStore | None = None, **options: Any) -> ElasticRun:
     optimizer = options.pop("optimizer", None) or optimizer_of(model)
     return Context(NoAgent(), store).elastic(model=model, optimizer=optimizer, **options)
 
@@ -216,6 +217,11 @@ def test_dropout_is_torchs_own_again_afterwards() -> None:
     with run_of(linear()):
         assert functional.dropout is not own[0]
     assert (functional.dropout, functional.scaled_dot_product_attention) == own
+    store = Kept()
+    store.state = TrainingState({}, {"extra": {}})
+    with pytest.raises(ValueError, match="the same optimizers"), run_of(linear(), store):
+        pass
+    assert (functional.dropout, functional.scaled_dot_product_attention) == own, "also if it cannot begin"
 
 
 class Augmented(Dataset[tuple[Tensor, int]]):
@@ -258,6 +264,28 @@ def test_loaders_follow_when_virtual_ranks_go_together() -> None:
     alone, ahead = all_inputs(0), all_inputs(1)
     assert [len(inputs) for inputs in alone] == [2] * 8 + [16] * 3
     assert all(torch.equal(mine, other) for mine, other in zip(alone, ahead, strict=True))
+
+
+class DeathSignal(Dataset[int]):
+    """Samples are the signal that the process which fetches them gets at its parent's end."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, i: int) -> int:
+        number = ctypes.c_int()
+        assert ctypes.CDLL(None).prctl(2, ctypes.byref(number)) == 0
+        return number.value
+
+
+def test_loaders_end_with_their_worker() -> None:
+    """A loader that outlives it finds its connections broken, and shows that to the user."""
+    model = nn.Linear(1, 1)
+    with run_of(model) as run:
+        for numbers in run.batches(DeathSignal(), global_batch_size=32, n_loaders=1):
+            assert numbers.unique().tolist() == [signal.SIGKILL]
+            run.backward(model(torch.ones(1, 1)).mean())
+            run.step()
 
 
 class WithSpare(nn.Module):
@@ -304,14 +332,18 @@ def test_the_loss_of_a_step_is_the_mean_over_its_batch(options: dict[str, Any], 
     assert losses == pytest.approx(expected, rel=1e-6)
 
 
-def resumable(store: Kept, save_at: int, epochs_from: list[int]) -> tuple[nn.Module, list[float], list[float]]:
+def resumable(
+    store: CheckpointStore, save_at: int, epochs_from: list[int], *, has_two: bool = False
+) -> tuple[nn.Module, list[float], list[float]]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 3))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    rest = [*model.parameters()][has_two:]
+    optimizer = torch.optim.AdamW(rest, lr=0.01)
+    more = [torch.optim.SGD([model.get_parameter("0.weight")], lr=0.1, momentum=0.9)] if has_two else []
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=12)
     by_epoch = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
     losses, sums = [], []
-    with run_of(model, store, optimizer=optimizer, extra={"a": scheduler, "b": by_epoch}) as run:
+    with run_of(model, store, optimizer=[optimizer, *more], extra={"a": scheduler, "b": by_epoch}) as run:
         for epoch in run.epochs(3):
             epochs_from.append(epoch)
             for inputs, targets in run.batches(tensors(), global_batch_size=32):
@@ -328,19 +360,43 @@ def resumable(store: Kept, save_at: int, epochs_from: list[int]) -> tuple[nn.Mod
     return model, losses, sums
 
 
-@pytest.mark.parametrize("save_at", [0, 2, 4, 7, -4, -8, -12])
-def test_a_resumed_training_goes_on_as_if_nothing_had_happened(save_at: int) -> None:
+@pytest.mark.parametrize(
+    ("save_at", "has_two"), [*((at, False) for at in (0, 2, 4, 7, -4, -8, -12)), (2, True), (7, True), (-8, True)]
+)
+def test_a_resumed_training_goes_on_as_if_nothing_had_happened(
+    save_at: int, has_two: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     store = Kept()
-    whole, losses, sums = resumable(store, save_at, [])
+    whole, losses, sums = resumable(store, save_at, [], has_two=has_two)
     assert store.state is not None
     assert store.is_closed
     epochs: list[int] = []
-    again, rest, sums_of_rest = resumable(Kept(store.state), 100, epochs)
+    again, rest, sums_of_rest = resumable(Kept(store.state), 100, epochs, has_two=has_two)
+    assert f"training goes on at step {abs(save_at)}, from" in capsys.readouterr().err
     assert rest == losses[len(losses) - len(rest) :]
     assert len(rest) == 12 - abs(save_at)
     assert sums_of_rest == sums[len(sums) - len(sums_of_rest) :]
     for mine, other in zip(whole.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(mine, other)
+
+
+def test_the_states_of_two_optimizers_are_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, _, _ = resumable(CheckpointStore(tmp_path), -8, [], has_two=True)
+    again, rest, _ = resumable(CheckpointStore(tmp_path), 100, [], has_two=True)
+    assert len(rest) == 4
+    assert f"training goes on at step 8, from '{tmp_path}/00000001.safetensors'" in capsys.readouterr().err
+    for mine, other in zip(whole.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(False, True), (True, False)], ids=["another-optimizer", "one-optimizer-less"]
+)
+def test_a_checkpoint_of_other_optimizers_is_refused(before: bool, after: bool) -> None:
+    store = Kept()
+    resumable(store, 2, [], has_two=before)
+    with pytest.raises(ValueError, match=r"Give the same ones as before"):
+        resumable(Kept(store.state), 100, [], has_two=after)
 
 
 def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:
@@ -407,16 +463,11 @@ def test_a_body_that_does_something_else_is_told(body: Callable[..., object], pa
     ("start", "part"),
     [
         (lambda: run_of(linear(), virtual_ranks=0), "`virtual_ranks` must be 1 or more"),
-        (lambda: run_of(linear(), optimizer=[optimizer_of(linear())] * 2), "one optimizer: got a list of 2"),
         (lambda: run_of([linear()], optimizer=optimizer_of(linear())), "one module: got a list of 1"),  # type: ignore[arg-type]
         (lambda: run_of(linear(), extra={"rate": 3}), "must have state_dict() and load_state_dict()"),
         (
             lambda: list(run_of(linear()).batches(tensors(), global_batch_size=4)),
             "at least the number of virtual ranks",
-        ),
-        (
-            lambda: list(run_of(linear()).batches(itertools.count(), global_batch_size=32)),
-            "a dataset must have a length",
         ),
         (lambda: run_of(linear()).report_loss(1.0), "Give context.elastic(reports_loss=False)"),
         (lambda: run_of(linear()).epochs(-1).__next__(), "`n_epochs` must be 0 or more"),
@@ -426,6 +477,16 @@ def test_an_argument_that_cannot_be_used_is_told(start: Callable[[], object], pa
     with pytest.raises(ValueError) as caught:
         start()
     assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"deterministic": True}])
+def test_losses_that_are_no_numbers_are_told(options: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """The first and the tenth of twelve steps whose loss is none."""
+    train(linear(), lambda model, x, y: mean_loss(model, x, y) * torch.nan, n_epochs=3, **options)
+    told = capsys.readouterr().err
+    assert "the loss of a step must be a number: got nan (1 so far) for step 1" in told
+    assert "got nan (10 so far) for step 10" in told
+    assert told.count("punctual: warning") == 2
 
 
 def test_punctual_hears_of_steps_and_evaluations(page: Page) -> None:

@@ -19,8 +19,11 @@ from tests.client.elastic.server_training import BATCH, dataset, loss_of, make_m
 from tests.waiting import PATIENCE_S, wait_until
 from torch import nn
 
+from punctual.client.elastic.agent_client import NoAgent
+from punctual.client.elastic.context import Context
 from punctual.client.elastic.group import GroupFault
 from punctual.client.elastic.member import _with_newest_state
+from punctual.client.elastic.membership import Membership, Progress
 from punctual.client.elastic.parameter_server import Push, SliceServer, receive, send
 from punctual.client.elastic.parameter_slices import shared_out
 from punctual.client.elastic.plain import put_together, take_apart
@@ -361,6 +364,27 @@ def test_an_error_in_the_script_is_shown(stage: Stage, tmp_path: Path) -> None:
 
 
 # Who keeps what.
+
+
+def test_two_optimizers_with_servers_are_refused() -> None:
+    here, there = socket.socketpair()
+
+    class Served(NoAgent):
+        def join(
+            self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
+        ) -> Membership:
+            return Membership(generation=0, rank=0, n_workers=1, peers=(Connection(os.dup(here.fileno())),))
+
+    model = make_model()
+    first, *others = model.parameters()
+    run = Context(Served()).elastic(model=model, optimizer=[torch.optim.SGD([first]), torch.optim.SGD(others)])
+    with (
+        here,
+        there,
+        pytest.raises(ValueError, match="a training with parameter servers must have one optimizer: got 2"),
+        run,
+    ):
+        pass
 
 
 def test_every_element_has_one_server() -> None:

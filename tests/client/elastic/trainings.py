@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ class Plan:
     drifts_at: int | None = None
     declares: int | None = None
     n_loaders: int = 0
+    has_muon: bool = False
 
 
 @dataclass
@@ -61,6 +63,16 @@ def network(plan: Plan) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(16, N_CLASSES))
 
 
+def optimizers_of(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
+    """One; or Muon for matrices, which takes nothing else, and another one for the rest."""
+    if not plan.has_muon:
+        return [torch.optim.AdamW(model.parameters(), lr=1e-2)]
+    matrices = [param for param in model.parameters() if param.dim() == 2]
+    others = [param for param in model.parameters() if param.dim() != 2]
+    kind = getattr(torch.optim, "Muon", partial(torch.optim.SGD, momentum=0.9))  # older versions of torch have none
+    return [kind(matrices, lr=2e-2), torch.optim.AdamW(others, lr=1e-2)]
+
+
 def n_right_and_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     inputs, targets = batch
     scores = model(inputs)
@@ -70,12 +82,13 @@ def n_right_and_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Te
 def train(context: Context, plan: Plan) -> Outcome:
     """A classifier with AdamW, a scheduler of steps and one of epochs, evaluated after each epoch."""
     model, dataset = network(plan), tensors()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizers = optimizers_of(model, plan)
+    optimizer, last = optimizers[0], optimizers[-1]
     by_step = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9], 0.7)
-    by_epoch = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+    by_epoch = torch.optim.lr_scheduler.StepLR(last, 1, 0.9)
     outcome = Outcome()
     with context.elastic(
-        model=model, optimizer=optimizer, extra={"steps": by_step, "epochs": by_epoch},
+        model=model, optimizer=optimizers if plan.has_muon else optimizer, extra={"steps": by_step, "epochs": by_epoch},
         virtual_ranks=plan.virtual_ranks, deterministic=plan.deterministic, fuse=plan.fuse,
     ) as run:  # fmt: skip
         for _ in run.epochs(plan.n_epochs):
@@ -91,7 +104,7 @@ def train(context: Context, plan: Plan) -> Outcome:
             outcome.sums.append(
                 [float(total) for total in run.evaluate(_dying(context, run, plan), dataset, batch_size=7)]
             )
-            outcome.rates.append(optimizer.param_groups[0]["lr"])
+            outcome.rates += [given.param_groups[0]["lr"] for given in optimizers]
     outcome.tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     return outcome
 

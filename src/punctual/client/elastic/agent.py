@@ -33,7 +33,18 @@ from punctual.client.elastic.heartbeat_board import N_SLOTS
 from punctual.client.elastic.membership import Membership, NodePlace, source_of
 from punctual.client.elastic.node_workers import LocalWorkers, NodeWorkers, Words, last_line
 from punctual.client.elastic.other_nodes import OtherNodes, RemoteWorkers
-from punctual.client.elastic.worker_pool import Worker, WorkerPool, end_of, hung, is_excused, late, parts, shell_code
+from punctual.client.elastic.worker_pool import (
+    HANG_S,
+    Worker,
+    WorkerPool,
+    end_of,
+    hang_s_allowed,
+    hung,
+    is_excused,
+    late,
+    parts,
+    shell_code,
+)
 from punctual.wire import (
     PAGE_VARIABLE,
     SERVERS_VARIABLE,
@@ -43,10 +54,6 @@ from punctual.wire import (
     process_number,
 )
 
-#: Environment variable with the seconds after which a worker is ended that others wait for, or that a signal has stopped.
-HANG_VARIABLE = "PUNCTUAL_HANG_S"
-#: Longer than anything that one worker does alone while the others wait.
-HANG_S = 60.0
 #: Between two looks for workers that hang, which read the state of their processes.
 _CHECK_S_MAX = 1.0
 #: The same as a share of `HANG_S`, if that is shorter; and the share above which this process itself has stood still.
@@ -57,7 +64,7 @@ _PAUSE_FRAC = 0.25
 _START_S_MAX = 600.0
 #: How long workers may take to end once they have been told to.
 _LEAVE_S_MAX = 10.0
-#: Deaths before a first step, one after the other, after which another attempt would be the same.
+#: Deaths before a first step, one after the other, or workers that stood still after the same one: another would, too.
 _N_DEATHS_MAX = 3
 #: Between two looks at the page and at the board; a change of size is not urgent, training goes on meanwhile.
 _LOOK_S = 0.05
@@ -106,7 +113,7 @@ def serve(train: Callable[..., object]) -> None:
             "`punctual.elastic`",
             "Start it with `punctual run --workers 1..4`.",
         )
-    hang_s = _hang_s(os.environ.get(HANG_VARIABLE))
+    hang_s = hang_s_allowed()
     with ExitStack() as opened:
         opened.callback(page.close)
         _leave_page_to_workers(page)
@@ -122,23 +129,6 @@ def serve(train: Callable[..., object]) -> None:
 def _run_worker(train: Callable[..., object], agent: SocketAgentClient) -> None:
     """Be a worker. Only workers load what trains: the agent is without torch unless the script loads it."""
     import_module("punctual.client.elastic.context").run_worker(train, agent)
-
-
-def _hang_s(text: str | None) -> float:
-    if not text:
-        return HANG_S
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise invalid(
-            f"`{HANG_VARIABLE}` must be a number of seconds above zero",
-            repr(text),
-            "the environment",
-            "Set it to more than anything takes that one worker does alone, as 60.",
-        )
-    return seconds
 
 
 def _leave_page_to_workers(page: Page) -> None:
@@ -184,6 +174,8 @@ class Agent:
         self._state_lost_ns = 0
         #: Deaths of workers that had done nothing, and generations that were broken before a step, since the last first step.
         self._n_deaths = self._n_stillborn = 0
+        #: Workers that stood still, by the steps that they had done.
+        self._n_hung: Counter[int] = Counter()
         self._exit_code: int | None = None
         #: When the first training function ended; and whether all are to end at once, because something has failed.
         self._ends_ns, self._has_failed = 0, False
@@ -322,9 +314,14 @@ class Agent:
         if was_member or not self._pool.of(worker.node):  # nobody else may come there any more
             worker.node.given_up = (-1, "")
         self._warn_worker_lost(worker, how)
-        if self._n_deaths >= _N_DEATHS_MAX:
+        self._n_hung[stamp.n_steps] += worker.has_hung and worker.has_stepped
+        if self._n_hung[stamp.n_steps] >= _N_DEATHS_MAX:
+            cause = f"{self._n_hung[stamp.n_steps]} workers stood still after step {stamp.n_steps}"
+        elif self._n_deaths >= _N_DEATHS_MAX:
             cause = f"{self._n_deaths} workers in a row ended before their first step, the last {how}"
-            self._do_without(worker.node, cause, shell_code(code))
+        else:
+            return
+        self._do_without(worker.node, cause, shell_code(code))
 
     def _break_generation(self) -> None:
         """The generation has lost a member, or one of them its group: have the others leave it."""
@@ -353,7 +350,9 @@ class Agent:
         if self._pool.members:
             goes_on = f"Training goes on with {len(self._pool.members)}"
         else:
-            goes_on = "Training begins again at the last checkpoint" if self._generation else "Training has not begun"
+            goes_on = (
+                "Training begins again at the last checkpoint, if any" if self._generation else "Training has not begun"
+            )
         warn(
             f"a {worker.role} must stay until it is told to leave",
             f"an end {how}",

@@ -7,6 +7,7 @@ whole checkpoint is there.
 
 import fcntl
 import os
+from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Thread
 from time import monotonic, sleep, thread_time
@@ -227,7 +228,7 @@ def newest(folder: Path) -> TrainingState | None:
     """The newest state in `folder` that is whole, for whoever only reads it."""
     for path in reversed(_paths(folder)):
         try:
-            return _checkpoint_file.read(path)
+            return replace(_checkpoint_file.read(path), origin=str(path))
         except FileNotFoundError:
             continue  # the writer has removed it in the meantime, having made a newer one
         except (OSError, Damaged) as error:

@@ -5,6 +5,8 @@ made in the order of ranks. Tensors longer than a slot go in chunks, and each wo
 is written for one chunk cannot be what another worker still reads of the chunk before. Once all have come to the next wait,
 all have read that one. Where only one worker has something to tell, it has the slots of all.
 
+While they wait, each also says what it does: workers that have come to different places of the script find it out at once.
+
 Workers on several nodes have such memory on each. While the others wait, the first worker of each node sends what they have
 written to the nodes that need it, into the same places there; so all that follows is the same, to the last bit.
 """
@@ -30,11 +32,18 @@ _LOOK_S = 0.1
 #: What those of the first ranks have written that those of the second need, as contiguous parts of the memory.
 Moves = Callable[[range, range], Sequence[Tensor]]
 
+#: What a worker does, as it says it to the others.
+_SUM, _SENDING, _EXCHANGE, _COLLECTION, _NOTHING = b"+", b">", b"x", b"c", b"."
+
+
+class Apart(Exception):
+    """Another worker does something else."""
+
 
 class Collectives:
     """A worker's side. Tensors may be on a GPU, and must be contiguous and alike in all workers.
 
-    Every method raises `OSError` if a member is gone, and then leaves its tensors in between.
+    Every method raises `OSError` if a member is gone, and `Apart` if one does something else; it leaves its tensors in between.
 
     Parameters
     ----------
@@ -80,14 +89,14 @@ class Collectives:
             slots = self._next_slots(chunk)
             slots[self._rank].copy_(chunk)
             if slots.numel() * slots.element_size() <= _ONE_WAIT_BYTES:
-                self.wait(partial(_all_of, slots))
+                self.wait(partial(_all_of, slots), _SUM)
                 chunk.copy_(_add_to_first(slots.clone()))
                 continue
             parts = cut(len(chunk), self._n_workers)
-            self.wait(partial(_parts_of, slots, parts))
+            self.wait(partial(_parts_of, slots, parts), _SUM)
             part = parts[self._rank]
             _add_to_first(slots[:, part.start : part.stop])  # nobody else reads or writes this part of any slot
-            self.wait(partial(_sums_of, slots[0], parts))
+            self.wait(partial(_sums_of, slots[0], parts), _SUM)
             chunk.copy_(slots[0])
 
     def send_from(self, source: int, tensor: Tensor) -> None:
@@ -96,7 +105,7 @@ class Collectives:
             place = self._next_turn().view(-1).view(chunk.dtype)[: len(chunk)]
             if self._rank == source:
                 place.copy_(chunk)
-            self.wait(partial(_from_source, source, place))
+            self.wait(partial(_from_source, source, place), _SENDING)
             if self._rank != source:
                 chunk.copy_(place)
 
@@ -111,7 +120,7 @@ class Collectives:
             slots = self._next_slots(rows, n_workers * n_each).unflatten(1, (n_workers, n_each))
             columns = rows[:, start : start + n_each]
             slots[self._rank, :, : columns.shape[1]].copy_(columns)
-            self.wait(partial(_rows_of, slots, [min(n_each, max(0, size - start)) for size in sizes_in]))
+            self.wait(partial(_rows_of, slots, [min(n_each, max(0, size - start)) for size in sizes_in]), _EXCHANGE)
             for sender, tensor in zip(slots, received, strict=True):
                 part = tensor[start : start + n_each]
                 part.copy_(sender[self._rank, : len(part)])
@@ -124,34 +133,39 @@ class Collectives:
         for chunk in _chunks(tensor):
             slots = self._next_slots(chunk)
             slots[self._rank].copy_(chunk)
-            self.wait(partial(_all_of, slots))
+            self.wait(partial(_all_of, slots), _COLLECTION)
             collected[:, start : start + len(chunk)].copy_(slots)
             start += len(chunk)
         return collected
 
-    def wait(self, moves: Moves | None = None) -> None:
-        """Until all workers of the node have come here, and what `moves` says has come from the other nodes."""
+    def wait(self, moves: Moves | None = None, word: bytes = _NOTHING) -> None:
+        """Until all workers of the node have come here with the same word, and what `moves` says has come from the other nodes."""
         links = self._links
         for child in links.children:
-            self._hear(child)
+            self._hear(child, word)
         if self._nodes is not None and moves is not None:
-            self._move(self._nodes, moves)
+            self._move(self._nodes, moves, word)
         if links.parent is not None:
-            links.parent.send(b".")
-            self._hear(links.parent)
+            links.parent.send(word)
+            self._hear(links.parent, word)
         for child in links.children:
-            child.send(b".")
+            child.send(word)
 
-    def _move(self, nodes: NodeConnections, moves: Moves) -> None:
-        """Send what has been written here to the nodes that need it, and write here what they have."""
+    def _move(self, nodes: NodeConnections, moves: Moves, word: bytes) -> None:
+        """Send what has been written here to the nodes that need it, and write here what they have; behind the word each time."""
         here = self._places[self._i_node]
-        others = {i_node: ranks for i_node, ranks in enumerate(self._places) if i_node != self._i_node}
-        nodes.exchange(
-            {i_node: [_bytes_of(part) for part in moves(here, ranks)] for i_node, ranks in others.items()},
-            {i_node: [_bytes_of(part) for part in moves(ranks, here)] for i_node, ranks in others.items()},
-        )
+        heard = bytearray(len(self._places))
+        outgoing: dict[int, list[memoryview]] = {}
+        incoming: dict[int, list[memoryview]] = {}
+        for i_node, ranks in enumerate(self._places):
+            if i_node != self._i_node:
+                outgoing[i_node] = _behind(memoryview(word), moves(here, ranks))
+                incoming[i_node] = _behind(memoryview(heard)[i_node : i_node + 1], moves(ranks, here))
+        nodes.exchange(outgoing, incoming)
+        if any(heard[i_node] != word[0] for i_node, parts in incoming.items() if parts):
+            raise Apart
 
-    def _hear(self, other: socket.socket) -> None:
+    def _hear(self, other: socket.socket, expected: bytes) -> None:
         while True:
             try:
                 word = other.recv(1)
@@ -161,6 +175,8 @@ class Collectives:
                 continue
             if not word:
                 raise ConnectionError("a member has left")
+            if word != expected:
+                raise Apart
             return
 
     def _next_slots(self, like: Tensor, n_elements: int | None = None) -> Tensor:
@@ -213,6 +229,11 @@ def _from_source(source: int, place: Tensor, senders: range, _: range) -> list[T
 def _rows_of(slots: Tensor, n_used: Sequence[int], senders: range, receivers: range) -> list[Tensor]:
     """What each has for each receiver: so many elements of the sender's row; `slots` are by sender, receiver and element."""
     return [slots[sender, receiver, : n_used[sender]] for sender in senders for receiver in receivers]
+
+
+def _behind(word: memoryview, parts: Sequence[Tensor]) -> list[memoryview]:
+    """The bytes of the parts, if there are any, with the word before them."""
+    return [word, *map(_bytes_of, parts)] if parts else []
 
 
 def _bytes_of(part: Tensor) -> memoryview:

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 
 from torch import nn
-from torch.optim import Optimizer
 
 from punctual.client.elastic import checkpoint_store
 from punctual.client.elastic.agent_client import AgentClient
+from punctual.client.elastic.arguments import is_of_process_groups, not_whole
 from punctual.client.elastic.checkpoint_store import CheckpointStore
 from punctual.client.elastic.member import Leave, Member
-from punctual.client.elastic.replica import Replica, Stateful
+from punctual.client.elastic.replica import Optimizers, Replica, Stateful
 from punctual.client.elastic.run import ElasticRun
 from punctual.client.elastic.step import Stepper
 from punctual.client.elastic.virtual_ranks import RankNumber
@@ -21,6 +21,10 @@ def run_worker(train: Callable[["Context"], object], agent: AgentClient) -> None
         train(Context(agent))
     except Leave:
         return
+    except Exception as error:
+        if is_of_process_groups(error):
+            raise not_whole(f"'{error}'").with_traceback(error.__traceback__) from None
+        raise
     agent.finish()
 
 
@@ -41,7 +45,7 @@ class Context:
         self,
         *,
         model: nn.Module,
-        optimizer: Optimizer,
+        optimizer: Optimizers,
         extra: Mapping[str, Stateful] | None = None,
         virtual_ranks: int | None = None,
         deterministic: bool = False,
@@ -55,6 +59,8 @@ class Context:
 
         Parameters
         ----------
+        optimizer
+            One, or a list or dictionary of several with parameters of their own: `ElasticRun.step` steps them all.
         extra
             By name, what else must be alike in all workers and outlive them: schedulers, averages of weights; anything
             with `state_dict` and `load_state_dict`.

@@ -5,14 +5,33 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.utils.data import TensorDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
+from punctual.client.complaint import invalid
 from punctual.client.elastic.random_state import seed_all
 
 Collate = Callable[[list[Any]], Any]
 
 #: The samples of a part, piece by piece: what random numbers are seeded with, and the samples' numbers.
 Request = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
+def length_of(dataset: Any, where: str) -> int:
+    """Samples of a dataset; raises `ValueError` where there are none, or where they have no numbers."""
+    remedy = "Give the samples of one epoch numbers, or train with `punctual.track`, which takes what has no end."
+    if isinstance(dataset, DataLoader):
+        remedy = "Give the loader's dataset: the run makes the batches."
+    has_numbers = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
+    if isinstance(dataset, IterableDataset) or not has_numbers or not hasattr(dataset, "__len__"):
+        raise invalid(
+            "a dataset must have a length, and a sample for each number", f"a {type(dataset).__name__}", where, remedy
+        )
+    if not len(dataset):
+        raise invalid(
+            "a dataset must have samples", f"a {type(dataset).__name__} of none", where,
+            "Look at the path that it is read from, and at what is left out of it.",
+        )  # fmt: skip
+    return len(dataset)
 
 
 class Fetch:

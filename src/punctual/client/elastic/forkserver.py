@@ -107,7 +107,10 @@ class Forkserver:
 
     def _handle_request(self) -> bool:
         """Take one message; False at the end."""
-        text, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES_MAX, 1)
+        try:
+            text, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES_MAX, 1)
+        except OSError:
+            return False
         if not text:
             return False
         words: dict[str, int] = json.loads(text)
@@ -155,7 +158,22 @@ def exit_with_parent(parent: int) -> None:
 
 
 def send(control: socket.socket, **words: Any) -> None:
-    control.send(json.dumps(words).encode())
+    """Tell the agent; where it is gone, so is this process."""
+    try:
+        control.send(json.dumps(words).encode())
+    except OSError:
+        os._exit(_EXIT_ORPHAN)
+
+
+def _unpickled(control: socket.socket) -> Any:
+    """What the agent sends next; where it is gone, so is this process."""
+    try:
+        content = control.recv(_PICKLE_BYTES_MAX)
+    except OSError:
+        content = b""
+    if not content:
+        os._exit(_EXIT_ORPHAN)
+    return pickle.loads(content)  # noqa: S301 -- the agent is of this program
 
 
 def _preload(origin: ScriptOrigin) -> None:
@@ -198,13 +216,13 @@ def main(control_fd: int) -> None:
     global is_forkserver
     is_forkserver = True
     control = socket.socket(fileno=control_fd)
-    origin: ScriptOrigin = pickle.loads(control.recv(_PICKLE_BYTES_MAX))  # noqa: S301 -- the agent is of this program
+    origin: ScriptOrigin = _unpickled(control)
     exit_with_parent(origin.agent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         _preload(origin)
         send(control, said="ready")
-        train = pickle.loads(control.recv(_PICKLE_BYTES_MAX))  # noqa: S301 -- as above
+        train = _unpickled(control)
     except BaseException:  # noqa: BLE001 -- whatever the script raises is the user's to know
         send(control, said="failed", trace=traceback.format_exc()[-8_000:])
         return

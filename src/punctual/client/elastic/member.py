@@ -1,21 +1,29 @@
 """A worker among the others: its group, its copy of the training, and how both are brought together again."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch import Tensor
 
-from punctual.client.complaint import invalid
+from punctual.client.complaint import invalid, tell
 from punctual.client.elastic import evaluation, state_transfer
 from punctual.client.elastic.agent_client import AgentClient
 from punctual.client.elastic.checkpoint_store import CheckpointStore
+from punctual.client.elastic.collectives import Apart
 from punctual.client.elastic.evaluation import Totals
 from punctual.client.elastic.group import GroupFault, WorkerGroup
 from punctual.client.elastic.membership import Membership, Progress
 from punctual.client.elastic.position import Place, Position
 from punctual.client.elastic.replica import Replica, TrainingState
 from punctual.client.elastic.virtual_ranks import RankNumber, TreeSum
+
+#: Where in the script an evaluation is made, as users know it.
+_IN_WORDS: dict[str, str] = {
+    "before": "before the loop", "top": "in the loop", "bottom": "in the loop", "after": "behind the loop",
+}  # fmt: skip
 
 
 class Leave(BaseException):
@@ -145,7 +153,7 @@ class Member:
         if not self.is_beginning:
             self.position.results = Position.of(members[source]).results
         self._is_new = False
-        self._compare()
+        self.compare("a new generation", with_extra=False)
         self._help_evaluate(members, members[source])
 
     def _begin(self) -> None:
@@ -153,6 +161,9 @@ class Member:
         state = self.store.latest() if self.store is not None and self.group.rank == 0 else None
         if state is not None:
             self._become(state)
+            tell(
+                f"training goes on at step {self.position.n_steps}, from '{state.origin}'; give another folder to begin anew"
+            )
 
     def _share(self, source: int, state: Callable[[], TrainingState], *, wants: bool) -> TrainingState | None:
         """Send the state of member `source` to those who want it; what was received."""
@@ -167,31 +178,77 @@ class Member:
         self.fuses, self.moving = state.values["fuses"], state.values["moving"]
         self.n_virtual_ranks = self._rank_number.after(state.values.get("n_virtual_ranks", self.n_virtual_ranks))
         if self.position.n_steps:  # else torch warns a worker that comes to the end of an epoch before its first step
-            self.replica.optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001
+            for optimizer in self.replica.optimizers.values():
+                optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001
         self._boundary = None
 
-    def _compare(self) -> None:
+    def gather(self, what: str, value: Any) -> list[Any]:
+        """What each worker gives, by rank; all must have come to the same place of the script.
+
+        Raises
+        ------
+        ValueError
+            Another worker is somewhere else.
+        GroupFault
+            A worker is gone.
+        """
+        n_steps = 0 if self.is_asynchronous else self.position.n_steps
+        self.agent.stamp(self.position.n_steps, waiting=True)
+        try:
+            everyones = self.group.gather([what, n_steps, value])
+        except Apart:
+            raise self.apart(f"{what} after step {n_steps} in worker {self.group.rank}, and none in another") from None
+        places = [(what, n_steps) for what, n_steps, _ in everyones]
+        self.agent.stamp(self.position.n_steps, waiting=False)
+        if len(set(places)) > 1:
+            where = [f"{what} after step {n} in worker {rank}" for rank, (what, n) in enumerate(places)]
+            raise self.apart(", ".join(where))
+        return [value for _, _, value in everyones]
+
+    def apart(self, got: str) -> ValueError:
+        """The exception of workers that have come to different places of the script."""
+        return invalid(
+            "all workers must go the same way through the script",
+            got,
+            "this training",
+            "Have `break`, `return`, `run.finish()`, evaluations and datasets follow from `run.loss` or from what "
+            "`run.evaluate` returns, which are the same in all, and not from `run.rank` or `run.is_first`.",
+        )
+
+    def compare(self, what: str, *, with_extra: bool = True) -> None:
         """Make sure that all have the same.
+
+        Parameters
+        ----------
+        with_extra
+            Whether tensors in `extra` are compared too: not while a newcomer has yet to repeat what comes after a step.
 
         Raises
         ------
         ValueError
             They do not, and nobody can tell whose is right: no step is taken with them.
+        GroupFault
+            A worker is gone.
         """
-        sums: list[int] = self.group.gather(state_transfer.checksum(self._checked()))
-        if len(set(sums)) > 1:
-            raise invalid(
-                "all workers must have the same model and optimizer", f"checksums {sums}",
-                f"generation {self.group.membership.generation}",
-                "Change weights through the optimizer only, or in all workers alike.",
-            )  # fmt: skip
+        sums = state_transfer.checksums(self._compared(with_extra=with_extra))
+        if len(set(self.gather(what, crc32(json.dumps(sums).encode())))) > 1:
+            self._refuse_differences(state_transfer.differences(self.gather(what, sums)))
 
-    def _checked(self) -> dict[str, Tensor]:
+    def _refuse_differences(self, different: list[tuple[str, list[int], int]]) -> None:
+        name, ranks, usual = different[0]
+        more = f", and {len(different) - 1} more" if different[1:] else ""
+        raise invalid(
+            "all workers must have the same model, optimizer and `extra`",
+            f"another '{name}' in worker {_listed(ranks)} than in worker {usual}{more}",
+            f"step {self.position.n_steps}",
+            "Change weights through the optimizer only, or in all workers alike: not under `if run.is_first`.",
+        )
+
+    def _compared(self, *, with_extra: bool) -> dict[str, Tensor]:
+        has_servers = bool(self.group.membership.peers)  # whose state one of the workers has
+        is_compared = {"model": True, "optimizer": not has_servers, "extra": with_extra}
         tensors = self.replica.collect().tensors
-        others = (
-            ("extra/", "optimizer/") if self.group.membership.peers else "extra/"
-        )  # what servers keep is one worker's
-        return {name: tensor for name, tensor in tensors.items() if not name.startswith(others)}
+        return {name: tensor for name, tensor in tensors.items() if is_compared[name.partition("/")[0]]}
 
     # The state as others may take it over.
 
@@ -203,10 +260,12 @@ class Member:
             return TrainingState(state.tensors, values)
         newest = {key: values["position"][key] for key in ("results", "finished")}
         position = {**self._boundary.values["position"], **newest}
-        optimizer = _with_newest_state(self._boundary.values["optimizer"], values["optimizer"])
+        optimizers = {
+            name: _with_newest_state(self._boundary.values[name], values[name]) for name in self.replica.optimizers
+        }
         return TrainingState(
             {**state.tensors, **self._boundary.tensors},
-            {**self._boundary.values, "position": position, "optimizer": optimizer},
+            {**self._boundary.values, "position": position, **optimizers},
         )
 
     def _values(self) -> dict[str, Any]:
@@ -232,8 +291,8 @@ class Member:
         """Ranks of those who make the evaluation under way, or the next one."""
         return list(range(self.group.n_workers)) if self._evaluators is None else self._evaluators
 
-    def sum_up(self, tree: TreeSum[Totals] | None, *, is_tuple: bool = False) -> dict[str, Any]:
-        """The evaluation's result, of what each evaluator has put in its tree; None: this one is none of them.
+    def sum_up(self, tree: TreeSum[Totals] | None, place: str, *, is_tuple: bool = False) -> dict[str, Any]:
+        """The result of the evaluation at `place`, of what each evaluator has put in its tree; None: this one is none of them.
 
         Raises
         ------
@@ -241,7 +300,7 @@ class Member:
             A worker is gone.
         """
         roots = [] if tree is None else evaluation.plain_roots(tree)
-        everyones = self.group.gather({"roots": roots, "is_tuple": is_tuple})
+        everyones = self.gather(f"an evaluation {_IN_WORDS[place]}", {"roots": roots, "is_tuple": is_tuple})
         whole: TreeSum[Totals] = TreeSum(self.n_virtual_ranks, evaluation.add)
         for rank in self.evaluators:
             evaluation.put_roots(whole, everyones[rank]["roots"])
@@ -259,7 +318,8 @@ class Member:
         ]  # fmt: skip
         self._evaluators = making or None
         if making and self.group.rank not in making:
-            self.record(members[making[0]]["place"], self.sum_up(None))
+            place = members[making[0]]["place"]
+            self.record(place, self.sum_up(None, place))
 
 
 def _with_newest_state(optimizer: dict[str, Any], newest: dict[str, Any]) -> dict[str, Any]:
@@ -267,6 +327,10 @@ def _with_newest_state(optimizer: dict[str, Any], newest: dict[str, Any]) -> dic
     ((mark, pairs),) = optimizer.items()
     states = dict(newest[mark])
     return {mark: [[name, states[name] if name == "state" else value] for name, value in pairs]}
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return " and ".join(map(str, ranks))
 
 
 def _progress_at(position: dict[str, Any]) -> tuple[int, int]:

@@ -88,6 +88,10 @@ class NodeWorkers(Protocol):
         """Whether a signal has stopped the process."""
         ...
 
+    def sleeping_ticks(self, pid: int) -> int | None:
+        """Processor time of a process that sleeps, with all that it has started; None: it does not, or that is not known."""
+        ...
+
 
 class LocalWorkers:
     """The workers of this node: their processes, the connections with them, and the board.
@@ -216,6 +220,9 @@ class LocalWorkers:
     def is_stopped(self, pid: int) -> bool:
         return is_stopped(pid)
 
+    def sleeping_ticks(self, pid: int) -> int | None:
+        return sleeping_ticks(pid)
+
 
 def last_line(trace: str) -> str:
     """What a traceback comes down to."""
@@ -224,11 +231,35 @@ def last_line(trace: str) -> str:
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process."""
+    return _stat(pid)[0] in ("T", "t")
+
+
+def sleeping_ticks(pid: int) -> int | None:
+    """Processor time, in the kernel's ticks, of a process and its descendants that all sleep; None: one of them does not."""
+    if _stat(pid)[0] != "S":
+        return None
+    stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
+    tree, ticks = [pid], 0
+    for parent in tree:
+        state, _, *used = stats.get(parent, _GONE)
+        if state != "S":
+            return None
+        ticks += sum(map(int, used))
+        tree += [child for child, fields in stats.items() if int(fields[1]) == parent]
+    return ticks
+
+
+_GONE = ("X", "0", "0", "0")
+
+
+def _stat(pid: int) -> Sequence[str]:
+    """State, parent, and processor time in user and kernel mode of a process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            return file.read().rpartition(")")[2].split()[0] in ("T", "t")
+            fields = file.read().rpartition(")")[2].split()
     except OSError:
-        return False
+        return _GONE
+    return fields[0], fields[1], fields[11], fields[12]
 
 
 def _visible_devices() -> Sequence[int]:

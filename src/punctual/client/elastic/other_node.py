@@ -6,6 +6,7 @@ they show on their board, and tells it how many there are to be. Without the age
 
 import os
 import select
+import ssl
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -81,14 +82,21 @@ def _connected(address: tuple[str, int], certificate: str) -> MessageStream:
     """Raises `ValueError` if the first node cannot be reached."""
     try:
         return MessageStream(SecureSockets(certificate).connect(address, _CONNECT_S_MAX))
+    except (ConnectionError, ssl.SSLError) as error:  # its machine answers, and the agent does not
+        raise _unreached(address, error, f"set {NODE_ADDRESS_VARIABLE} there to an address of its own") from None
     except OSError as error:
-        where = f"{address[0]}:{address[1]}"
-        raise invalid(
-            "each node of a job must reach its first one",
-            str(error) or type(error).__name__,
-            where,
-            f"Open the network, or set {NODE_ADDRESS_VARIABLE} there.",
+        raise _unreached(
+            address, error, f"open the network between the nodes, or set {NODE_ADDRESS_VARIABLE} there"
         ) from None
+
+
+def _unreached(address: tuple[str, int], error: OSError, remedy: str) -> ValueError:
+    return invalid(
+        "each node of a job must reach its first one",
+        str(error) or type(error).__name__,
+        f"{address[0]}:{address[1]}",
+        f"If the job's process there has ended, Punctual starts the job again at its checkpoint; if it runs, {remedy}.",
+    )
 
 
 def _fail(page: Page, stats: ElasticStats, text: str) -> int:

@@ -138,6 +138,9 @@ class RemoteWorkers:
     def is_stopped(self, pid: int) -> bool:
         return pid in self._stopped
 
+    def sleeping_ticks(self, pid: int) -> int | None:
+        return None
+
     def beat(self) -> None:
         """Say that this node is there; and what did not go before."""
         self._say("beat")

@@ -1,7 +1,9 @@
 """Samples fetched ahead of the training, by processes of their own."""
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import dropwhile
 from typing import Any, cast
 
@@ -9,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from punctual.client.elastic.fetching import Fetch, Request
+from punctual.client.elastic.forkserver import exit_with_parent
 
 
 class Prefetcher:
@@ -29,6 +32,7 @@ class Prefetcher:
         self._loader = DataLoader(
             _Answers(fetch), batch_sampler=cast("Iterable[Any]", _Coming(self._next)), num_workers=n_loaders, persistent_workers=True,
             collate_fn=_as_it_is, generator=torch.Generator(), multiprocessing_context="fork",
+            worker_init_fn=partial(_end_with, os.getpid()),
         )  # fmt: skip
 
     def take(self, request: Request, coming: Callable[[], Iterator[Request]]) -> Any:
@@ -72,6 +76,11 @@ class _Answers(Dataset[Any]):
     def __getitems__(self, request: Request) -> Any:
         torch.set_num_threads(1)
         return self._fetch.batch(request)
+
+
+def _end_with(parent: int, _: int) -> None:
+    """End with the worker, at once: a loader that finds it gone would complain."""
+    exit_with_parent(parent)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -1,6 +1,6 @@
 """One worker's copy of all that the training has learned: model, optimiser, and what the user adds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from punctual.client.complaint import invalid
+from punctual.client.elastic import arguments
 from punctual.client.elastic.plain import put_together, take_apart
 
 
@@ -23,10 +24,13 @@ class TrainingState:
         storage, unless the user's own state does.
     values
         All the rest, as JSON can carry it: the optimiser's settings, states of schedulers, the position.
+    origin
+        The file that it was read from; empty: it was not.
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
+    origin: str = field(default="", compare=False)
 
 
 class Stateful(Protocol):
@@ -37,43 +41,47 @@ class Stateful(Protocol):
     def load_state_dict(self, state_dict: dict[str, Any]) -> object: ...
 
 
-_WHERE = "`context.elastic`"
+#: One, or several that are all stepped in each step.
+Optimizers = Optimizer | Sequence[Optimizer] | Mapping[str, Optimizer]
 
 
 class Replica:
-    """Model, optimiser and extra, as one `TrainingState`.
+    """Model, optimizers and extra, as one `TrainingState`.
 
     Parameters
     ----------
+    optimizer
+        One, or several as a list or by name.
     extra
         Objects with `state_dict` and `load_state_dict`, by name.
+
+    Attributes
+    ----------
+    optimizers
+        By the names that their states have.
+    params
+        What they train.
 
     Raises
     ------
     ValueError
-        `model` is not one module, `optimizer` not one optimiser, or a part of `extra` has no state.
+        An argument cannot be used.
     """
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, extra: Mapping[str, Stateful]) -> None:
-        if not isinstance(model, nn.Module):
-            raise invalid(
-                "`model` must be one module", _kind_of(model), _WHERE, "Put several into one torch.nn.ModuleDict."
-            )
-        if not isinstance(optimizer, Optimizer):
-            raise invalid(
-                "`optimizer` must be one optimizer", _kind_of(optimizer), _WHERE,
-                "Give each part of the model a parameter group of one optimizer. A training that steps several in turn, as "
-                "a GAN, cannot be elastic: run it as one process, with `punctual.track`.",
-            )  # fmt: skip
-        for name, part in extra.items():
-            if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
-                raise invalid(
-                    "each part of `extra` must have state_dict() and load_state_dict()",
-                    type(part).__name__, f"extra['{name}']", "Give the scheduler itself: extra={'scheduler': scheduler}.",
-                )  # fmt: skip
+    def __init__(self, model: nn.Module, optimizer: Optimizers, extra: Mapping[str, Stateful]) -> None:
+        arguments.check_model(model)
+        arguments.check_extra(extra)
         self.model = model
-        self.optimizer = optimizer
+        self.optimizers = arguments.named_optimizers(optimizer)
+        self.params = arguments.params_of(self.optimizers.values())
         self.extra = dict(extra)
+        arguments.check_places(self.params, model, extra)
+
+    @property
+    def named_params(self) -> list[tuple[str, nn.Parameter]]:
+        """`params`, each with its name in the model, if it has one."""
+        names = {id(param): name for name, param in self.model.named_parameters()}
+        return [(names.get(id(param), f"parameter {i}"), param) for i, param in enumerate(self.params)]
 
     def model_tensors(self) -> dict[str, Tensor]:
         """Parameters and all buffers, each once however many names it has."""
@@ -83,13 +91,16 @@ class Replica:
     def move(self, device: torch.device) -> None:
         """Go to `device`; parameters stay the same objects, so that the optimizer and the script still have them."""
         self.model.to(device)
-        if self.optimizer.state:  # some optimizers have one from the beginning; each tensor goes where torch wants it
-            self.optimizer.load_state_dict(self.optimizer.state_dict())
+        for optimizer in self.optimizers.values():
+            if optimizer.state:  # some have one from the beginning; each tensor goes where torch wants it
+                optimizer.load_state_dict(optimizer.state_dict())
 
     def collect(self) -> TrainingState:
         """The state now, without copying a tensor."""
         tensors = self.model_tensors()
-        values = {"optimizer": take_apart(self.optimizer.state_dict(), "optimizer", tensors)}
+        values = {
+            name: take_apart(optimizer.state_dict(), name, tensors) for name, optimizer in self.optimizers.items()
+        }
         values["extra"] = {
             name: take_apart(part.state_dict(), f"extra/{name}", tensors) for name, part in self.extra.items()
         }
@@ -101,12 +112,25 @@ class Replica:
         Raises
         ------
         ValueError
-            `state` is that of another model.
+            `state` is that of another model, or of other optimizers or parts of `extra`.
         """
+        self._check_names(state.values)
         self._fill_model(state.tensors)
-        self._fill_optimizer(put_together(state.values["optimizer"], state.tensors))
+        for name, optimizer in self.optimizers.items():
+            _fill_optimizer(optimizer, put_together(state.values[name], state.tensors))
         for name, part in self.extra.items():
             part.load_state_dict(put_together(state.values["extra"][name], state.tensors))
+
+    def _check_names(self, values: Mapping[str, Any]) -> None:
+        kept = {name for name in values if name.startswith("optimizer")}
+        missing = {f"extra['{name}']" for name in self.extra if name not in values["extra"]}
+        if missing or kept != set(self.optimizers):
+            raise invalid(
+                "the training's state must hold the same optimizers and parts of `extra` as the script",
+                ", ".join(sorted(kept)) + ", and no ".join(["", *sorted(missing)]),
+                ", ".join(self.optimizers),
+                "Give the same ones as before, or begin anew with another `checkpoint_dir`.",
+            )
 
     @torch.no_grad()
     def _fill_model(self, tensors: Mapping[str, Tensor]) -> None:
@@ -121,17 +145,13 @@ class Replica:
             if theirs.data_ptr() != mine.data_ptr():
                 mine.copy_(theirs)
 
-    def _fill_optimizer(self, saved: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(saved)
-        # Loading casts to the parameter's type; a state that is kept more precisely than its parameter must stay so.
-        params = [param for group in self.optimizer.param_groups for param in group["params"]]
-        for i, kept in saved["state"].items():
-            for key, tensor in kept.items():
-                loaded = self.optimizer.state[params[i]]
-                if isinstance(tensor, Tensor) and loaded[key].dtype != tensor.dtype:
-                    loaded[key] = tensor.to(loaded[key].device)
 
-
-def _kind_of(given: object) -> str:
-    """What was given, in words."""
-    return f"a {type(given).__name__}" + (f" of {len(given)}" if isinstance(given, list | tuple | dict) else "")
+def _fill_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    optimizer.load_state_dict(saved)
+    # Loading casts to the parameter's type; a state that is kept more precisely than its parameter must stay so.
+    params = arguments.params_of([optimizer])
+    for i, kept in saved["state"].items():
+        for key, tensor in kept.items():
+            loaded = optimizer.state[params[i]]
+            if isinstance(tensor, Tensor) and loaded[key].dtype != tensor.dtype:
+                loaded[key] = tensor.to(loaded[key].device)

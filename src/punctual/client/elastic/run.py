@@ -15,7 +15,7 @@ from punctual.client.complaint import invalid, whole
 from punctual.client.declaration import Phases, by_name
 from punctual.client.elastic.checkpoint_store import CheckpointStore
 from punctual.client.elastic.evaluation import Evaluation, Tell, Telling, result_of
-from punctual.client.elastic.fetching import Collate, Fetch, Request, moved
+from punctual.client.elastic.fetching import Collate, Fetch, Request, length_of, moved
 from punctual.client.elastic.group import GroupFault
 from punctual.client.elastic.member import Member
 from punctual.client.elastic.prefetcher import Prefetcher
@@ -26,7 +26,8 @@ from punctual.client.elastic.step import Step, Stepper
 from punctual.client.elastic.virtual_ranks import Part, cut, places_of
 from punctual.wire import EXIT_LEFT, PAGE_VARIABLE
 
-_LOOP = "`run.batches`"
+_LOOP, _EVALUATION = "`run.batches`", "`run.evaluate`"
+_END = "the end of the training"
 
 #: Batches of an evaluation that a rehearsal makes: the first one may have to warm something up.
 _N_REHEARSED = 2
@@ -152,11 +153,13 @@ class ElasticRun:
     # Beginning and end.
 
     def __enter__(self) -> Self:
-        if self._member.store is not None:
-            self._opened.callback(self._close, self._member.store)
-        self._opened.enter_context(self._stepper)
-        self._reform()
-        self._member.mark_boundary()
+        with ExitStack() as opened:
+            if self._member.store is not None:
+                opened.callback(self._close, self._member.store)
+            opened.enter_context(self._stepper)
+            self._reform()
+            self._member.mark_boundary()
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -166,6 +169,8 @@ class ElasticRun:
             self._prefetcher = None
             self._stepper.disconnect(after_fault=kind is not None)
             self._member.group.drop(after_fault=kind is not None)
+            if self.n_workers == 1:  # it keeps nobody waiting, whatever the script does from here on
+                self._member.agent.stamp(self.step_number, waiting=True)
 
     def _close(self, store: CheckpointStore) -> None:
         """The others have nothing left to write."""
@@ -176,7 +181,10 @@ class ElasticRun:
         """Leave together: one that has lost its group at the very end still needs the others' state."""
         while True:
             try:
-                self._member.group.gather(None)
+                if self._member.is_asynchronous:
+                    self._member.gather(_END, None)
+                else:
+                    self._member.compare(_END)
             except GroupFault:
                 self._reform(after_fault=True)
             else:
@@ -253,18 +261,11 @@ class ElasticRun:
         ValueError
             An argument cannot be used, or the body has not called `backward` and `step`.
         """
-        if not hasattr(dataset, "__len__"):
-            raise invalid(
-                "a dataset must have a length, and a sample for each number",
-                f"a {type(dataset).__name__}, which has no length",
-                _LOOP,
-                "Give the samples of one epoch numbers, or train with `punctual.track`, which takes what has no end.",
-            )
         n_samples = self._checked_batch_size(global_batch_size)
         n_samples_max = (
             None if micro_batch_size is None else whole(micro_batch_size, "micro_batch_size", _LOOP, least=1)
         )
-        order = SampleOrder(len(dataset), n_samples, seed, shuffles=shuffle)
+        order = SampleOrder(length_of(dataset, _LOOP), n_samples, seed, shuffles=shuffle)
         loop = _BatchPlan(order, n_samples, n_samples_max, can_fuse=collate is None)
         fetched = self._fetcher(dataset, collate, whole(n_loaders, "n_loaders", _LOOP))
         self._declare(order.n_steps)
@@ -426,26 +427,36 @@ class ElasticRun:
         """The loop has come back: whatever the script does after a step is done."""
         self._member.place = "top"
         self._reporter.step_ends()
+        compares, store = self._stepper.compares, self._member.store
+        if compares or self._stepper.exit_code:
+            self._compare()
         if self._stepper.exit_code:
             self._end(self._stepper.exit_code)
         if self._stepper.leaves:
             self._reform()
-        store = self._member.store
-        if store is not None and self.is_first and store.is_due():
-            self.checkpoint()
+        if compares and store is not None and self.is_first and store.is_due():
+            self._save(store)
+
+    def _compare(self) -> None:
+        """Before a checkpoint make sure that all workers have the same; each has its own where steps are not synchronous."""
+        if not self._member.is_asynchronous:
+            try:
+                self._member.compare("a checkpoint")
+            except GroupFault:
+                self._reform(after_fault=True)
 
     def _end(self, exit_code: int) -> None:
         """End as Punctual asked; but a training without a checkpoint does not leave."""
         self._stepper.exit_code = 0
         with self._member.agent.excused():  # the script's hooks may have a lot to save
-            self.checkpoint()
+            self._save(self._member.store)
             if exit_code != EXIT_LEFT or self._all_kept():
                 self._reporter.end(exit_code)
 
     def _all_kept(self) -> bool:
         """Whether the checkpoint is written, as all workers learn together; if not, they do not leave."""
         try:
-            is_kept = all(self._member.group.gather(self._is_kept()))
+            is_kept = all(self._member.gather("a request to leave", self._is_kept()))
         except GroupFault:  # it is asked again with the next step
             self._reform(after_fault=True)
             return False
@@ -459,21 +470,22 @@ class ElasticRun:
         return not self.is_first or (stop.has_hooks() if store is None else store.flush())
 
     def checkpoint(self) -> None:
-        """Keep the training's state, if there is a place for it. Only the first worker does."""
-        store = self._member.store
-        if store is not None and self.is_first:
-            with self.phase("checkpoint"):
-                self._save(store)
+        """Keep the training's state, if there is a place for it. Only the first worker does; after the next step all compare."""
+        self._stepper.wants_comparison = True
+        self._save(self._member.store)
 
-    def _save(self, store: CheckpointStore) -> None:
+    def _save(self, store: CheckpointStore | None) -> None:
+        if store is None or not self.is_first:
+            return
         served = self._stepper.served
-        if served is None:
-            store.save(self._member.state())
-        elif served.fetch_state():
-            store.save(self._member.state())
-            served.drop_state()
-        else:
-            self._reform(after_fault=True)
+        with self.phase("checkpoint"):
+            if served is None:
+                store.save(self._member.state())
+            elif served.fetch_state():
+                store.save(self._member.state())
+                served.drop_state()
+            else:
+                self._reform(after_fault=True)
 
     # Evaluations.
 
@@ -546,7 +558,9 @@ class ElasticRun:
         name: str,
     ) -> Evaluation:
         fetch, n_ranks = Fetch(dataset, collate), self._member.n_virtual_ranks
-        evaluation = Evaluation(self.model, function, fetch, len(dataset), batch_size, self.device, n_ranks)
+        evaluation = Evaluation(
+            self.model, function, fetch, length_of(dataset, _EVALUATION), batch_size, self.device, n_ranks
+        )
         self._n_units[name] = max(1, evaluation.n_batches())
         return evaluation
 
@@ -569,10 +583,7 @@ class ElasticRun:
         member = self._member
         while i_result >= len(member.position.results.get(place, ())):
             tree = evaluation.over(self._evaluated_ranks(), self._stamped(telling.but_the_last))
-            member.agent.stamp(self.step_number, waiting=True)
             try:
-                member.record(place, member.sum_up(tree, is_tuple=evaluation.is_tuple))
+                member.record(place, member.sum_up(tree, place, is_tuple=evaluation.is_tuple))
             except GroupFault:
                 self._reform(after_fault=True, evaluates=True)
-            else:
-                member.agent.stamp(self.step_number, waiting=False)

@@ -1,7 +1,7 @@
 """A state on its way from one worker to others, and the proof that all have the same."""
 
-from collections.abc import Iterator, Mapping
-from zlib import crc32
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -94,10 +94,28 @@ def _unpacked(parcel: list[_Entry], packed: Tensor) -> Iterator[tuple[str, Tenso
         yield entry.name, tensor.cpu() if entry.device == "cpu" else tensor
 
 
-def checksum(tensors: Mapping[str, Tensor]) -> int:
-    """A number that equal tensors share, and unequal ones do not but for a chance of one in four thousand million."""
+def checksums(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """For each tensor a number that equal ones share, and unequal ones hardly ever."""
     sums = [_bits(tensor).sum(dtype=torch.int64).cpu() for tensor in tensors.values()]
-    return crc32(torch.stack(sums).numpy().tobytes()) if sums else 0
+    return dict(zip(tensors, torch.stack(sums).tolist() if sums else (), strict=True))
+
+
+def differences(everyones: Sequence[Mapping[str, int]]) -> list[tuple[str, list[int], int]]:
+    """The tensors whose sums differ: name, ranks that have another one than most, and a rank of those.
+
+    Parameters
+    ----------
+    everyones
+        What `checksums` has found, by rank.
+    """
+    different = []
+    for name in dict.fromkeys(name for sums in everyones for name in sums):
+        column = [sums.get(name) for sums in everyones]
+        usual = Counter(column).most_common(1)[0][0]  # of equally many that of the lowest rank
+        others = [rank for rank, value in enumerate(column) if value != usual]
+        if others:
+            different.append((name, others, column.index(usual)))
+    return different
 
 
 def _bits(tensor: Tensor) -> Tensor:

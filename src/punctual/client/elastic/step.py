@@ -1,6 +1,8 @@
 """One step in one worker: parts go through the model, gradients are summed over all workers, the optimiser learns."""
 
 from dataclasses import dataclass
+from functools import partial
+from math import isfinite
 from types import TracebackType
 from typing import Self
 
@@ -8,9 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from punctual.client.complaint import invalid
+from punctual.client.complaint import invalid, warn
 from punctual.client.elastic.buffers import MovingBuffers
+from punctual.client.elastic.collectives import Apart
 from punctual.client.elastic.dropout import RankDropout
+from punctual.client.elastic.gradient_guard import GradientGuard
 from punctual.client.elastic.member import Member
 from punctual.client.elastic.random_probe import RandomProbe
 from punctual.client.elastic.random_state import seed_all
@@ -18,8 +22,11 @@ from punctual.client.elastic.reduction import AloneSum, BucketedSum, Reduction, 
 from punctual.client.elastic.served_sum import ServedSum
 from punctual.client.elastic.virtual_ranks import Part, cut, share
 
-#: What travels with the gradients besides the loss: votes to leave the generation, requests to stop, votes against fusing.
-_N_NOTES = 3
+#: What travels with the gradients besides the loss: votes to leave the generation, requests to stop, votes against fusing,
+#: requests to compare, and where each is: epoch and step.
+_N_NOTES = 6
+#: Their sums over thousands of workers are exact as float32.
+_PLACE_MAX = 4096
 
 #: Stands for all virtual ranks in a seed; and for none, in what comes after a step.
 _ALL, _NONE = -1, -2
@@ -63,17 +70,24 @@ class Stepper:
         Since the last step it is known that this generation ends here.
     exit_code
         With which Punctual wants the processes to end, as all know since the last step; 0: it does not.
+    wants_comparison
+        This worker wants all to compare what they have, after the next step.
+    compares
+        All do so now, as all know since the last step.
     """
 
     def __init__(self, member: Member, *, is_deterministic: bool, draws_dropout: bool = True) -> None:
         self.loss = float("nan")
         self.leaves = False
         self.exit_code = 0
+        self.wants_comparison = self.compares = False
+        self._n_no_number = 0
         self._member = member
         self._is_deterministic = is_deterministic
         self._draws_dropout = draws_dropout
-        optimizer = member.replica.optimizer
-        self._params = [param for group in optimizer.param_groups for param in group["params"]]
+        replica = member.replica
+        self._params = replica.params
+        self._guard = GradientGuard(replica.named_params, list(replica.optimizers.values()))
         self._reduction: Reduction = AloneSum(self._params)
         self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, ())
         #: The same, if parameter servers do it.
@@ -87,6 +101,7 @@ class Stepper:
         self._rank_loss = 0.0
 
     def __enter__(self) -> Self:
+        self._guard.__enter__()
         if self._draws_dropout:
             self._dropout.install()
         return self
@@ -95,6 +110,7 @@ class Stepper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._dropout.uninstall()
+        self._guard.__exit__()
 
     # Generations.
 
@@ -112,7 +128,14 @@ class Stepper:
                     "`context.elastic`",
                     "Leave out `deterministic=True`, or train without `--servers`.",
                 )
-            optimizer = self._member.replica.optimizer
+            optimizer, *more = self._member.replica.optimizers.values()
+            if more:
+                raise invalid(
+                    "a training with parameter servers must have one optimizer",
+                    f"{1 + len(more)}",
+                    "`context.elastic`",
+                    "Train without `--servers`, or make parameter groups of one optimizer.",
+                )
             self.served = self._reduction = ServedSum(
                 optimizer, peers, is_first=group.rank == 0, is_synchronous=is_synchronous
             )
@@ -155,6 +178,8 @@ class Stepper:
         self._buffers.begin_step()
         self._rank_loss, self._drew = 0.0, False
         self._step = Step(places, seed, parts)
+        clear(self._params)  # of what the script may have tried between two steps
+        self._guard.note()
         return self._step
 
     @property
@@ -193,11 +218,18 @@ class Stepper:
                 "Take the mean over the samples: loss.mean().",
             )  # fmt: skip
         self._is_backward_done = True
+        self._guard.check(partial(self._where, part))
         if part.is_last:
             self._reduction.await_last()
         if part.weight:
             torch.autograd.backward(loss, None if part.weight == 1 else torch.full_like(loss, part.weight))
             self._rank_loss += part.weight * float(loss.detach())
+        self._guard.note()
+
+    def _where(self, part: Part) -> str:
+        assert self._step is not None, "begin() comes first"
+        parts = self._step.parts
+        return f"part {parts.index(part) + 1} of {len(parts)} of step {self._member.position.n_steps + 1}"
 
     def end_part(self, *, clip_norm: float | None, exit_code: int) -> bool:
         """End a part; whether a step was taken with it.
@@ -221,11 +253,13 @@ class Stepper:
                 "a call without it" if part else "another call", _BODY,
                 "Write run.backward(loss) and then run.step(), instead of loss.backward() and optimizer.step().",
             )  # fmt: skip
+        self._guard.check(partial(self._where, part))
         if self._probe is not None:
             self._drew = self._probe.drew() or self._drew
         if part.ends_rank and part.weight:
             self._end_rank(part.pieces[-1].virtual_rank, part.weight)
         if not part.is_last:
+            self._guard.note()
             return False
         self._end_step(clip_norm=clip_norm, exit_code=exit_code)
         return True
@@ -247,13 +281,19 @@ class Stepper:
         member.agent.stamp(member.position.n_steps, waiting=True)
         # Only the first worker hears what Punctual wants, so the sum of exit codes is the one.
         share_frac = sum(len(step.places[i]) for i in self._ranks) / sum(map(len, step.places))
-        n_leaving, code, n_against, loss = self._sum_up((leaves, float(exit_code), votes), share_frac)
+        compares = float(self._is_comparison_due())
+        n_leaving, code, n_against, n_comparing, loss = self._sum_up(
+            (leaves, float(exit_code), votes, compares), share_frac
+        )
         if member.is_asynchronous:
             self._buffers.end_step_alone(share_frac)
         else:
             self._buffers.end_step(member.group)
         self._learn(clip_norm)
         self.loss, self.leaves, self.exit_code = loss, n_leaving > 0, round(code)
+        self.wants_comparison, self.compares = False, n_comparing > 0
+        if not isfinite(loss):
+            self._warn_loss(loss)
         if member.fuses is None:
             member.fuses = member.can_fuse and not n_against
         member.moving = moved
@@ -262,20 +302,61 @@ class Stepper:
         step.is_over = True
         seed_all(step.seed, member.position.n_steps, _NONE)
 
-    def _sum_up(self, notes: tuple[float, float, float], share_frac: float) -> list[float]:
-        served = self.served
-        if served is None:
-            return self._reduction.finish(notes, share_frac)
-        served.exit_code = round(notes[1])
-        leaving, _, against, loss = served.finish(notes, share_frac)
-        return [leaving, served.exit_code, against, loss]
+    def _warn_loss(self, loss: float) -> None:
+        """Say that a loss is no number: the first one, the tenth, the hundredth and so on."""
+        self._n_no_number += 1
+        if self._member.group.rank == 0 and str(self._n_no_number).strip("0") == "1":
+            warn(
+                "the loss of a step must be a number",
+                f"{loss} ({self._n_no_number} so far)",
+                f"step {self._member.position.n_steps + 1}",
+                "Training goes on, but may learn nothing any more. Lower the learning rate, give run.step(clip_norm=1.0), or "
+                "look for samples that are no numbers.",
+            )
+
+    def _is_comparison_due(self) -> bool:
+        """Whether a checkpoint is to be made after this step: it must not be one of weights that differ."""
+        member = self._member
+        is_due = member.store is not None and member.group.rank == 0 and member.store.is_due()
+        return is_due or self.wants_comparison
+
+    def _sum_up(self, notes: tuple[float, ...], share_frac: float) -> list[float]:
+        """The sums of the notes and, as the last, of the losses; the gradients are summed up, too.
+
+        Raises
+        ------
+        ValueError
+            The workers are not at the same step: one of them has left a loop, say.
+        """
+        member, served = self._member, self.served
+        place = [float(member.position.epoch % _PLACE_MAX), float(member.position.i_step % _PLACE_MAX)]
+        if served is not None:
+            served.exit_code = round(notes[1])
+        try:
+            *sums, epochs, steps, loss = (served or self._reduction).finish((*notes, *place), share_frac)
+        except Apart:
+            raise self._apart() from None
+        if not member.is_asynchronous and [epochs, steps] != [member.group.n_workers * number for number in place]:
+            raise self._apart()
+        if served is not None:
+            sums[1] = served.exit_code
+        return [*sums, loss]
+
+    def _apart(self) -> ValueError:
+        member = self._member
+        here = (
+            f"epoch {member.position.epoch}, step {member.position.i_step} (both from 0) in worker {member.group.rank}"
+        )
+        return member.apart(f"{here}, and another place in another")
 
     def _learn(self, clip_norm: float | None) -> None:
         if self.served is not None:  # the servers have
             return
         if clip_norm is not None:
             clip_grad_norm_(self._params, clip_norm)
-        self._member.replica.optimizer.step()
+        with self._guard.learning():
+            for optimizer in self._member.replica.optimizers.values():
+                optimizer.step()
         clear(self._params)
 
     def check_body(self, part: Part) -> None:

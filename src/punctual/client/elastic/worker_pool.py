@@ -1,5 +1,6 @@
 """The workers that an agent looks after, and which of them hang."""
 
+import os
 import signal
 from collections import Counter
 from collections.abc import Sequence
@@ -7,9 +8,18 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
+from punctual.client.complaint import invalid
 from punctual.client.elastic.heartbeat_board import N_SLOTS, Heartbeat
 from punctual.client.elastic.membership import Progress
 from punctual.client.elastic.node_workers import NodeWorkers
+
+#: Environment variable with the seconds after which a worker is ended that others wait for, or that a signal has stopped.
+HANG_VARIABLE = "PUNCTUAL_HANG_S"
+#: Longer than anything that one worker does alone while the others wait.
+HANG_S = 60.0
+#: Who uses less of a processor than this sleeps: a thread that only looks now and then whether there is something to do uses less.
+_ASLEEP_FRAC = 0.01
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 #: A worker is *starting* until it first joins, *ready* while it waits for the next generation, *training* in one,
 #: *leaving* once it was told to, and *done* when its training function has ended and it waits for the others.
@@ -44,6 +54,8 @@ class Worker:
         Whether it is a parameter server.
     devices
         Which of the devices that the job is shown it uses.
+    asleep_since
+        Since when it has been found asleep, and the processor time that it had used by then, in ticks.
     """
 
     number: int
@@ -58,6 +70,7 @@ class Worker:
     has_hung: bool = False
     serves: bool = False
     devices: tuple[int, ...] = ()
+    asleep_since: tuple[int, int] = (0, 0)
 
     def become(self, state: WorkerState, now_ns: int) -> None:
         self.state, self.since_ns = state, now_ns
@@ -85,9 +98,40 @@ class Worker:
         """Whether a signal has stopped it."""
         return self.node.is_stopped(self.pid)
 
+    def has_slept(self, now_ns: int, span_ns: int) -> bool:
+        """Whether it has slept for so long, with all that it has started; a member that is silent is asked this at each look."""
+        ticks = self.node.sleeping_ticks(self.pid)
+        if ticks is None:
+            self.asleep_since = (now_ns, 0)
+            return False
+        since_ns, ticks_before = self.asleep_since
+        is_awake = (ticks - ticks_before) * _TICK_NS > _ASLEEP_FRAC * span_ns
+        if is_awake or since_ns < max(self.since_ns, self.heartbeat.stamp_ns):
+            self.asleep_since = (now_ns, ticks)
+        return now_ns - self.asleep_since[0] >= span_ns
+
     def answer(self, **words: Any) -> None:
         """Answer what it has said."""
         self.node.answer(self.i_slot, **words)
+
+
+def hang_s_allowed() -> float:
+    """Seconds after which a worker that stands still is ended; raises `ValueError` if the environment says no such number."""
+    text = os.environ.get(HANG_VARIABLE)
+    if not text:
+        return HANG_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise invalid(
+            f"`{HANG_VARIABLE}` must be a number of seconds above zero",
+            repr(text),
+            "the environment",
+            "Set it to more than anything takes that one worker does alone, as 60.",
+        )
+    return seconds
 
 
 class WorkerPool:
@@ -220,8 +264,11 @@ def hung(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Worker]:
     what there is, the first row that holds                 who is killed
     ======================================================= ==========================================
     silent members that a signal has stopped                they
-    silent members that neither wait nor have joined        they, but not who is excused, if others
-                                                            have waited for as long; else nobody
+    silent members that neither wait nor have joined,       they, but not who is excused
+    and others that have waited for as long
+    all members silent, none of them waiting or excused,    the last of them by rank
+    and all have slept for half as long again
+    silent members that neither wait nor have joined        nobody
     all members silent, several of them, and all waiting    the last by rank of those in the step: one
                                                             of them only seems to wait
     anything else                                           nobody
@@ -232,12 +279,20 @@ def hung(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Worker]:
     in_step = [silence for silence in silent if silence.worker.state == "training"]
     stopped = [silence for silence in in_step if silence.is_stopped]
     busy = [silence for silence in in_step if not silence.is_waiting]
-    rows = (
+    rows: tuple[tuple[bool, list[Silence]], ...] = (
         (bool(stopped), stopped),
-        (bool(busy), [silence for silence in busy if others_wait and not silence.is_excused]),
+        (bool(busy) and others_wait, [silence for silence in busy if not silence.is_excused]),
+        (len(busy) == len(members) and _all_sleep(busy, now_ns, hang_ns // 2), busy[-1:]),
+        (bool(busy), []),
         (len(silent) == len(members) > 1, in_step[-1:]),
     )
     return [silence.worker for silence in next((killed for holds, killed in rows if holds), [])]
+
+
+def _all_sleep(silent: Sequence[Silence], now_ns: int, span_ns: int) -> bool:
+    """Whether none of the workers, one or more, does anything, on purpose or not. All are looked at, at each look."""
+    asleep = [not silence.is_excused and silence.worker.has_slept(now_ns, span_ns) for silence in silent]
+    return bool(asleep) and all(asleep)
 
 
 def late(newcomers: Sequence[Worker], now_ns: int, start_s_max: float, hang_ns: int) -> list[Worker]:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from punctual.client.complaint import invalid
@@ -44,7 +45,7 @@ class WorkerSpawner:
             fds = (other_end.fileno(), board_fd)
             command = [*_COMMAND, str(other_end.fileno())]
             self._process = subprocess.Popen(command, pass_fds=fds, env=_environment(), stdin=subprocess.DEVNULL)
-        self.control.send(pickle.dumps(_origin(board_fd, tuple(preloaded))))
+        self._send(pickle.dumps(_origin(board_fd, tuple(preloaded))))
         self.is_ready = False
 
     def receive(self) -> dict[str, Any] | None:
@@ -57,7 +58,7 @@ class WorkerSpawner:
             return None
         words: dict[str, Any] = json.loads(text)
         if words["said"] == "ready":
-            self.control.send(self._train)
+            self._send(self._train)
             self.is_ready = True
         return words
 
@@ -66,12 +67,16 @@ class WorkerSpawner:
         connection, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other_end:
             text = json.dumps({"fork": i_slot, "serves": serves})
-            socket.send_fds(self.control, [text.encode()], [other_end.fileno()])
+            self._send(text.encode(), other_end.fileno())
         return connection
+
+    def _send(self, content: bytes, *fds: int) -> None:
+        with suppress(OSError):  # it has ended, which `receive` tells
+            socket.send_fds(self.control, [content], fds)
 
     def kill(self, pid: int) -> None:
         """End a worker at once."""
-        self.control.send(json.dumps({"kill": pid}).encode())
+        self._send(json.dumps({"kill": pid}).encode())
 
     def close(self) -> None:
         """Let go; what still runs is ended."""

@@ -114,6 +114,8 @@ class BridgeEnd:
             except ConnectionEnded:
                 self._say({"away": self._away})
                 return end()
+            except InvalidSpec as error:
+                self._say({"away": str(error)})
             except Exception as error:  # noqa: BLE001 -- whatever the cluster's library raises
                 self._say({"away": f"{self._away} ({type(error).__name__})"})
             await asyncio.sleep(_LOOK_S)

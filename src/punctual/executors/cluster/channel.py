@@ -20,9 +20,10 @@ do
     obeys only after another poll.
 poll
     `after`: number of the last event received; `stamp`: `sent` of the last answer received; `wait_s`; `paused`: jobs that are
-    to stay paused; `logged`: how many bytes are here of the logs of jobs. Answer: `capacity`, `device` and `holds`; `events`
-    with higher numbers, that of the end of a job and later ones only with the last of its log; `reports`, the latest progress;
-    `facts` by job; `output`: job, place in its log and, in base64, what is there.
+    to stay paused; `logged`: how far the logs of jobs are here. Answer: `capacity`, `device` and `holds` (and `taken_cores` that
+    others have of the node, which what lies between here and the agent may know); `events` with higher
+    numbers, that of the end of a job and later ones only with the last of its log; `reports`, the latest progress; `facts` by
+    job; `output`: job, how far its log is here with that and, in base64, more of it.
 end
     Ends all jobs. Answer: `is_empty`; `last`, the number of the last event that is not known to be received.
 """

@@ -20,6 +20,7 @@ from punctual.core.events import (
     JobWarned,
     NodeJoined,
     NodeLost,
+    NodeWarned,
     ProgressReported,
 )
 from punctual.core.ids import JobId, NodeId
@@ -30,7 +31,7 @@ from punctual.core.story import Reason
 from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
 from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.look_times import LookTimes
-from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink
+from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink, NodeNews, ToldPlace
 from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 from punctual.wire import DeviceUse, WorkerStatus
 
@@ -99,8 +100,10 @@ class ClusterExecutor:
         on_output: Callable[[JobId, bytes], None] = lambda *_: None,
         lost_after_s: float = LOST_AFTER_S,
         report_s: float = REPORT_S,
+        jobs_at_once: Callable[[Resources], int | None] = lambda _: None,
         version: str = "",
     ) -> None:
+        self._jobs_at_once = jobs_at_once
         self._members, self._clock, self._known = members, clock, frozenset(known)
         self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
         self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, version=version)
@@ -129,7 +132,7 @@ class ClusterExecutor:
         self._latest: dict[JobId, ProgressReported] = {}
         self._paused: frozenset[JobId] = frozenset()
         #: By node, how much of the logs of its jobs is here.
-        self._logged: dict[NodeId, dict[JobId, int]] = {}
+        self._logged: dict[NodeId, dict[JobId, ToldPlace]] = {}
         self._facts: dict[JobId, Mapping[str, Any]] = {}
         #: When the end of a job was told; a command made before that was made without knowing it.
         self._told_end_at: dict[JobId, float] = {}
@@ -278,8 +281,12 @@ class ClusterExecutor:
         workers = self._facts.get(job, {}).get("workers")
         if workers is None:
             return None
-        spread = self._spread.get(job)
-        return WorkerStatus(**workers) if spread is None else spread.with_parts(WorkerStatus(**workers))
+        status, spread = WorkerStatus(**workers), self._spread.get(job)
+        if spread is None:
+            return status
+        with self._lock:
+            silent = {node for node, link in self._links.items() if link.is_silent}
+            return spread.with_parts(status, silent)
 
     def device_use(self, job: JobId) -> DeviceUse | None:
         """The device that the job computes on, as its process last told; None: it tells of none."""
@@ -289,6 +296,11 @@ class ClusterExecutor:
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do."""
         return [InvalidSpec.from_fields(fault) for fault in self._facts.get(job, {}).get("faults", ())]
+
+    def news(self) -> dict[NodeId, NodeNews]:
+        """What a user is to know of the nodes that are there."""
+        with self._lock:
+            return {node: link.news for node, link in self._links.items() if link.is_joined}
 
     def want(self, bundles: Sequence[Bundle]) -> None:
         """Have the cluster asked for room for all of these; returns at once. Empty: it is asked for nothing any more."""
@@ -388,7 +400,8 @@ class ClusterExecutor:
                     spread = SpreadJob(launch, link.node, self._clock, self._send_to, self._tell_of)
                     self._spread.setdefault(job, spread)
                 self._held_before[job] = {link.node: amount} if amount else {}
-            self._tell(NodeJoined(at=self._clock.now(), node=link.node, capacity=capacity, device=device))
+            at, at_once = self._clock.now(), self._jobs_at_once(capacity)
+            self._tell(NodeJoined(at=at, node=link.node, capacity=capacity, device=device, jobs_at_once=at_once))
             if self._has_resumed:
                 self._adopt_parts()
 
@@ -412,7 +425,23 @@ class ClusterExecutor:
                 self._send_to(node, stop, {})
         self._found_parts.clear()
 
+    def fell_silent(self, link: NodeLink) -> None:
+        text = (
+            f"node '{link.node}', where the job runs, has not answered for {link.silent_s:.0f} s: nothing newer is known "
+            f"of it. If that lasts, the node counts as lost in {link.lost_in_s:.0f} s"
+        )
+        self._warn_of(link, Reason("silent-node", text, {"silent_s": link.silent_s, "lost_in_s": link.lost_in_s}))
+
+    def answers_again(self, link: NodeLink) -> None:
+        self._warn_of(link, Reason("node-answers", f"node '{link.node}', where the job runs, answers again"))
+
+    def _warn_of(self, link: NodeLink, reason: Reason) -> None:
+        with self._lock:
+            self._tell(NodeWarned(at=self._clock.now(), node=link.node, reason=reason))
+
     def lost(self, link: NodeLink) -> None:
+        text = f"node '{link.node}', where the job ran, is lost: it has not answered for {link.silent_s:.0f} s"
+        self._warn_of(link, Reason("lost-node", text, {"silent_s": link.silent_s}))
         with self._lock:
             self._logged.pop(link.node, None)
             for job in [job for job, node in self._node_of.items() if node == link.node]:
@@ -477,7 +506,8 @@ class ClusterExecutor:
             if report.steps_done < was_at[1]:
                 text = (
                     f"it goes on at step {report.steps_done:g} on node '{link.node}', after step {was_at[1]:g} on node "
-                    f"'{was_at[0]}': the steps between are done again. A checkpoint must lie where both nodes can read it"
+                    f"'{was_at[0]}': the steps between are done again. If it had a later checkpoint, that does not lie "
+                    "where both nodes can read it"
                 )
                 self._tell(JobWarned(at=report.at, job=job, reason=Reason("other-node", text)))
 
@@ -491,15 +521,16 @@ class ClusterExecutor:
             if spread is not None and self._node_of.get(job) == link.node:
                 spread.hear_facts(facts, self._latest[job].steps_done if job in self._latest else 0.0)
 
-    def wrote(self, link: NodeLink, job: JobId, end: int, output: bytes) -> None:
+    def wrote(self, link: NodeLink, job: JobId, place: ToldPlace, output: bytes) -> None:
         with self._lock:
-            self._logged.setdefault(link.node, {})[job] = end  # in any case: its agent tells nothing of the end before
+            # In any case: its agent tells nothing of the end before.
+            self._logged.setdefault(link.node, {})[job] = place
             spread = self._spread.get(job)
             if self._node_of.get(job) != link.node and (spread is None or link.node not in spread.parts):
                 return
         self._on_output(job, output)
 
-    def logged_of(self, node: NodeId) -> dict[JobId, int]:
+    def logged_of(self, node: NodeId) -> dict[JobId, ToldPlace]:
         with self._lock:
             return dict(self._logged.get(node, {}))
 

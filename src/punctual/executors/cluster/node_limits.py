@@ -23,6 +23,7 @@ class NodeLimit:
 
     cores: float = inf
     gpus: float = inf
+    memory_bytes: float = inf
     device: str = ""
 
     def applied(self, answer: Answer) -> Answer:
@@ -30,8 +31,12 @@ class NodeLimit:
         if "capacity" not in answer:
             return answer
         has = answer["capacity"]
-        capacity = {**has, "cores": min(has["cores"], self.cores), "gpus": min(has["gpus"], self.gpus)}
-        return {**answer, "capacity": capacity, "device": self.device or answer["device"]}
+        limits = {"cores": self.cores, "gpus": self.gpus, "memory_bytes": self.memory_bytes}
+        capacity = {**has, **{kind: min(has[kind], most) for kind, most in limits.items()}}
+        limited = {**answer, "capacity": capacity, "device": self.device or answer["device"]}
+        if "taken_cores" in answer:
+            limited["taken_cores"] = min(answer["taken_cores"], max(0.0, self.cores - capacity["cores"]))
+        return limited
 
 
 #: The limits of the nodes that are used, of those that there are.

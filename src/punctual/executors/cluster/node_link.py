@@ -20,9 +20,13 @@ from punctual.executors.cluster.link_loop import LinkLoop
 
 _LOG = logging.getLogger(__name__)
 M = TypeVar("M")
+#: How far the log of a job is here, in the words of the agent.
+ToldPlace = list[int]
 
 #: How long an answer may take beyond what the agent was told to wait, in seconds; and between two tries at one that is silent.
 _ANSWER_S_MAX, _AGAIN_S = 5.0, 0.2
+#: A node that has not answered for so long is told to be silent.
+_SILENT_S = 5.0
 #: How long an agent may take to leave that was asked to.
 _LEAVE_S_MAX = 20.0
 
@@ -45,6 +49,21 @@ class FoundJob(NamedTuple):
     launch: LaunchJob | None
 
 
+class NodeNews(NamedTuple):
+    """What a user is to know of a node that answers, or did.
+
+    Attributes
+    ----------
+    silent_s
+        For how long it has not answered, if that is noticed; else 0.
+    taken_cores
+        What other applications of the cluster hold of it.
+    """
+
+    silent_s: float
+    taken_cores: float
+
+
 class LinkListener(Protocol):
     """Who is told what a node says, from the thread of the loop, and asked what the node is to know."""
 
@@ -52,13 +71,17 @@ class LinkListener(Protocol):
 
     def lost(self, link: "NodeLink") -> None: ...
 
+    def fell_silent(self, link: "NodeLink") -> None: ...
+
+    def answers_again(self, link: "NodeLink") -> None: ...
+
     def received(self, link: "NodeLink", event: Event) -> None: ...
 
     def reported(self, link: "NodeLink", report: ProgressReported) -> None: ...
 
     def told_facts(self, link: "NodeLink", job: JobId, facts: Mapping[str, Any]) -> None: ...
 
-    def wrote(self, link: "NodeLink", job: JobId, end: int, output: bytes) -> None: ...
+    def wrote(self, link: "NodeLink", job: JobId, place: ToldPlace, output: bytes) -> None: ...
 
     def paused_on(self, node: NodeId) -> list[JobId]: ...
 
@@ -66,7 +89,7 @@ class LinkListener(Protocol):
         """How long the node may wait with its next answer while nothing happens there, in seconds."""
         ...
 
-    def logged_of(self, node: NodeId) -> dict[JobId, int]: ...
+    def logged_of(self, node: NodeId) -> dict[JobId, ToldPlace]: ...
 
 
 class NodeLink:
@@ -85,6 +108,8 @@ class NodeLink:
         Whether the node has answered, and is not lost.
     has_answered
         Whether the agent was heard since it was greeted; the ends of jobs with long logs may still be to come.
+    is_silent
+        Whether it has not answered for a while, and that was told.
     """
 
     def __init__(
@@ -101,7 +126,8 @@ class NodeLink:
         self.node, self._loop = node, loop
         self._channel, self._options, self._listener = channel, options, listener
         self._resets = resets
-        self.is_joined = self.has_answered = self._is_told = self._is_warned = False
+        self.is_joined = self.has_answered = self.is_silent = self._is_told = self._is_warned = False
+        self._taken_cores = 0.0
         self._offset = ClockOffset()
         self._capacity: Resources | None = None
         #: Of the host, and how often it has lost the node since: what was said before that must not be obeyed any more.
@@ -119,6 +145,21 @@ class NodeLink:
     def n_losses(self) -> int:
         """How often this host has lost the node."""
         return self._generation[1]
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last answer."""
+        return self._now() - self._answered_at
+
+    @property
+    def lost_in_s(self) -> float:
+        """Seconds until it counts as lost, if it stays silent."""
+        return max(0.0, self._options.lost_after_s - self.silent_s)
+
+    @property
+    def news(self) -> NodeNews:
+        """What a user is to know of it."""
+        return NodeNews(self.silent_s if self.is_silent else 0.0, self._taken_cores)
 
     def start(self) -> None:
         for talk in (self._listen(), self._send()):
@@ -164,18 +205,26 @@ class NodeLink:
                     await self._poll()
                     continue
             except ChannelLost as error:
-                if not self._is_told and not is_greeted:
-                    self._is_told = True
-                    _LOG.warning("node '%s' does not answer: %s", self.node, error)
+                self._note_silence(error)
                 is_greeted = False
             except Exception:  # noqa: BLE001 -- what came is no answer of an agent: it counts as silent
                 if not self._is_told:
                     self._is_told = True
                     _LOG.exception("node '%s' has answered something else", self.node)
                 is_greeted = False
-            if self.is_joined and self._now() - self._answered_at > self._options.lost_after_s:
+            if self.is_joined and self.silent_s > self._options.lost_after_s:
                 self._lose()
             await asyncio.sleep(_AGAIN_S)
+
+    def _note_silence(self, error: ChannelLost) -> None:
+        if self.is_silent or self.silent_s < _SILENT_S:
+            return
+        self.is_silent = True
+        ends = f"; if that lasts, it counts as lost in {self.lost_in_s:.0f} s" if self.is_joined else ""
+        why = f": {error}" if str(error) else ""
+        _LOG.warning("node '%s' has not answered for %.0f s%s%s", self.node, self.silent_s, ends, why)
+        if self.is_joined:
+            self._listener.fell_silent(self)
 
     async def _send(self) -> None:
         while self._goes_on():
@@ -245,9 +294,8 @@ class NodeLink:
             report = self._here(heard(sent))
             assert isinstance(report, ProgressReported)
             self._listener.reported(self, report)
-        for job, begin, text in answer["output"]:
-            output = b64decode(text)
-            self._listener.wrote(self, JobId(job), begin + len(output), output)
+        for job, place, text in answer["output"]:
+            self._listener.wrote(self, JobId(job), place, b64decode(text))
         for job, facts in answer["facts"].items():
             self._listener.told_facts(self, JobId(job), facts)
         for number, sent in answer["events"]:
@@ -259,12 +307,14 @@ class NodeLink:
         self.has_answered = True
 
     def _take_capacity(self, answer: Answer, jobs: Sequence[FoundJob]) -> None:
+        self._taken_cores = answer.get("taken_cores", 0.0)
         capacity = Resources(**answer["capacity"])
         if capacity != self._capacity or not self.is_joined:
             self._capacity, self.is_joined = capacity, True
             self._listener.joined(self, capacity, answer["device"], jobs)
 
     def _lose(self) -> None:
+        _LOG.warning("node '%s' is lost: it has not answered for %.0f s", self.node, self.silent_s)
         self.is_joined = False
         self._generation, self._resets = [self._generation[0], self._generation[1] + 1], True
         self._listener.lost(self)
@@ -277,7 +327,12 @@ class NodeLink:
                 _LOG.warning("another host has taken node '%s' over", self.node)
                 self._is_over = True
             raise ChannelLost
-        self._answered_at = self._now()
+        silent_s, self._answered_at = self.silent_s, self._now()
+        if self.is_silent:
+            self.is_silent = False
+            _LOG.warning("node '%s' answers again, after %.0f s", self.node, silent_s)
+            if self.is_joined:
+                self._listener.answers_again(self)
         self._stamp = max(self._stamp or answer["sent"], answer["sent"])
         # The machine may have been started again, and its clock with it.
         offset = self._offset if answer["incarnation"] == self._incarnation else ClockOffset()

@@ -6,7 +6,7 @@ has the workers there. To its agent it is a job like any other, with a grant of 
 answered when all have answered.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -60,6 +60,7 @@ class JobPart:
     amount: Resources
     granted: Resources = NOTHING
     used_core_s: float = 0.0
+    memory_bytes: int = 0
     workers: WorkerStatus | None = None
 
 
@@ -276,7 +277,7 @@ class SpreadJob:
         part = self.parts[node]
         match event:
             case ProgressReported():
-                part.used_core_s = event.used_core_s
+                part.used_core_s, part.memory_bytes = event.used_core_s, event.memory_bytes
             case JobStarted():
                 if part.state == "starting":
                     part.state, part.granted = "joining", event.granted.get(node, NOTHING)
@@ -344,16 +345,18 @@ class SpreadJob:
             self.parts[node].workers = WorkerStatus(**facts["workers"])
 
     def with_usage(self, report: ProgressReported) -> ProgressReported:
-        """What the first node reports, with the CPU time of the parts; of a step in flight each worker has done as much."""
+        """What the first node reports, with CPU time and memory of the parts; of a step in flight each worker has done as much."""
         n_others = sum(part.workers.n_workers for part in self.parts.values() if part.workers is not None)
         in_flight_core_s = report.in_flight_core_s * (1.0 + n_others / self._n_first)
         others_core_s = self._used_before_core_s + sum(part.used_core_s for part in self.parts.values())
         used_core_s = report.used_core_s + others_core_s
-        return replace(report, used_core_s=used_core_s, in_flight_core_s=in_flight_core_s)
+        memory_bytes = report.memory_bytes + sum(part.memory_bytes for part in self.parts.values())
+        return replace(report, used_core_s=used_core_s, in_flight_core_s=in_flight_core_s, memory_bytes=memory_bytes)
 
-    def with_parts(self, status: WorkerStatus) -> WorkerStatus:
-        """The workers of the first node and of all others."""
-        others = [part.workers for part in self.parts.values() if part.workers is not None]
+    def with_parts(self, status: WorkerStatus, silent: Container[NodeId]) -> WorkerStatus:
+        """The workers of the first node and of all others, but for those that are `silent`."""
+        parts = [part for node, part in self.parts.items() if node not in silent]
+        others = [part.workers for part in parts if part.workers is not None]
         return replace(
             status,
             n_workers=status.n_workers + sum(other.n_workers for other in others),

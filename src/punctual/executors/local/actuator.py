@@ -11,6 +11,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
 from punctual.executors.local.freezer import Freezer
+from punctual.executors.local.memory import JobMemory
 
 #: A longer period makes a job advance in jerks, and gives away more when a quota is written: each write refills it.
 PERIOD_US = 20_000
@@ -40,6 +41,9 @@ class JobGroup(Protocol):
     def freezer(self) -> Freezer:
         """What pauses the job."""
         ...
+
+    @property
+    def memory(self) -> JobMemory: ...
 
     def grant(self, cores: float) -> float:
         """Put `cores` in force and return what is, as read back; raises `OSError`."""
@@ -71,6 +75,11 @@ class Actuator(Protocol):
     @property
     def can_cap(self) -> bool:
         """Whether a grant is a limit; if not, only pacing slows the job."""
+        ...
+
+    @property
+    def limits_memory(self) -> bool:
+        """Whether it can limit the memory of a job; known after `check`."""
         ...
 
     def check(self) -> None:

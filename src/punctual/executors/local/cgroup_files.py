@@ -4,7 +4,7 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from punctual.core.ids import JobId
@@ -24,6 +24,17 @@ class CgroupFiles:
     lift: tuple[tuple[Path, str], ...] = ()
     usage_file: Path | None = None
     remove_dirs: tuple[Path, ...] = ()
+    counters: tuple[tuple[str, Path, str], ...] = ()
+
+    def plus(self, other: "CgroupFiles") -> "CgroupFiles":
+        """Add the files of another group of the same job; its CPU usage is not read."""
+        return replace(
+            self,
+            entrances=self.entrances + other.entrances,
+            lift=self.lift + other.lift,
+            remove_dirs=self.remove_dirs + other.remove_dirs,
+            counters=self.counters + other.counters,
+        )
 
 
 def group_name(job: JobId) -> str:

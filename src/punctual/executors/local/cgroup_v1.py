@@ -1,4 +1,4 @@
-"""Control groups version 1: the CPU quota of the `cpu` controller, usage from `cpuacct`."""
+"""Control groups version 1: the CPU quota of the `cpu` controller, usage from `cpuacct`, memory from `memory`."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,7 @@ from punctual.core.ids import JobId
 from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, quota_writes, try_out
 from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned
 from punctual.executors.local.freezer import Freezer, folder_in, freezer_of, usable_freezer
+from punctual.executors.local.memory import JobMemory, memory_folder_in, memory_of, usable_memory
 from punctual.executors.local.mounts import hierarchy
 
 #: Weight of each core granted against what else runs, of which each process counts 1024, and the least the kernel takes.
@@ -22,6 +23,8 @@ class CgroupV1:
         Folders below which groups are made; None: that hierarchy is not mounted.
     freezer
         The same for what pauses jobs; None: signals do.
+    memory
+        The same for what counts and limits memory; None: nothing limits it.
     """
 
     name = "cgroup-v1"
@@ -29,26 +32,42 @@ class CgroupV1:
     keeper_prefix = ()
 
     def __init__(
-        self, cpu: Path | None, cpuacct: Path | None, n_cpus: int | None = None, freezer: Path | None = None
+        self,
+        cpu: Path | None,
+        cpuacct: Path | None,
+        n_cpus: int | None = None,
+        freezer: Path | None = None,
+        memory: Path | None = None,
     ) -> None:
         self._cpu = cpu
         self._cpuacct = cpuacct
         self._freezer = freezer
+        self._memory = memory
         self._n_cpus = n_cpus or os.cpu_count() or 1
 
     @classmethod
     def found(cls) -> "CgroupV1":
         """The hierarchies of this machine, below the groups this process is in."""
         cpu, cpuacct = hierarchy("cpu"), hierarchy("cpuacct")
-        return cls(None if cpu is None else cpu.own, None if cpuacct is None else cpuacct.own, freezer=usable_freezer())
+        return cls(
+            None if cpu is None else cpu.own,
+            None if cpuacct is None else cpuacct.own,
+            freezer=usable_freezer(),
+            memory=usable_memory(),
+        )
+
+    @property
+    def limits_memory(self) -> bool:
+        return self._memory is not None
 
     def check(self) -> None:
         for controller, folder in (("cpu", self._cpu), ("cpuacct", self._cpuacct)):
             if folder is None:
                 raise Unusable(f"no '{controller}' hierarchy is mounted")
             remove_abandoned(folder / FOLDER)
-        if self._freezer is not None:
-            remove_abandoned(self._freezer / FOLDER)
+        for place in (self._freezer, self._memory):
+            if place is not None:
+                remove_abandoned(place / FOLDER)
         try_out(self)
 
     def open(self, job: JobId, keeper_pid: int) -> "CgroupV1Group":
@@ -60,21 +79,29 @@ class CgroupV1:
         for folder in folders:
             make_dir(folder)
         (folders[0].parent / "cpu.shares").write_text(str(_SHARES * self._n_cpus))
-        freezer = None if self._freezer is None else self._freezer / FOLDER / name
-        if freezer is not None:
-            make_dir(freezer)
-        return CgroupV1Group(folders[0], folders[-1], self._n_cpus, freezer_of(freezer, keeper_pid))
+        freezer, memory = (
+            None if parent is None else parent / FOLDER / name for parent in (self._freezer, self._memory)
+        )
+        for other in (freezer, memory):
+            if other is not None:
+                make_dir(other)
+        return self._group(folders[0], folders[-1], freezer, memory, keeper_pid)
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> "CgroupV1Group":
-        freezer = folder_in(files)
-        folders = [entrance.parent for entrance in files.entrances if entrance.parent != freezer]
-        return CgroupV1Group(folders[0], folders[-1], self._n_cpus, freezer_of(freezer, keeper_pid))
+        freezer, memory = folder_in(files), memory_folder_in(files)
+        folders = [entrance.parent for entrance in files.entrances if entrance.parent not in (freezer, memory)]
+        return self._group(folders[0], folders[-1], freezer, memory, keeper_pid)
+
+    def _group(
+        self, cpu: Path, cpuacct: Path, freezer: Path | None, memory: Path | None, keeper_pid: int
+    ) -> "CgroupV1Group":
+        return CgroupV1Group(cpu, cpuacct, self._n_cpus, freezer_of(freezer, keeper_pid), memory_of(memory, keeper_pid))
 
 
 class CgroupV1Group:
-    """A job's group in both hierarchies; see `punctual.executors.local.actuator.JobGroup`."""
+    """A job's groups; see `punctual.executors.local.actuator.JobGroup`."""
 
-    def __init__(self, cpu: Path, cpuacct: Path, n_cpus: int, freezer: Freezer) -> None:
+    def __init__(self, cpu: Path, cpuacct: Path, n_cpus: int, freezer: Freezer, memory: JobMemory) -> None:
         self._n_cpus = n_cpus
         self._quota = cpu / "cpu.cfs_quota_us"
         self._period = cpu / "cpu.cfs_period_us"
@@ -83,13 +110,14 @@ class CgroupV1Group:
         self._members = cpu / "cgroup.procs"
         folders = tuple(dict.fromkeys((cpu, cpuacct)))
         self._usage = cpuacct / "cpuacct.usage"
-        self.freezer = freezer
-        self.files = CgroupFiles(
-            entrances=(*(folder / "cgroup.procs" for folder in folders), *freezer.files.entrances),
-            lift=((self._quota, "-1"), *freezer.files.lift),
+        self.freezer, self.memory = freezer, memory
+        own = CgroupFiles(
+            entrances=tuple(folder / "cgroup.procs" for folder in folders),
+            lift=((self._quota, "-1"),),
             usage_file=self._usage,
-            remove_dirs=(*folders, *(folder.parent for folder in folders), *freezer.files.remove_dirs),
+            remove_dirs=(*folders, *(folder.parent for folder in folders)),
         )
+        self.files = own.plus(freezer.files).plus(memory.files)
         self._period.write_text(str(PERIOD_US))
 
     def grant(self, cores: float) -> float:

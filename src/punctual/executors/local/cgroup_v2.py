@@ -1,12 +1,14 @@
-"""Control groups version 2: `cpu.max` in a subtree that may be written to."""
+"""Control groups version 2: `cpu.max` and `memory.max` in a subtree that may be written to."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from punctual.core.ids import JobId
 from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, quota_writes, try_out
 from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned
 from punctual.executors.local.freezer import Freezer, freezer_of
+from punctual.executors.local.memory import JobMemory, memory_of
 from punctual.executors.local.mounts import hierarchy
 
 #: Weight of each core granted against what else runs, which counts 100, and the largest the kernel takes.
@@ -41,6 +43,10 @@ class CgroupV2:
             return [cls(None)]
         return [cls(base) for base in dict.fromkeys((tree.own, tree.mount))]
 
+    @property
+    def limits_memory(self) -> bool:
+        return self._base is not None and "memory" in _words(self._base / "cgroup.controllers")
+
     def check(self) -> None:
         if self._base is None:
             raise Unusable("no version 2 hierarchy is mounted")
@@ -52,10 +58,10 @@ class CgroupV2:
     def open(self, job: JobId, keeper_pid: int) -> "CgroupV2Group":
         assert self._base is not None
         step_aside(self._base, {os.getpid()})
-        enable_cpu(self._base)
+        enable_controllers(self._base)
         folder = self._base / FOLDER / group_name(job)
         make_dir(folder)
-        enable_cpu(folder.parent)
+        enable_controllers(folder.parent)
         _weigh(folder.parent, self._n_cpus)
         return CgroupV2Group(folder, self._n_cpus, (folder, folder.parent), keeper_pid)
 
@@ -74,11 +80,13 @@ class CgroupV2Group:
         self._members = folder / "cgroup.procs"
         self._usage = folder / "cpu.stat"
         self.freezer: Freezer = freezer_of(folder, keeper_pid)
+        self.memory: JobMemory = memory_of(folder, keeper_pid)
         self.files = CgroupFiles(
             entrances=(self._members,),
             lift=((self._quota, f"max {PERIOD_US}"), *self.freezer.files.lift),
             usage_file=self._usage,
             remove_dirs=remove_dirs,
+            counters=self.memory.files.counters,
         )
 
     def grant(self, cores: float) -> float:
@@ -118,11 +126,14 @@ def step_aside(base: Path, own_pids: set[int]) -> None:
         (aside / "cgroup.procs").write_text(str(pid))
 
 
-def enable_cpu(folder: Path) -> None:
-    """Let the groups below `folder` have quotas."""
+def enable_controllers(folder: Path) -> None:
+    """Let the groups below `folder` have quotas, and limits of memory where that can be; raises `OSError`."""
     switch = folder / "cgroup.subtree_control"
     if "cpu" not in _words(switch):
         switch.write_text("+cpu")
+    if "memory" in _words(folder / "cgroup.controllers") and "memory" not in _words(switch):
+        with suppress(OSError):
+            switch.write_text("+memory")
 
 
 def _weigh(folder: Path, cores: float) -> None:

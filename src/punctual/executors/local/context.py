@@ -17,7 +17,15 @@ OnOutput = Callable[[bytes], None] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorContext:
-    """See the parameters of `punctual.executors.local.executor.LocalExecutor`, and `poller`, which looks at what takes a while."""
+    """See the parameters of `punctual.executors.local.executor.LocalExecutor`.
+
+    Attributes
+    ----------
+    poller
+        Looks at what takes a while.
+    files_limit
+        The limit of open files that jobs get, soft and hard.
+    """
 
     node: NodeId
     actuator: Actuator
@@ -25,6 +33,7 @@ class ExecutorContext:
     clock: Clock
     stop_grace_s: float
     poller: Poller
+    files_limit: tuple[int, int]
     devices: DevicePool
     on_kept: Callable[[JobId, int, int], None]
     lease_s: float | None

@@ -2,7 +2,7 @@
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
@@ -11,6 +11,8 @@ from punctual.core.program import Program
 from punctual.executors.local.faults import found_faults
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.launch import JobProcess
+from punctual.executors.local.memory import lack_of_memory
+from punctual.executors.local.progress import ProgressSample
 from punctual.wire import EXIT_LEFT
 
 #: Exit codes of a program that would fail in the same way again, as shells and command lines have them: it was called
@@ -25,9 +27,12 @@ _OUT_OF_DEVICE_MEMORY = re.compile(
 def end_event(
     events: JobEvents,
     program: Program,
-    process: JobProcess,
+    sample: ProgressSample,
+    landed_at: float | None,
     last: Mapping[str, Any] | None,
     stop_cause: str | None,
+    seen_bytes: int = 0,
+    last_output: Callable[[], str] = str,
     *,
     restarts: bool = False,
 ) -> JobFinished | JobFailed:
@@ -35,10 +40,16 @@ def end_event(
 
     Parameters
     ----------
+    sample, landed_at
+        How far it came, and when the program had its results; None: at the end of its process.
     last
         The keeper's last line; None: it was killed.
     stop_cause
         Why the job was asked to end; None: it was not.
+    seen_bytes
+        The most memory that its processes were seen to hold.
+    last_output
+        The end of what the process has written.
     restarts
         Whether it was asked because it is to be started again.
     """
@@ -50,10 +61,30 @@ def end_event(
     if "failed" in last:
         return events.failed(stopped or _not_run(program, last["failed"]), last["code"])
     code = int(last["ended"])
-    if code == 0 and (stopped is None or process.sample().all_steps_done):
-        return events.finished(process.results_at(last["at_ns"] / 1e9))
-    cause = stopped or cause_of(code) + _of_device_memory(process.last_output())
-    return events.failed(cause, code, retryable=stopped is None and is_retryable(code))
+    if code == 0 and (stopped is None or sample.all_steps_done):
+        return events.finished(landed_at or last["at_ns"] / 1e9)
+    if stopped is not None:
+        return events.failed(stopped, code)
+    cause, out_of_memory = cause_of_failure(last, seen_bytes)
+    cause += _of_device_memory(last_output())
+    return events.failed(cause, code, retryable=is_retryable(code) or out_of_memory, out_of_memory=out_of_memory)
+
+
+def cause_of_failure(last: Mapping[str, Any], seen_bytes: int = 0) -> tuple[str, bool]:
+    """Return why a process failed, and whether it needed more memory than it asked for.
+
+    Parameters
+    ----------
+    last
+        The keeper's last line.
+    seen_bytes
+        The most memory that its processes were seen to hold.
+    """
+    code = int(last["ended"])
+    lack = lack_of_memory(last.get("counted", {}), code, seen_bytes)
+    if lack is None:
+        return cause_of(code), False
+    return f"{lack[0]}; {cause_of(code)}", lack[1]
 
 
 def is_retryable(code: int) -> bool:
@@ -66,9 +97,8 @@ def has_left(last: Mapping[str, Any] | None) -> bool:
     return last is not None and last.get("ended") == EXIT_LEFT
 
 
-def faults_of(events: JobEvents, process: JobProcess) -> list[InvalidSpec]:
+def faults_of(events: JobEvents, process: JobProcess, sample: ProgressSample) -> list[InvalidSpec]:
     """What a job that ended with success had said of its steps and did not do."""
-    sample = process.sample()
     return found_faults(
         events.job,
         faults=process.progress.faults,

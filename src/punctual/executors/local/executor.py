@@ -1,5 +1,6 @@
 """Runs jobs as processes of this machine, and holds each to its grant."""
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,11 +8,13 @@ from types import TracebackType
 from typing import Self
 
 from punctual.core.answers import unknown_job
-from punctual.core.commands import Command, LaunchJob, ResizeJob, StopJob
+from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import ProgressReported
+from punctual.core.failures import cause_of, is_foreseen, short_of
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import STOP_GRACE_S, Allocation
+from punctual.core.program import Program
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import Actuator, Choice, choose
@@ -20,6 +23,7 @@ from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
 from punctual.executors.local.context import ExecutorContext, OnOutput
 from punctual.executors.local.devices import DevicePool, visible_devices
+from punctual.executors.local.files_limit import raise_files_limit
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import Kept
@@ -30,6 +34,8 @@ from punctual.executors.local.poller import Poller
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.user_scope import UserScope
 from punctual.wire import DeviceUse, WorkerStatus, process_number
+
+_LOG = logging.getLogger(__name__)
 
 #: Of how many jobs that have ended it is still known what they declared and did not do.
 _N_ENDED_MAX = 100
@@ -53,6 +59,10 @@ def in_force(name: str) -> Choice:
 
 class LocalExecutor:
     """Performs commands on processes of this machine. A context manager: leaving it ends the jobs that still run.
+
+    What fails while a job is started, changed or ended, of whatever kind, is answered as the failure of that command or job.
+
+    The limit of open files of this process becomes its hard one: each job takes some. Jobs get the limit of before.
 
     Parameters
     ----------
@@ -129,6 +139,7 @@ class LocalExecutor:
             clock=clock,
             stop_grace_s=stop_grace_s,
             poller=Poller(),
+            files_limit=raise_files_limit(),
             devices=DevicePool(visible_devices() if devices is None else devices),
             on_kept=on_kept,
             lease_s=lease_s,
@@ -144,7 +155,7 @@ class LocalExecutor:
         self._runs: dict[JobId, JobRun] = {}
         self._adopted: dict[JobId, JobRun] = {}
 
-    def perform(self, command: Command, sink: Sink) -> None:
+    def perform(self, command: JobCommand, sink: Sink) -> None:
         """Have the command's effect, and answer through `sink`, from this thread or another; never blocks."""
         match command:
             case LaunchJob():
@@ -186,6 +197,7 @@ class LocalExecutor:
         self._adopted.clear()
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        """Tell how far the job is, and what it has used."""
         run = self._runs.get(job)
         if run is not None:
             run.observe(at, sink)
@@ -197,7 +209,8 @@ class LocalExecutor:
         """
         for job, run in list(self._runs.items()):
             if not run.ended:
-                run.renew(stays_paused=is_paused_by_user(job))
+                with run.excused("renewed"):
+                    run.renew(stays_paused=is_paused_by_user(job))
 
     @property
     def actuator(self) -> str:
@@ -236,15 +249,18 @@ class LocalExecutor:
     def release(self) -> None:
         """Leave what still runs to whoever takes it over next; nothing is answered any more."""
         for run in list(self._runs.values()):
-            run.release()
+            with run.excused("released"):
+                run.release()
 
     def close(self) -> None:
         """End what still runs; returns when nothing is left of it."""
         running = [run for run in self._runs.values() if not run.ended]
         for run in running:
-            run.terminate()
+            with run.excused("ended"):
+                run.terminate()
         for run in running:
-            run.close()
+            with run.excused("ended"):
+                run.close()
 
     def __enter__(self) -> Self:
         return self
@@ -277,15 +293,25 @@ class LocalExecutor:
             sink(events.failed("the executor was given no program for it"))
             return
         try:
-            process = JobProcess.made(self._context, command.program, command)
+            self._begin(command, command.program, sink)
         except InvalidSpec as error:  # an expression that cannot be used
             sink(events.failed(str(error)))
-        except OSError as error:  # no room for the page, say
-            sink(events.not_applied(command.request, NOTHING, str(error)))
-        else:
-            self._forget_oldest()
-            self._runs[command.job] = JobRun(self._context, command.program, command, sink, process)
-            self._runs[command.job].start()
+        except Exception as error:  # noqa: BLE001 -- no room for the page, no thread can be had, or whatever else
+            if not is_foreseen(error):
+                _LOG.warning("job '%s' could not be started", command.job, exc_info=error)
+            sink(events.not_applied(command.request, NOTHING, cause_of(error), short_of(error)))
+
+    def _begin(self, command: LaunchJob, program: Program, sink: Sink) -> None:
+        """Have a process started; raises what keeps it from that."""
+        process = JobProcess.made(self._context, program, command)
+        self._forget_oldest()
+        run = self._runs[command.job] = JobRun(self._context, program, command, sink, process)
+        try:
+            run.start()
+        except BaseException:
+            del self._runs[command.job]
+            process.clear_away()
+            raise
 
     def _forget_oldest(self) -> None:
         """Of jobs that have ended only the last are remembered."""

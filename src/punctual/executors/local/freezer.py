@@ -10,7 +10,7 @@ from typing import Protocol
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_dir
 from punctual.executors.local.mounts import hierarchy
-from punctual.executors.local.process_tree import TreeUsage, stat_of
+from punctual.executors.local.process_tree import TreeUsage, state_of
 
 #: A tree of processes that still grows after so many looks is stopped by the next ones.
 _N_SCANS_MAX = 100
@@ -104,13 +104,13 @@ class SignalFreezer:
             stopped.update(new)
 
     def is_frozen(self) -> bool:
-        running = [pid for pid in self._processes() if _state_of(pid) not in "TtZX"]
+        running = [pid for pid in self._processes() if state_of(pid) not in "TtZX"]
         for pid in running:
             _signal(pid, signal.SIGSTOP)
         return not running
 
     def was_frozen(self) -> bool:
-        states = [_state_of(pid) for pid in self._processes()]
+        states = [state_of(pid) for pid in self._processes()]
         return "T" in states and all(state in "TtZX" for state in states)
 
     def thaw(self) -> None:
@@ -164,11 +164,6 @@ def is_killed(pid: int) -> bool:
         return True
     pending = int(lines["SigPnd"], 16) | int(lines["ShdPnd"], 16)
     return lines["State"][0] in "ZX" or bool(pending & _SIGKILL_BIT)
-
-
-def _state_of(pid: int) -> str:
-    """The letter that the kernel has for it; Z also for one that is not there."""
-    return next(iter(stat_of(pid)), "Z")
 
 
 def _signal(pid: int, number: int) -> None:

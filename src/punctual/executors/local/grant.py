@@ -54,8 +54,8 @@ class JobGrant:
 
     @property
     def held(self) -> Resources:
-        """What the process holds, as last read back; one that is paused keeps its memory and its devices."""
-        return replace(self._amount, cores=self._cores)
+        """Resources that the process holds, as last read back; a paused process keeps its devices and the memory that it uses."""
+        return replace(self._amount, cores=self._cores, memory_bytes=0 if self._freezes else self._amount.memory_bytes)
 
     @property
     def is_paused(self) -> bool:

@@ -44,16 +44,30 @@ class JobEvents:
     def applied(self, request: int, held: Resources) -> GrantApplied:
         return GrantApplied(at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held))
 
-    def not_applied(self, request: int, held: Resources, cause: str) -> GrantFailed:
+    def not_applied(self, request: int, held: Resources, cause: str, short_of: str = "") -> GrantFailed:
         return GrantFailed(
-            at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held), cause=cause
+            at=self.clock.now(),
+            job=self.job,
+            request=request,
+            granted=self.allocation(held),
+            cause=cause,
+            short_of=short_of,
         )
 
     def finished(self, landed_at: float) -> JobFinished:
         return JobFinished(at=self.clock.now(), job=self.job, landed_at=landed_at)
 
-    def failed(self, cause: str, exit_code: int | None = None, *, retryable: bool = False) -> JobFailed:
-        return JobFailed(at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, retryable=retryable)
+    def failed(
+        self, cause: str, exit_code: int | None = None, *, retryable: bool = False, out_of_memory: bool = False
+    ) -> JobFailed:
+        return JobFailed(
+            at=self.clock.now(),
+            job=self.job,
+            cause=cause,
+            exit_code=exit_code,
+            retryable=retryable,
+            out_of_memory=out_of_memory,
+        )
 
     def phases(self, at: float, phases: tuple[PhaseProgress, ...]) -> PhaseReported:
         return PhaseReported(at=at, job=self.job, phases=phases)
@@ -61,13 +75,12 @@ class JobEvents:
     def losses(self, at: float, losses: tuple[SeenLoss, ...]) -> LossReported:
         return LossReported(at=at, job=self.job, losses=losses)
 
-    def warned(self, code: str, text: str) -> JobWarned:
-        return JobWarned(at=self.clock.now(), job=self.job, reason=Reason(code, text))
+    def warned(self, at: float, code: str, text: str) -> JobWarned:
+        return JobWarned(at=at, job=self.job, reason=Reason(code, text))
 
-    def unreadable(self, at: float, why: str) -> JobWarned:
-        return JobWarned(at=at, job=self.job, reason=Reason("unreadable-progress", why))
-
-    def progress(self, at: float, sample: ProgressSample, started_at: float, used_core_s: float) -> ProgressReported:
+    def progress(
+        self, at: float, sample: ProgressSample, started_at: float, used_core_s: float, memory_bytes: int = 0
+    ) -> ProgressReported:
         return ProgressReported(
             at=at,
             job=self.job,
@@ -80,6 +93,7 @@ class JobEvents:
             busy_s=sample.busy_s,
             device_s=sample.device_s,
             active_s=sample.active_s,
+            memory_bytes=memory_bytes,
         )
 
     def allocation(self, held: Resources) -> Allocation:

@@ -4,7 +4,8 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -13,17 +14,18 @@ from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
+from punctual.core.failures import cause_of, is_foreseen, short_of
 from punctual.core.program import Program
 from punctual.core.protocols import Sink
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.context import ExecutorContext
-from punctual.executors.local.devices import NoDeviceError
 from punctual.executors.local.ending import end_event, faults_of, has_left, stopped_by
 from punctual.executors.local.freezer import is_killed
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.keeper_link import SteeringLostError
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
+from punctual.executors.local.memory import not_limited
 from punctual.executors.local.progress import ProgressSample
 from punctual.wire import DeviceUse, WorkerStatus
 
@@ -48,7 +50,8 @@ class JobRun:
     """A job that was launched or adopted. A thread of its own waits for its process and answers the launch.
 
     Whatever another thread may look at at the same time is guarded by one lock, so that nothing is reported of a job
-    once its end has been.
+    once its end has been. What fails in a thread of this job or in the poller's is answered, whatever it is: no command waits
+    for ever, and each job comes to an end that is told.
 
     Parameters
     ----------
@@ -95,13 +98,19 @@ class JobRun:
         self._is_interrupted = self._restarts = False
         self._forced_after_s: float | None = None
         self._faults: list[InvalidSpec] = []
+        #: What has failed already, and is in the log.
+        self._noted: set[str] = set()
         self.ended = False
-        #: When its end was posted; a command made before that was made without knowing it. Infinite: it is another's job.
+        #: When its end was posted; a command made before that was made without knowing it. Infinite: it is another's job;
+        #: minus infinite: it was not posted.
         self.told_end_at = -inf
-        self._thread = self._new_thread()
+        self._thread = self._new_thread(process)
 
     def start(self) -> None:
-        """Set out to start the process, which is answered from another thread; or follow an adopted one."""
+        """Set out to start the process, which is answered from another thread; or follow an adopted one.
+
+        Raises `RuntimeError` where no thread can be had.
+        """
         self._thread.start()
 
     def adopt(self) -> None:
@@ -154,17 +163,26 @@ class JobRun:
             self._request, self._answer_to, self._answers_launch = command.request, sink, False
             self._amount, self._line = command.grant.get(self._context.node, NOTHING), command.pacing
             self._spans_nodes = len(command.grant) > 1
-            if self._grant is not None:
-                self._put(self._grant)
-            elif self._amount:
-                self._restart()
-            else:
-                self._answer()
+            with self._answered():
+                if self._grant is not None:
+                    self._put(self._grant)
+                elif self._amount:
+                    self._restart()
+                else:
+                    self._answer()
 
     def renew(self, *, stays_paused: bool) -> None:
         """Tell the keeper that the job is still steered, and whether it stays paused when it is not."""
-        if not self.ended:
-            self._process.renew(stays_paused=stays_paused and self._grant is not None and self._grant.is_paused)
+        if self.ended:
+            return
+        self._process.renew(stays_paused=stays_paused and self._grant is not None and self._grant.is_paused)
+        if self._process.is_keeper_deaf and "deaf" not in self._noted:
+            self._noted.add("deaf")
+            text = (
+                f"its keeper, process {self._process.keeper_pid}, hears nothing: it was stopped or hangs, and the job stands still "
+                "once it has written what its pipe can hold; have the keeper go on (`kill -CONT`), or stop the job"
+            )
+            self._sink(self._events.warned(self._context.clock.now(), "keeper-silent", text))
 
     def observe(self, at: float, sink: Sink) -> None:
         """Report progress and usage, if the job has been started."""
@@ -183,15 +201,25 @@ class JobRun:
             if self.ended or (self._stop_cause is not None and (command.interrupts or not self._is_interrupted)):
                 return
             self._stop_cause, self._is_interrupted = command.cause, command.interrupts
-            if self._grant is not None and self._process.progress.can_stop:
-                self._process.progress.ask_to_stop()
-                self._process.progress.heartbeat()
-                self._grant.lift()  # the sooner the checkpoint is written
-                self._context.poller.watch(self._lose_patience, self._process.stop_grace_s)
-            elif self._grant is not None and command.interrupts:
-                self._process.interrupt()
-            else:
-                self._terminate(self._process.terminate)
+            is_asked = False
+            with self.excused("asked to stop"):
+                is_asked = self._ask_to_stop(interrupts=command.interrupts)
+            if not is_asked:
+                self._terminate(self._process.terminate, self._process.stop_grace_s)
+
+    def _ask_to_stop(self, *, interrupts: bool) -> bool:
+        """Have the job make a checkpoint and end, or interrupt it; False: neither can be done."""
+        if self._grant is None:
+            return False
+        if self._process.progress.can_stop:
+            self._context.poller.watch(self._lose_patience, self._process.stop_grace_s)
+            self._process.progress.ask_to_stop()
+            self._process.progress.heartbeat()
+            self._grant.lift()  # the sooner the checkpoint is written
+            return True
+        if interrupts:
+            self._process.interrupt()
+        return interrupts
 
     def release(self) -> None:
         """Leave the job to whoever takes it over next: it goes on, and nothing is told of it here any more."""
@@ -201,15 +229,23 @@ class JobRun:
                 self._process.release()
 
     def terminate(self) -> None:
-        """End the job soon: SIGTERM for all of it, which also resumes it, then SIGKILL."""
+        """End the job soon: SIGTERM for all of it, which also resumes it, then SIGKILL. A keeper that does not is killed."""
         with self._lock:
-            self._terminate(self._process.hurry)
+            self._terminate(self._process.hurry, 0.0)
 
-    def _terminate(self, end: Callable[[], None]) -> None:
+    def _terminate(self, end: Callable[[], None], within_s: float) -> None:
         self._stop_cause = self._stop_cause or "Punctual is ending"
         if self._has_left and not self.ended:
             self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
+        if not self.ended:
+            with self.excused("looked at"):
+                self._context.poller.watch(self._insist, within_s + END_S_MAX)
         end()
+
+    def _insist(self) -> None:
+        """The keeper has had its time to end the job, and hangs; the poller's."""
+        if not self.ended:
+            self._process.kill()
 
     def close(self) -> None:
         """Wait for the end of a job that was told to end, and see to it."""
@@ -222,45 +258,92 @@ class JobRun:
         """What the job said of its steps and did not do, once it has ended with success."""
         return self._faults
 
+    # What fails.
+
+    def note(self, doing: str, error: Exception) -> bool:
+        """Log that something about the job has failed; False: it was logged before that it failed so."""
+        told = f"{doing}: {type(error).__name__}"
+        if is_new := told not in self._noted:
+            self._noted.add(told)
+            _LOG.warning("job '%s' could not be %s", self._launch.job, doing, exc_info=error)
+        return is_new
+
+    @contextmanager
+    def excused(self, doing: str) -> Iterator[None]:
+        """What fails inside is logged, and whatever comes after is done all the same."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 -- see above
+            self.note(doing, error)
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        """What fails inside is the answer to the last command."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 -- whatever it is, an answer is due
+            self._fail(error)
+
     # From its start, or from when it was adopted, to its end; in a thread of its own.
 
     @property
     def _is_starting(self) -> bool:
         return self._grant is None and not self._has_left
 
-    def _new_thread(self) -> threading.Thread:
+    def _new_thread(self, process: JobProcess) -> threading.Thread:
         name = f"punctual-job-{self._launch.job}"
-        return threading.Thread(target=self._live, args=(self._process,), name=name, daemon=True)
+        return threading.Thread(target=self._live, args=(process,), name=name, daemon=True)
 
     def _live(self, process: JobProcess) -> None:
+        try:
+            self._see_through(process)
+        except SteeringLostError:
+            self._lose()
+        except Exception as error:  # noqa: BLE001 -- whatever it is, an end is due
+            self.note("followed", error)
+            self._abandon(process, error)
+
+    def _see_through(self, process: JobProcess) -> None:
+        """Start the process, unless it is an adopted one, and stay until its end is told; raises `SteeringLostError`."""
         if self._grant is not None:
-            process.follow()
-            if self._grant.is_paused:
-                self._context.poller.watch(self._look, _PAUSED_LOOK_S)
+            with self.excused("read"):
+                process.follow()
+            with self.excused("looked at"):
+                if self._grant.is_paused:
+                    self._context.poller.watch(self._look, _PAUSED_LOOK_S)
         else:
             try:
                 answer = process.start(self._amount, spans_nodes=self._spans_nodes)
             except SteeringLostError:
                 process.clear_away()
-                self._lose()
-                return
-            except Exception as error:  # noqa: BLE001 -- whatever it is, an answer is due
-                _LOG.debug("job '%s' could not be started", self._launch.job, exc_info=True)
+                raise
+            except Exception as error:
+                if process.pid:  # it runs, and is not to be left so
+                    raise
                 self._give_up(error)
                 return
             if "failed" in answer:
                 self._end(answer)
                 return
             self._begin()
-        try:
-            last = process.wait(self._restore_grant)
-        except SteeringLostError:
-            self._lose()
-            return
-        if self._context.may_steer():
-            self._end(last)
-        else:  # what has ended may have been started again, in the same places
-            self._lose()
+        last, may_steer = process.wait(self._restore_grant), True
+        with self.excused("looked up in the journal"):
+            may_steer = self._context.may_steer()
+        if not may_steer:  # what has ended may have been started again, in the same places
+            raise SteeringLostError
+        self._end(last)
+
+    def _abandon(self, process: JobProcess, error: Exception) -> None:
+        """The process cannot be followed: end it, and say that the job has failed."""
+        with suppress(Exception):
+            process.kill()
+        with suppress(Exception):
+            process.finish(None)
+        with self._lock:
+            if not self.ended:
+                cause = stopped_by(self._stop_cause) if self._stop_cause is not None else None
+                told = cause or f"it could not be followed any more: {cause_of(error)}"
+                self._tell_end(self._events.failed(told, retryable=cause is None))
 
     def _lose(self) -> None:
         """Another process steers the job now."""
@@ -275,52 +358,68 @@ class JobRun:
         """The process runs: say so, and perform what has been asked since."""
         with self._lock:
             self._grant = JobGrant(self._launch.spec, self._process, self._amount)
-            self._process.progress.pace(self._line)
-            self._process.progress.heartbeat()
-            self._answer()
+            with self._answered():
+                self._process.progress.pace(self._line)
+                self._process.progress.heartbeat()
+                self._answer()
+            if (asked_bytes := self._process.asked_memory_bytes) and not self._process.has_memory_limit:
+                self._sink(
+                    self._events.warned(self._context.clock.now(), "memory-not-limited", not_limited(asked_bytes))
+                )
             if self._deferred is not None:
                 (command, sink), self._deferred = self._deferred, None
                 self.resize(command, sink)
 
     def _restore_grant(self) -> None:
-        with self._lock:
+        with self._lock, self.excused("held to its grant again"):
             if self._grant is not None and self._stop_cause is None and self._context.may_steer():
                 self._grant.restore()
 
     def _give_up(self, error: Exception) -> None:
         """The process never was: what stood ready for it goes, and what asked for it is answered."""
+        if not is_foreseen(error):
+            self.note("started", error)
+        if not self.ended:  # else it was left to another process while it was being started
+            with self.excused("cleared away"):
+                self._process.clear_away()
         with self._lock:
-            if self.ended:  # it was left to another process while it was being started
+            if self.ended:
                 return
-            self._process.clear_away()
             self._context.devices.free(self._launch.job)
             if self._stop_cause is not None:
                 self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
             elif self._was_asked_to_leave:  # an earlier process has made room; the next command may start another
                 self._has_left = True
                 if self._answer_to is None:
-                    self._tell_end(self._events.failed(f"it could not be started again: {error}", retryable=True))
-                self._answer(str(error))
+                    cause = f"it could not be started again: {cause_of(error)}"
+                    self._tell_end(self._events.failed(cause, retryable=True))
+                self._answer(cause_of(error), short_of(error))
             else:
-                self.ended = True
-                self._answer(str(error))
-                self.told_end_at = self._context.clock.now()
+                self.ended = True  # and nobody is told that it is: to whatever comes next it is unknown
+                self._answer(cause_of(error), short_of(error))
 
     def _end(self, last: Mapping[str, Any] | None) -> None:
         """Report the end; `last` is the keeper's last line, None if it was killed."""
-        self._process.finish(last)
+        with self.excused("cleared away"):
+            self._process.finish(last)
         with self._lock:
             if self._was_asked_to_leave and self._stop_cause is None and has_left(last):
                 self._leave()
                 return
-            if self._grant is not None:
-                self._report(self._context.clock.now(), self._sink)
+            landed_at = None
+            with self.excused("observed"):
+                if self._grant is not None:
+                    self._report(self._context.clock.now(), self._sink)
+                self._seen, landed_at = self._process.sample(), self._process.results_at(last)
+            memory = self._process.memory
+            seen_bytes = 0 if memory is None else memory.peak_bytes
             event = end_event(
-                self._events, self._program, self._process, last, self._stop_cause, restarts=self._restarts
-            )
+                self._events, self._program, self._seen, landed_at, last, self._stop_cause, seen_bytes,
+                self._process.last_output, restarts=self._restarts,
+            )  # fmt: skip
             self._tell_cut_off(last)
             if isinstance(event, JobFinished):
-                self._faults = faults_of(self._events, self._process)
+                self._faults = faults_of(self._events, self._process, self._seen)
             self._tell_end(event)
 
     def _tell_cut_off(self, last: Mapping[str, Any] | None) -> None:
@@ -331,7 +430,7 @@ class JobRun:
                 f"it had not ended {forced_after_s:.0f} s after it was asked to, and was killed: a checkpoint that it was making "
                 "is not whole (`--stop-grace` gives it more time)"
             )
-            self._sink(self._events.warned("cut-off", text))
+            self._sink(self._events.warned(self._context.clock.now(), "cut-off", text))
 
     def _tell_end(self, event: JobFinished | JobFailed) -> None:
         self.ended, self._grant = True, None
@@ -350,54 +449,49 @@ class JobRun:
             self._ask_to_leave(grant)
             return
         self._leave_by = inf
-        try:
-            is_settled = grant.put(self._amount, self._line, spans_nodes=self._spans_nodes)
-        except (OSError, NoDeviceError) as error:
-            self._fail(error)
-            return
-        if is_settled:
-            self._answer()
+        is_settled = grant.put(self._amount, self._line, spans_nodes=self._spans_nodes)
         if grant.is_paused or not is_settled:
             self._context.poller.watch(self._look, _LOOK_S)
+        if is_settled:
+            self._answer()
 
     def _look(self) -> float | None:
         """Answer the last command if what it asked for is there, and see that a paused job can die; the poller's."""
         with self._lock:
             if self.ended or self._grant is None:
                 return None
-            if self._leave_by < inf:
-                return self._look_for_leaving()
-            if self._grant.is_paused and is_killed(self._process.pid):
-                self._grant.lift()
-                return None
-            try:
+            with self._answered():
+                if self._leave_by < inf:
+                    return self._look_for_leaving(self._grant)
+                if self._grant.is_paused and is_killed(self._process.pid):
+                    self._grant.lift()
+                    return None
                 cause = self._grant.settle(is_ending=self._stop_cause is not None)
-            except OSError as error:
-                self._fail(error)
-            else:
                 if cause is None:
                     return _LOOK_S
                 self._answer(cause)
             return _PAUSED_LOOK_S if self._grant.is_paused else None
 
-    def _answer(self, failure: str = "") -> None:
+    def _answer(self, failure: str = "", short_of: str = "") -> None:
         """Answer the last command, if it is still to be answered."""
         sink, self._answer_to = self._answer_to, None
         if sink is None:
             return
         if failure:
-            sink(self._events.not_applied(self._request, self.held, failure))
+            sink(self._events.not_applied(self._request, self.held, failure, short_of))
         elif self._answers_launch:
             can_cap = self._context.actuator.can_cap
             sink(self._events.started(self._request, self.held, can_pace=self._process.can_pace, can_cap=can_cap))
         else:
             sink(self._events.applied(self._request, self.held))
 
-    def _fail(self, error: OSError | NoDeviceError) -> None:
+    def _fail(self, error: Exception) -> None:
         """Answer the last command: it failed. Where the group is gone, so is the process, and its end is the answer."""
-        failure = self._request, _text_of(error)
+        failure = self._request, cause_of(error)
+        if not is_foreseen(error):
+            self.note("commanded", error)
         if not (isinstance(error, OSError) and error.errno in _GONE):
-            self._answer(failure[1])
+            self._answer(failure[1], short_of(error))
         elif failure != self._without_group:
             self._without_group = failure
             self._context.poller.watch(self._miss_end, _END_KNOWN_S_MAX)
@@ -412,7 +506,7 @@ class JobRun:
         """The job has had its time for a checkpoint; the poller's."""
         if not self.ended:
             self._forced_after_s = self._process.stop_grace_s
-            self._process.hurry()
+            self.terminate()
 
     # Making room: a job of workers with a checkpoint is paused by ending its process, so that it holds nothing. One that
     # holds nothing but cores is frozen: starting it again could cost more than the pause is worth.
@@ -432,43 +526,41 @@ class JobRun:
             grant.lift()
         self._context.poller.watch(self._look, _LOOK_S)
 
-    def _look_for_leaving(self) -> float | None:
+    def _look_for_leaving(self, grant: JobGrant) -> float | None:
         """A process that does not leave in time is frozen instead, with all that it holds but its cores."""
         if time.monotonic() < self._leave_by:
             return _LOOK_S
         self._leave_by = inf
         self._process.progress.pace(None)
-        assert self._grant is not None
-        try:
-            is_settled = self._grant.put(NOTHING, None)
-        except OSError as error:
-            self._fail(error)
-            return None
-        if is_settled:
+        if grant.put(NOTHING, None):
             self._answer()
         return _LOOK_S
 
     def _leave(self) -> None:
         """The process has made its checkpoint and ended."""
-        self._report(self._context.clock.now(), self._sink)
+        with self.excused("observed"):
+            self._report(self._context.clock.now(), self._sink)
         self._used_before_core_s += self._process.used_core_s
         self._grant, self._has_left, self._leave_by = None, True, inf
         self._context.devices.free(self._launch.job)
-        if self._amount:  # it was resumed when it had begun to leave
-            self._restart()
-        else:
-            self._answer()
+        with self._answered():
+            if self._amount:  # it was resumed when it had begun to leave
+                self._restart()
+            else:
+                self._answer()
 
     def _restart(self) -> None:
-        """Start another process, which goes on from the checkpoint of the one that has left."""
+        """Start another process, which goes on from the checkpoint of the one that has left; raises what keeps it from that."""
+        before, process = self._process, JobProcess.made(self._context, self._program, self._launch)
+        thread = self._new_thread(process)
+        self._process, self._has_left = process, False
         try:
-            self._process = JobProcess.made(self._context, self._program, self._launch)
-        except OSError as error:  # no room for the page
-            self._answer(_text_of(error))
-            return
-        self._has_left = False
-        self._thread = self._new_thread()
-        self._thread.start()
+            thread.start()
+        except BaseException:
+            self._process, self._has_left = before, True
+            process.clear_away()
+            raise
+        self._thread = thread
 
     # Reports.
 
@@ -483,11 +575,8 @@ class JobRun:
         if sample.unit_at is None:  # a process that was started again has not said yet where it goes on
             sample = replace(self._seen, unreadable=sample.unreadable)
         if sample.unreadable and not self._seen.unreadable:
-            sink(self._events.unreadable(at, sample.unreadable))
+            sink(self._events.warned(at, "unreadable-progress", sample.unreadable))
         self._seen = sample
         used_core_s = self._used_before_core_s + (0.0 if self._has_left else process.used_core_s)
-        sink(self._events.progress(at, sample, process.started_at or at, used_core_s))
-
-
-def _text_of(error: OSError | NoDeviceError) -> str:
-    return f"'{error.filename}': {error.strerror}" if isinstance(error, OSError) else str(error)
+        memory_bytes = 0 if self._has_left or process.memory is None else process.memory.read()
+        sink(self._events.progress(at, sample, process.started_at or at, used_core_s, memory_bytes))

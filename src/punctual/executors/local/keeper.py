@@ -10,11 +10,12 @@ direction   meaning
 =========== ================================================================================================
 out         ``{"ready": true, "keeper": pid, "guard": pid}``: signals are dealt with from here on
 in          `LaunchRequest` as an object: what to start, and what to clear up
-out         ``{"started": pid, "at_ns": stamp}``, or ``{"failed": why, "code": exit code}`` as the last line
+out         ``{"started": pid, "at_ns": stamp}``, or, also instead of the first line, ``{"failed": why, "code": exit code,
+            "errno": number}`` as the last line
 in          anything, at least every `lease_s` seconds: the job is still steered; `STAY_PAUSED`: and stays paused
 out         ``{"expired": true}`` as the last line: nothing has come for so long; the connection is closed
-out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds}``, the last line; with ``"forced_after_s"``
-            if the job was asked to end, and was ended by force so many seconds later
+out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds, "counted": …}``, the last line; with
+            ``"forced_after_s"`` if the job was asked to end, and was ended by force so many seconds later
 =========== ================================================================================================
 
 ========================================= ==================================================================
@@ -51,7 +52,6 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -100,6 +100,9 @@ class LaunchRequest:
         (File, text) pairs whose writing takes the quota away and resumes a paused job.
     usage_file
         File with the CPU time used, whose text is reported at the end.
+    counters
+        By a name: a file, and with which word the line of it begins that ends with a number; empty: the file is the number.
+        How much more they are when the job ends by itself than at its start is reported as ``counted``, with `asked_memory_bytes`.
     remove_dirs
         Removed at the end; folders that others still use stay.
     own_files
@@ -125,7 +128,11 @@ class LaunchRequest:
         then what any control connection brings. If somebody steers the job already, it gets nothing.
     page_fd
         The page of the job, which is there as long as the keeper is; what it says at the end is left in `end_file`.
-    actuator, progress_pattern
+        files_limit
+        The limit of open files that the job gets, soft and hard. None: that of the keeper.
+        asked_memory_bytes
+        Memory that the job has asked for; 0: none.
+        actuator, progress_pattern
         Not for the keeper, but for the process that takes the job over.
     """
 
@@ -135,6 +142,7 @@ class LaunchRequest:
     entrances: list[str] = field(default_factory=list)
     lift: list[list[str]] = field(default_factory=list)
     usage_file: str | None = None
+    counters: dict[str, list[str]] = field(default_factory=dict)
     remove_dirs: list[str] = field(default_factory=list)
     own_files: list[list[str]] = field(default_factory=list)
     end_file: str | None = None
@@ -145,7 +153,9 @@ class LaunchRequest:
     log_bytes_max: int = 1 << 26
     takeover_fd: int | None = None
     actuator: str = ""
+    files_limit: tuple[int, int] | None = None
     page_fd: int | None = None
+    asked_memory_bytes: int = 0
     progress_pattern: str | None = None
 
 
@@ -166,6 +176,8 @@ class Keeper:
         self._ended: tuple[int, int] | None = None
         self._ending: job_signals.Ending | None = None
         self._gives_up = False
+        self._counters = kept_files.Counters(request.counters)
+        self._counted: dict[str, int] = {}
 
     def run(self) -> int:
         """Start the job and stay until it and all its descendants are gone; its exit code."""
@@ -324,6 +336,8 @@ class Keeper:
                 return
             if pid == self._job_pid and self._ended is None:
                 self._ended = (_exit_code(status), time.monotonic_ns())
+                if self._ending is None:  # otherwise it was told to end, or killed
+                    self._counted = self._counters.more()
                 self._end_descendants()
 
     def _end_descendants(self) -> None:
@@ -338,7 +352,8 @@ class Keeper:
     def _give_up(self, error: OSError) -> int:
         code = _EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
         _clear_up(self._request)
-        self._tell(failed=f"{error.strerror}: '{error.filename}'", code=code)
+        place = "" if error.filename is None else f": '{error.filename}'"
+        self._tell(failed=f"{error.strerror}{place}", code=code, errno=error.errno)
         return code
 
     def _finish(self) -> int:
@@ -351,13 +366,14 @@ class Keeper:
             "at_ns": at_ns,
             "usage": kept_files.read(self._request.usage_file),
             "core_s": spent.ru_utime + spent.ru_stime,
+            "counted": {**self._counted, "asked_memory_bytes": self._request.asked_memory_bytes},
             **({"fenced": True} if self._is_fenced else {}),
         }
         forced_after_s = None if self._ending is None else self._ending.forced_after_s
         if forced_after_s is not None:
             last["forced_after_s"] = forced_after_s
-        left = {"boot": kept_files.read(_BOOT_ID).strip(), "page": _read_page(self._request.page_fd).hex()}
-        self._keep_end(json.dumps({**last, **left}))
+        boot, page = kept_files.read(_BOOT_ID).strip(), _read_page(self._request.page_fd).hex()
+        self._keep_end(json.dumps({**last, "boot": boot, "page": page, "started_ns": self._started_at_ns}))
         _clear_up(self._request)
         self._tell(**last)
         return code
@@ -410,6 +426,8 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
             _enter(entrance)
         if request.cwd is not None:
             os.chdir(request.cwd)
+        if request.files_limit is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, request.files_limit)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and `exec` would hand that down
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(request.argv[0], request.argv, request.environment)
@@ -417,6 +435,8 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
         # A program looked for on the PATH is named as it was given, and not by the last place looked at.
         place = error.filename if isinstance(error.filename, str) else request.argv[0]
         os.write(failure_fd, json.dumps([error.errno, error.strerror, place]).encode())
+    except Exception as error:  # noqa: BLE001 -- a variable that no process can have, say
+        os.write(failure_fd, json.dumps([0, f"{error}", request.argv[0]]).encode())
     finally:
         os._exit(_EXIT_NOT_STARTED)
 
@@ -474,16 +494,16 @@ def _read_page(page_fd: int | None) -> bytes:
 
 def _read_request(connection_fd: int, most_s: float = _REQUEST_S_MAX) -> LaunchRequest | None:
     """None: the process that was to send it has ended, or is stopped."""
-    text, give_up_at = b"", time.monotonic() + most_s
+    text, give_up_at, poll = b"", time.monotonic() + most_s, select.poll()
+    poll.register(connection_fd, select.POLLIN)  # its number may be too large for `select.select`
     while not text.endswith(b"\n"):
-        if not select.select([connection_fd], [], [], max(0.0, give_up_at - time.monotonic()))[0]:
+        if not poll.poll(max(0.0, give_up_at - time.monotonic()) * 1e3):
             return None
         part = os.read(connection_fd, 65536)
         if not part:
             return None
         text += part
-    fields: Mapping[str, Any] = json.loads(text)
-    return LaunchRequest(**fields)
+    return LaunchRequest(**json.loads(text))
 
 
 class Guard:
@@ -542,8 +562,12 @@ def main(connection_fd: int) -> int:
     for number in (signal.SIGCHLD, signal.SIGHUP, *SIGNALS):
         signal.signal(number, lambda *_: None)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    request_fd, repeat_fd = os.pipe()
-    keeper_pid = os.fork()
+    try:
+        request_fd, repeat_fd = os.pipe()
+        keeper_pid = os.fork()
+    except OSError as error:  # no more processes or files may be had
+        say(connection_fd, failed=error.strerror, code=_EXIT_NOT_STARTED, errno=error.errno)
+        return _EXIT_NOT_STARTED
     if keeper_pid == 0:
         os.close(request_fd)
         os._exit(_keep(connection_fd, repeat_fd))

@@ -1,5 +1,7 @@
 """A keeper, seen from the process that steers its job: the one that started it, or one that took the job over."""
 
+import array
+import fcntl
 import json
 import os
 import select
@@ -7,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -33,7 +37,7 @@ LEASE_S = 4.0
 #: How long a guard may take to end a job and to clear up, in seconds.
 GUARD_S_MAX = GRACE_S + 5.0
 
-#: How long a keeper may take to answer who comes to its takeover socket, in seconds.
+#: How long a keeper may take to answer who comes to its takeover socket, and to hear what it is told, in seconds.
 _ANSWER_S_MAX = 10.0
 
 
@@ -58,6 +62,8 @@ class KeeperLink:
         #: What the keeper is signalled by, also when its guard, which alone is a child of ours, was killed.
         self._keeper_fd: int | None = None
         self._is_released = False
+        #: Since when something that the keeper was told has waited to be heard; None: nothing does.
+        self._unheard_since: float | None = None
 
     def send(self, request: LaunchRequest) -> None:
         """Tell the keeper what to do; to be called once."""
@@ -71,8 +77,24 @@ class KeeperLink:
         """
         if not self._has_request:
             return
+        self._note_unheard()
         with suppress(OSError):  # it has ended, or has not read for long and is told by what waits there
             self._connection.send(STAY_PAUSED if stays_paused else b"\n", socket.MSG_DONTWAIT)
+
+    def _note_unheard(self) -> None:
+        """Look whether the keeper has read what it was told before."""
+        n_bytes = array.array("i", [0])
+        with suppress(OSError):  # it has ended, or this system does not tell
+            fcntl.ioctl(self._connection, termios.TIOCOUTQ, n_bytes)
+        if not n_bytes[0]:
+            self._unheard_since = None
+        elif self._unheard_since is None:
+            self._unheard_since = time.monotonic()
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether the keeper has heard nothing for long: it was stopped, or hangs, as with its log's file system."""
+        return self._unheard_since is not None and time.monotonic() - self._unheard_since > _ANSWER_S_MAX
 
     def read(self) -> dict[str, Any] | None:
         """The keeper's next line; None: it has ended."""
@@ -144,8 +166,9 @@ class KeeperLink:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def terminate(self) -> None:
-        """Have the job ended; said again, have it killed."""
+        """Have the job ended; said again, have it killed. A keeper that was stopped goes on."""
         self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
 
     def interrupt(self) -> None:
         """Send the job what Ctrl-C sends in a terminal."""
@@ -156,29 +179,44 @@ class KeeperLink:
         self._signal(signal.SIGALRM)
 
     def kill(self) -> None:
-        """End the keeper itself at once; its guard ends the job."""
+        """End the keeper itself at once, and count it as gone even if it hangs in the kernel; its guard ends the job."""
         self._signal(signal.SIGKILL)
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection; wait for the end of a keeper that this process has started, which must be near."""
+        """Close the connection; return when a keeper that is a child of this process has ended."""
+        self._disconnect()
+        self._reap()
+
+    def finish(self) -> None:
+        """Close the connection to a keeper that has ended, or does so soon; return when its guard is gone too.
+
+        The guard clears up at places that are used again. One that was stopped goes on. One that does not end is killed if it is a
+        child of this process: the number of any other may be that of a stranger by now.
+        """
+        self._disconnect()
+        guard_pid = self.guard_pid if self._process is None else self._process.pid
+        with suppress(OSError):  # it has ended
+            guard_fd = os.pidfd_open(guard_pid)
+            try:
+                signal.pidfd_send_signal(guard_fd, signal.SIGCONT)
+                if not _ends_within(guard_fd, GUARD_S_MAX) and self._process is not None:
+                    signal.pidfd_send_signal(guard_fd, signal.SIGKILL)
+            finally:
+                os.close(guard_fd)
+        self._reap()
+
+    def _disconnect(self) -> None:
         self._lines.close()
         self._connection.close()
         if self._keeper_fd is not None:
             os.close(self._keeper_fd)
             self._keeper_fd = None
+
+    def _reap(self) -> None:
         if self._process is not None:
             self._process.wait()
-
-    def await_guard(self) -> None:
-        """Return when the guard of a keeper that has ended is gone too, which clears up at places that are used again.
-
-        That of a keeper that this process has started has been waited for by `close`.
-        """
-        if self._process is None and self.guard_pid:
-            with suppress(ProcessLookupError):
-                guard_fd = os.pidfd_open(self.guard_pid)
-                select.select([guard_fd], [], [], GUARD_S_MAX)
-                os.close(guard_fd)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -186,6 +224,12 @@ class KeeperLink:
                 signal.pidfd_send_signal(self._keeper_fd, number)
             elif self._process is not None and not self.pid:
                 self._process.send_signal(number)
+
+
+def _ends_within(pid_fd: int, most_s: float) -> bool:
+    poll = select.poll()
+    poll.register(pid_fd, select.POLLIN)
+    return bool(poll.poll(most_s * 1e3))
 
 
 def start_keeper(
@@ -215,7 +259,7 @@ def start_keeper(
             process = subprocess.Popen(
                 command, pass_fds=[other_end.fileno(), *fds], stdout=stdout_fd, stderr=stderr_fd, start_new_session=True
             )
-        except OSError:
+        except BaseException:
             connection.close()
             raise
     return KeeperLink(connection, process)

@@ -73,10 +73,15 @@ def reserve(path: str | None, n_bytes: int) -> None:
     if path is None:
         return
     try:
-        with open(path + UNFINISHED, "wb") as file:
+        with open(path + UNFINISHED, "wb", opener=_for_its_user) as file:
             os.posix_fallocate(file.fileno(), 0, n_bytes)
     except OSError:  # the disk is full already; there may be room by then
         pass
+
+
+def _for_its_user(path: str, flags: int) -> int:
+    """Open a file that holds a job's page, and with it perhaps a key."""
+    return os.open(path, flags, 0o600)
 
 
 def write_whole(path: str | None, text: str) -> bool:
@@ -87,7 +92,7 @@ def write_whole(path: str | None, text: str) -> bool:
     if path is None:
         return True
     try:
-        with open(os.open(path + UNFINISHED, os.O_WRONLY | os.O_CREAT, 0o666), "w") as file:
+        with open(_for_its_user(path + UNFINISHED, os.O_WRONLY | os.O_CREAT), "w") as file:
             file.write(text)
             file.truncate()
             file.flush()
@@ -106,3 +111,26 @@ def read(path: str | None) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+class Counters:
+    """Numbers in files, as `punctual.executors.local.keeper.LaunchRequest` lists them; 0 where a file tells none."""
+
+    def __init__(self, places: dict[str, list[str]]) -> None:
+        self._places = places
+        self._before = self._now()
+
+    def more(self) -> dict[str, int]:
+        """Growth of each number since the start."""
+        return {name: number - self._before[name] for name, number in self._now().items()}
+
+    def _now(self) -> dict[str, int]:
+        return {name: _number(read(path), word) for name, (path, word) in self._places.items()}
+
+
+def _number(text: str, word: str) -> int:
+    for line in text.splitlines():
+        before, _, number = line.strip().rpartition(" ")
+        if before == word and number.isdigit():
+            return int(number)
+    return 0

@@ -5,14 +5,16 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Self
 
 from punctual.core.answers import VARIABLES_GONE
 from punctual.core.commands import LaunchJob
+from punctual.core.failures import short_of
 from punctual.core.ids import NodeId
 from punctual.core.program import Program
 from punctual.core.resources import NOTHING, Resources
@@ -21,6 +23,7 @@ from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import JobDevices
 from punctual.executors.local.environment import job_environment
+from punctual.executors.local.files_limit import check_files_left
 from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE, GRACE_S, stop_grace_s
 from punctual.executors.local.keeper import LaunchRequest
 from punctual.executors.local.keeper_link import (
@@ -32,9 +35,11 @@ from punctual.executors.local.keeper_link import (
     takeover_socket_of,
 )
 from punctual.executors.local.kept_files import mark_of, remove_own
+from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, write_through
 from punctual.executors.local.page_files import new_page, page_path
+from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
 from punctual.executors.local.progress_text import ProgressText
 from punctual.executors.local.workers import Workers, parts_in
@@ -75,6 +80,8 @@ class JobProcess:
         Monotonic seconds; None: it was not started yet.
     used_core_s
         CPU seconds used, as last read.
+    memory
+        None until its group is made.
     """
 
     def __init__(
@@ -89,8 +96,10 @@ class JobProcess:
         self._program = program
         self._launch = launch
         self._on_output = context.output_of(launch.job)
-        #: For the keeper, which holds the page from its start on.
+        self._page = page
+        #: For the keeper, which holds the page from its start on; and what closes it here.
         self._page_fd: int | None = None
+        self._close_page_fd: Callable[[], object] = lambda: None
         self.workers = None if page is None or launch.spec.worker is None else Workers(page, launch.spec.worker)
         self.progress: ProgressSource = (
             OutputProgress(ProgressText(program.progress_pattern or "auto"), launch.spec.work_steps, sample)
@@ -103,6 +112,7 @@ class JobProcess:
         self.devices = JobDevices(context.devices, launch.job, None)
         self.started_at: float | None = None
         self.used_core_s = 0.0
+        self.memory: MemoryGauge | None = None
         self._output: JobOutput | None = None
         self._logs: list[tuple[str, int, int]] = []
         self._log_paths: list[Path] = []
@@ -119,10 +129,11 @@ class JobProcess:
     @classmethod
     def made(cls, context: ExecutorContext, program: Program, launch: LaunchJob) -> Self:
         """A process that is to be started; raises `OSError` if there is no room for its page."""
-        is_read = program.progress_pattern is not None
-        page_fd, page = (None, None) if is_read else new_page()
+        if program.progress_pattern is not None:
+            return cls(context, program, launch, None, ProgressSample())
+        page, page_fd, close = new_page()
         process = cls(context, program, launch, page, ProgressSample())
-        process._page_fd = page_fd
+        process._page_fd, process._close_page_fd = page_fd, close
         return process
 
     @classmethod
@@ -134,8 +145,10 @@ class JobProcess:
         page = None if request.page_fd is None else Page.open(str(page_path(kept.link.pid, request.page_fd)))
         process = cls(context, program, launch, page, sample)
         process._link, process.pid, process.started_at = kept.link, kept.job_pid, kept.started_at
+        process.progress.begin(kept.started_at)
         process._socket_mark = mark_of(str(process._takeover_socket))
         process.group = context.actuator.find(_cgroup_files(request), kept.link.pid)
+        process.memory = MemoryGauge(process.group.memory)
         process.first_cores = process.group.granted_cores()
         used = () if process.workers is None else process.workers.devices
         n_devices = gpus_of(launch, context.node)
@@ -150,6 +163,16 @@ class JobProcess:
         return self._program.progress_pattern is None
 
     @property
+    def asked_memory_bytes(self) -> int:
+        """Memory that the job asked for, with its most workers; 0: it did not ask."""
+        return self._launch.spec.ceiling.memory_bytes
+
+    @property
+    def has_memory_limit(self) -> bool:
+        """Whether this memory is its limit."""
+        return self.group is not None and self.group.memory.can_limit
+
+    @property
     def is_read(self) -> bool:
         """Whether the output passes through this process."""
         return self._on_output is not None or self._program.progress_pattern is not None
@@ -161,15 +184,17 @@ class JobProcess:
                 self.used_core_s = self.group.used_core_s()
         return self.used_core_s
 
-    def results_at(self, ended_at: float) -> float:
-        """When the program had its results, whose own process has ended at `ended_at`.
+    def results_at(self, last: Mapping[str, Any] | None) -> float | None:
+        """When the program had its results; None: at the end of its own process, of which `last` is the keeper's last line.
 
         A process that reports and is the job's own has run to its end by its last stamp, and then only leaves. Behind a shell
         or a launcher others may work on.
         """
         landed_at = self.progress.landed_at()
-        is_own = self.workers is not None or self.progress.reporter_pid in (0, self.pid)
-        return ended_at if landed_at is None or not (is_own or ended_at - landed_at < _LEAVING_S) else landed_at
+        if landed_at is None or self.workers is not None or self.progress.reporter_pid in (0, self.pid):
+            return landed_at
+        ended_at = inf if last is None or "at_ns" not in last else last["at_ns"] / 1e9
+        return landed_at if ended_at - landed_at < _LEAVING_S else None
 
     def sample(self) -> ProgressSample:
         """The latest of its progress."""
@@ -199,21 +224,31 @@ class JobProcess:
         self.devices = JobDevices.assigned(self._context.devices, job, amount.gpus, can_grow=workers is not None)
         if workers is not None:
             workers.set_target(*parts_in(self._launch.spec, amount), self.devices.indices, spans_nodes=spans_nodes)
+        check_files_left()
         link = self._start_keeper()
-        if link.read() is None:
+        ready = link.read()
+        if ready is None:
             raise NotStartedError("the keeper has ended before it began")
+        if "failed" in ready:
+            raise OSError(ready.get("errno"), ready["failed"])
         self._check_wanted()  # a signal from before the keeper was ready may be lost; one from now on is not
         self._check_steering()  # it may have been stopped meanwhile for as long as another host needs to take its place
         self._context.on_kept(self._launch.job, link.pid, link.guard_pid)
         group = self._context.actuator.open(self._launch.job, link.pid)
-        self.group = group
+        self.group, self.memory = group, MemoryGauge(group.memory)
         self.first_cores = group.grant(amount.cores)
+        if self.asked_memory_bytes:
+            group.memory.limit(self.asked_memory_bytes)
         link.send(self._launch_request(argv, group, link.pid))
         answer = link.read()
         if answer is None:
             raise NotStartedError("the keeper has ended before it began")
         if "started" in answer:
             self.pid, self.started_at = answer["started"], answer["at_ns"] / 1e9
+            self.progress.begin(self.started_at)
+            self._close_page_fd()
+        elif short_of(lacking := OSError(answer.get("errno"), answer["failed"])):
+            raise lacking  # it was not the program that failed
         return answer
 
     def _start_keeper(self) -> KeeperLink:
@@ -221,8 +256,9 @@ class JobProcess:
         self._check_steering()
         if self._end_file is not None:
             self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
-        with self._lock, listen_for_takeover(self._takeover_socket) as listening:
+        with self._lock, ExitStack() as listened:
             self._check_wanted()
+            listening = listened.enter_context(listen_for_takeover(self._takeover_socket))
             self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
             streams = self._context.streams_of(job)
@@ -259,6 +295,7 @@ class JobProcess:
             entrances=[str(path) for path in files.entrances],
             lift=[[str(path), text] for path, text in files.lift],
             usage_file=None if files.usage_file is None else str(files.usage_file),
+            counters={name: [str(path), word] for name, path, word in files.counters},
             remove_dirs=[str(path) for path in files.remove_dirs],
             own_files=[[str(self._takeover_socket), self._socket_mark]],
             end_file=None if self._end_file is None else str(self._end_file),
@@ -268,7 +305,9 @@ class JobProcess:
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,
+            files_limit=self._context.files_limit,
             page_fd=self._page_fd,
+            asked_memory_bytes=self.asked_memory_bytes,
             progress_pattern=program.progress_pattern,
         )
 
@@ -329,8 +368,8 @@ class JobProcess:
         output = self._output
 
         def regained(bell_fds: tuple[int, ...]) -> None:
-            output.hear(bell_fds)
             on_regained()
+            output.hear(bell_fds)
 
         return self._link.await_end(self._takeover_socket, self._end_file, regained)
 
@@ -374,10 +413,12 @@ class JobProcess:
                 by(self._link)
 
     def kill(self) -> None:
-        """End it at once, without its keeper clearing up."""
+        """End it at once, without its keeper, which may hang."""
         with self._lock:
             if self._link is not None and not self._link_closed:
                 self._link.kill()
+        for pid in self._processes():
+            _kill(pid)
 
     def finish(self, last: Mapping[str, Any] | None) -> None:
         """See to the rest after the keeper's last line."""
@@ -390,10 +431,13 @@ class JobProcess:
             self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
 
     def clear_away(self) -> None:
-        """Remove what the keeper has not removed, nor its guard, because they were killed."""
-        self.close_link()
+        """Remove what the keeper has not removed, nor its guard, because they were killed; no file stays open."""
+        self._mark_link_closed()
         if self._link is not None:
-            self._link.await_guard()
+            self._link.finish()
+        self._close_page_fd()
+        if self._page is not None:
+            self._page.keep_copy()
         for folder in self.group.files.remove_dirs if self.group is not None else ():
             remove_dir(folder)
         remove_own(str(self._takeover_socket), self._socket_mark)
@@ -409,21 +453,36 @@ class JobProcess:
                 for pid in alive:
                     _kill(pid)
             time.sleep(_LOOK_S)
-        with suppress(OSError):
-            os.killpg(self.pid, signal.SIGKILL)
+        if self.pid:  # the group of number 0 is that of this process
+            with suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def _processes(self) -> list[int]:
         members: list[int] = []
         with suppress(OSError):
             members = self.group.processes() if self.group is not None else []
-        return members or processes_of(self._takeover_socket)
+        # One that has ended stays there until its keeper, which may hang, takes notice.
+        return [pid for pid in members or processes_of(self._takeover_socket) if state_of(pid) not in "ZX"]
 
     def close_link(self) -> None:
-        """Close the connection to the keeper; returns once a keeper that this process has started is gone."""
-        with self._lock:
-            self._link_closed = True
+        """Close the connection to a keeper that another process talks to; returns once one that is a child of ours is gone."""
+        self._mark_link_closed()
         if self._link is not None:
             self._link.close()
+
+    def _mark_link_closed(self) -> None:
+        with self._lock:
+            self._link_closed = True
+
+    @property
+    def is_keeper_deaf(self) -> bool:
+        """Whether its keeper has heard nothing for long: the job stands still once what it writes fills its pipe."""
+        return self._link is not None and self._link.is_deaf
+
+    @property
+    def keeper_pid(self) -> int:
+        """0: not known yet."""
+        return 0 if self._link is None else self._link.pid
 
     def _receiver(self) -> Receive | None:
         """What gets the output of the job; None: it goes where that of this process does, and is not looked at."""
@@ -454,6 +513,7 @@ def _cgroup_files(request: LaunchRequest) -> CgroupFiles:
         lift=tuple((Path(file), text) for file, text in request.lift),
         usage_file=None if request.usage_file is None else Path(request.usage_file),
         remove_dirs=tuple(map(Path, request.remove_dirs)),
+        counters=tuple((name, Path(path), word) for name, (path, word) in request.counters.items()),
     )
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,8 @@ from typing import Any, NamedTuple, Self
 
 _LOG = logging.getLogger(__name__)
 
+#: Stands where files of a log were rotated away before they were read.
+MISSING = b"\n[punctual: some output may be missing here: it was written faster than it was read]\n"
 #: Gets output as it comes.
 Receive = Callable[[bytes], None]
 
@@ -65,8 +68,8 @@ class Streams:
 class LogFollower:
     """Passes on what is written to a job's log, in a thread of its own; see `punctual.executors.local.job_log`.
 
-    Nothing here is in the job's way: if `receive` is slow or stops, the log grows meanwhile. What was written to a file
-    that was rotated away twice since is skipped.
+    Nothing here is in the job's way: if `receive` is slow or stops, the log grows meanwhile. `MISSING` stands for what was
+    written to a file that was rotated away twice since.
 
     Parameters
     ----------
@@ -109,16 +112,24 @@ class LogFollower:
         self._thread = threading.Thread(target=self._follow, name="punctual-output", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
+        """Begin to read; raises `RuntimeError` where no thread can be had, and closes all then."""
+        self._begin(self._thread, self._bell_fd)
 
     def hear(self, bell_fd: int) -> None:
-        """Go on with another bell where the one before has come to its end though the job goes on."""
-        before = self._thread
-        self._thread = threading.Thread(
-            target=self._follow_after, args=(before, bell_fd), name="punctual-output", daemon=True
+        """Go on with another bell where the one before has come to its end though the job goes on; raises as `start` does."""
+        after = threading.Thread(
+            target=self._follow_after, args=(self._thread, bell_fd), name="punctual-output", daemon=True
         )
-        self._thread.start()
+        self._begin(after, bell_fd)
+        self._thread = after
+
+    def _begin(self, thread: threading.Thread, bell_fd: int) -> None:
+        try:
+            thread.start()
+        except RuntimeError:
+            _close(bell_fd)
+            self.stop()
+            raise
 
     def finish(self, timeout_s: float) -> None:
         """Wait until all has been received, which it has soon after the job and its keeper have ended."""
@@ -186,12 +197,14 @@ class LogFollower:
                 _close(self._fd)
             self._fd = -1
             self._open(self._path)
+        else:  # there were others between, perhaps
+            self._pass_on(MISSING)
         _close(done)
 
     def _open(self, path: Path) -> bool:
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except OSError:  # it is not there, or no more files may be had: the next look tries again
             return False
         return True
 
@@ -238,10 +251,15 @@ class JobOutput:
         """
         streams = streams or Streams.here(receive)
         size = streams.terminal_size
-        pairs = [
-            _channel(path, os.pipe() if size is None else _terminal(*size), receive or partial(write_through, fd))
-            for fd, path in enumerate(logs_of(log, streams), start=1)
-        ]
+        pairs = []
+        with ExitStack() as undoing:
+            for fd, path in enumerate(logs_of(log, streams), start=1):
+                ends = _closing(undoing, os.pipe() if size is None else _terminal(*size))
+                bell_fd, ring_fd = _closing(undoing, os.pipe())
+                follower = LogFollower(path, bell_fd, receive or partial(write_through, fd), skip=True)
+                undoing.callback(follower.stop)
+                pairs.append((_Channel(path, *ends, ring_fd), follower))
+            undoing.pop_all()
         return cls(*zip(*pairs, strict=True))
 
     @classmethod
@@ -259,17 +277,19 @@ class JobOutput:
         return [(str(channel.log), channel.source_fd, channel.ring_fd) for channel in self._channels]
 
     def start(self) -> None:
-        """Begin to follow, once the keeper has what is its."""
+        """Begin to follow, once the keeper has what is its; raises `RuntimeError` where no thread can be had."""
         for channel in self._channels:
             for fd in channel[1:]:
                 os.close(fd)
-        for follower in self._followers:
-            follower.start()
+        with ExitStack() as starting:  # each, also after one that cannot be
+            for follower in self._followers:
+                starting.callback(follower.start)
 
     def hear(self, bell_fds: Sequence[int]) -> None:
         """Go on with other bells, one for each log, because the keeper has closed those before."""
-        for follower, bell_fd in zip(self._followers, bell_fds, strict=True):
-            follower.hear(bell_fd)
+        with ExitStack() as hearing:
+            for follower, bell_fd in zip(self._followers, bell_fds, strict=True):
+                hearing.callback(follower.hear, bell_fd)
 
     def finish(self, timeout_s: float) -> None:
         """Wait until all has been received, which it has soon after the job and its keeper have ended."""
@@ -291,10 +311,11 @@ class _Channel(NamedTuple):
     ring_fd: int
 
 
-def _channel(log: Path, ends: tuple[int, int], receive: Receive) -> tuple[_Channel, LogFollower]:
-    """A log for what is written to the second of `ends` and read from the first, and what follows it."""
-    bell_fd, ring_fd = os.pipe()
-    return _Channel(log, *ends, ring_fd), LogFollower(log, bell_fd, receive, skip=True)
+def _closing(undoing: ExitStack, fds: tuple[int, int]) -> tuple[int, int]:
+    """`fds`, which `undoing` closes."""
+    for fd in fds:
+        undoing.callback(os.close, fd)
+    return fds
 
 
 def logs_of(log: Path, streams: Streams) -> list[Path]:

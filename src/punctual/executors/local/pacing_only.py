@@ -5,6 +5,7 @@ import os
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_files import CgroupFiles
 from punctual.executors.local.freezer import Freezer, SignalFreezer
+from punctual.executors.local.memory import JobMemory, memory_of
 from punctual.executors.local.process_tree import TreeUsage
 
 
@@ -12,7 +13,7 @@ class PacingOnly:
     """Needs no rights; a grant is what the job is told to keep to."""
 
     name = "pacing"
-    can_cap = False
+    can_cap = limits_memory = False
     keeper_prefix = ()
 
     def check(self) -> None:
@@ -31,8 +32,9 @@ class PacingOnlyGroup:
     def __init__(self, keeper_pid: int) -> None:
         self._cores = float(os.cpu_count() or 1)
         self._usage = TreeUsage(keeper_pid)
-        self.files = CgroupFiles()
         self.freezer: Freezer = SignalFreezer(self._usage.processes)
+        self.memory: JobMemory = memory_of(None, keeper_pid)
+        self.files = self.memory.files
 
     def grant(self, cores: float) -> float:
         self._cores = min(cores, float(os.cpu_count() or 1))

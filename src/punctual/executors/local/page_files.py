@@ -4,6 +4,7 @@ import fcntl
 import mmap
 import os
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 from punctual.wire import PAGE_BYTES, Page
@@ -12,8 +13,11 @@ from punctual.wire import PAGE_BYTES, Page
 MEMORY_NAME = "punctual-page"
 
 
-def new_page() -> tuple[int, Page]:
-    """A page, and the descriptor of its memory, which is closed with it; raises `OSError` where there is no room."""
+def new_page() -> tuple[Page, int, Callable[[], object]]:
+    """A page, the descriptor of its memory, and what closes that, which also happens with the page.
+
+    Raises `OSError` where there is no room.
+    """
     fd = os.memfd_create(MEMORY_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         # Not only its length: where memory is full, writing to a page that has none yet ends the process (SIGBUS).
@@ -21,11 +25,10 @@ def new_page() -> tuple[int, Page]:
         # Whoever has it open, the job too, would end (SIGBUS) at the next look at a page that has become shorter.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         page = Page.made(mmap.mmap(fd, PAGE_BYTES))
-    except OSError:
+    except BaseException:
         os.close(fd)
         raise
-    weakref.finalize(page, os.close, fd)
-    return fd, page
+    return page, fd, weakref.finalize(page, os.close, fd)
 
 
 def page_path(pid: int, fd: int) -> Path:

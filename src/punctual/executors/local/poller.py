@@ -23,12 +23,16 @@ class Poller:
         self._thread: threading.Thread | None = None
 
     def watch(self, look: Look, after_s: float = 0.0) -> None:
-        """Call `look` in `after_s` seconds, and then as often as it asks for; one that is watched already is called then."""
+        """Call `look` in `after_s` seconds, and then as often as it asks for; one that is watched already is called then.
+
+        Raises `RuntimeError` where no thread can be had; it is called all the same once there is one.
+        """
         with self._changed:
             self._due_at[look] = time.monotonic() + after_s
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="punctual-poller", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="punctual-poller", daemon=True)
+                thread.start()
+                self._thread = thread
             self._changed.notify()
 
     def _run(self) -> None:

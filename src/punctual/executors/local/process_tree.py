@@ -79,6 +79,11 @@ def _ended_children_core_s(pid: int) -> float:
     return (int(fields[13]) + int(fields[14])) / _TICKS_PER_S if fields else 0.0
 
 
+def state_of(pid: int) -> str:
+    """The letter that the kernel has for it; Z also for one that is not there."""
+    return next(iter(stat_of(pid)), "Z")
+
+
 def stat_of(pid: int) -> list[str]:
     """What the kernel tells of a process in a line, behind its name: state, parent, ...; empty: there is none."""
     try:

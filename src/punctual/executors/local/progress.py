@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Protocol
 
 from punctual.core.control import PacingLine, PhaseProgress
@@ -11,6 +12,12 @@ from punctual.core.loss import SeenLoss
 from punctual.executors.local.process_tree import active_s, cpu_clock_ns
 from punctual.executors.local.progress_text import Count, ProgressText
 from punctual.wire import Declaration, DeviceUse, Directives, Fault, Page, PhaseEntry, ProgramState
+
+#: How far ahead the anchor of a line is at most, in seconds: ten years. Many times more nanoseconds are no number of the page's,
+#: and an instant so far away is no exact one.
+_ANCHOR_S_MAX = 3e8
+#: More steps, or units of a phase, are not counted: above, floating-point numbers do not tell one count from the next.
+N_STEPS_MAX = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,10 @@ class ProgressSource(Protocol):
     @property
     def is_asked_to_leave(self) -> bool:
         """Whether the job is to make a checkpoint and end, to be started again from it."""
+        ...
+
+    def begin(self, at: float) -> None:
+        """Believe no unit that ended before the process was started, at that instant."""
         ...
 
     def latest(self, used_core_s: float) -> ProgressSample:
@@ -96,12 +107,12 @@ class PageProgress:
     Parameters
     ----------
     submitted_at
-        Instant that the times of pacing lines count from.
+        Instant that the times of pacing lines count from; no unit has ended before.
     """
 
     def __init__(self, page: Page, submitted_at: float) -> None:
         self._page = page
-        self._submitted_at = submitted_at
+        self._submitted_at = self._begun_at = submitted_at
         self._phases_version = -1  # whatever the page says already is new here
         self._phases: list[PhaseEntry] = []
         self._line: PacingLine | None = None
@@ -122,25 +133,35 @@ class PageProgress:
         declaration, progress = self._page.declaration(), self._page.progress()
         if declaration.fault:
             self.faults.add(declaration.fault)
-        stamp_ns = min(progress.stamp_ns, time.monotonic_ns())
-        if stamp_ns < progress.stamp_ns:
+        told_at = progress.stamp_ns / 1e9
+        unit_at = min(max(told_at, self._begun_at), time.monotonic())
+        if progress.stamp_ns and unit_at != told_at:
+            self._page.disbelieved.add("progress")
+        n_steps = min(progress.n_steps, N_STEPS_MAX)
+        if n_steps < progress.n_steps:
             self._page.disbelieved.add("progress")
         unreadable = _disbelief(self._page.disbelieved)
         if not progress.stamp_ns:
             return ProgressSample(unreadable=unreadable)
         return ProgressSample(
-            steps_done=progress.n_steps,
-            steps_total=declaration.total_steps or None,
-            unit_at=stamp_ns / 1e9,
+            steps_done=n_steps,
+            # A total beyond all counting is one without an end: `sys.maxsize`, say.
+            steps_total=min(declaration.total_steps, N_STEPS_MAX) or None,
+            unit_at=unit_at,
             # Of workers that train together one speaks, and each has done as much.
-            in_flight_core_s=_in_flight_core_s(declaration, progress.cpu_ns)
-            * max(1, self._page.worker_status().n_workers),
+            in_flight_core_s=min(
+                _in_flight_core_s(declaration, progress.cpu_ns) * max(1, self._page.worker_status().n_workers),
+                used_core_s,
+            ),
             landed=declaration.state == ProgramState.LANDED,
             busy_s=progress.busy_ns / 1e9,
             device_s=progress.device_ns / 1e9,
             active_s=active_s(declaration.pid),
             unreadable=unreadable,
         )
+
+    def begin(self, at: float) -> None:
+        self._begun_at = at
 
     def landed_at(self) -> float | None:
         latest = self.latest(0.0)
@@ -242,6 +263,8 @@ class OutputProgress:
     def new_losses(self) -> tuple[SeenLoss, ...]:
         return ()
 
+    def begin(self, at: float) -> None: ...
+
     # The program reads no directives.
 
     def pace(self, line: PacingLine | None) -> None: ...
@@ -277,23 +300,34 @@ def _given_up(steps_done: float) -> str:
 def _phase(entry: PhaseEntry) -> PhaseProgress:
     return PhaseProgress(
         name=entry.name,
-        units_planned=entry.units_planned,
-        units_done=entry.n_units_done,
-        units_measured=entry.n_units_measured,
+        units_planned=min(entry.units_planned, N_STEPS_MAX),
+        units_done=min(entry.n_units_done, N_STEPS_MAX),
+        units_measured=min(entry.n_units_measured, N_STEPS_MAX),
         core_s=entry.cpu_ns / 1e9,
         wall_s=entry.wall_ns / 1e9,
-        cost_steps=entry.cost_steps if entry.cost_steps >= 0 else None,
+        cost_steps=min(entry.cost_steps, N_STEPS_MAX) if entry.cost_steps >= 0 else None,
         device_s=entry.device_ns / 1e9,
     )
 
 
 def _directives(line: PacingLine | None, submitted_at: float, phases: list[PhaseEntry], stop: bool) -> Directives:
-    if line is None or stop:
+    anchor = None if line is None or stop else _anchor(line, submitted_at)
+    if line is None or anchor is None:
         return Directives(stop=stop)
+    at, work = anchor
     return Directives(
         pacing=True,
-        end_ns=int((submitted_at + line.end_s) * 1e9),
-        end_work=line.end_work,
+        end_ns=int(at * 1e9),
+        end_work=work,
         ns_per_step=line.s_per_step * 1e9,
         phase_cost_steps=tuple(line.phase_cost_steps.get(phase.name, 0.0) for phase in phases),
     )
+
+
+def _anchor(line: PacingLine, submitted_at: float) -> tuple[float, float] | None:
+    """An instant and the work at it, by which the page can tell the line: its end, or a point before; None: it is no line."""
+    beyond_s = max(0.0, line.end_s - _ANCHOR_S_MAX)
+    work = line.end_work - (beyond_s / line.s_per_step if beyond_s and line.s_per_step else 0.0)
+    at = submitted_at + max(line.end_s - beyond_s, -_ANCHOR_S_MAX)
+    numbers = (line.end_s, at, work, line.s_per_step * 1e9, *line.phase_cost_steps.values())
+    return (at, work) if all(map(isfinite, numbers)) else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from punctual.core.ids import JobId
 from punctual.executors.local.actuator import Unusable
 from punctual.executors.local.cgroup_files import CgroupFiles
-from punctual.executors.local.cgroup_v2 import CgroupV2Group, enable_cpu, step_aside
+from punctual.executors.local.cgroup_v2 import CgroupV2Group, enable_controllers, step_aside
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import stat_of
 
@@ -40,6 +40,7 @@ class UserScope:
     def __init__(self, mount: Path | None, n_cpus: int | None = None) -> None:
         self._mount = mount
         self._n_cpus = n_cpus or os.cpu_count() or 1
+        self.limits_memory = False
 
     @classmethod
     def found(cls) -> "UserScope":
@@ -59,6 +60,7 @@ class UserScope:
             raise Unusable(f"the user's systemd did not answer in {_ANSWER_S_MAX:g} s") from None
         if answer.returncode:
             raise Unusable(f"the user's systemd refused a scope ({answer.stderr.strip()})")
+        self.limits_memory = "memory" in answer.stdout.split()
         if "cpu" not in answer.stdout.split():
             raise Unusable("the user's systemd does not delegate the cpu controller")
 
@@ -68,7 +70,7 @@ class UserScope:
         scope = hierarchy("", membership=membership)
         assert scope is not None
         step_aside(scope.own, {keeper_pid, *_parent_of(keeper_pid)})
-        enable_cpu(scope.own)
+        enable_controllers(scope.own)
         folder = scope.own / "job"
         folder.mkdir()
         return CgroupV2Group(folder, self._n_cpus, (folder,), keeper_pid)

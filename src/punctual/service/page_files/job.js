@@ -5,7 +5,7 @@ import { readLog, stopReading } from "./job_log.js";
 import { frozen, Refused, jobHistory, jobProgram, oneJob, reasons } from "./service.js";
 import { steer, steerable } from "./steer.js";
 import { typed } from "./command_line.js";
-import { amount, at, clock, element, expected, VERDICTS } from "./texts.js";
+import { amount, at, clock, element, expected, memory, VERDICTS, visible } from "./texts.js";
 import { onView, place } from "./views.js";
 
 /** Its course and its reasons are looked at again when it stands otherwise, and after this many looks. */
@@ -40,6 +40,7 @@ const facts = (job, nowMs) => [
   ["Cores used", amount(job.usedCores)],
   ["Cores demanded", amount(job.demandCores)],
   ["Core time used", job.usedCoreSeconds === null ? "–" : `${amount(job.usedCoreSeconds)} core seconds`],
+  ["Memory", `${memory(job.memoryBytes)} now, ${memory(job.peakMemoryBytes)} at most${job.askedMemoryBytes ? `, ${memory(job.askedMemoryBytes)} asked for` : ""}`],
   ["Least and most cores", bounds(job.leastCores, job.mostCores)],
   ...(job.leastWorkers === null ? [] : [/** @type {[string, string]} */ (["Least and most workers", bounds(job.leastWorkers, job.mostWorkers)])]),
   ["Weight", amount(job.weight)],
@@ -55,7 +56,8 @@ const facts = (job, nowMs) => [
 function showFacts(job) {
   const told = facts(job, Date.now()), list = at("one-facts");
   while (list.children.length > told.length) list.lastChild.remove();
-  told.forEach(([term, text], i) => {
+  told.forEach(([term, said], i) => {
+    const text = visible(said);
     if (!list.children[i]) {
       const pair = element("div");
       pair.append(element("dt"), element("dd"));
@@ -76,7 +78,7 @@ function showReasons(entries) {
   at("one-reasons").replaceChildren(...entries.reverse().map((entry) => {
     const item = element("li"), time = element("time", clock(entry.time));
     /** @type {HTMLTimeElement} */ (time).dateTime = entry.time;
-    item.append(time, ` ${entry.text}`);
+    item.append(time, ` ${visible(entry.text)}`);
     return item;
   }));
 }
@@ -133,7 +135,7 @@ function enter() {
   at("one-program").replaceChildren();
   at("one-title").textContent = name ? `Job ${name}` : "No job is named";
   at("one-found").hidden = true;
-  at("one-said").textContent = frozen?.said[name] || "";
+  at("one-said").textContent = visible(frozen?.said[name] || "");
   at("one-facts").replaceChildren();
   at("one-reasons").replaceChildren();
   at("one-problem").textContent = name ? "" : "Choose one from all jobs.";

@@ -1,6 +1,6 @@
 // All jobs against their deadlines. A row is changed only where what it says has changed.
 import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, Refused } from "./service.js";
-import { amount, at, clock, drawn, element, expected, VERDICTS } from "./texts.js";
+import { amount, at, clock, drawn, element, expected, memory, VERDICTS, visible } from "./texts.js";
 import { onView, openViews } from "./views.js";
 import "./budget.js";
 import "./job.js";
@@ -32,7 +32,7 @@ const why = (job) =>
 const cells = (job, nowMs) => [
   job.name, job.state, job.verdict || "", job.progressPercentage === null ? "" : `${job.progressPercentage.toFixed(1)} ${line(job, nowMs)}`,
   clock(job.deadline), expected(job, nowMs), amount(job.grantedCores), amount(job.usedCores),
-  why(job),
+  memory(job.memoryBytes) + (job.askedMemoryBytes ? ` of ${memory(job.askedMemoryBytes)}` : ""), why(job),
 ];
 
 /** A bar with a mark at its line; the text beside it says the same. @param {number} done @param {string} due in percent */
@@ -54,7 +54,7 @@ function fill(cell, column, text) {
   } else if (column === 3 && text) {
     const [done, due] = text.split(" ");
     cell.replaceChildren(bar(Number(done), due), ` ${done} %${due && `, line ${due} %`}`);
-  } else cell.textContent = text || "–";
+  } else cell.textContent = visible(text) || "–";
 }
 
 function chosen() {
@@ -78,7 +78,7 @@ function show() {
     let known = rows.get(job.name);
     if (!known) {
       const row = document.createElement("tr");
-      for (let n = 0; n < 9; n++) row.insertCell();
+      for (const _ of cells(job, nowMs)) row.insertCell();
       known = { row, said: [] };
       rows.set(job.name, known);
     }
@@ -96,7 +96,7 @@ async function look() {
   const isNeeded = !rows.size || !at("overview").hidden;
   const [listed, held] = await Promise.all([isNeeded ? allJobs() : jobs, frozen ? null : cluster()]);
   jobs = listed;
-  if (held) at("cluster").textContent = `${held.policy}: ${amount(held.held.cores)} of ${amount(held.capacity.cores)} cores held, ${amount(held.free.cores)} free`;
+  if (held) at("cluster").textContent = `${held.policy}: ${amount(held.held.cores)} of ${amount(held.capacity.cores)} cores held, ${amount(held.free.cores)} free; ${memory(held.capacity.memoryBytes)} of memory`;
   if (at("submit-link").dataset.isKnown !== "true") {
     at("submit-link").hidden = !(await health()).takesJobs;
     at("submit-link").dataset.isKnown = "true";

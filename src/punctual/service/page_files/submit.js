@@ -11,6 +11,7 @@ const FIELDS = [
   ["cwd", "Folder", "Where it runs; empty: the home folder of the service’s user.", "/home/me/project"],
   ["deadline", "Deadline", "A duration from its submission, or a time.", "1h30m, 18:00"],
   ["cores", "Cores", "Least and most, or the most alone.", "0.5..2"],
+  ["memory", "Memory", "Memory that it needs and may use, for each worker if it has some; empty: not known.", "4GiB"],
   ["workers", "Workers", "Least and most, of a program that uses punctual.elastic.", "1..4"],
   ["steps", "Steps", "Of the whole job, if the program does not say.", "1000"],
   ["work", "Work", "Core time of the whole job, if it is known.", "30m"],

@@ -6,6 +6,13 @@ export const at = (id) => document.getElementById(id);
 /** @param {number | null} number */
 export const amount = (number) => (number === null ? "–" : String(Math.round(number * 100) / 100));
 
+/** Memory; 0 and null: not known. @param {number | null} bytes */
+export const memory = (bytes) => {
+  if (!bytes) return "–";
+  const power = Math.min(4, Math.floor(Math.log2(bytes) / 10));
+  return `${Number((bytes / 1024 ** power).toPrecision(3))} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+};
+
 // Kept: to make one takes far longer than to use it, and hundreds of jobs have several times each.
 const ofToday = new Intl.DateTimeFormat([], { timeStyle: "medium" }), ofAnyDay = new Intl.DateTimeFormat([], { dateStyle: "short", timeStyle: "short" });
 /** @param {Date} one @param {Date} other */
@@ -19,10 +26,13 @@ export const clock = (instant) => {
   return (isSameDay(date, new Date()) ? ofToday : ofAnyDay).format(date);
 };
 
+/** A text with an escape for each sign that is not shown, or that turns others around: jobs and submitters write what they like. @param {string} text */
+export const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (sign) => `\\u${Number(sign.codePointAt(0)).toString(16).padStart(4, "0")}`);
+
 /** An element with a text. @param {string} tag @param {string} [text] @param {string} [className] */
 export function element(tag, text = "", className = "") {
   const made = document.createElement(tag);
-  made.textContent = text;
+  made.textContent = visible(text);
   if (className) made.className = className;
   return made;
 }
@@ -36,7 +46,7 @@ export function element(tag, text = "", className = "") {
 export function drawn(tag, attributes, text = "") {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  made.textContent = text;
+  made.textContent = visible(text);
   return made;
 }
 

@@ -1,0 +1,45 @@
+"""Reasons why jobs wait for room: enough jobs run at once, or other jobs hold the memory."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from punctual.core.cluster import Snapshot
+from punctual.core.ids import JobId
+from punctual.core.job import JobView
+from punctual.core.outbox import Outbox
+from punctual.core.scheduled_job import ScheduledJob
+from punctual.core.story import Reason
+from punctual.core.units import format_bytes
+
+_CODE = "waits"
+
+
+def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox: Outbox, revision: int) -> None:
+    """Tell each job once why it waits, after the plan of `revision` has left it waiting."""
+    for view in snapshot.waiting:
+        job = jobs[view.id]
+        is_news = job.status == "queued" and job.submitted_revision < revision and _CODE not in job.told
+        if is_news and (reason := reason_to_wait(view, snapshot)) is not None:
+            job.told |= {_CODE}
+            outbox.warn(snapshot.at, job, reason)
+
+
+def reason_to_wait(view: JobView, snapshot: Snapshot) -> Reason | None:
+    """Return why a job without workers cannot start beside the jobs that run; None: nothing here keeps it from starting."""
+    nodes = [node for node in snapshot.nodes if node.jobs_at_once is not None]
+    if not nodes or view.spec.worker is not None:
+        return None
+    running = Counter(node for job in snapshot.holding if job.spec.worker is None for node in job.planned)
+    if all(running[node.id] >= (node.jobs_at_once or 0) for node in nodes):
+        n_jobs = sum(running.values())
+        run = "job runs" if n_jobs == 1 else "jobs run"
+        text = f"it waits until a job ends: {n_jobs} {run}, and no more do at once (`--jobs-at-once`)"
+        return Reason(_CODE, text, {"n_jobs": n_jobs})
+    asked_bytes = view.spec.asked_memory_bytes
+    needed_bytes = asked_bytes or view.expected_memory_bytes or min(node.usual_memory_bytes for node in nodes)
+    free_bytes = max(snapshot.free[node.id].memory_bytes for node in nodes)
+    if needed_bytes > free_bytes:
+        needed = "that it asked for" if asked_bytes else "that are set aside for it (say what it needs: `--memory`)"
+        text = f"it waits for memory: of the {format_bytes(needed_bytes)} {needed}, {format_bytes(free_bytes)} are free"
+        return Reason(_CODE, text, {"needed_bytes": needed_bytes, "free_bytes": free_bytes})
+    return None

@@ -1,0 +1,33 @@
+"""How many files this process may have open: each job that runs takes some."""
+
+import errno
+import os
+import resource
+from contextlib import suppress
+from functools import cache
+
+#: The share of the open files that may be had which jobs leave to everything else: the journal, those who ask, their answers.
+_LEFT_FRAC = 0.25
+#: Files that the start of one job opens.
+_N_START = 16
+
+
+@cache
+def raise_files_limit() -> tuple[int, int]:
+    """Have the soft limit of open files be the hard one; both as this process was started with.
+
+    Each job that runs takes five files. Jobs get the former limit: some programs use `select`, or go through all numbers.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # the system's own limit was lowered below the hard one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft, hard
+
+
+def check_files_left() -> None:
+    """Raise `OSError` where so few files can still be opened that one more job would take them from everything else."""
+    n_most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    n_open = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- as many names as there are files
+    if n_most != resource.RLIM_INFINITY and n_open + _N_START > (1.0 - _LEFT_FRAC) * n_most:
+        text = f"{n_open} of {n_most} open files are in use, and the rest is for those who ask (see `ulimit -Hn`)"
+        raise OSError(errno.EMFILE, text)

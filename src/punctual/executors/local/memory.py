@@ -1,0 +1,221 @@
+"""The memory of a job: its use, its limit, and kills by the kernel when it runs out."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from punctual.core.ids import JobId
+from punctual.core.units import format_bytes
+from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_dir
+from punctual.executors.local.mounts import hierarchy
+from punctual.executors.local.process_tree import TreeUsage
+
+#: Seconds between two measurements, and the part of the time that they may take at most. One takes milliseconds for a large
+#: process, or where the machine has many groups.
+_PERIOD_S, _COST_FRAC = 1.0, 0.01
+#: The kernel hands memory out in batches: a group that has run into its limit may be seen a little below it.
+_AT_LIMIT_FRAC = 0.95
+#: Exit code of a process that SIGKILL ended.
+_SIGKILL = 128 + 9
+#: Memory of files, which the kernel takes back when others need it.
+_CACHES = ("active_file", "inactive_file")
+
+#: Counters of a keeper: processes of the job that the kernel killed to free memory; or those of the whole machine, where no
+#: group counts them; the peak of the job, files included; and the memory that it asked for.
+OOM_KILLS, MACHINE_OOM_KILLS, PEAK_BYTES, ASKED_BYTES = (
+    "oom_kills",
+    "machine_oom_kills",
+    "peak_bytes",
+    "asked_memory_bytes",
+)
+
+
+class JobMemory(Protocol):
+    """The memory of one job."""
+
+    @property
+    def files(self) -> CgroupFiles:
+        """Files of its group, beside the files of the quota."""
+        ...
+
+    @property
+    def can_limit(self) -> bool:
+        """Whether the memory can be limited."""
+        ...
+
+    def limit(self, n_bytes: int) -> None:
+        """Limit the memory of the job, before it starts; raises `OSError`."""
+        ...
+
+    def used_bytes(self) -> int:
+        """Memory that its processes hold, without the cache of files; raises `OSError`."""
+        ...
+
+
+class CgroupMemory:
+    """Memory of a control group, counted by the kernel.
+
+    Parameters
+    ----------
+    folder
+        Of the group: of version 2, which has a file ``memory.max``, or of the `memory` hierarchy of version 1.
+    """
+
+    can_limit = True
+
+    def __init__(self, folder: Path) -> None:
+        self._is_v2 = (folder / "memory.max").exists()
+        self._stat = folder / "memory.stat"
+        self._used = folder / ("memory.current" if self._is_v2 else "memory.usage_in_bytes")
+        self._limit = folder / ("memory.max" if self._is_v2 else "memory.limit_in_bytes")
+        self._swap = folder / ("memory.swap.max" if self._is_v2 else "memory.memsw.limit_in_bytes")
+        events = folder / ("memory.events" if self._is_v2 else "memory.oom_control")
+        peak = folder / ("memory.peak" if self._is_v2 else "memory.max_usage_in_bytes")
+        self.files = CgroupFiles(
+            entrances=(folder / "cgroup.procs",),
+            remove_dirs=(folder, folder.parent),
+            counters=((OOM_KILLS, events, "oom_kill"), (PEAK_BYTES, peak, "")),
+        )
+
+    def limit(self, n_bytes: int) -> None:
+        self._limit.write_text(str(n_bytes))
+        with suppress(OSError):  # a kernel that does not count swap; version 1 limits the sum of both
+            self._swap.write_text("0" if self._is_v2 else str(n_bytes))
+
+    def used_bytes(self) -> int:
+        prefix = "" if self._is_v2 else "total_"
+        cache_bytes = sum(_number(self._stat.read_text(), prefix + name) for name in _CACHES)
+        return max(0, int(self._used.read_text()) - cache_bytes)
+
+
+class TreeMemory:
+    """Memory of processes outside such a group: nothing limits it; memory that they share counts once.
+
+    Parameters
+    ----------
+    processes
+        All processes of the job.
+    """
+
+    can_limit = False
+    files = CgroupFiles(counters=((MACHINE_OOM_KILLS, Path("/proc/vmstat"), "oom_kill"),))
+
+    def __init__(self, processes: Callable[[], list[int]]) -> None:
+        self._processes = processes
+
+    def limit(self, n_bytes: int) -> None:
+        """Do nothing: no group limits these processes."""
+
+    def used_bytes(self) -> int:
+        return sum(map(_held_bytes, self._processes()))
+
+
+class MemoryGauge:
+    """Measure the memory of a job, seldom enough to cost little."""
+
+    def __init__(self, memory: JobMemory) -> None:
+        self._memory = memory
+        self._next_at = 0.0
+        self._used_bytes = 0
+        #: Largest measurement.
+        self.peak_bytes = 0
+
+    def read(self) -> int:
+        """Return the bytes held at the last measurement; take a new one if it is due."""
+        begun_at = time.monotonic()
+        if begun_at >= self._next_at:
+            with suppress(OSError, ValueError):  # the group is gone, as it is with the last process
+                self._used_bytes = self._memory.used_bytes()
+            took_s = time.monotonic() - begun_at
+            self._next_at = begun_at + max(_PERIOD_S, took_s / _COST_FRAC)
+            self.peak_bytes = max(self.peak_bytes, self._used_bytes)
+        return self._used_bytes
+
+
+def memory_of(folder: Path | None, keeper_pid: int) -> JobMemory:
+    """Return the memory of the job with the group `folder` and the processes below a keeper."""
+    if folder is not None and any((folder / name).exists() for name in ("memory.max", "memory.limit_in_bytes")):
+        return CgroupMemory(folder)
+    return TreeMemory(TreeUsage(keeper_pid).processes)
+
+
+def usable_memory() -> Path | None:
+    """Folder for groups of version 1 that count memory; None: no such group can be made."""
+    tree = hierarchy("memory")
+    if tree is None:
+        return None
+    folder = tree.own / FOLDER / group_name(JobId("try"))
+    try:
+        make_dir(folder)
+        CgroupMemory(folder).limit(1 << 30)
+    except OSError:
+        return None
+    finally:
+        remove_dir(folder)
+        remove_dir(folder.parent)
+    return tree.own
+
+
+def memory_folder_in(files: CgroupFiles) -> Path | None:
+    """Find the group of version 1 in `files` that counts memory; None: no such group."""
+    folders = [entrance.parent for entrance in files.entrances]
+    return next((folder for folder in folders if (folder / "memory.limit_in_bytes").exists()), None)
+
+
+def not_limited(asked_bytes: int) -> str:
+    """Return the warning that nothing limits the memory of a job."""
+    return (
+        f"it may use more memory than the {format_bytes(asked_bytes)} that it asked for (`--memory`): what it asked for is kept "
+        "free of other jobs, and no control group that limits memory can be made here"
+    )
+
+
+def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tuple[str, bool] | None:
+    """Return why a job failed, if the kernel killed a process of it to free memory; None: it did not, as far as known.
+
+    Parameters
+    ----------
+    counted
+        By its keeper, see `OOM_KILLS`.
+    code
+        Its exit code, as a shell has it.
+    seen_bytes
+        The most that it was seen to hold.
+
+    Returns
+    -------
+    tuple of str and bool
+        Why, as a clause; and whether it needed more than it asked for.
+    """
+    is_surely = counted.get(OOM_KILLS, 0) > 0
+    if not is_surely and not (counted.get(MACHINE_OOM_KILLS, 0) > 0 and code == _SIGKILL):
+        return None
+    asked_bytes, peak_bytes = counted.get(ASKED_BYTES, 0), counted.get(PEAK_BYTES, 0)
+    if asked_bytes and max(peak_bytes, seen_bytes) >= _AT_LIMIT_FRAC * asked_bytes:
+        held = format_bytes(max(seen_bytes, min(peak_bytes, asked_bytes)))
+        why = f"its processes held {held} of the {format_bytes(asked_bytes)} that it asked for (`--memory`)"
+        return f"out of memory: {why}, and the kernel killed one of them", True
+    held = f", when its processes had held up to {format_bytes(seen_bytes)}" if seen_bytes else ""
+    who = "the kernel killed one of them" if is_surely else "the kernel killed processes, probably this one too"
+    return f"out of memory: the machine had no more{held}, and {who}", False
+
+
+def _held_bytes(pid: int) -> int:
+    """Memory that a process holds; shared memory counts in part, or in full where the kernel does not tell the part."""
+    for file, names in (("smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")), ("status", ("RssAnon:", "RssShmem:"))):
+        with suppress(OSError):
+            text = Path(f"/proc/{pid}/{file}").read_text()
+            if n_kib := sum(_number(text, name) for name in names):
+                return n_kib * 1024
+    return 0
+
+
+def _number(text: str, name: str) -> int:
+    """Number after `name` in the line of `text` that begins with it; 0: no such line."""
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == [name]:
+            return int(words[1])
+    return 0

@@ -1,0 +1,181 @@
+"""A command that reads a journal which is damaged says so, in four parts; it shows no traceback, whatever the damage is."""
+
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.small_disk import may_write, mounted
+from tests.store.course import JOB, NODE, finished, just_running
+
+from punctual.cli._app import prepared
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import NodeJoined
+from punctual.core.resources import Resources
+from punctual.runtime.paths import HOME_VARIABLE, service_root
+from punctual.runtime.run_folder import RunFolder, create_run
+from punctual.store.sqlite import SqliteJournal
+
+COMMANDS = [
+    ["why", JOB],
+    ["why", JOB, "--all", "--json"],
+    ["show", JOB],
+    ["show", JOB, "--json"],
+    ["report", JOB],
+    ["report", JOB, "--out", "report.html"],
+    ["report", JOB, "--out", "report.png"],
+    ["ps", "--all"],
+    ["doctor", "--json"],
+    ["replay", JOB],
+    ["quote", "--like", JOB, "--", "true"],
+    ["clean", "--dry-run"],
+]
+Damage = Callable[[Path, random.Random], None]
+
+
+def of_statement(statement: str, *values: object) -> Damage:
+    def damage(file: Path, _: random.Random) -> None:
+        with closing(sqlite3.connect(file, isolation_level=None)) as database:
+            database.execute(statement, values)
+
+    return damage
+
+
+def of_bytes(change: Callable[[bytearray, random.Random], bytes | bytearray]) -> Damage:
+    def damage(file: Path, rng: random.Random) -> None:
+        file.write_bytes(change(bytearray(file.read_bytes()), rng))
+
+    return damage
+
+
+def flipped(data: bytearray, rng: random.Random) -> bytearray:
+    for _ in range(40):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return data
+
+
+def with_page(data: bytearray, rng: random.Random) -> bytearray:
+    begin = rng.randrange(4096, len(data), 4096)
+    data[begin : begin + 4096] = rng.randbytes(4096)
+    return data
+
+
+EVERY = "UPDATE message SET body = ? WHERE sequence % 3 = 1"
+DAMAGES: dict[str, Damage] = {
+    "flipped": of_bytes(flipped),
+    "page": of_bytes(with_page),
+    "zeroed": of_bytes(lambda data, rng: data[:4096] + bytes(len(data) - 4096)),
+    "cut": of_bytes(lambda data, rng: data[: rng.randrange(len(data))]),
+    "garbage": of_bytes(lambda data, rng: rng.randbytes(9000)),
+    "empty": of_bytes(lambda data, rng: b""),
+    "no text": of_statement("UPDATE message SET body = CAST(? AS TEXT)", b"\xff\xfe{}"),
+    "bytes": of_statement(EVERY, b"\x00"),
+    "a number": of_statement(EVERY, 5),
+    "no JSON": of_statement(EVERY, '{"at":'),
+    "no message": of_statement(EVERY, '{"at": 1e999, "job": [], "spec": null}'),
+    "deep": of_statement(EVERY, "[" * 100_000),
+    "unknown kind": of_statement("UPDATE message SET kind = 'Nothing' WHERE sequence = 2"),
+    "another kind": of_statement("UPDATE message SET kind = 'JobFinished' WHERE sequence % 4 = 2"),
+    "no table": of_statement("DROP TABLE message"),
+    "no facts": of_statement("DROP TABLE fact"),
+    "no column": of_statement("ALTER TABLE message RENAME COLUMN body TO other"),
+    "clock": of_statement("INSERT OR REPLACE INTO fact VALUES ('clock', '{\"boot_id\": 5}')"),
+    "clock's kind": of_statement("INSERT OR REPLACE INTO fact VALUES ('clock', x'ff')"),
+    "owner": of_statement("INSERT OR REPLACE INTO fact VALUES ('owner', '[]')"),
+    "thinned": of_statement("INSERT OR REPLACE INTO fact VALUES ('thinned_until', 'soon')"),
+    "no beginning": of_statement("DELETE FROM message WHERE sequence < 20"),
+    "no messages": of_statement("DELETE FROM message"),
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run of one job, which has ended; its journal is one file."""
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    made = create_run(JOB)
+    with SqliteJournal(made.journal) as journal:
+        journal.append([NodeJoined(at=1000.0, node=NODE, capacity=Resources(4.0))])
+        for messages in just_running(100, n_ticks_a_resize=10):
+            journal.append(messages)
+        journal.append(finished(1100.0, 400_000.0))
+    made.record_end(JOB, "finished", None)
+    made.remove_live_places()
+    return made
+
+
+def said(capsys: pytest.CaptureFixture[str], words: list[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as left:
+        prepared(words)()
+    told = capsys.readouterr()
+    assert "Traceback" not in told.out + told.err
+    return int(left.value.code or 0), told.out + told.err
+
+
+def test_every_command_reads_a_journal_that_is_whole(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in COMMANDS:
+        assert said(capsys, words)[0] == 0, words
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_no_damage_of_a_journal_is_a_traceback(
+    run: RunFolder, capsys: pytest.CaptureFixture[str], damage: Damage
+) -> None:
+    for seed in range(2):
+        whole = run.journal.read_bytes()
+        damage(run.journal, random.Random(seed))
+        for words in COMMANDS:
+            code, told = said(capsys, words)
+            assert code in {0, 1, 2}, told
+            if code == 2:
+                assert "to do: " in told
+        run.journal.write_bytes(whole)
+
+
+@pytest.mark.parametrize("damage", ["zeroed", "garbage", "no text", "no JSON", "no table", "deep"])
+def test_it_is_said_which_file_is_damaged(run: RunFolder, capsys: pytest.CaptureFixture[str], damage: str) -> None:
+    DAMAGES[damage](run.journal, random.Random(0))
+    for words in (["why", JOB], ["report", JOB], ["show", JOB]):
+        code, told = said(capsys, words)
+        assert code == 2
+        assert str(run.journal) in told
+
+
+def test_a_journal_on_a_disk_that_is_read_only_is_read_with_what_its_write_ahead_file_has(
+    tmp_path: Path, run: RunFolder
+) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        with SqliteJournal(run.journal) as journal:
+            journal.append(finished(1200.0, 400_000.0))
+            for file in run.journal.parent.glob("journal.db*"):
+                shutil.copyfile(file, disk / file.name)
+            (disk / "journal.db-shm").unlink()
+            whole = [number for number, _ in journal.read_from(1)]
+        before = sorted(disk.iterdir())
+        may_write(disk, is_allowed=False)
+        with SqliteJournal(disk / "journal.db", read_only=True) as copy:
+            assert [number for number, _ in copy.read_from(1)] == whole
+        may_write(disk, is_allowed=True)
+        assert sorted(disk.iterdir()) == before
+        (disk / "journal.db").write_bytes(b"x" * 5000)
+        may_write(disk, is_allowed=False)
+        with pytest.raises(InvalidSpec, match=r"disk/journal\.db"):
+            SqliteJournal(disk / "journal.db", read_only=True)
+
+
+@pytest.mark.parametrize("data", [b"x" * 9000, b"SQLite format 3\0" + b"\xff" * 9000])
+def test_a_database_of_the_service_that_is_damaged_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data: bytes
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    file = service_root() / "service.db"
+    file.write_bytes(data)
+    for words in (["token", "list"], ["token", "create", "a"], ["up", "--listen", "127.0.0.1:0"]):
+        code, told = said(capsys, words)
+        assert code == 2
+        assert str(file) in told
+    shutil.move(file, tmp_path)
+    assert said(capsys, ["token", "list", "--json"]) == (0, "")

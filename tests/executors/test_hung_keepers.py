@@ -1,0 +1,121 @@
+"""Keepers and guards that were stopped, or hang: jobs still end, and it is told that they may stand still."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.executors.conftest import JOB, Stage, is_alive, until
+
+from punctual.core.events import JobFailed, JobFinished, JobStarted, JobWarned
+from punctual.executors.local import job_run, keeper_link, launch
+from punctual.executors.local.keeper_link import KeeperLink
+
+SLEEP = "import time; time.sleep(600)"
+#: Writes more than its pipe holds, so that it stands still where nobody reads.
+CHATTY = "print('x' * 200_000, flush=True)\nimport time; time.sleep(600)"
+WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)"
+
+
+@pytest.fixture
+def kept(stage: Stage) -> Any:
+    """Starts a job; the process ids of its keeper and its guard."""
+
+    def started(code: str, **options: Any) -> tuple[int, int]:
+        pids: list[tuple[int, int]] = []
+        stage.prepare(code, on_kept=lambda _, keeper, guard: pids.append((keeper, guard)), **options)
+        stage.launch()
+        stage.wait(JobStarted)
+        return pids[0]
+
+    return started
+
+
+def stop(pid: int) -> None:
+    """Have a process stand still."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+
+
+@pytest.mark.parametrize("code", [SLEEP, CHATTY])
+def test_a_job_whose_keeper_was_stopped_can_be_stopped(stage: Stage, kept: Any, code: str) -> None:
+    keeper, guard = kept(code, on_output=lambda _: None)
+    stop(keeper)
+    stop(guard)
+    stage.stop()
+    assert stage.wait(JobFailed).cause == "stopped: the user"
+    assert not is_alive(keeper)
+    assert not is_alive(guard)
+
+
+def test_a_job_is_ended_without_its_keeper_where_that_hangs(
+    stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper, _ = kept(SLEEP)
+    job = stage.executor._runs[JOB]._process.pid
+    stop(keeper)
+    deal = KeeperLink._signal
+    monkeypatch.setattr(job_run, "END_S_MAX", 0.2)
+    monkeypatch.setattr(
+        KeeperLink, "_signal", lambda link, number: deal(link, number) if number == signal.SIGKILL else None
+    )
+    stage.stop()
+    assert stage.wait(JobFailed).cause == "stopped: the user"
+    assert not is_alive(job)
+
+
+def test_a_job_ends_where_not_even_its_keeper_can_be_killed(
+    stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that waits for a file system which does not answer."""
+    keeper, _ = kept(SLEEP)
+    stop(keeper)
+    with monkeypatch.context() as patch:
+        patch.setattr(job_run, "END_S_MAX", 0.2)
+        patch.setattr(keeper_link, "GUARD_S_MAX", 0.2)
+        patch.setattr(launch, "_OUTPUT_S_MAX", 0.2)
+        patch.setattr(KeeperLink, "_signal", lambda *_: None)
+        stage.stop()
+        assert stage.wait(JobFailed).cause == "stopped: the user"
+    os.kill(keeper, signal.SIGKILL)
+
+
+def test_the_end_of_a_job_is_told_though_its_guard_was_stopped(stage: Stage, kept: Any, tmp_path: Path) -> None:
+    _, guard = kept(WAITS, cwd=str(tmp_path))
+    stop(guard)
+    (tmp_path / "go").touch()
+    assert isinstance(stage.ended(), JobFinished)
+    assert not is_alive(guard)
+
+
+def test_the_end_of_a_job_is_told_though_its_guard_hangs(
+    stage: Stage, kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, guard = kept(WAITS, cwd=str(tmp_path))
+    stop(guard)
+    send = signal.pidfd_send_signal
+    monkeypatch.setattr(keeper_link, "GUARD_S_MAX", 0.2)
+    monkeypatch.setattr(
+        signal, "pidfd_send_signal", lambda fd, number: send(fd, number) if number != signal.SIGCONT else None
+    )
+    (tmp_path / "go").touch()
+    assert isinstance(stage.ended(), JobFinished)
+    assert not is_alive(guard)
+
+
+def test_a_keeper_that_hears_nothing_is_told_of_once(stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, _ = kept(SLEEP)
+    stage.executor.renew()
+    monkeypatch.setattr(keeper_link, "_ANSWER_S_MAX", 0.2)
+    stop(keeper)
+
+    def warned() -> list[JobWarned]:
+        stage.executor.renew()
+        return [event for event in stage.events if isinstance(event, JobWarned)]
+
+    (warning,) = until(warned)
+    assert (warning.job, warning.reason.code) == (JOB, "keeper-silent")
+    assert f"process {keeper}, hears nothing" in warning.reason.text
+    assert len(warned()) == 1
+    os.kill(keeper, signal.SIGCONT)
