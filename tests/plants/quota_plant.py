@@ -85,8 +85,9 @@ class Training:
         The most cores that the process can use at once.
     cost_change_at_frac, cost_change_factor
         From this share of the steps on a step costs so many times as much.
-    dear_every, dear_core_s
-        Each so many steps one costs so many CPU seconds more, as an evaluation does that nobody declared; 0: none does.
+    dear_every, dear_core_s, n_dear_max
+        Each so many steps one costs so many CPU seconds more, as an evaluation does that nobody declared, but not more of
+        them than this; 0: none does.
     """
 
     n_epochs: int = 4
@@ -100,6 +101,7 @@ class Training:
     cost_change_factor: float = 1.0
     dear_every: int = 0
     dear_core_s: float = 0.0
+    n_dear_max: float = inf
 
     @property
     def n_steps(self) -> int:
@@ -115,7 +117,8 @@ class Training:
     def step_cost(self, i_step: int) -> float:
         """CPU seconds of step `i_step` before noise."""
         changed = i_step >= self.cost_change_at_frac * self.n_steps
-        is_dear = self.dear_every > 0 and i_step % self.dear_every == self.dear_every - 1
+        n_dear, rest = divmod(i_step + 1, self.dear_every or inf)
+        is_dear = rest == 0 and n_dear <= self.n_dear_max
         return self.step_core_s * (self.cost_change_factor if changed else 1.0) + is_dear * self.dear_core_s
 
 
