@@ -154,7 +154,9 @@ def _announced(run: RunRow) -> tuple[float, float] | None:
     """When the run was told to be infeasible, and the earliest finish told then; seconds since its start."""
     for warning in run["warnings"]:
         if warning["code"] == "infeasible":
-            return warning["at"] - run["submitted_at"], warning["facts"]["earliest_finish_s"]
+            # Results of earlier versions have instants of the machine's clock.
+            at_s = warning["at_s"] if "at_s" in warning else warning["at"] - run["submitted_at"]
+            return at_s, warning["facts"]["earliest_finish_s"]
     return None
 
 

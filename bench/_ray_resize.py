@@ -47,7 +47,7 @@ def needs_ray_train() -> None:
     if any(find_spec(name) is None for name in ("ray", "pandas", "pyarrow")):
         raise InvalidSpec(
             "Ray Train must be installed", "no package of that name", "this Python",
-            "Install it (`pip install -c constraints.txt 'ray[train]'`), or leave out `--part resize`.",
+            "Install it (`pip install 'ray[train]'`), or leave out `--part resize`.",
         )  # fmt: skip
 
 

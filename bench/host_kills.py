@@ -64,8 +64,8 @@ from _left_behind import (
 from _processes import children
 from simulator import table
 
-from punctual.core.events import JobFinished
 from punctual.core.ids import JobId
+from punctual.core.lifecycle import end_state, ended_by
 from punctual.core.protocols import Message
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import RunFolder, run_named
@@ -205,10 +205,11 @@ class Place:
     def _faults_of(self, name: str, messages: list[Message]) -> Iterator[str]:
         job = self._round.jobs()[name]
         yield from faults_of_job(name, job, messages, self.n_taken[name] + self._is_node_lost())
-        has_finished = any(isinstance(message, JobFinished) and message.job == name for message in messages)
+        end = next((end_state(message) for message in reversed(messages) if ended_by(message) == name), None)
+        has_finished = end == "finished"
         recorded = self.run.jobs().get(JobId(name))
-        if recorded != ("finished" if has_finished else "failed"):
-            yield f"recorded as {recorded}"
+        if recorded != end:
+            yield f"recorded as {recorded}, in the journal {end}"
         yield from self._faults_of_work(name, job, has_finished)
         if job.workers and has_finished:
             finals = {line for line in self.run.log(JobId(name)).read_text().splitlines() if line.startswith(_FINAL)}

@@ -5,6 +5,8 @@ number of workers that changes; a notebook that compares policies needs `simulat
 needs `submit` or a `Client`. They are loaded on first use, so that importing the package costs next to nothing.
 """
 
+from punctual.distribution import __version__
+
 TYPE_CHECKING = False  # as typing's, whose import costs more than all the rest of this module
 if TYPE_CHECKING:
     from punctual.client import Phase, Run, on_stop, phase, total_steps, track, use_device
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
     from punctual.service.client import Client, submit
     from punctual.sim.api import simulate
 
-__version__ = "0.1.0"
 __all__ = [
     "AsyncClient",
     "Client",

@@ -283,7 +283,7 @@ def test_a_queued_job_that_is_stopped_never_starts(desk: Desk) -> None:
     desk.submit(A)
     desk.tell(StopRequested(at=0.0, job=A, cause="Ctrl-C"))
     assert none(desk.plan({}), LaunchJob)
-    assert desk.scheduler.job(A).status == "failed"
+    assert desk.scheduler.job(A).status == "stopped"
 
 
 def test_a_retryable_failure_launches_again_and_a_final_one_does_not(desk: Desk) -> None:
@@ -391,6 +391,20 @@ def test_a_declared_phase_that_nothing_is_known_of_is_pointed_out_once(desk: Des
     assert none(desk.tick(A, at=3.0), WarnUser)
 
 
+def test_a_phase_that_is_announced_when_it_begins_is_not_pointed_out_before_another_step(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.progress(A, at=1.0, steps=30)
+    first = PhaseProgress(name="evaluate", units_planned=1, units_done=0)
+    for at, steps in ((2.0, 33), (3.0, 33)):  # the steps since the last report, then the phase itself
+        desk.tell(PhaseReported(at=at, job=A, phases=(first,)))
+        desk.progress(A, at=at, steps=steps)
+        assert none(desk.tick(A, at=at), WarnUser)
+    desk.progress(A, at=4.0, steps=34)
+    warned = only(desk.tick(A, at=4.0), WarnUser).reason
+    assert warned.code == "unmeasured-phase"
+    assert 'punctual.phase("evaluate", rehearsal=True)' in warned.text
+
+
 def test_a_phase_that_was_rehearsed_is_not_pointed_out(desk: Desk) -> None:
     desk.run(A, 2.0)
     known = PhaseProgress(name="evaluate", units_planned=1, units_done=0, units_measured=2, core_s=0.1)
@@ -464,7 +478,7 @@ def test_a_policy_may_turn_a_waiting_job_away(desk: Desk) -> None:
     no = Reason("no-share", "its deadline cannot be promised")
     rejected = only(changes(desk, {}, declines={A: no, B: no}), RejectJob)
     assert (rejected.job, rejected.reason) == (B, no), "A runs and is not the policy's to end"
-    assert desk.scheduler.job(B).status == "failed"
+    assert desk.scheduler.job(B).status == "turned away"
     assert desk.scheduler.snapshot(1.0).waiting == ()
 
 

@@ -1,6 +1,7 @@
 """How a job stands, told by its messages alone."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 from tests.core.desk import B, cores
@@ -217,6 +218,8 @@ def test_the_line_to_the_deadline_starts_anew_when_the_deadline_moves() -> None:
     status = after(*RUNNING, progress(11.0, 5))
     assert status.line_frac(56.0) == pytest.approx(0.1 + 0.9 * 0.5)
     assert after(*RUNNING, progress(11.0, 5), moved).line_frac(121.0) == pytest.approx(0.1 + 0.9 * 0.5)
+    reweighted = SpecChanged(at=21.0, spec=replace(status.spec, weight=2.0))
+    assert after(*RUNNING, progress(11.0, 5), reweighted).line_from == status.line_from, "nothing else moves it"
 
 
 def test_the_forecast_is_asked_for_at_a_tick() -> None:

@@ -170,7 +170,7 @@ def test_commands_about_unknown_jobs(stage: Stage) -> None:
     stage.executor.perform(StopJob(at=0.0, job=JobId("other"), cause="x"), stage.sink)
     until(lambda: len(stage.events), lambda n: n == 2)
     failed = stage.events[-1]
-    assert failed == JobFailed(at=0.0, job=JobId("other"), cause="stopped: x")
+    assert failed == JobFailed(at=0.0, job=JobId("other"), cause="x", is_stopped=True)
     stage.executor.observe(JOB, 0.0, stage.sink)
     assert len(stage.events) == 2
     assert stage.executor.faults(JOB) == []
@@ -341,7 +341,7 @@ def test_a_job_that_can_save_is_asked_to(stage: Stage, tmp_path: Path) -> None:
     stage.stop("the user wanted it")
     stage.stop("again")
     ended = stage.wait(JobFailed)
-    assert (ended.cause, ended.retryable) == ("stopped: the user wanted it", False)
+    assert (ended.cause, ended.retryable) == ("the user wanted it", False)
     assert (tmp_path / "saved").exists()
 
 
@@ -363,7 +363,7 @@ def test_a_job_stopped_when_it_was_about_to_start(stage: Stage) -> None:
     stage.prepare(SLEEP)
     stage.launch()
     stage.stop()
-    assert stage.wait(JobFailed).cause == "stopped: the user"
+    assert stage.wait(JobFailed).cause == "the user"
 
 
 def test_a_job_stopped_before_its_keeper_deals_with_signals(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +380,7 @@ def test_a_job_stopped_before_its_keeper_deals_with_signals(stage: Stage, monkey
     until(lambda: stage.executor._runs[JOB]._process._link is not None)
     stage.stop()
     stopped.set()
-    assert stage.wait(JobFailed).cause == "stopped: the user"
+    assert stage.wait(JobFailed).cause == "the user"
     assert not any(isinstance(event, JobStarted) for event in stage.events)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from punctual.core.errors import InvalidSpec
-from punctual.runtime import extras, run_journal
+from punctual.runtime import run_journal
 from punctual.runtime.run_folder import RunFolder, create_run
 from punctual.runtime.run_journal import check_store, keep_store, reader, writer
 
@@ -56,9 +56,9 @@ def test_a_run_with_a_file_goes_on_with_that(run: RunFolder) -> None:
 def test_a_driver_that_is_missing_is_named_with_what_installs_it(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "psycopg" else object())
+    monkeypatch.setattr("punctual.distribution.find_spec", lambda name: None if name == "psycopg" else object())
     keep_store(run, URL)
     for opened in (reader, writer, run_journal.host_journal):
         with pytest.raises(InvalidSpec, match="without psycopg") as refused:
             opened(run)
-        assert "punctual[postgresql]" in refused.value.remedy
+        assert "pip install alembic 'psycopg[binary]' sqlalchemy" in refused.value.remedy

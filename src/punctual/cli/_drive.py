@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from punctual.cli._allocation import allocation, stopped_before_end
 from punctual.cli._errors import tell_user, told_failure
 from punctual.cli._interrupts import Interrupts
-from punctual.cli._outcome import EXIT_BROKEN, Outcome, closing_report, closing_report_of_all, report_fields
+from punctual.cli._outcome import EXIT_BROKEN, Outcome, closing_report, closing_report_of_all, outcome_fields
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import draw
 from punctual.cli._screens import Screen, screen_for
@@ -73,8 +73,8 @@ def _conclusion(
 ) -> tuple[list[str], dict[str, Any]]:
     """What the jobs came to, for people and for machines."""
     if len(outcomes) == 1:
-        return closing_report(outcomes[0], drawn), report_fields(outcomes[0], exit_code)
-    jobs = [report_fields(outcome, code) for outcome, code in zip(outcomes, exit_codes, strict=True)]
+        return closing_report(outcomes[0], drawn), outcome_fields(outcomes[0], exit_code)
+    jobs = [outcome_fields(outcome, code) for outcome, code in zip(outcomes, exit_codes, strict=True)]
     return closing_report_of_all(outcomes, drawn), {"jobs": jobs, "exit_code": exit_code}
 
 

@@ -16,6 +16,7 @@ from punctual.core.events import NodeJoined
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
 from punctual.core.units import format_bytes, format_duration
+from punctual.distribution import install_command, missing_modules
 from punctual.executors.local.actuator import choose
 from punctual.executors.local.executor import actuators
 from punctual.executors.ray_access import OPEN_TO_ALL, asks_for_token
@@ -42,6 +43,18 @@ _STEP_S = 1.0
 _TIMEX_BYTES, _I_STATUS, _UNSYNCHRONISED = 256, 40, 0x40
 
 
+#: What each extra is for.
+_USES = {
+    "torch": "elastic training, checkpoints and `punctual demo`",
+    "report": "pictures of runs",
+    "sim": "`punctual simulate`, `compare` and `replay`",
+    "service": "HTTP and the page of a service",
+    "postgresql": "a service's journal in PostgreSQL",
+    "otel": "traces and metrics of a service to OpenTelemetry",
+    "ray": "`punctual up --engine ray`",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What was found of one thing; `remedy` is empty where nothing is to be done."""
@@ -61,6 +74,7 @@ def findings(port: int | None = None) -> Iterator[Finding]:
         ("disk", _disk),
         ("store", _store),
         ("torch", _torch),
+        ("extras", _extras),
         ("clock", _clock),
         ("hosts", _hosts),
         ("ray cluster", _ray_clusters),
@@ -170,6 +184,16 @@ def _torch() -> Iterator[Finding]:
         return
     cuda = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no CUDA"
     yield Finding("ok", f"{torch.__version__}, {torch.get_num_threads()} threads, {cuda}")
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, uses in _USES.items():
+        missing = missing_modules(extra)
+        if not missing:
+            yield Finding("ok", f"`{extra}` is there, for {uses}")
+        else:
+            remedy = f"None, unless you want that: `{install_command(extra)}`."
+            yield Finding("ok", f"`{extra}` is not there, for {uses}: {', '.join(missing)} missing", remedy)
 
 
 def _clock() -> Iterator[Finding]:

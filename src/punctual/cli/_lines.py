@@ -99,10 +99,9 @@ class Lines:
         return self._deadline("the deadline is now") if request.kind == "deadline" else request.text
 
     def _failed(self, message: Message) -> str:
-        if isinstance(message, RejectJob):
-            return f"ended: {message.reason.text}"
-        if isinstance(message, JobFailed) and self._job.status().state == "failed":
-            return f"ended: {message.cause}"
+        status = self._job.status()
+        if isinstance(message, RejectJob | JobFailed) and status.ended:
+            return f"{status.state}: {status.cause}"
         return ""
 
     def _begun(self, verb: str) -> str:

@@ -1,5 +1,6 @@
 """What a job came to, as its command says it."""
 
+import signal
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual.cli._errors import EXIT_USER_ERROR
-from punctual.cli._report import as_fields, paragraph, was_stopped
+from punctual.cli._report import paragraph, report_fields
 from punctual.cli._words import short
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
@@ -17,8 +18,10 @@ from punctual.runtime.run_folder import RunFolder
 from punctual.wire import DeviceUse, WorkerStatus
 
 EXIT_MISSED = 75
+#: Of a job that has ended without landing and without a status of its own: it has failed; it was stopped.
+EXIT_FAILED, EXIT_STOPPED = 1, 128 + signal.SIGTERM
 #: What a job can have come to, the best first.
-_KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "not landed")
+_KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "turned away", "not landed")
 
 #: As in sysexits.h: an internal software error.
 EXIT_BROKEN = 70
@@ -54,8 +57,12 @@ class Outcome:
         """What the command leaves with: what ended it, the job's own, the user's error, or a missed deadline."""
         if self.received is not None:
             return self._exit_code_after(self.received)
+        if self.summary.status == "turned away":
+            return EXIT_USER_ERROR
+        if self.summary.status == "stopped":
+            return _shell_code(self.summary.exit_code) or EXIT_STOPPED
         if self.summary.status != "finished":
-            return _shell_code(self.summary.exit_code)
+            return _shell_code(self.summary.exit_code) or EXIT_FAILED
         if self.faults:
             return EXIT_USER_ERROR
         return EXIT_MISSED if strict and self.summary.on_time is False else 0
@@ -97,8 +104,8 @@ def _tally(summaries: Sequence[RunSummary]) -> str:
 
 
 def _kind(summary: RunSummary) -> str:
-    if summary.status == "failed":
-        return "stopped" if was_stopped(summary) else "failed"
+    if summary.status not in (None, "finished"):
+        return str(summary.status)
     if summary.landed_at is None:
         return "not landed"
     if summary.on_time is None:
@@ -106,15 +113,12 @@ def _kind(summary: RunSummary) -> str:
     return "on time" if summary.on_time else "late"
 
 
-def report_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
+def outcome_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
     """The last object of `--json`; the job's own exit status is beside the command's."""
     summary = outcome.summary
     return {
-        **as_fields(summary),
+        **report_fields(outcome.run, summary),
         **outcome.facts,
-        "host": outcome.run.facts().get("machine"),
-        "submitted_wall": outcome.run.end_facts(outcome.job).get("submitted_wall"),
-        "steps": summary.steps_done,
         "controller_cpu_s": outcome.controller_cpu_s,
         "command_cpu_s": time.process_time(),
         "job_exit_code": summary.exit_code,
@@ -122,16 +126,12 @@ def report_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
         "workers": worker_fields(outcome.workers),
         "device": None if outcome.device is None else _device_fields(outcome.device),
         "faults": [str(fault) for fault in outcome.faults],
-        "journal": outcome.run.journal_place,
-        "output": str(outcome.run.log(outcome.job)),
     }
 
 
 def _shell_code(exit_code: int | None) -> int:
-    """A status as shells say it: 128 and the signal for a job that was killed."""
-    if exit_code is None:
-        return 1
-    return 128 - exit_code if exit_code < 0 else exit_code or 1
+    """A status as shells say it: 128 and the signal for a job that was killed; 0 where none is known."""
+    return 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code or 0
 
 
 def worker_fields(status: WorkerStatus | None) -> dict[str, Any] | None:

@@ -12,13 +12,14 @@ import typer
 from punctual.cli._allocation import allocation, longest_grace_s, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
+from punctual.cli._help import examples
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import capacity_for_jobs
 from punctual.runtime.disk_space import check_room
 from punctual.runtime.host_executor import OutputOf
-from punctual.runtime.host_options import SHARING_POLICY, HostOptions
+from punctual.runtime.host_options import ACTUATORS, SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.jobs_file import read_jobs
 from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
@@ -35,8 +36,6 @@ from punctual.runtime.when import process_started_at
 
 #: What follows the program's name is the program's, also without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}
-
-ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
 
 Deadline = Annotated[
     str | None,
@@ -254,7 +253,9 @@ class StartOptions:
         job = JobOptions(**{name: value for name, value in told.items() if value is not None})
         started_at, (capacity, together) = process_started_at(), capacity_for_jobs(run)
         if self.jobs is None:
-            return [job.submission(started_at, capacity, together)]
+            submissions = [job.submission(started_at, capacity, together)]
+            self._check_strict(submissions)
+            return submissions
         if job != JobOptions():
             raise InvalidSpec(
                 "options of a job must be in the file with `--jobs`",
@@ -262,11 +263,26 @@ class StartOptions:
                 "the command line",
                 "Leave it out, or write it into the job's table `[[job]]`.",
             )
-        return read_jobs(self.jobs, started_at, capacity, together, lambda told: write_error(f"punctual: {told}"))
+        submissions = read_jobs(
+            self.jobs, started_at, capacity, together, lambda told: write_error(f"punctual: {told}")
+        )
+        self._check_strict(submissions)
+        return submissions
+
+    def _check_strict(self, submissions: Sequence[Submission]) -> None:
+        if self.strict and all(submission.spec.deadline_s is None for submission in submissions):
+            raise InvalidSpec(
+                "`--strict` needs a deadline that can be missed",
+                "none",
+                "the command line",
+                "Give a deadline (`--deadline 90m`), or leave `--strict` out.",
+            )
 
     def host(self, *, shared: bool) -> HostOptions:
-        """Those of a host."""
-        return HostOptions(actuator=self.actuator, policy=self.policy, shared=shared, jobs_at_once=self.jobs_at_once)
+        """Those of a host; raises `InvalidSpec` if something cannot be."""
+        options = HostOptions(actuator=self.actuator, policy=self.policy, shared=shared, jobs_at_once=self.jobs_at_once)
+        options.check()
+        return options
 
     def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
         """Bring the jobs to their ends, shown as these options say; the exit status."""
@@ -284,7 +300,25 @@ class RunOptions(StartOptions):
     alone: Alone = False
 
 
-@taking(RunOptions)
+#: Sections of the help, and the options in each.
+SECTIONS = {
+    "Deadline": ("deadline", "margin", "guarantee", "work", "like", "strict"),
+    "What it may have": (
+        *("cores", "memory", "workers", "gpus", "cores_per_worker", "servers"),
+        *("weight", "preemptible", "controller", "policy", "jobs_at_once", "actuator", "alone"),
+    ),
+    "Progress and end": ("steps", "progress_regex", "until"),
+    "Start": ("after", "name", "jobs", "checkpoint_dir", "retries", "secret_env"),
+    "What is shown": ("as_json", "quiet", "page", "report"),
+}
+EXAMPLES = examples(
+    "punctual run --deadline 3m -- python train.py --epochs 10",
+    "punctual run --deadline 18:00 --cores 0.5..4 -- python train.py",
+    "punctual run --deadline 2h --workers 1..4 -- python train_elastic.py",
+)
+
+
+@taking(RunOptions, SECTIONS)
 def run(given: RunOptions) -> None:
     """Run a program so that it ends at its deadline. It gets the fewest cores that do that."""
     submissions = given.submissions(None if given.alone else service_run())

@@ -9,6 +9,7 @@ import typer
 from punctual.cli._options import AnyJob
 from punctual.cli._streams import write_line
 from punctual.cli._words import clock
+from punctual.cli.ps import KEYS
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.units import format_bytes
@@ -60,10 +61,11 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
 def _fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -> dict[str, Any]:
     program, deadline_at = status.program, status.deadline_at
     return {
+        **dict.fromkeys(KEYS),
         **standing(status),
-        "elapsed_s": now.at - status.submitted_at,
+        "elapsed_s": (now.at if status.ended_at is None else status.ended_at) - status.submitted_at,
         "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
-        "left_s": None if deadline_at is None else deadline_at - now.at,
+        "left_s": None if deadline_at is None or status.ended else deadline_at - now.at,
         "controller": status.spec.controller,
         "promised_until_wall": None,
         **told,

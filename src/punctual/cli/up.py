@@ -16,7 +16,7 @@ import typer
 
 from punctual.cli._completion import policy_names
 from punctual.cli._errors import told_failure
-from punctual.cli._http import HttpOptions
+from punctual.cli._http import HttpOptions, notice_without_http
 from punctual.cli._interrupts import caught
 from punctual.cli._outcome import EXIT_BROKEN
 from punctual.cli._service import (
@@ -29,13 +29,13 @@ from punctual.cli._service import (
     up_command,
 )
 from punctual.cli._streams import write_error, write_line, write_out
-from punctual.cli.run import ACTUATORS, JobsAtOnce
+from punctual.cli.run import JobsAtOnce
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.core.units import parse_duration_s
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.runtime.detached import log_bounded
-from punctual.runtime.host_options import ENGINES, SHARING_POLICY, Engine, HostOptions
+from punctual.runtime.host_options import ACTUATORS, ENGINES, SHARING_POLICY, Engine, HostOptions
 from punctual.runtime.json_text import json_text
 from punctual.runtime.paths import HOME_VARIABLE, service_root
 from punctual.runtime.retention import prune
@@ -187,7 +187,7 @@ def up(
         _check_no_service()
         run = started_service(options, http.arguments(), store=store)
         _tell(run.record()["pid"], addresses_of(run), taken_over_by(run), as_json=as_json)
-        write_line(log_notice(), err=True)
+        write_error(*([] if listen is not None else notice_without_http()), log_notice())
         return
     raise typer.Exit(_serve(options, http, store, as_json=as_json))
 

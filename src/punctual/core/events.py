@@ -137,6 +137,8 @@ class JobFailed:
     is_lost
         The process is gone through no fault of its program, which may be retried: the job is launched again however often it
         has failed.
+    is_stopped
+        It ended because it was asked to; `cause` says why it was asked.
     out_of_memory
         It needed more memory than it had asked for; retryable: it is launched again if it is to have more then.
     """
@@ -148,6 +150,7 @@ class JobFailed:
     retryable: bool = False
     request: int | None = None
     is_lost: bool = False
+    is_stopped: bool = False
     out_of_memory: bool = False
 
 

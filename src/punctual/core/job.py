@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from operator import lt
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, get_args
 
 from punctual.core.control import CoreWork, Forecast, PhaseProgress
 from punctual.core.errors import InvalidSpec
@@ -18,8 +18,12 @@ from punctual.core.utility import Sigmoid
 
 #: A job without a process is *queued*: it was not launched yet, or its process is gone and it is launched again. It is
 #: *starting* once its launch was asked for, *running* while its process holds something, *paused* while its process
-#: holds nothing, *stopping* once it was asked to stop, and *finished* or *failed* from its end on.
-JobState = Literal["queued", "starting", "running", "paused", "stopping", "finished", "failed"]
+#: holds nothing, *stopping* once it was asked to stop. From its end on it is *finished*; *failed*; *stopped*, if it was
+#: asked to end before its work was done; or *turned away*, if it never ran because it may not or cannot.
+EndState = Literal["finished", "failed", "stopped", "turned away"]
+JobState = Literal["queued", "starting", "running", "paused", "stopping", EndState]
+#: How jobs stand that have ended.
+ENDED: tuple[EndState, ...] = get_args(EndState)
 
 #: What is assumed of work that no controller tells of: its margin, as a share of the deadline, and how well it is known
 #: if the user has said it: trainings that share a machine cost up to a fifth more than alone.

@@ -61,16 +61,30 @@ def _without_losses(job: ScheduledJob, periods: Periods) -> Reason | None:
 
 
 def _unmeasured_phases(job: ScheduledJob) -> Reason | None:
-    """A phase that comes only at the end is in no forecast until it is too late to make room for it."""
+    """A phase that comes only at the end is in no forecast until it is too late to make room for it.
+
+    A phase is often announced when it begins for the first time: it is measured before another step is done.
+    """
     steps_total = job.progress.steps_total if job.progress else None
-    if "unmeasured-phase" in job.told or not job.progress or not steps_total:
+    if "unmeasured-phase" in job.told or not job.progress or not steps_total or job.phases_at_steps is None:
         return None
     unknown = [phase.name for phase in job.phases if phase.units_planned and not phase.is_measured]
-    if not unknown or job.progress.steps_done <= _UNMEASURED_FRAC * steps_total:
+    if not unknown or job.progress.steps_done <= max(job.phases_at_steps, _UNMEASURED_FRAC * steps_total):
         return None
-    names = ", ".join(f"'{name}'" for name in unknown)
-    text = f"what {names} will take is not known and not planned for; rehearse it, or declare its cost_steps"
+    names = " and ".join(f"`{name}`" for name in unknown)
+    has = "has" if len(unknown) == 1 else "have"
+    text = (
+        f"{names} {has} not been done yet, so no forecast has time for it; do a part before the first step "
+        f'(`with punctual.phase("{unknown[0]}", rehearsal=True):`), or declare its cost '
+        f'(`phases={{"{unknown[0]}": punctual.Phase(cost_steps=20)}}`)'
+    )
     return Reason("unmeasured-phase", text)
+
+
+def told_late(forecast: Forecast, deadline_s: float) -> str:
+    """That the deadline cannot be met, and by how much."""
+    late_s = forecast.earliest_finish_s - deadline_s
+    return f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
 
 
 def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reason | None:
@@ -81,7 +95,7 @@ def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reaso
     deadline_s = job.spec.deadline_s or 0.0
     late_s = forecast.earliest_finish_s - deadline_s
     if not forecast.feasible:
-        text = f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
+        text = told_late(forecast, deadline_s)
     elif late_s <= 0:
         text = f"the deadline can be met again, with {-late_s:.1f} s to spare at full speed"
     else:

@@ -8,7 +8,7 @@ from typing import Any
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
 from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported, StopRequested
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobState, JobView, declared_work, shape_of
+from punctual.core.job import ENDED, Allocation, JobSpec, JobState, JobView, declared_work, shape_of
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
 from punctual.core.protocols import Controller
@@ -150,6 +150,8 @@ class ScheduledJob:
         The largest number of steps that was ever reported.
     last_failure
         Cause, exit code and `most_steps` when its process last failed.
+    phases_at_steps
+        Steps done when its newest phase was announced; None: not reported yet.
     mark
         Where the next speed is learned from.
     cost_mark, costs
@@ -212,6 +214,7 @@ class ScheduledJob:
     most_steps: float = 0.0
     last_failure: tuple[str, int | None, float] | None = None
     phases: tuple[PhaseProgress, ...] = ()
+    phases_at_steps: float | None = None
     mark: Mark | None = None
     cost_mark: CostMark | None = None
     costs: dict[NodeId, float] = field(default_factory=dict)
@@ -247,7 +250,7 @@ class ScheduledJob:
 
     @property
     def ended(self) -> bool:
-        return self.status in ("finished", "failed")
+        return self.status in ENDED
 
     @property
     def is_withheld(self) -> bool:
@@ -295,6 +298,8 @@ class ScheduledJob:
             self.begun = event.steps_done, event.used_core_s - event.in_flight_core_s, event.unit_at
         self.landed_at = min(self.landed_at, event.unit_at) if event.landed else inf
         self.progress = event
+        if self.phases_at_steps is None:
+            self.phases_at_steps = event.steps_done
         if event.steps_done > self.most_steps:
             self.most_steps, self.n_failures = event.steps_done, 0
         self.memory_bytes, self.peak_memory_bytes = event.memory_bytes, max(self.peak_memory_bytes, event.memory_bytes)
@@ -306,6 +311,13 @@ class ScheduledJob:
         if self.interrupts and not event.interrupts:
             self.asked_at = -inf
         self.stop_cause, self.restarts, self.interrupts = event.cause, False, event.interrupts
+
+    def report_phases(self, phases: tuple[PhaseProgress, ...]) -> None:
+        """Note how far its phases are."""
+        known = {phase.name for phase in self.phases}
+        if any(phase.name not in known for phase in phases):
+            self.phases_at_steps = None  # the report of its steps comes next
+        self.phases = phases
 
     def take(self, demand: Demand) -> bool:
         """Note what its controller wants; whether that is news for a policy. What it held must be accrued."""
@@ -389,7 +401,8 @@ class ScheduledJob:
         """Its process is gone; the next one counts for itself."""
         self.status, self.n_requests = "queued", self.n_requests + 1  # answers to earlier requests are void
         self.asked, self.is_applied, self.is_relaunched = None, False, False
-        self.progress, self.begun, self.phases, self.mark, self.cost_mark, self.ran_s = None, None, (), None, None, 0.0
+        self.progress, self.begun, self.mark, self.cost_mark, self.ran_s = None, None, None, None, 0.0
+        self.phases, self.phases_at_steps = (), None
         self.longest_unit_s, self.told = 0.0, self.told - {"stalled", "waits"}
         if self.restarts:
             self.stop_cause, self.restarts = None, False

@@ -46,7 +46,7 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobSpec, JobState, JobView
+from punctual.core.job import JobSpec, JobView
 from punctual.core.job_table import JobTable, duplicate
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
@@ -255,8 +255,8 @@ class Scheduler:
         fault = Reason("invalid", invalid) if invalid else fault_of_size(spec, self._nodes.capacity)
         fault = fault or self._jobs.queue_behind(job)
         if fault is not None:
-            self._jobs.end(job, "failed")
-            self._outbox.put(RejectJob(at=event.at, job=spec.id, reason=fault), job)
+            self._outbox.put(rejection := RejectJob(at=event.at, job=spec.id, reason=fault), job)
+            self._jobs.end(job, rejection)
             return
         self._ledger.open(spec.id)
         self._cache.admit(spec.id)
@@ -267,30 +267,30 @@ class Scheduler:
 
     def _give_up(self, job: ScheduledJob, at: float, reason: Reason) -> None:
         """End the job because of `reason`."""
-        self._end(job, "failed", at)
-        self._outbox.put(RejectJob(at=at, job=job.spec.id, reason=reason), job)
+        self._outbox.put(rejection := RejectJob(at=at, job=job.spec.id, reason=reason), job)
+        self._end(job, rejection)
 
-    def _end(self, job: ScheduledJob, status: JobState, at: float) -> None:
+    def _end(self, job: ScheduledJob, end: JobFinished | JobFailed | RejectJob) -> None:
         name = job.spec.id
-        job.accrue(at)
+        job.accrue(end.at)
         self._ledger.close(name)
         self._targets.aim(job, {})
         self._cache.drop(name)
-        self._reconciler.drop(name, at)
+        self._reconciler.drop(name, end.at)
         self._planning.promised.pop(name, None)
-        self._jobs.end(job, status)
+        self._jobs.end(job, end)
         self._planning.is_due = True
 
     def _job_finished(self, event: JobFinished) -> None:
         if event.job in self._active:
-            self._end(self._active[event.job], "finished", event.at)
+            self._end(self._active[event.job], event)
 
     def _job_failed(self, event: JobFailed) -> None:
         job = self._active.get(event.job)
         if job is None or (event.request is not None and event.request < job.n_requests):
             return
         if not event.retryable:
-            self._end(job, "failed", event.at)
+            self._end(job, event)
         elif event.is_lost:
             self._lose_process(job, event.at, event.at)
         elif (fault := fault_of_retry(job, event)) is not None:
@@ -388,7 +388,7 @@ class Scheduler:
 
     def _phase_reported(self, event: PhaseReported) -> None:
         if (job := self._active.get(event.job)) is not None:
-            job.phases = event.phases
+            job.report_phases(event.phases)
 
     def _loss_reported(self, event: LossReported) -> None:
         if (job := self._active.get(event.job)) is not None:

@@ -28,9 +28,10 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobState, shape_of
+from punctual.core.job import ENDED, Allocation, JobSpec, JobState, shape_of
+from punctual.core.job_warnings import told_late
 from punctual.core.ledger import LedgerEntry
-from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
+from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, end_state, found_again
 from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
@@ -49,6 +50,8 @@ OVER = {
     "lost-node": "silent-node",
     "steps-go-on": "stalled",
 }
+#: The code of a warning whose text goes with the forecast, and that says nothing of a job that has ended.
+_LATE = "infeasible"
 
 
 #: How a job stands, as people are told it. *Stalled*: it runs, and makes no steps any more.
@@ -90,7 +93,7 @@ class JobStatus:
     steps_expected
         Steps until its goal, where they are not those declared; None: those declared.
     reason
-        Why its grant was last to change, or why it waits for room.
+        Why its grant last changed, or why it waits for room.
     cause, exit_code
         Why it ends or has ended, and the exit status of its process as far as there was one.
     warnings
@@ -135,7 +138,7 @@ class JobStatus:
 
     @property
     def ended(self) -> bool:
-        return self.state in ("finished", "failed")
+        return self.state in ENDED
 
     @property
     def told_state(self) -> ToldState:
@@ -361,10 +364,11 @@ class StatusBoard:
         entry.status = _without_warning(entry.status, "no-loss")
 
     def _respecified(self, entry: _Entry, event: SpecChanged) -> None:
-        if event.spec.deadline_s != entry.status.spec.deadline_s:
+        has_moved = event.spec.deadline_s != entry.status.spec.deadline_s
+        if has_moved:
             entry.status = _without_warning(entry.status, "deadline-passed")
         entry.set(spec=event.spec)
-        if entry.status.line_from is not None:
+        if entry.status.line_from is not None and has_moved:
             entry.set(line_from=(event.at, entry.status.done_frac or 0.0))
 
     def _paused(self, entry: _Entry, event: PauseRequested) -> None:
@@ -388,7 +392,7 @@ class StatusBoard:
         entry.set(state="stopping", cause="" if command.restarts else command.cause)
 
     def _finished(self, entry: _Entry, event: JobFinished) -> None:
-        self._end(entry, state="finished", ended_at=event.at, landed=True, landed_at=event.landed_at, exit_code=0)
+        self._end(entry, state=end_state(event), ended_at=event.at, landed=True, landed_at=event.landed_at, exit_code=0)
 
     def _failed(self, entry: _Entry, event: JobFailed) -> None:
         if event.request is not None and event.request < entry.n_requests:
@@ -398,13 +402,15 @@ class StatusBoard:
             more = entry.status.spec.with_more_memory() if event.out_of_memory else None
             self._queue_again(entry, **({} if more is None else {"spec": more}))
             return
-        self._end(entry, state="failed", ended_at=event.at, cause=entry.status.cause or event.cause)
+        self._end(entry, state=end_state(event), ended_at=event.at, cause=entry.status.cause or event.cause)
 
     def _rejected(self, entry: _Entry, command: RejectJob) -> None:
-        self._end(entry, state="failed", ended_at=command.at, cause=command.reason.text, reason=command.reason)
+        reason = command.reason
+        self._end(entry, state=end_state(command), ended_at=command.at, cause=reason.text, reason=reason)
 
     def _end(self, entry: _Entry, **changes: Any) -> None:
         entry.measure_anew()
+        entry.status = _without_warning(entry.status, _LATE)
         entry.set(granted={}, pause=None, memory_bytes=0, **changes)
         entry.account = LedgerEntry()
         self._ended[entry.status.id] = None
@@ -463,7 +469,10 @@ class StatusBoard:
         steps, _ = self._outlook.steps_total(entry.status.id)
         has_goal = entry.status.spec.goal is not None
         expected = steps if has_goal and steps != entry.status.steps_total else None
-        entry.set(forecast=demand.forecast if demand else None, steps_expected=expected)
+        forecast, deadline_s = demand.forecast if demand else None, entry.status.spec.deadline_s
+        entry.set(forecast=forecast, steps_expected=expected)
+        if forecast is not None and not forecast.feasible and deadline_s is not None and _LATE in entry.status.warnings:
+            entry.set(warnings={**entry.status.warnings, _LATE: told_late(forecast, deadline_s)})
 
     def _warned(self, command: WarnUser) -> None:
         code, text = command.reason.code, command.reason.text

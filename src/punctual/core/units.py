@@ -97,6 +97,17 @@ def format_duration(seconds: float) -> str:
     return _two_parts(round(seconds / HOUR_S), "d", "h", 24)
 
 
+def exact_text(seconds: float) -> str:
+    """`seconds` as `parse_duration_s` reads it without loss.
+
+    Examples
+    --------
+    >>> exact_text(206.0), exact_text(3.58), exact_text(1230000.0)
+    ('206s', '3.58s', '1230000s')
+    """
+    return f"{seconds:f}".rstrip("0").rstrip(".") + "s"
+
+
 def parse_cores(text: str) -> float:
     """Cores that `text` means: ``0.5``, ``0.5 cores``.
 

@@ -145,7 +145,11 @@ class ControlHandler:
             "job": status.id,
             "state": status.told_state,
             "paused": None if status.pause is None else status.pause.told(),
-            "elapsed_s": now.at - status.submitted_at,
+            "submitted_wall": now.wall_of(status.submitted_at).isoformat(timespec="seconds"),
+            "argv": [] if status.program is None else list(status.program.argv),
+            "cause": status.cause,
+            "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
+            "elapsed_s": (now.at if status.ended_at is None else status.ended_at) - status.submitted_at,
             "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
             "left_s": None if deadline_at is None else deadline_at - now.at,
             "waits_for": [name for name in status.spec.after if self._is_awaited(name)],
@@ -211,8 +215,8 @@ def standing(status: JobStatus) -> dict[str, Any]:
     """How the job stands, in plain fields; seconds count from its submission."""
     forecast = status.forecast
     return {
-        "steps_done": status.steps_done,
-        "steps_total": status.steps_total,
+        "steps_done": float(status.steps_done),
+        "steps_total": None if status.steps_total is None else float(status.steps_total),
         "steps_expected": status.steps_expected,
         "progress_frac": status.done_frac,
         "landed": status.landed,

@@ -127,6 +127,9 @@ class JobOptions:
         with checks.of(None):
             _check_fit_together(workers, self.cores, self.progress_regex, self.until)
             _check_one_source(self.work, self.like)
+        margin_frac = checks.read("margin", _share, self.margin, None)
+        with checks.of("margin"):
+            _check_has_deadline(self.margin, self.deadline)
         cwd = checks.read("cwd", _checked_cwd, self.cwd, _here() if is_run else None)
         inherited = {**(os.environ if self.inherited is None else self.inherited), **self.env}
         work_s = checks.read("work", parse_duration_s, self.work, None)
@@ -146,7 +149,7 @@ class JobOptions:
             gpu_frac=gpu_frac(self.gpus or ""),
             workers=workers,
             controller=self.controller,
-            margin_frac=checks.read("margin", _share, self.margin, None),
+            margin_frac=margin_frac,
             progress_pattern=self.progress_regex,
             n_steps=checks.read("steps", _checked_steps, self.steps, None),
             goal=checks.read("until", _goal, self.until, None),
@@ -167,6 +170,12 @@ class JobOptions:
             memory_bytes=asked_bytes,
             memory_most_bytes=most_bytes,
         )
+
+
+def _check_has_deadline(margin: str | None, deadline: str | None) -> None:
+    if margin is not None and deadline is None:
+        remedy = "Give a deadline (`--deadline 90m`), or leave `--margin` out."
+        raise InvalidSpec("`--margin` needs a deadline", "none", "the job", remedy, option="margin")
 
 
 def _check_one_source(work: str | None, like: str | None) -> None:

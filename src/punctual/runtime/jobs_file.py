@@ -149,6 +149,8 @@ def _value(key: str, value: Any) -> Any:
     read, example = _READERS.get(key, (_text, "a text or a number"))
     try:
         return read(value)
+    except InvalidSpec:
+        raise
     except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: `~`, and this user has no home folder
         raise InvalidSpec(
             f"`{key}` must be of the kind of its option", repr(value), "a job", f"Write {example}."
@@ -156,7 +158,15 @@ def _value(key: str, value: Any) -> Any:
 
 
 def _program(value: Any) -> tuple[str, ...]:
-    words = shlex.split(value) if isinstance(value, str) else list(value)
+    try:
+        words = shlex.split(value) if isinstance(value, str) else list(value)
+    except ValueError as error:  # of a shell's grammar: it says what is missing
+        raise InvalidSpec(
+            "`program` must be a command line that a shell could read",
+            f"{value!r} ({str(error).lower()})",
+            "a job",
+            'Close each quotation mark, or write a list of texts: `["python", "train.py"]`.',
+        ) from None
     if not all(isinstance(word, str) for word in words):
         raise TypeError
     return tuple(words)

@@ -22,7 +22,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.core.resources import Resources, largest, total
+from punctual.core.resources import TOLERANCE, Resources, largest, total
 from punctual.core.timer import Timer
 from punctual.core.units import format_duration
 from punctual.executors.local.output import LogTail, Streams
@@ -41,9 +41,9 @@ from punctual.runtime.paths import refused_if_unwritable
 from punctual.runtime.planner import QuotingPlanner, SharingPlanner
 from punctual.runtime.run_folder import RunFolder, create_run
 from punctual.runtime.run_journal import host_journal, keep_store, remove_journal
-from punctual.runtime.runs import open_jobs
+from punctual.runtime.runs import has_finished, open_jobs
 from punctual.runtime.spec_change import SpecChange
-from punctual.runtime.submission import Submission
+from punctual.runtime.submission import Submission, check_checkpoint_dir
 from punctual.runtime.suspension import LEAST_S, accounted_s, suspended_s, told_suspended
 from punctual.store.stored import JournalTaken, StoreUnreachable
 from punctual.store.upkeep import Upkeep
@@ -159,7 +159,10 @@ class LocalHost(Host):
             Where each writes; None: as suits where this process writes.
         """
         _ = self.capacity  # without any node a job would be turned away as too large
-        ordered = in_order(submissions, self._known)
+        ordered = in_order([self._without_finished(submission, submissions) for submission in submissions], self._known)
+        if self._own_capacity is not None:
+            for submission in ordered:
+                check_checkpoint_dir(submission)
         _check_names_are_free([submission.spec.id for submission in ordered], self.run_folder)
         with ExitStack() as undoing:
             for submission in ordered:
@@ -171,6 +174,18 @@ class LocalHost(Host):
         for submission in in_journal_time:
             self._announce(submission)
         return [submission.spec.id for submission in submissions]
+
+    def _without_finished(self, submission: Submission, others: Sequence[Submission]) -> Submission:
+        """`submission` without those of `after` that have finished and that this host does not know, as jobs of an earlier one."""
+        names = {other.spec.id for other in others}
+        after = tuple(
+            name for name in submission.spec.after if name in names or self.knows(name) or not has_finished(name)
+        )
+        return (
+            submission
+            if after == submission.spec.after
+            else replace(submission, spec=replace(submission.spec, after=after))
+        )
 
     def submit_again(self, submissions: Sequence[Submission], streams: Streams | None = None) -> None:
         """As `submit_all`, but without jobs that were submitted before: here, or to the host whose place this one has."""
@@ -239,12 +254,12 @@ class LocalHost(Host):
         nodes = self._board.nodes()
         cores = sum(node.capacity.cores for node in nodes)
         jobs = self.jobs()
-        held_cores = sum(status.held.cores for status in jobs)
+        free_cores = cores - sum(status.held.cores for status in jobs)
         news = self.node_news()
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
-            "host_free_cores": cores - held_cores,
+            "host_free_cores": free_cores if free_cores > TOLERANCE else 0.0,
             "host_memory_bytes": sum(node.capacity.memory_bytes for node in nodes),
             "host_used_memory_bytes": sum(status.memory_bytes for status in jobs),
             "policy": self.policy,

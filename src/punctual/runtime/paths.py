@@ -59,8 +59,15 @@ def user_home() -> Path:
 
 def _root(kind: str) -> Path:
     home = os.environ.get(HOME_VARIABLE)
+    if home and not Path(home).is_absolute():
+        raise InvalidSpec(
+            f"`{HOME_VARIABLE}` must be an absolute path",
+            f"'{home}', which is another folder wherever a command is given",
+            "the environment",
+            f"Write `{HOME_VARIABLE}={Path(home).absolute()}`.",
+        )
     if home:
-        return Path(home).absolute() / kind
+        return Path(home) / kind
     import platformdirs
 
     # Without a login session there is no runtime folder of the user's own, and the place shared by all (/tmp) would

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 from punctual.core.codec import decode
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, JobFailed, JobFinished, JobSubmitted
+from punctual.core.events import Event, JobFailed, JobSubmitted
 from punctual.core.ids import JobId
-from punctual.core.job import JobState
-from punctual.core.lifecycle import ended_by
-from punctual.executors.local.ending import stopped_by
+from punctual.core.job import ENDED, JobState
+from punctual.core.lifecycle import about, end_state
 from punctual.runtime.adoption import recorded_end
 from punctual.runtime.host_state import HostState, new_state
 from punctual.runtime.journal_time import JournalTime
@@ -54,7 +53,7 @@ def state_by_messages(run: RunFolder, journal: StoredJournal) -> tuple[HostState
 
 def _of_other_version(run: RunFolder, error: Exception) -> JournalUnusable:
     version = run.facts().get("version")
-    writer = f"Punctual {version} (`pip install 'punctual=={version}'`)" if version else "the Punctual that wrote it"
+    writer = f"Punctual {version}" if version else "the Punctual that wrote it"
     return JournalUnusable(
         "the last snapshot of the journal must be of this version of Punctual",
         error.got if isinstance(error, InvalidSpec) else f"{type(error).__name__}: {error}",
@@ -85,7 +84,7 @@ def record_ended(state: HostState) -> None:
         if job not in standing and state.run.kept_submission(job) is not None:
             continue  # it is still to be submitted
         job_state = standing.get(job, "failed")
-        if job_state in ("finished", "failed"):
+        if job_state in ENDED:
             state.run.record_end(job, job_state)
 
 
@@ -95,9 +94,9 @@ def _ends_of_forgotten(journal: StoredJournal, jobs: Sequence[JobId]) -> dict[Jo
         return {}
     ends: dict[JobId, JobState] = {}
     for _, message in read_about(journal, jobs):
-        job = ended_by(message)
-        if job in jobs and job is not None:
-            ends[job] = "finished" if isinstance(message, JobFinished) else "failed"
+        job, state = about(message), end_state(message)
+        if job is not None and job in jobs and state is not None:
+            ends[job] = state
     return ends
 
 
@@ -129,7 +128,7 @@ def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ())
             continue
         report, event = recorded_end(job, record, shift_s=state.time.shift_s, at_least=last_at)
         if recorded == "stopping" and isinstance(event, JobFailed):
-            event = replace(event, cause=stopped_by(STOPPED_UNSTEERED), retryable=False)
+            event = replace(event, cause=STOPPED_UNSTEERED, retryable=False, is_stopped=True)
         yield (event,) if report is None else (report, event)
 
 

@@ -9,14 +9,14 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.core.job import JobState
+from punctual.core.job import ENDED, JobState
+from punctual.distribution import __version__
 from punctual.executors.local.ending import has_left
 from punctual.executors.local.keeper_link import being_written, read_end, takeover_socket_of
 from punctual.executors.local.output import Streams, logs_of
@@ -37,8 +37,6 @@ _STORE = "store.json"
 SERVICE = "is_service"
 #: What is kept of a job until it ends.
 _KEPT = ("environment", "argv", "streams", "submitted")
-#: How jobs stand that have ended.
-ENDED: tuple[JobState, ...] = ("finished", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +307,7 @@ class RunFolder:
             self.runtime_dir.mkdir(mode=0o700, exist_ok=True)  # the machine may have been started again
             process = {**process_record(os.getpid()), SERVICE: is_service}
             _write_json(self.runtime_dir / _RECORD, {**self.record(), **process})
-            self.record_facts(version=version("punctual"), **({SERVICE: True} if is_service else {}))
+            self.record_facts(version=__version__, **({SERVICE: True} if is_service else {}))
             self._compact_jobs()
 
     def has_service(self) -> bool:
@@ -421,7 +419,7 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None) -> RunFolder:
         A run of this name has jobs that have not ended, or nothing can be written where runs live.
     """
     run = run_named(name)
-    record = {**(facts or {}), "name": name, "version": version("punctual"), **process_record(os.getpid())}
+    record = {**(facts or {}), "name": name, "version": __version__, **process_record(os.getpid())}
     with refused_if_unwritable(run.runtime_dir.parent):
         _claim(run, record)
     with refused_if_unwritable(run.state_dir.parent):

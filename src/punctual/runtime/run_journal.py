@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.extras import check_extra
+from punctual.distribution import check_extras
 from punctual.runtime.run_folder import RunFolder
+from punctual.runtime.when import Now
+from punctual.store.boot import clock_shift
 from punctual.store.place import StorePlace, check_url, shown_url, without_password
 from punctual.store.sqlite import SqliteJournal
 from punctual.store.stored import StoredJournal
@@ -87,7 +89,14 @@ def _in_database(place: StorePlace, *, read_only: bool = False) -> "PostgresJour
 
 def check_driver() -> None:
     """Raise `InvalidSpec` where what PostgreSQL needs is not installed."""
-    check_extra("postgresql", "a journal in PostgreSQL", "sqlalchemy", "alembic", "psycopg")
+    check_extras("a journal in PostgreSQL", "postgresql")
+
+
+def now_of(run: RunFolder) -> Now:
+    """The present in the time of the run's journal; raises `InvalidSpec` if it cannot be read."""
+    with reader(run) as journal:
+        now, shift_s = Now.read(), clock_shift(journal)
+    return Now(now.at - shift_s, now.wall)
 
 
 def written_at(run: RunFolder) -> float:

@@ -8,10 +8,10 @@ from typing import Literal
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.core.job import JobState
+from punctual.core.job import ENDED, JobState
 from punctual.core.protocols import Message
 from punctual.runtime.paths import runtime_root, state_root
-from punctual.runtime.run_folder import ENDED, RunFolder
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.run_journal import reader, written_at
 from punctual.store.stored import StoredJournal
 
@@ -114,6 +114,13 @@ def open_job(text: str | None) -> KnownJob:
                     f"See how it ended: `punctual show {text}`.",
                 )
     return find_job(text, jobs)
+
+
+def has_finished(name: JobId) -> bool:
+    """Whether the last job of that name has ended with success."""
+    same = [job for job in known_jobs() if job.title == name]
+    last = max(same, key=_written_at, default=None)
+    return last is not None and last.steering == "ended" and last.run.jobs().get(last.job) == "finished"
 
 
 def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> Steering:

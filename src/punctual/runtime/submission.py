@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from punctual import registry
-from punctual.core.errors import InvalidSpec, OptionChecks
+from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
 from punctual.core.ids import JobId
 from punctual.core.job import WEIGHT_MAX, EndRules, JobSpec
 from punctual.core.loss import LossGoal
@@ -182,10 +183,8 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
         It can never run there, it names a plug-in that does not exist or cannot be loaded, its name cannot be a
         file's, or its progress pattern cannot be used.
     """
-    job = JobId(new_name(redacted(request.argv)) if request.name is None else request.name)
     checks = OptionChecks()
-    with checks.of("name"):
-        check_name(job)
+    job = checks.read("name", _checked_name, request.name, JobId(new_name(redacted(request.argv))))
     spec = checks.made(lambda: spec_of(request, job, capacity, together))
     if spec is None:  # what else is wrong, where it asks for too much
         with checks.of(None):
@@ -222,6 +221,11 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
     )
 
 
+def _checked_name(name: str) -> JobId:
+    check_name(JobId(name))
+    return JobId(name)
+
+
 def check_name(job: JobId) -> None:
     """Raise `InvalidSpec` unless `job` can be the name of a file."""
     if not _NAME.fullmatch(job):
@@ -232,6 +236,25 @@ def check_name(job: JobId) -> None:
             "Choose another name (`--name`).",
             option="name",
         )
+
+
+def check_checkpoint_dir(submission: Submission) -> None:
+    """Raise `InvalidSpec` unless the folder for a job's checkpoints is there, or can be made, and can be written to."""
+    folder = Path(submission.program.environment.get(CHECKPOINT_VARIABLE, ""))
+    if not folder.name:
+        return
+    try:
+        above = next(place for place in (folder, *folder.parents) if place.exists())
+        with TemporaryDirectory(dir=above, prefix=".punctual-"):
+            return
+    except OSError as error:
+        raise InvalidSpec(
+            "`--checkpoint-dir` must be a folder that is there or can be made, and can be written to",
+            f"'{folder}' ({error.strerror})",
+            f"job '{submission.spec.id}'",
+            "Name another folder.",
+            option="checkpoint_dir",
+        ) from error
 
 
 def _check_words(option: str, words: Iterable[object]) -> None:
@@ -281,7 +304,16 @@ def check_plug_ins(spec: JobSpec) -> None:
 
 def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
     """Raise `InvalidSpec` unless there is a policy of this name that can be made with `parameters`, which are plain."""
-    policy = registry.load("policies", name)
+    policy, known = registry.load("policies", name), registry.parameters("policies", name)
+    for parameter in parameters:
+        if parameter not in known:
+            raise InvalidSpec(
+                "a policy's parameters must be its own",
+                f"`{parameter}`",
+                f"policy '{name}'",
+                f"{did_you_mean(parameter, known)}Known: {', '.join(known) or 'none'}.",
+                option="parameters",
+            )
     try:
         json.dumps(parameters, allow_nan=False)
         policy(**parameters)

@@ -5,9 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, JobFailed, JobFinished
+from punctual.core.events import Event, JobFailed
 from punctual.core.ids import JobId
-from punctual.core.lifecycle import ended_by
+from punctual.core.lifecycle import about, end_state
 from punctual.core.protocols import Message
 from punctual.executors.local.orphans import end_orphans, end_processes_of, processes_of
 from punctual.runtime.host_state import HostState
@@ -63,7 +63,7 @@ def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
         _, last_at, handle = _restored(run, journal)
         end_processes_of(*map(run.takeover_socket, jobs))
         for job in jobs:
-            _note(run, journal, [JobFailed(at=last_at, job=job, cause=cause)], handle)
+            _note(run, journal, [JobFailed(at=last_at, job=job, cause=cause, is_stopped=True)], handle)
 
 
 def _restored(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
@@ -80,8 +80,8 @@ def _note(
 ) -> None:
     """Write down what has ended a job, and what follows from that: those that were to run after it may end with it."""
     messages = [message for event in events for message in (event, *handle(event))]
-    ends = {job: message for message in messages if (job := ended_by(message)) is not None}
+    ends = [(job, state) for message in messages if (job := about(message)) and (state := end_state(message))]
     if ends:
         journal.append(messages)
-    for job, end in ends.items():
-        run.record_end(job, "finished" if isinstance(end, JobFinished) else "failed")
+    for job, state in ends:
+        run.record_end(job, state)

@@ -199,7 +199,7 @@ class JobStanding(AnswerBody):
     name: str
     state: ToldState
     verdict: Verdict | None = Field(description="null: the job has no deadline, or nothing is known of it yet.")
-    reason: ReasonText | None = Field(description="Why its grant was last to change, or what it waits for.")
+    reason: ReasonText | None = Field(description="Why its grant last changed, or what it waits for.")
     cause: str = Field(description="Why it ends or has ended; empty: it does not.")
     exit_code: int | None
     program: list[str] = Field(description="The command line, without what looks like a secret.")
@@ -215,6 +215,11 @@ class JobStanding(AnswerBody):
         description="Of a job that was turned away: the earliest that would have been accepted; null: none, or not known.",
     )
     progress_percentage: float | None
+    line_since: datetime | None = Field(
+        None,
+        description="Since when the straight line to its deadline counts: its first step, or the last change of the deadline.",
+    )
+    line_since_percentage: float | None = Field(None, description="How far the job was then; the line begins there.")
     steps_done: float | None
     steps_total: float | None
     steps_per_second: float | None
@@ -388,8 +393,17 @@ class PhaseTimes(AnswerBody):
     until_seconds: float
 
 
+class LineToDeadline(AnswerBody):
+    """A part of the straight line to the deadline: where it begins and ends, in seconds since submission and in percent."""
+
+    since_seconds: float
+    since_percentage: float
+    until_seconds: float
+    until_percentage: float
+
+
 class JobHistory(AnswerBody):
-    """The course of a job. Curves are thinned evenly; used cores are then means of longer times."""
+    """The course of a job. Curves are thinned evenly; used cores are means of half a second or longer."""
 
     job: str
     submitted: datetime
@@ -402,6 +416,10 @@ class JobHistory(AnswerBody):
     forecasts: CourseCurve = Field(description="The expected finish, in seconds since submission.")
     losses: CourseCurve
     resizes: CourseCurve = Field(description="Seconds that each start and change of the grant took until it was there.")
+    lines: list[LineToDeadline] = Field(
+        description="The straight line to each deadline, from the job's first step or where it was when the deadline was "
+        "changed, as long as that was in force."
+    )
     phases: list[PhaseTimes] = Field(description="As far as the job tells of them; the last, if there are many.")
 
 

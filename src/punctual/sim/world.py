@@ -251,7 +251,7 @@ class World:
     def _stopped(self, state: TrueState, at: float) -> list[Event]:
         reports = self._report(state.id, at)
         self._forget(state)
-        return [*reports, JobFailed(at=at, job=state.id, cause=f"stopped: {state.stop_cause}")]
+        return [*reports, JobFailed(at=at, job=state.id, cause=str(state.stop_cause), is_stopped=True)]
 
     def _crash(self, state: TrueState, at: float, cause: str) -> list[Event]:
         reports = self._report(state.id, at)

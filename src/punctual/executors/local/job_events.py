@@ -69,6 +69,9 @@ class JobEvents:
             out_of_memory=out_of_memory,
         )
 
+    def stopped(self, cause: str, exit_code: int | None = None) -> JobFailed:
+        return JobFailed(at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, is_stopped=True)
+
     def phases(self, at: float, phases: tuple[PhaseProgress, ...]) -> PhaseReported:
         return PhaseReported(at=at, job=self.job, phases=phases)
 

@@ -19,7 +19,7 @@ from punctual.core.program import Program
 from punctual.core.protocols import Sink
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.context import ExecutorContext
-from punctual.executors.local.ending import end_event, faults_of, has_left, stopped_by
+from punctual.executors.local.ending import end_event, faults_of, has_left
 from punctual.executors.local.freezer import is_killed
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_events import JobEvents
@@ -236,7 +236,7 @@ class JobRun:
     def _terminate(self, end: Callable[[], None], within_s: float) -> None:
         self._stop_cause = self._stop_cause or "Punctual is ending"
         if self._has_left and not self.ended:
-            self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
+            self._tell_end(self._events.stopped(self._stop_cause))
         if not self.ended:
             with self.excused("looked at"):
                 self._context.poller.watch(self._insist, within_s + END_S_MAX)
@@ -341,9 +341,9 @@ class JobRun:
             process.finish(None)
         with self._lock:
             if not self.ended:
-                cause = stopped_by(self._stop_cause) if self._stop_cause is not None else None
-                told = cause or f"it could not be followed any more: {cause_of(error)}"
-                self._tell_end(self._events.failed(told, retryable=cause is None))
+                cause = f"it could not be followed any more: {cause_of(error)}"
+                stopped = None if self._stop_cause is None else self._events.stopped(self._stop_cause)
+                self._tell_end(stopped or self._events.failed(cause, retryable=True))
 
     def _lose(self) -> None:
         """Another process steers the job now."""
@@ -387,7 +387,7 @@ class JobRun:
                 return
             self._context.devices.free(self._launch.job)
             if self._stop_cause is not None:
-                self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
+                self._tell_end(self._events.stopped(self._stop_cause))
             elif self._was_asked_to_leave:  # an earlier process has made room; the next command may start another
                 self._has_left = True
                 if self._answer_to is None:
