@@ -302,12 +302,12 @@ class RunOptions(StartOptions):
 
 #: Sections of the help, and the options in each.
 SECTIONS = {
-    "Deadline": ("deadline", "margin", "guarantee", "work", "like", "strict"),
+    "Deadline": ("deadline", "margin", "at_deadline", "guarantee", "work", "like", "strict"),
     "What it may have": (
         *("cores", "memory", "workers", "gpus", "cores_per_worker", "servers"),
         *("weight", "preemptible", "controller", "policy", "jobs_at_once", "actuator", "alone"),
     ),
-    "Progress and end": ("steps", "progress_regex", "until"),
+    "Progress and end": ("steps", "progress_regex", "until", "on_stall", "stop_grace"),
     "Start": ("after", "name", "jobs", "checkpoint_dir", "retries", "secret_env"),
     "What is shown": ("as_json", "quiet", "page", "report"),
 }
@@ -328,7 +328,7 @@ def run(given: RunOptions) -> None:
 
 
 def warn_of_room(submissions: Sequence[Submission]) -> None:
-    """Tell the user of disks that are likely to be too small; raises `InvalidSpec` for one that cannot be written to."""
+    """Tell the user of disks that are likely to be too small."""
     for told in check_room(submissions):
         write_error(f"punctual: warning: {told}")
 

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.units import format_bytes
 from punctual.runtime.paths import state_root
 from punctual.runtime.submission import Submission
 from punctual.wire import CHECKPOINT_VARIABLE
@@ -17,18 +17,11 @@ _N_FILES_MAX = 10_000
 
 
 def check_room(submissions: Iterable[Submission]) -> Iterator[str]:
-    """Yield what the user is to be told of the disks on which jobs will write: journals and logs, checkpoints, results.
-
-    Raises
-    ------
-    InvalidSpec
-        A folder for checkpoints cannot be written to.
-    """
+    """Yield what the user is to be told of the disks on which jobs will write: journals and logs, checkpoints."""
     yield from _told(state_root(), "the journal and what jobs write", "Make room: `punctual clean --older-than 1d`.")
     folders = {s.program.environment.get(CHECKPOINT_VARIABLE): s.spec.id for s in submissions}
     for folder, job in folders.items():
         if folder is not None:
-            _check_writable(Path(folder), job)
             yield from _told(Path(folder), f"the checkpoints of job '{job}'", "Make room, or name another folder.")
             yield from _too_large(Path(folder))
 
@@ -36,7 +29,7 @@ def check_room(submissions: Iterable[Submission]) -> Iterator[str]:
 def _told(folder: Path, what: str, remedy: str) -> Iterator[str]:
     free_bytes = free_in(folder)
     if free_bytes < FREE_WARNING_BYTES:
-        yield f"only {_size(free_bytes)} are free for {what}, in '{folder}'. {remedy}"
+        yield f"only {format_bytes(free_bytes)} are free for {what}, in '{folder}'. {remedy}"
 
 
 def _too_large(folder: Path) -> Iterator[str]:
@@ -45,21 +38,8 @@ def _too_large(folder: Path) -> Iterator[str]:
     free_bytes = free_in(folder)
     if free_bytes < largest_bytes:
         yield (
-            f"{_size(free_bytes)} are free in '{folder}', and a checkpoint there has {_size(largest_bytes)}: the next one will "
+            f"{format_bytes(free_bytes)} are free in '{folder}', and a checkpoint there has {format_bytes(largest_bytes)}: the next one will "
             "not fit beside it. Make room, or name another folder."
-        )
-
-
-def _check_writable(folder: Path, job: str) -> None:
-    place = _nearest(folder)
-    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        got = f"'{place}', which is {'one that this user may not write to' if place.is_dir() else 'no folder'}"
-        raise InvalidSpec(
-            "`checkpoint_dir` must be a folder that can be written to",
-            got,
-            f"job '{job}'",
-            "Name another one, or give the right to write there.",
-            option="checkpoint_dir",
         )
 
 
@@ -89,7 +69,3 @@ def _bytes_of(entry: Path) -> int:
         return sum(path.lstat().st_size for path, _ in zip(files, range(_N_FILES_MAX), strict=False))
     except OSError:  # it has just been removed
         return 0
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.0f} MB"
