@@ -16,7 +16,7 @@ from typing import Any
 from _host_live import BACKGROUND, BETWEEN_S
 
 from punctual.core.events import GrantApplied, ProgressReported, SpecChanged
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.store.sqlite import SqliteJournal
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from _host_live_runs import rss_mb
 
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.runtime.paths import HOME_VARIABLE
 

@@ -9,7 +9,7 @@ from punctual.distribution import __version__
 
 TYPE_CHECKING = False  # as typing's, whose import costs more than all the rest of this module
 if TYPE_CHECKING:
-    from punctual.client import Phase, Run, on_stop, phase, track, use_device
+    from punctual.client import Phase, Run, on_stop, phase, total_steps, track, use_device
     from punctual.client.elastic.entry import elastic
     from punctual.service.client import Client, submit
     from punctual.sim.api import simulate
@@ -24,6 +24,7 @@ __all__ = [
     "phase",
     "simulate",
     "submit",
+    "total_steps",
     "track",
     "use_device",
 ]

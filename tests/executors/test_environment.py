@@ -29,6 +29,7 @@ def environment(
 def test_as_many_threads_as_the_ceiling_has_cores(ceiling_cores: float, n_threads: str) -> None:
     made = environment(ceiling_cores)
     assert made["OMP_NUM_THREADS"] == made["MKL_NUM_THREADS"] == n_threads
+    assert made["LOKY_MAX_CPU_COUNT"] == made["PYTHON_CPU_COUNT"] == n_threads
     assert made["OMP_WAIT_POLICY"] == "PASSIVE"
 
 

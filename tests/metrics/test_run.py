@@ -177,6 +177,17 @@ def test_a_job_that_goes_on_after_landing_counts_until_its_last_landing() -> Non
     assert summarize(messages[:4], JOB).landed_at is None
 
 
+def test_a_program_lands_when_it_has_its_results() -> None:
+    """A last evaluation that nobody declared: the last step was in time, and what came after it was not."""
+    messages: list[Message] = [submitted(), started(100.5, 1.0), progress(109.0, 100, 8.0, landed=True)]
+    after = [progress(at, 100, at - 101.0, landed=True) for at in (110.0, 111.0, 114.0)]
+    before = summarize([*messages, *after], JOB)
+    assert (before.landed_at, before.used_core_s, before.worked_on_s) == (108.75, 8.0, 0.0)
+    summary = summarize([*messages, *after, JobFinished(at=114.25, job=JOB, landed_at=113.5)], JOB)
+    assert (summary.landed_at, summary.worked_on_s, summary.used_core_s) == (113.5, 4.75, 10.0)
+    assert summary.on_time is False
+
+
 def test_starting_again_is_no_resize_and_holds_nothing_between() -> None:
     again: list[Message] = [JobFailed(at=105.0, job=JOB, cause="lost", retryable=True), started(107.0, 1.0)]
     summary = summarize(

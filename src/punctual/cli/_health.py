@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from punctual.executors.local.executor import actuators
 from punctual.executors.ray_access import OPEN_TO_ALL, asks_for_token
 from punctual.runtime.capacity import capacity_here
 from punctual.runtime.control_client import is_answering
+from punctual.runtime.disk_space import FREE_WARNING_BYTES, free_in
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import runtime_root, state_root
 from punctual.runtime.runs import known_runs, live_folders
@@ -31,8 +31,8 @@ from punctual.store.sqlite import SqliteJournal
 
 Level = Literal["ok", "warning", "fault"]
 
-#: Free space below which a journal may soon not be written any more, and below which that is near, in bytes.
-_FREE_WARNING_BYTES, _FREE_FAULT_BYTES = 1 << 30, 64 << 20
+#: Free space below which a journal can hardly be written any more, in bytes.
+_FREE_FAULT_BYTES = 64 << 20
 #: File systems of other machines, on which a journal cannot be shared among processes as it must be.
 _REMOTE = ("nfs", "cifs", "smb", "afs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
 #: From this on a difference between clocks matters to a deadline, in seconds.
@@ -139,9 +139,9 @@ def _file_system_of(folder: Path) -> str:
 
 
 def _disk() -> Iterator[Finding]:
-    free_bytes = shutil.disk_usage(state_root()).free
+    free_bytes = free_in(state_root())
     text = f"{free_bytes / 1e9:.1f} GB are free in {state_root()}"
-    if free_bytes >= _FREE_WARNING_BYTES:
+    if free_bytes >= FREE_WARNING_BYTES:
         yield Finding("ok", text)
     else:
         level: Level = "fault" if free_bytes < _FREE_FAULT_BYTES else "warning"

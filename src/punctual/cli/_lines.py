@@ -15,6 +15,7 @@ from punctual.core.events import (
 )
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
+from punctual.core.status import OVER
 from punctual.core.story import NOTICES
 from punctual.runtime.told_requests import told_request
 
@@ -79,11 +80,11 @@ class Lines:
             case JobStarted() if not self._resumed:
                 return self._begun("started")
             case WarnUser(reason=reason):
-                return reason.text if reason.code in {"feasible", "waits", *NOTICES} else f"WARNING: {reason.text}"
+                return reason.text if reason.code in {*OVER, "waits", *NOTICES} else f"WARNING: {reason.text}"
             case GrantFailed(cause=cause):
                 return f"WARNING: the grant could not be changed: {cause}"
-            case StopJob(cause=cause):
-                return f"stopping the job: {cause}"
+            case StopJob(cause=cause, restarts=restarts):
+                return f"ending the job, to start it again: {cause}" if restarts else f"stopping the job: {cause}"
             case GrantApplied(at=at) if self._grants:
                 return self._granted(at)
             case ProgressReported(landed=True):

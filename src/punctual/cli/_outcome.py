@@ -58,7 +58,7 @@ class Outcome:
     def exit_code(self, *, strict: bool) -> int:
         """What the command leaves with: what ended it, the job's own, the user's error, or a missed deadline."""
         if self.received is not None:
-            return 128 + self.received
+            return self._exit_code_after(self.received)
         if self.summary.status == "turned away":
             return EXIT_USER_ERROR
         if self.summary.status == "stopped":
@@ -70,6 +70,11 @@ class Outcome:
         if strict and self.summary.on_time is False:
             return EXIT_MISSED
         return EXIT_USER_ERROR if strict and any(map(self.summary.warned, _NOT_READ)) else 0
+
+    def _exit_code_after(self, received: int) -> int:
+        """That of a job which was asked to end: its own, if its program has seen to its end itself, or as shells tell it."""
+        own = self.summary.exit_code
+        return own if own is not None and 0 <= own <= 128 else 128 + received
 
 
 def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:

@@ -19,6 +19,8 @@ from punctual.runtime.run_folder import RunFolder
 
 #: Less than this share of its ceiling that a job did not hold, or less than is written as 0.1, is not worth a word.
 _TOLD_FRAC, _TOLD_CORE_S = 0.01, 0.05
+#: What a program does for longer than this after its last declared step is told, also if it was in time.
+_WORKED_ON_S = 1.0
 
 
 def paragraph(summary: RunSummary) -> str:
@@ -58,19 +60,30 @@ def _amounts(summary: RunSummary) -> str:
 
 
 def _changes(summary: RunSummary) -> list[str]:
-    changes = [
+    changes = _worked_on(summary) + [
         f"The deadline was set to {short(one.deadline_s)} at {short(one.at - summary.submitted_at)}."
         for one in summary.deadlines[1:]
         if one.deadline_s is not None
     ]
     if summary.shortfall is not None:
         changes.append(_shortfall(summary.shortfall))
+    if (cut_off := summary.warned("cut-off")) is not None:
+        changes.append(f"{cut_off.text[0].upper()}{cut_off.text[1:]}.")
     if summary.unsteered_s:
         changes.append(f"Nobody steered it for {short(summary.unsteered_s)}.")
     infeasible = summary.warned("infeasible")
     if infeasible is not None:
         changes.append(f"At {short(infeasible.at - summary.submitted_at)} it was told that {infeasible.text}.")
     return changes
+
+
+def _worked_on(summary: RunSummary) -> list[str]:
+    """What came after the last declared step, if that took long, or made the job late."""
+    is_cause = summary.deviation_s is not None and 0.0 < summary.deviation_s <= summary.worked_on_s
+    if not is_cause and summary.worked_on_s < _WORKED_ON_S:
+        return []
+    remedy = "put that into `punctual.phase`, and it is planned for"
+    return [f"It worked on for {short(summary.worked_on_s)} after its last declared step: {remedy}."]
 
 
 def _shortfall(lack: Shortfall) -> str:

@@ -141,7 +141,7 @@ def _told(job: KnownJob, state: str, recorded: str) -> dict[str, Any]:
             "unsteered",
             f"goes on at full speed until somebody steers it: punctual up, or punctual attach {job.title}",
         )
-    elif state in ("starting", "running") and HostOptions.of(job.run.facts()).engine != "local":
+    elif state in ("starting", "running", "stalled") and HostOptions.of(job.run.facts()).engine != "local":
         became, text = (
             "unsteered",
             "goes on for a while on its node, and then waits, after a checkpoint, for the next `punctual up`",

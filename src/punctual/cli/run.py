@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._allocation import allocation, warn_of_end
+from punctual.cli._allocation import allocation, longest_grace_s, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._help import examples
@@ -17,6 +17,7 @@ from punctual.cli._options import AsJson, ProgressRegex, Quiet, ReportFile, Step
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import capacity_for_jobs
+from punctual.runtime.disk_space import check_room
 from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.host_options import ACTUATORS, SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
@@ -38,7 +39,10 @@ SETTINGS = {"allow_interspersed_args": False}
 
 Deadline = Annotated[
     str | None,
-    typer.Option(metavar="WHEN", help="90s, 1h30m from the start of this command; or 18:00, '2026-12-01 18:00'."),
+    typer.Option(
+        metavar="WHEN",
+        help="90s, 1h30m from the start of this command; or 18:00, '18:00 tomorrow', '2026-12-01 18:00'.",
+    ),
 ]
 Cores = Annotated[
     str | None,
@@ -142,6 +146,27 @@ Like = Annotated[
     str | None,
     typer.Option(metavar="JOB", help="Expect the core time and the memory of this finished job."),
 ]
+AtDeadline = Annotated[
+    str | None,
+    typer.Option(
+        metavar="train-on|stop",
+        help="When the deadline comes: train on, or have been asked to save and end by then. [default: train-on]",
+        show_default=False,
+    ),
+]
+OnStall = Annotated[
+    str | None,
+    typer.Option(metavar="tell|stop|retry", help="When no step comes any more. [default: tell]", show_default=False),
+]
+StopGrace = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Time to save, once the job was asked to stop, before it is killed. "
+        "[default: 60s; in Slurm what is left of the allocation]",
+        show_default=False,
+    ),
+]
 After = Annotated[
     list[str] | None,
     typer.Option(
@@ -180,6 +205,7 @@ class StartOptions:
     deadline: Deadline = None
     margin: Margin = None
     guarantee: Guarantee = False
+    at_deadline: AtDeadline = None
     strict: Strict = False
     cores: Cores = None
     memory: Memory = None
@@ -190,6 +216,8 @@ class StartOptions:
     steps: Steps = None
     progress_regex: ProgressRegex = None
     until: Until = None
+    on_stall: OnStall = None
+    stop_grace: StopGrace = None
     work: Work = None
     like: Like = None
     controller: ControllerName = None
@@ -253,7 +281,10 @@ class StartOptions:
 
     def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
         """Bring the jobs to their ends, shown as these options say; the exit status."""
-        output = OutputOptions(**{option.name: getattr(self, option.name) for option in fields(OutputOptions)})
+        told = {
+            option.name: getattr(self, option.name) for option in fields(OutputOptions) if hasattr(self, option.name)
+        }
+        output = OutputOptions(**told, grace_s=longest_grace_s(submissions))
         return drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output)
 
 
@@ -266,12 +297,12 @@ class RunOptions(StartOptions):
 
 #: Sections of the help, and the options in each.
 SECTIONS = {
-    "Deadline": ("deadline", "margin", "guarantee", "work", "like", "strict"),
+    "Deadline": ("deadline", "margin", "at_deadline", "guarantee", "work", "like", "strict"),
     "What it may have": (
         *("cores", "memory", "workers", "gpus", "cores_per_worker", "servers"),
         *("weight", "preemptible", "controller", "policy", "jobs_at_once", "actuator", "alone"),
     ),
-    "Progress and end": ("steps", "progress_regex", "until"),
+    "Progress and end": ("steps", "progress_regex", "until", "on_stall", "stop_grace"),
     "Start": ("after", "name", "jobs", "checkpoint_dir", "retries", "secret_env"),
     "What is shown": ("as_json", "quiet", "page", "report"),
 }
@@ -286,8 +317,15 @@ EXAMPLES = examples(
 def run(given: RunOptions) -> None:
     """Run a program so that it ends at its deadline. It gets the fewest cores that do that."""
     submissions = given.submissions(None if given.alone else service_run())
-    warn_of_end(submissions, allocation())
+    warn_of_room(submissions)
+    warn_of_end(submissions, allocation(grace_s=longest_grace_s(submissions)))
     raise typer.Exit(given.follow(submissions, given.host(shared=not given.alone)))
+
+
+def warn_of_room(submissions: Sequence[Submission]) -> None:
+    """Tell the user of disks that are likely to be too small."""
+    for told in check_room(submissions):
+        write_error(f"punctual: warning: {told}")
 
 
 def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost:

@@ -73,6 +73,11 @@ def submit(given: QueueOptions) -> None:
         )
     submissions, options = given.submissions(service_run()), given.host(shared=True)
     _start_if_missing(options, no_start=given.no_start)
+    service = service_run()
+    if (
+        service is not None and HostOptions.of(service.facts()).engine == HostOptions().engine
+    ):  # else it is on other nodes
+        running.warn_of_room(submissions)
     if given.wait:
         raise typer.Exit(given.follow(submissions, options))
     run, names = submit_jobs(submissions, options)

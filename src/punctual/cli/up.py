@@ -15,7 +15,7 @@ from typing import Annotated, cast
 import typer
 
 from punctual.cli._completion import policy_names
-from punctual.cli._errors import traceback_lines
+from punctual.cli._errors import told_failure
 from punctual.cli._http import HttpOptions, notice_without_http
 from punctual.cli._interrupts import caught
 from punctual.cli._outcome import EXIT_BROKEN
@@ -238,9 +238,8 @@ def _steer(host: ServiceHost) -> None:
         raise
     except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end a training
         # Crash at once: the keepers then lift the quotas and see the jobs to their ends, as after any other death.
-        write_error(*traceback_lines(error))
         write_error(
-            f"error: Punctual itself has failed ({error}); all jobs go on at full speed and nobody steers them. "
+            f"error: {told_failure(error)}; all jobs go on at full speed and nobody steers them. "
             "Take them over: `punctual up`."
         )
         os._exit(EXIT_BROKEN)

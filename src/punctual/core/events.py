@@ -225,12 +225,16 @@ class SpecChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """A user wants the job to end. `by`: who; empty: the owner, at the terminal, or the host itself."""
+    """A user wants the job to end. `by`: who; empty: the owner, at the terminal, or the host itself.
+
+    `interrupts`: as Ctrl-C does it in a terminal, which its program may catch.
+    """
 
     at: float
     job: JobId
     cause: str
     by: str = ""
+    interrupts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,14 @@ from punctual.core.control import Forecast
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.story import Reason
 
+#: Loading PyTorch takes so many seconds on a busy machine.
+_LOADING_S = 10.0
 #: Share of the steps after which a declared phase that was never seen is pointed out.
 _UNMEASURED_FRAC = 0.25
 
 
 def warnings_at_tick(job: ScheduledJob, periods: Periods) -> Iterator[Reason]:
-    """What has to be told about a job that runs, and was not told before; what it held must be accrued."""
+    """Yield what has to be told about a job that runs, and was not told before; what it held must be accrued."""
     reasons = (
         _without_progress(job, periods),
         _without_total(job),
@@ -20,17 +22,18 @@ def warnings_at_tick(job: ScheduledJob, periods: Periods) -> Iterator[Reason]:
     )
     for reason in reasons:
         if reason is not None:
-            job.told |= {reason.code}
             yield reason
 
 
 def _is_overdue(job: ScheduledJob, periods: Periods) -> bool:
-    return job.ran_s > max(periods.grace_s, periods.grace_frac * (job.spec.deadline_s or 0.0))
+    deadline_s = job.spec.deadline_s
+    if deadline_s is None:
+        return job.ran_s > periods.grace_s
+    return job.ran_s > max(periods.grace_frac * deadline_s, min(_LOADING_S, 0.5 * deadline_s))
 
 
 def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
-    silent = job.progress is None or (job.progress.steps_total is None and job.progress.steps_done == 0)
-    if not silent or "no-progress" in job.told or not _is_overdue(job, periods):
+    if job.is_training or "no-progress" in job.told or not _is_overdue(job, periods):
         return None
     return Reason(
         "no-progress",

@@ -15,7 +15,7 @@ def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
     """
     is_same = job.last_failure == (event.cause, event.exit_code, job.most_steps) and event.exit_code is not None
     job.last_failure = (event.cause, event.exit_code, job.most_steps)
-    if job.stop_cause is not None:
+    if job.stop_cause is not None and not job.restarts:
         return Reason("stopped", f"it was asked to stop: {job.stop_cause}")
     if event.out_of_memory:
         return None if job.spec.with_more_memory() else Reason("out-of-memory", _without_more(job, event.cause))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
@@ -43,14 +43,19 @@ WINDOW_S = 1.0
 #: What is told once and does not go on.
 _ONCE = {"duplicate-id", *NOTICES}
 #: Codes that say that what another code told is over.
-_OVER = {
+OVER = {
     "feasible": "infeasible",
     "node-recovered": "slow-node",
     "node-answers": "silent-node",
     "lost-node": "silent-node",
+    "steps-go-on": "stalled",
 }
 #: The code of a warning whose text goes with the forecast, and that says nothing of a job that has ended.
 _LATE = "infeasible"
+
+
+#: How a job stands, as people are told it. *Stalled*: it runs, and makes no steps any more.
+ToldState = Literal[JobState, "stalled"]
 
 
 class ForecastSource(Protocol):
@@ -136,8 +141,10 @@ class JobStatus:
         return self.state in ENDED
 
     @property
-    def told_state(self) -> JobState:
-        """`state` for people: a job without a process that its user has paused is paused too."""
+    def told_state(self) -> ToldState:
+        """`state` for people: a job without a process that its user has paused is paused too, and some that run stand still."""
+        if self.state == "running" and "stalled" in self.warnings:
+            return "stalled"
         return "paused" if self.pause is not None and self.state in ("queued", "starting") else self.state
 
     @property
@@ -360,6 +367,8 @@ class StatusBoard:
 
     def _respecified(self, entry: _Entry, event: SpecChanged) -> None:
         has_moved = event.spec.deadline_s != entry.status.spec.deadline_s
+        if has_moved:
+            entry.status = _without_warning(entry.status, "deadline-passed")
         entry.set(spec=event.spec)
         if entry.status.line_from is not None and has_moved:
             entry.set(line_from=(event.at, entry.status.done_frac or 0.0))
@@ -382,7 +391,7 @@ class StatusBoard:
         entry.set(reason=command.reason)
 
     def _stopping(self, entry: _Entry, command: StopJob) -> None:
-        entry.set(state="stopping", cause=command.cause)
+        entry.set(state="stopping", cause="" if command.restarts else command.cause)
 
     def _finished(self, entry: _Entry, event: JobFinished) -> None:
         self._end(entry, state=end_state(event), ended_at=event.at, landed=True, landed_at=event.landed_at, exit_code=0)
@@ -413,6 +422,7 @@ class StatusBoard:
 
     def _queue_again(self, entry: _Entry, **changes: Any) -> None:
         """The process is gone; the next one counts for itself."""
+        entry.status = _without_warning(entry.status, "stalled")
         entry.account = LedgerEntry()
         entry.n_requests += 1
         entry.measure_anew()
@@ -481,8 +491,8 @@ class StatusBoard:
             return
         if code == "waits":
             entry.set(reason=command.reason)
-        elif code in _OVER:
-            entry.status = _without_warning(entry.status, _OVER[code])
+        elif code in OVER:
+            entry.status = _without_warning(entry.status, OVER[code])
         else:
             entry.set(warnings={**entry.status.warnings, code: text})
 

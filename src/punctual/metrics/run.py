@@ -1,7 +1,7 @@
 """What one run came to, and its course over time, from the journal's messages.
 
-"Until landing" is the rule for every amount: what a process does after its last declared work (leaving) is not
-training, and it is given its ceiling for it.
+"Until landing" is the rule for every amount: a process that has its results and only leaves does not train, and is
+given its ceiling for it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,6 +80,9 @@ class RunSummary:
     on_time
         Landed at or before the deadline. A run that failed is not; None: undecided, no deadline, or a run that was stopped
         or turned away.
+    worked_on_s
+        For how long the program worked on after its last declared step or phase, until it had run to its end. That is when
+        it landed.
     steps_done, steps_total
         As last reported.
     used_core_s, granted_core_s, ceiling_core_s
@@ -130,6 +133,7 @@ class RunSummary:
     controller: str = ""
     loss: SeenLoss | None = None
     shortfall: Shortfall | None = None
+    worked_on_s: float = 0.0
     earliest_deadline_s: float | None = None
     peak_memory_bytes: int = 0
 
@@ -508,6 +512,7 @@ def _summary(course: RunCourse) -> RunSummary:
         argv=course.argv,
         controller=course.spec.controller if course.spec is not None and course.spec.controller else "",
         loss=course.losses[-1][1] if course.losses else None,
+        worked_on_s=_worked_on_s(course, landed_at),
         shortfall=shortfall(course.readings, course.grants, course.pacing, course.last_at()),
         peak_memory_bytes=max((reading.memory_bytes for reading in course.readings), default=0),
     )
@@ -547,10 +552,18 @@ def _steps_total(course: RunCourse) -> float | None:
     return reported[-1] if reported else declared
 
 
+def _worked_on_s(course: RunCourse, landed_at: float | None) -> float:
+    if course.landing is None or landed_at is None:
+        return 0.0
+    return max(0.0, landed_at - course.landing.unit_at)
+
+
 def _used_core_s(course: RunCourse) -> float:
-    if course.landing is None:
+    landing, landed_at = course.landing, course.landed_at()
+    if landing is None or landed_at is None:
         return course.lost_core_s + course.process_core_s
-    return course.lost_core_s + course.landing.used_core_s - course.landing.in_flight_core_s
+    after = [reading.used_core_s for reading in course.readings if landing.at < reading.at <= landed_at]
+    return course.lost_core_s + (after[-1] if after else landing.used_core_s - landing.in_flight_core_s)
 
 
 def _core_s(points: Sequence[Point], until_at: float) -> float:

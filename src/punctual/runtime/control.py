@@ -29,7 +29,8 @@ class ControlHandler:
     `status`     `jobs`, or all      `jobs`: how each stands
     `change`     `job`, `change`,    what is declared then: `job`, `weight`, `floor_cores`, `ceiling_cores`, `workers`
                  `when`              (least and most), `deadline_s`, `deadline_wall`, `left_s`
-    `stop`       `job`, `cause`      `job`
+    `stop`       `job`, `cause`,     `job`
+                 `interrupts`
     `pause`      `job`, `cause`      `job`
     `resume`     `job`               `job`
     `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them no `before`
@@ -112,7 +113,8 @@ class ControlHandler:
             case {"verb": "change", "change": dict(change)}:
                 return self._change(status, request.get("when"), change)
             case {"verb": "stop"}:
-                self._host.stop(job, str(request.get("cause", "`punctual stop`")))
+                cause = str(request.get("cause", "`punctual stop`"))
+                self._host.stop(job, cause, interrupts=bool(request.get("interrupts", False)))
             case {"verb": "pause"}:
                 self._host.pause(job, str(request.get("cause", "")))
             case {"verb": "resume"}:

@@ -142,9 +142,9 @@ class Host(BoardReader):
         self._coming[event.spec.id] = event
         self.post(event)
 
-    def stop(self, job: JobId, cause: str, *, by: str = "") -> None:
+    def stop(self, job: JobId, cause: str, *, by: str = "", interrupts: bool = False) -> None:
         """Ask the job to end, after a checkpoint if it can make one; also from a signal's code. `by`: who wants it."""
-        self.post(StopRequested(at=self.now(), job=job, cause=cause, by=by))
+        self.post(StopRequested(at=self.now(), job=job, cause=cause, by=by, interrupts=interrupts))
 
     def pause(self, job: JobId, cause: str = "", *, by: str = "") -> None:
         """Have the job hold nothing until `resume`, whatever the policy proposes; its deadline goes on counting.

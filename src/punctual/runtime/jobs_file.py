@@ -151,7 +151,7 @@ def _value(key: str, value: Any) -> Any:
         return read(value)
     except InvalidSpec:
         raise
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: `~`, and this user has no home folder
         raise InvalidSpec(
             f"`{key}` must be of the kind of its option", repr(value), "a job", f"Write {example}."
         ) from None

@@ -13,7 +13,7 @@ from typing import Any
 from punctual import registry
 from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
 from punctual.core.ids import JobId
-from punctual.core.job import WEIGHT_MAX, JobSpec
+from punctual.core.job import WEIGHT_MAX, EndRules, JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import Resources
@@ -109,6 +109,8 @@ class JobRequest:
         Whether the job is to run only if its deadline is promised.
     work_core_s
         Core-seconds that the whole job takes, as far as known; None: not known.
+    ends
+        When it is ended before its work is done.
     memory_bytes, memory_most_bytes
         Memory that it asks for, of each worker if it is made of workers, and the most with which it is started again when
         it has run out of less; None: it has not asked.
@@ -139,6 +141,7 @@ class JobRequest:
     name: str | None = None
     guarantee: bool = False
     work_core_s: float | None = None
+    ends: EndRules = field(default_factory=EndRules)
     memory_bytes: int | None = None
     memory_most_bytes: int | None = None
     expected_memory_bytes: int = 0
@@ -445,6 +448,7 @@ def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Reso
         after=tuple(map(JobId, request.after)),
         preemptible=_preemptible(request, own["ceiling"].gpus),
         guarantee=request.guarantee,
+        ends=request.ends,
         memory_most_bytes=request.memory_most_bytes,
         expected_memory_bytes=request.expected_memory_bytes,
         **own,
@@ -524,10 +528,10 @@ def _preemptible(request: JobRequest, gpus: float) -> bool:
 
 
 def _n_retries(request: JobRequest) -> int | None:
-    """As many as the scheduler allows where a job goes on from a checkpoint; none where it would begin anew."""
+    """As many as the scheduler allows where a job goes on from a checkpoint, or is to begin anew; else none."""
     if request.n_retries is not None:
         return request.n_retries
-    return 0 if request.checkpoint_dir is None else None
+    return 0 if request.checkpoint_dir is None and request.ends.on_stall != "retry" else None
 
 
 def check_weight(weight: float) -> None:

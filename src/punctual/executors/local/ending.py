@@ -33,13 +33,15 @@ def end_event(
     stop_cause: str | None,
     seen_bytes: int = 0,
     last_output: Callable[[], str] = str,
+    *,
+    restarts: bool = False,
 ) -> JobFinished | JobFailed:
     """The last event about a job.
 
     Parameters
     ----------
     sample, landed_at
-        How far it came, and when everything declared was done; None: at the end of its process.
+        How far it came, and when the program had its results; None: at the end of its process.
     last
         The keeper's last line; None: it was killed.
     stop_cause
@@ -48,10 +50,14 @@ def end_event(
         The most memory that its processes were seen to hold.
     last_output
         The end of what the process has written.
+    restarts
+        Whether it was asked because it is to be started again.
     """
     code = None if last is None else last["code"] if "failed" in last else int(last["ended"])
     if last is not None and code == 0 and (stop_cause is None or sample.all_steps_done):
         return events.finished(landed_at or last["at_ns"] / 1e9)
+    if stop_cause is not None and restarts:
+        return events.failed(stop_cause, code, retryable=True)
     if stop_cause is not None:
         return events.stopped(stop_cause, code)
     if last is None:

@@ -4,13 +4,13 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
 from typing import Any
 
-from punctual.core.commands import LaunchJob, ResizeJob
+from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
@@ -101,6 +101,10 @@ class JobRun:
         self._was_asked_to_leave = False
         self._told_unheld = False
         self._stop_cause: str | None = None
+        #: Whether it was stopped as Ctrl-C does it, which it may catch; whether it is to be started again; and after how many
+        #: seconds it was ended by force. None: it was not.
+        self._is_interrupted = self._restarts = False
+        self._forced_after_s: float | None = None
         self._faults: list[InvalidSpec] = []
         #: What has failed already, and is in the log.
         self._noted: set[str] = set()
@@ -198,27 +202,32 @@ class JobRun:
             self._report(at, sink)
             self._process.progress.heartbeat()
 
-    def stop(self, cause: str) -> None:
+    def stop(self, command: StopJob) -> None:
         """Have the job end, after a checkpoint if it can make one; returns at once."""
         with self._lock:
-            if self.ended or self._stop_cause is not None:
+            self._restarts = command.restarts and (self._stop_cause is None or self._restarts)
+            if self.ended or (self._stop_cause is not None and (command.interrupts or not self._is_interrupted)):
                 return
-            self._stop_cause = cause
+            self._stop_cause, self._is_interrupted = command.cause, command.interrupts
             is_asked = False
             with self.excused("asked to stop"):
-                is_asked = self._ask_to_stop()
+                is_asked = self._ask_to_stop(interrupts=command.interrupts)
             if not is_asked:
-                self.terminate()
+                self._terminate(self._process.terminate, self._process.stop_grace_s)
 
-    def _ask_to_stop(self) -> bool:
-        """Have the job make a checkpoint and end; False: it cannot."""
-        if self._grant is None or not self._process.progress.can_stop:
+    def _ask_to_stop(self, *, interrupts: bool) -> bool:
+        """Have the job make a checkpoint and end, or interrupt it; False: neither can be done."""
+        if self._grant is None:
             return False
-        self._context.poller.watch(self._lose_patience, self._context.stop_grace_s)
-        self._process.progress.ask_to_stop()
-        self._process.progress.heartbeat()
-        self._grant.lift()  # the sooner the checkpoint is written
-        return True
+        if self._process.progress.can_stop:
+            self._context.poller.watch(self._lose_patience, self._process.stop_grace_s)
+            self._process.progress.ask_to_stop()
+            self._process.progress.heartbeat()
+            self._grant.lift()  # the sooner the checkpoint is written
+            return True
+        if interrupts:
+            self._process.interrupt()
+        return interrupts
 
     def release(self) -> None:
         """Leave the job to whoever takes it over next: it goes on, and nothing is told of it here any more."""
@@ -228,15 +237,18 @@ class JobRun:
                 self._process.release()
 
     def terminate(self) -> None:
-        """SIGTERM for the job, which also resumes it; said again, SIGKILL. A keeper that does not end it is killed."""
+        """End the job soon: SIGTERM for all of it, which also resumes it, then SIGKILL. A keeper that does not is killed."""
         with self._lock:
-            self._stop_cause = self._stop_cause or "Punctual is ending"
-            if self._has_left and not self.ended:
-                self._tell_end(self._events.stopped(self._stop_cause))
-            if not self.ended:
-                with self.excused("looked at"):
-                    self._context.poller.watch(self._insist, END_S_MAX)
-            self._process.terminate()
+            self._terminate(self._process.hurry, 0.0)
+
+    def _terminate(self, end: Callable[[], None], within_s: float) -> None:
+        self._stop_cause = self._stop_cause or "Punctual is ending"
+        if self._has_left and not self.ended:
+            self._tell_end(self._events.stopped(self._stop_cause))
+        if not self.ended:
+            with self.excused("looked at"):
+                self._context.poller.watch(self._insist, within_s + END_S_MAX)
+        end()
 
     def _insist(self) -> None:
         """The keeper has had its time to end the job, and hangs; the poller's."""
@@ -408,18 +420,29 @@ class JobRun:
             with self.excused("observed"):
                 if self._grant is not None:
                     self._report(self._context.clock.now(), self._sink)
-                self._seen, landed_at = self._process.sample(), self._process.progress.landed_at()
+                self._seen, landed_at = self._process.sample(), self._process.results_at(last)
             memory = self._process.memory
             seen_bytes = 0 if memory is None else memory.peak_bytes
             event = end_event(
                 self._events, self._program, self._seen, landed_at, last, self._stop_cause, seen_bytes,
-                self._process.last_output,
+                self._process.last_output, restarts=self._restarts,
             )  # fmt: skip
+            self._tell_cut_off(last)
             if isinstance(event, JobFinished):
                 self._faults = faults_of(self._events, self._process, self._seen)
                 if (shortfall := self._process.progress.shortfall()) is not None:
                     self._sink(self._events.warned(event.at, shortfall))
             self._tell_end(event)
+
+    def _tell_cut_off(self, last: Mapping[str, Any] | None) -> None:
+        """Tell of a job that was ended by force: whatever it was saving then is not whole."""
+        forced_after_s = self._forced_after_s if last is None else last.get("forced_after_s", self._forced_after_s)
+        if self._stop_cause is not None and forced_after_s is not None:
+            text = (
+                f"it had not ended {forced_after_s:.0f} s after it was asked to, and was killed: a checkpoint that it was making "
+                "is not whole (`--stop-grace` gives it more time)"
+            )
+            self._sink(self._events.warned(self._context.clock.now(), Reason("cut-off", text)))
 
     def _tell_end(self, event: JobFinished | JobFailed) -> None:
         self.ended, self._grant = True, None
@@ -494,6 +517,7 @@ class JobRun:
     def _lose_patience(self) -> None:
         """The job has had its time for a checkpoint; the poller's."""
         if not self.ended:
+            self._forced_after_s = self._process.stop_grace_s
             self.terminate()
 
     # Making room: a job of workers with a checkpoint is paused by ending its process, so that it holds nothing. One that
@@ -508,7 +532,7 @@ class JobRun:
     def _ask_to_leave(self, grant: JobGrant) -> None:
         if self._leave_by == inf:
             self._was_asked_to_leave = True
-            self._leave_by = time.monotonic() + self._context.stop_grace_s
+            self._leave_by = time.monotonic() + self._process.stop_grace_s
             self._process.progress.ask_to_leave()
             self._process.progress.heartbeat()
             grant.lift()

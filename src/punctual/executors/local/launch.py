@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +23,8 @@ from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import JobDevices
 from punctual.executors.local.environment import job_environment
 from punctual.executors.local.files_limit import check_files_left
-from punctual.executors.local.keeper import GRACE_S, LaunchRequest
+from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE, GRACE_S, stop_grace_s
+from punctual.executors.local.keeper import LaunchRequest
 from punctual.executors.local.keeper_link import (
     KeeperLink,
     Kept,
@@ -52,6 +54,8 @@ _OUTPUT_S_MAX = 5.0
 #: How long the end of a process that was told to end may take.
 END_S_MAX = GRACE_S + 2 * _OUTPUT_S_MAX
 _LOOK_S = 0.05
+#: A launcher takes a second or so to leave after its training has.
+_LEAVING_S = 2.0
 #: So much of a log's end is searched for why the process has ended.
 _LAST_BYTES = 4096
 
@@ -185,6 +189,18 @@ class JobProcess:
                 self.used_core_s = self.group.used_core_s()
         return self.used_core_s
 
+    def results_at(self, last: Mapping[str, Any] | None) -> float | None:
+        """When the program had its results; None: at the end of its own process, of which `last` is the keeper's last line.
+
+        A process that reports and is the job's own has run to its end by its last stamp, and then only leaves. Behind a shell
+        or a launcher others may work on.
+        """
+        landed_at = self.progress.landed_at()
+        if landed_at is None or self.workers is not None or self.progress.reporter_pid in (0, self.pid):
+            return landed_at
+        ended_at = inf if last is None or "at_ns" not in last else last["at_ns"] / 1e9
+        return landed_at if ended_at - landed_at < _LEAVING_S else None
+
     def sample(self) -> ProgressSample:
         """The latest of its progress."""
         return self.progress.latest(self.used_core_s)
@@ -288,6 +304,7 @@ class JobProcess:
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
             fence_s=self._context.fence_s,
+            grace_s=self._grace_s(),
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,
@@ -296,6 +313,12 @@ class JobProcess:
             asked_memory_bytes=self.asked_memory_bytes,
             progress_pattern=program.progress_pattern,
         )
+
+    def _grace_s(self) -> float | None:
+        """How long the process has once it was asked to end; None: that is known then, as in an allocation."""
+        asked_s, inherited = self._launch.spec.ends.grace_s, self._context.environment_of(self._launch.job) or {}
+        in_allocation = asked_s is None and ALLOCATION_END_VARIABLE in inherited
+        return None if in_allocation else stop_grace_s(asked_s, {}, self._context.stop_grace_s)
 
     def _environment(self, page: str | None) -> dict[str, str]:
         spec, job = self._launch.spec, self._launch.job
@@ -369,12 +392,29 @@ class JobProcess:
             self._output.stop()
         self.progress.finish(self.used_core_s)
 
+    @property
+    def stop_grace_s(self) -> float:
+        """How long the process has once it was asked to end."""
+        environment = self._context.environment_of(self._launch.job) or {}
+        return stop_grace_s(self._launch.spec.ends.grace_s, environment, self._context.stop_grace_s)
+
     def terminate(self) -> None:
-        """SIGTERM for the process; said again, SIGKILL. One that is about to be started is not."""
+        """Ask the process to end, which has its time for that; said again, SIGKILL. One that is about to be started is not."""
+        self._end(KeeperLink.terminate)
+
+    def interrupt(self) -> None:
+        """The same as Ctrl-C does: the program may catch it and go on."""
+        self._end(KeeperLink.interrupt)
+
+    def hurry(self) -> None:
+        """End the process, which has had its time: SIGTERM for all of it, then SIGKILL."""
+        self._end(KeeperLink.hurry)
+
+    def _end(self, by: Callable[[KeeperLink], None]) -> None:
         with self._lock:
             self._unwanted = True
             if self._link is not None and not self._link_closed:
-                self._link.terminate()
+                by(self._link)
 
     def kill(self) -> None:
         """End it at once, without its keeper, which may hang."""

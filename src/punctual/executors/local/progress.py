@@ -93,6 +93,11 @@ class ProgressSource(Protocol):
         """When everything declared was done; None: at the end of the process."""
         ...
 
+    @property
+    def reporter_pid(self) -> int:
+        """The process that reports; 0: it is not known."""
+        ...
+
     def device_use(self) -> DeviceUse | None:
         """The device that the job computes on; None: it tells of none."""
         ...
@@ -204,9 +209,14 @@ class PageProgress:
         latest = self.latest(0.0)
         return latest.unit_at if latest.all_steps_done else None
 
+    @property
+    def reporter_pid(self) -> int:
+        return self._page.declaration().pid
+
     def receive(self, output: bytes, used_core_s: float, stream: int) -> None: ...
 
     def finish(self, used_core_s: float) -> None: ...
+
     def device_use(self) -> DeviceUse | None:
         return self._page.device() if self._page.device().name else None
 
@@ -270,6 +280,7 @@ class OutputProgress:
 
     is_tracked = can_stop = is_asked_to_leave = False
     is_output_read = True
+    reporter_pid = 0
 
     def __init__(
         self, pattern: str | None, steps_total: float | None, deadline_s: float | None, latest: ProgressSample
@@ -414,6 +425,10 @@ class TrackedOrRead:
 
     def landed_at(self) -> float | None:
         return self._page.landed_at() if self.is_tracked else None
+
+    @property
+    def reporter_pid(self) -> int:
+        return self._page.reporter_pid
 
     def device_use(self) -> DeviceUse | None:
         return self._page.device_use()
