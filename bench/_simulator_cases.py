@@ -9,6 +9,7 @@ Names: ``rigid/POLICY/JOBS/SEED``, ``steered/POLICY/JOBS/SEED``, ``philly/POLICY
 import argparse
 import hashlib
 import json
+import platform
 import resource
 import time
 from collections.abc import Callable, Iterable
@@ -141,6 +142,7 @@ def cost(case: Case) -> dict[str, Any]:
     run_s = time.process_time() - begun_s
     each_s = (before_s + turn_s()) / 2
     return {
+        "python": platform.python_version(),
         "import_s": import_s,
         "run_s": run_s,
         "turn_us": each_s * 1e6,

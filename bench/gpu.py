@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, commit, json_lines, parser, print_table, write_results
+from _common import Results, conclude, json_lines, markdown_table, parser, print_table, stamp_text, write_results
 from _processes import descendants_of, wait_until
 
 PROGRAM = str(Path(__file__).with_name("_gpu_training.py"))
@@ -421,9 +421,13 @@ def has_gpu() -> bool:
 def main() -> int:
     options = parser("Trainings on a GPU, or on a device that stands in for one.")
     options.add_argument("--stand-in", action="store_true", help="do not use a GPU")
+    options.add_argument("--only-gpu", action="store_true", help="measure nothing where there is no GPU")
     options.add_argument("--part", action="append", choices=sorted(PARTS), help="only this; may be given several times")
     chosen = options.parse_args()
     kind = "stand-in" if chosen.stand_in or not has_gpu() else "cuda"
+    if chosen.only_gpu and kind != "cuda":
+        print("not run: there is no GPU")
+        return 0
     names = [name for name in PARTS if name in (chosen.part or PARTS)]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(kind, Path(folder), 0.4 if chosen.quick and kind == "stand-in" else 1.0)
@@ -436,28 +440,24 @@ def main() -> int:
                 parts += together.map(lambda name: _attempt(name, bench), beside)
         finally:
             bench.close()
-    short = [part.name for part in parts if not part.is_met]
     print_table(("part", "", ""), [(part.name, "met" if part.is_met else "SHORT", part.text) for part in parts])
     about = _said("nvidia-smi", "--query-gpu=name,driver_version,mig.mode.current", "--format=csv,noheader").strip()
     results = {
-        "commit": commit(), "device": about or "stand-in", "kind": kind, "load": os.getloadavg(),
+        "device": about or "stand-in", "kind": kind,
         "parts": {part.name: {"is_met": part.is_met, "text": part.text, **part.found} for part in parts},
     }  # fmt: skip
-    write_results(f"gpu-{'quick' if chosen.quick else kind}", results)
-    if kind == "cuda":
-        _write_page(parts, about)
-    print(
-        f"{len(parts) - len(short)} of {len(parts)} parts on {about or 'a stand-in device'}: "
-        + (f"SHORT: {', '.join(short)}" if short else "met")
+    write_results(f"gpu-{kind}", results, page if kind == "cuda" else None, quick=chosen.quick)
+    met = [part for part in parts if part.is_met]
+    return conclude(
+        f"{len(met)} of {len(parts)} parts on {about or 'a stand-in device'}",
+        [f"{part.name}: {part.text}" for part in parts if not part.is_met],
     )
-    return 1 if short else 0
 
 
-def _write_page(parts: Sequence[Part], about: str) -> None:
-    rows = [f"| {part.name} | {'met' if part.is_met else 'SHORT'} | {part.text} |" for part in parts]
-    (RESULTS / "gpu.md").write_text(
-        "\n".join(["| part | | |", "|---|---|---|", *rows, "", f"Measured on {about}, revision {commit()}."]) + "\n"
-    )
+def page(results: Results) -> str:
+    rows = [[name, "met" if part["is_met"] else "SHORT", part["text"]] for name, part in results["parts"].items()]
+    lines = markdown_table(("part", "", ""), rows)
+    return "\n".join([*lines, "", f"Measured on {results['device']}. {stamp_text(results)}", ""])
 
 
 if __name__ == "__main__":
