@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+import _typed_figures
 from _common import RESULTS, on_record, revision, revisions
 
 HERE = Path(__file__).parent
@@ -122,6 +123,10 @@ def findings() -> Iterator[str]:
     for path in sorted(RESULTS.glob("*.*")):
         if path.stem not in known and not path.stem.endswith("-quick"):
             yield f"{path.name}: no benchmark in bench/_results.py makes it"
+    scripts = {name: import_module(benchmark.script) for benchmark in BENCHMARKS for name in benchmark.names}
+    for path in (HERE.parent / "README.md", *sorted((HERE.parent / "docs").rglob("*.md"))):
+        if "_build" not in path.parts:
+            yield from _typed_figures.findings(path, scripts)
 
 
 def check() -> int:
