@@ -10,7 +10,7 @@ A paragraph, list item or table that states what was measured has a comment dire
 
 The first line names a file of results. `NAME := EXPRESSION` gives a name to a value. In every other line the words left of ` = ` stand in
 the text above the comment, and their first number is the value on the right, rounded to as many digits as are printed. Expressions are
-Python, evaluated among the names of the benchmark's script; `results` is the file, `mean` and `median` are those of `statistics`.
+Python, evaluated among the names of the benchmark's script; `results` is the file; `mean`, `geometric_mean` and `median` are those of `statistics`.
 """
 
 import re
@@ -39,7 +39,10 @@ def findings(path: Path, scripts: dict[str, Any]) -> Iterator[str]:
 
 
 def _names(name: str) -> dict[str, Any]:
-    return {"results": on_record(name), "mean": statistics.fmean, "median": statistics.median}
+    return {
+        "results": on_record(name), "mean": statistics.fmean, "geometric_mean": statistics.geometric_mean,
+        "median": statistics.median,
+    }  # fmt: skip
 
 
 def _above(text: str) -> str:

@@ -59,10 +59,10 @@ print(json.dumps(found), flush=True)
 
 @dataclass
 class Part:
-    """One part of the benchmark: whether it came out as it should, and what was found."""
+    """One part of the benchmark: whether it came out as it should (None: told, not judged), and what was found."""
 
     name: str
-    is_met: bool
+    is_met: bool | None
     text: str
     found: dict[str, Any] = field(default_factory=dict)
 
@@ -238,11 +238,11 @@ def turns_cost(bench: Bench) -> Part:
 def turns_cost_narrow(bench: Bench) -> Part:
     """The same with trainings that do not fill the device, which turns cannot serve well: told, not judged."""
     if bench.kind != "cuda":
-        return Part("cost of turns, device not filled", True, "only on a GPU")
+        return Part("cost of turns, device not filled", None, "only on a GPU")
     narrow = Bench("cuda-narrow", bench.folder, bench.scale, bench.started)
     seconds, costs = _costs_of(narrow, ("alone", "by turns", "at once"))
     text = f"{costs['by turns']:+.1%} by turns, {costs['at once']:+.1%} at once: told, not judged"
-    return Part("cost of turns, device not filled", True, text, {"seconds": seconds, "cost_frac": costs})
+    return Part("cost of turns, device not filled", None, text, {"seconds": seconds, "cost_frac": costs})
 
 
 def _costs_of(bench: Bench, ways: Sequence[str]) -> tuple[dict[str, list[float]], dict[str, float]]:
@@ -440,22 +440,29 @@ def main() -> int:
                 parts += together.map(lambda name: _attempt(name, bench), beside)
         finally:
             bench.close()
-    print_table(("part", "", ""), [(part.name, "met" if part.is_met else "SHORT", part.text) for part in parts])
+    print_table(("part", "", ""), [(part.name, VERDICTS[part.is_met], part.text) for part in parts])
     about = _said("nvidia-smi", "--query-gpu=name,driver_version,mig.mode.current", "--format=csv,noheader").strip()
     results = {
         "device": about or "stand-in", "kind": kind,
         "parts": {part.name: {"is_met": part.is_met, "text": part.text, **part.found} for part in parts},
     }  # fmt: skip
     write_results(f"gpu-{kind}", results, page if kind == "cuda" else None, quick=chosen.quick)
-    met = [part for part in parts if part.is_met]
+    judged = [part for part in parts if part.is_met is not None]
+    short = [part for part in judged if not part.is_met]
     return conclude(
-        f"{len(met)} of {len(parts)} parts on {about or 'a stand-in device'}",
-        [f"{part.name}: {part.text}" for part in parts if not part.is_met],
+        f"{len(judged) - len(short)} of {len(judged)} parts on {about or 'a stand-in device'}",
+        [f"{part.name}: {part.text}" for part in short],
     )
 
 
+VERDICTS = {True: "met", False: "SHORT", None: "told"}
+
+
 def page(results: Results) -> str:
-    rows = [[name, "met" if part["is_met"] else "SHORT", part["text"]] for name, part in results["parts"].items()]
+    rows = [
+        [name, VERDICTS[part["is_met"]], "; ".join([part["text"], *([part["note"]] if "note" in part else [])])]
+        for name, part in results["parts"].items()
+    ]
     lines = markdown_table(("part", "", ""), rows)
     return "\n".join([*lines, "", f"Measured on {results['device']}. {stamp_text(results)}", ""])
 
