@@ -197,10 +197,9 @@ def _report(output: str, exit_code: int) -> dict[str, object]:
     return reports[-1]
 
 
-def calibrate(lane: Lane, app: str) -> Profile:
+def calibrate(lane: Lane, app: str, few: int = 20, many: int = 100) -> Profile:
     """Two runs at full speed, a short and a longer one: the difference is what steps cost."""
     cell = Cell(app, 0.0, "undisturbed", "decor-pi", 0.0)
-    few, many = 20, 100
     landed = {n: float(str(lane.run(cell, n)["landed_s"])) for n in (few, many)}
     step_s = (landed[many] - landed[few]) / (N_EPOCHS * (many - few))
     return Profile(startup_s=landed[few] - N_EPOCHS * few * step_s, step_s=step_s)
@@ -509,7 +508,7 @@ def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
 def quick(lanes: list[Lane]) -> int:
     """One short job under two controllers, side by side where there are two CPUs."""
     deadline_s = 30.0
-    profile = calibrate(lanes[0], "vision")
+    profile = calibrate(lanes[0], "vision", 10, 50)
     works = [("remaining-cost",), ("decor-pi",)]
 
     def one(i: int) -> dict[str, object]:
