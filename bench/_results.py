@@ -92,7 +92,10 @@ def make() -> int:
         begun_at = time.monotonic()
         statuses = [_run(benchmark, command) for command in benchmark.commands]
         ended = f"{time.monotonic() - begun_at:.0f} s, exit status {', '.join(map(str, statuses))}"
-        is_new = all(set(revisions(on_record(name))) == {revision()} for name in benchmark.names)
+        is_new = all(
+            set(revisions(on_record(name))) == {revision()} and not differing_lines(benchmark.script, name)
+            for name in benchmark.names
+        )
         print(f"== {title}: {'measured' if is_new else 'NO RESULT'}, {ended}", flush=True)
         lacking += [] if is_new else [title]
     for title in lacking:

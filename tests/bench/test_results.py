@@ -87,6 +87,49 @@ def test_only_results_of_this_revision_alone_need_not_be_made_again(
     assert not _results.is_current("one")
 
 
+def test_all_are_made_whatever_one_of_them_comes_to_and_only_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = """
+import json, sys
+from pathlib import Path
+name, here = Path(__file__).stem, Path(__file__).parent
+with (here / "runs").open("a") as file:
+    print(*[name, *sys.argv[1:]], file=file)
+if name == "fails":
+    raise SystemExit("it fails")
+(here / f"{name}.json").write_text(json.dumps({"stamp": {"revision": "abc"}}))
+if name == "interrupted" and "--go-on" not in sys.argv:
+    raise SystemExit(130)
+(here / f"{name}.md").write_text(f"{name}\\n")
+raise SystemExit(name == "short")
+"""
+    names = ("fails", "short", "interrupted", "met")
+    for name in names:
+        (folder / f"{name}.py").write_text(script)
+    monkeypatch.setattr(_results, "HERE", folder)
+    monkeypatch.setattr(_results, "revision", lambda: "abc")
+    monkeypatch.setattr(_results, "BENCHMARKS", [_results.Benchmark(name, resume="--go-on") for name in names])
+    monkeypatch.setattr(
+        _results, "import_module", lambda name: type("made", (), {"page": staticmethod(lambda _: f"{name}\n")})
+    )
+    for again in (False, True):
+        assert _results.make() == 1
+        out = capsys.readouterr().out
+        assert ("short: short: on record" in out) is again
+        assert ("interrupted: interrupted: NO RESULT" in out) is not again
+    assert (folder / "runs").read_text().splitlines() == [
+        "fails",
+        "short",
+        "interrupted",
+        "met",
+        "fails",
+        "interrupted --go-on",
+    ]
+    (folder / "fails.py").write_text(script.replace('if name == "fails"', "if False"))
+    assert _results.make() == 0
+
+
 def test_the_last_line_names_what_was_missed(capsys: pytest.CaptureFixture[str]) -> None:
     slow = _report.Target("a start", 1.0, 2.0, "{:.1f} s".format)
     small = _report.Target("memory", 100.0, 50.0, "{:.0f} MB".format)
