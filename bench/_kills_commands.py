@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import _kills_training
 from resize import children
 
 from punctual.core.errors import InvalidSpec
@@ -108,7 +107,7 @@ def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
         terminal = Terminal(Path(folder))
         training = (
             sys.executable,
-            str(_kills_training.__file__),
+            str(Path(__file__).with_name("_kills_training.py")),
             str(n_epochs),
             str(Path(folder) / "checkpoints"),
             str(PAUSE_S),

@@ -35,12 +35,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 from _host_kills_training import MOVED
 from _left_behind import faults_of_files, faults_of_groups, faults_of_processes, faults_of_steps
 from _service_faults_live import LiveService, awaited, code_of, small_disk
 from _service_faults_users import ANCHOR, N_OPEN, Users
-from simulator import table
 
 from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, SteeringResumed
 from punctual.core.lifecycle import ended_by
@@ -415,7 +414,6 @@ def measured(faults: Sequence[Fault], kept: Path | None) -> dict[str, Any]:
         at_end = played(rest[:N_SESSION], lambda fault: tell(asdict(fault)))
         tell({"left": at_end})  # a session ends with the first fault after which something does not hold
     return {
-        "commit": commit(), "load": os.getloadavg(),
         "sessions": [line["left"] for line in lines if "left" in line],
         "faults": [line for line in lines if "left" not in line],
     }  # fmt: skip
@@ -437,12 +435,17 @@ def main() -> int:
     results = measured(faults, options.kept)
     print_table(HEADS, rows_of(results["faults"]))
     print()
-    if not (options.quick or options.kind or options.fault is not None):
-        write_results("service_faults", results)
-        page = [f"{figure(results)}.", "", *table(list(HEADS), rows_of(results["faults"])), ""]
-        (RESULTS / "service_faults.md").write_text("\n".join([*page, f"Measured at revision {results['commit']}.", ""]))
-    print(figure(results))
-    return int(any(fault["faults"] for fault in results["faults"]) or any(results["sessions"]))
+    if not (options.kind or options.fault is not None):
+        write_results("service_faults", results, page, quick=options.quick)
+    short = [
+        f"fault {fault['number']}, {fault['kind']}: {what}" for fault in results["faults"] for what in fault["faults"]
+    ]
+    return conclude(figure(results), [*short, *(f"left after a session: {end}" for end in results["sessions"] if end)])
+
+
+def page(results: Results) -> str:
+    table = markdown_table(HEADS, rows_of(results["faults"]))
+    return "\n".join([f"{figure(results)}.", "", *table, "", stamp_text(results), ""])
 
 
 if __name__ == "__main__":
