@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from random import Random
 
 from tests.sim.pieces import GPU, nodes, of
@@ -131,6 +132,8 @@ class Outcome:
         When each job was first warned of its promise.
     short
         Jobs that plans gave less than they reserved for them, for more than a moment: the instants since when.
+    n_met
+        Jobs that were done by their deadlines.
     jct_mean_s
         Of all that finished; 0 if none did.
     """
@@ -139,6 +142,7 @@ class Outcome:
     late_s: dict[JobId, float] = field(default_factory=dict)
     warned_at: dict[JobId, float] = field(default_factory=dict)
     short: dict[JobId, float] = field(default_factory=dict)
+    n_met: int = 0
     n_declined: int = 0
     n_plans: int = 0
     jct_mean_s: float = 0.0
@@ -180,6 +184,7 @@ def outcome(
     for job, until_at in result.promised.items():
         if ends.get(job, until_at) > until_at:  # who was stopped is not late
             result.late_s[job] = ends[job] - until_at
+    result.n_met = sum(ends.get(job.spec.id, inf) <= job.submitted_at + (job.spec.deadline_s or inf) for job in jobs)
     result.n_declined = len(of(auditor.journal, RejectJob))
     result.jct_mean_s = sum(at - begins[job] for job, at in ends.items()) / max(1, len(ends))
     return result

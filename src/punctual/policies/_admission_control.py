@@ -209,6 +209,10 @@ class AdmissionControl:
             taken=self._taken,
         )
 
+    def capacity(self, pool: Pool) -> int:
+        """What promises may count on in a pool."""
+        return self._reserved.get(pool, 0)
+
     def reservation(self, candidate: Candidate) -> Reservation | None:
         """What its promise reserves; None without a promise."""
         return self._reservations.get(candidate.id)
