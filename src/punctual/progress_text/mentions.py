@@ -355,7 +355,8 @@ class _Place:
         if unit is not Unit.UNKNOWN:
             words = _without_idle(name)
             settings = [word for word in words[:-1] if _SETTING.fullmatch(word)]
-            if settings and not (settings == ["at"] and _MEASURED_AT.match(self._after)):
+            is_measured_at = settings == ["at"] and _MEASURED_AT.match(self._after)
+            if (settings and not is_measured_at) or _VALUES & {*words[:-1]}:
                 return None
             is_total = bool(set(words[:-1]) & _TOTAL) or words[-1] in _PLURALS
             return self._mention(step, None, unit, family, is_total=is_total)
@@ -438,13 +439,12 @@ class _Place:
         return bool(_EXAMPLES.search(self._after)) and not any(map(_TRAINING.match, words))
 
 
-#: Names of values and of processes, which may be written as fractions.
-_NO_COUNTS = {
+#: Names of values, which count nothing: `loss_step=3`.
+_VALUES = {
     "accuracy",
     "acc",
     "score",
     "correct",
-    "date",
     "precision",
     "recall",
     "memory",
@@ -452,6 +452,10 @@ _NO_COUNTS = {
     "lr",
     "loss",
     "reward",
+}
+#: These and names of processes may be written as fractions.
+_NO_COUNTS = _VALUES | {
+    "date",
     "rank",
     "node",
     "worker",
