@@ -114,6 +114,7 @@ class Judge:
             series.role,
             meaning.total is not None,
             meaning.is_sure,
+            series.is_regular,
             series.n_grown.bit_length(),
             series.is_of_steps,
             not series.is_nested and not series.n_laps,
@@ -173,7 +174,7 @@ class Judge:
         """Assess a count that has not begun anew; None if it is no count."""
         total, steps, is_measured = series.known_total, series.done, series.is_measured
         if total is None and not series.is_exceeded:
-            is_row = series.unit is Unit.UNKNOWN and series.is_measured and series.n_grown > 0
+            is_row = series.unit is Unit.UNKNOWN and series.is_result and series.n_grown > 0
             stated = self._table.only_stated(series) if is_row else None
             total = stated or self._table.stated(series.mention.family, series.last, series)
         if total is None and series.unit in {Unit.BATCH, Unit.SAMPLE} and not series.n_grown:

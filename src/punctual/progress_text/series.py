@@ -457,7 +457,8 @@ def _is_same(series: Series, mention: Mention) -> bool:
     is_bar_alike = known.is_bar == mention.is_bar or known.is_open
     is_alike = known.template == mention.template or series.total == mention.total
     has_more = not series.is_complete or (known.template == mention.template and mention.step == mention.total)
-    return kinds[0] == kinds[1] and is_bar_alike and is_alike and has_more and series.goes_on_at(mention.step)
+    goes_on = series.goes_on_at(mention.step) or (known.is_open and mention.step == series.last)
+    return kinds[0] == kinds[1] and is_bar_alike and is_alike and has_more and goes_on
 
 
 def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
