@@ -114,6 +114,7 @@ class Judge:
             series.role,
             meaning.total is not None,
             meaning.is_sure,
+            series.is_regular,
             series.n_grown.bit_length(),
             series.is_of_steps,
             not series.is_nested and not series.n_laps,
@@ -149,7 +150,10 @@ class Judge:
         length, outer = series.known_total, series.outer
         if outer is not None and series.is_nested:
             n_epochs, n_before = self._n_laps_of(outer.series), self._n_before(series)
-            is_sure = series.mention.is_own or series.n_grown > 0 or outer.n_restarts > 0 or series.is_complete
+            # `Epoch 1/9: 11%|#   | 1/9` counts one thing twice, unless it begins anew.
+            is_other = length is None or length != outer.series.known_total or outer.n_restarts > 0
+            is_moved = series.n_grown > 0 or outer.n_restarts > 0 or series.is_complete
+            is_sure = series.mention.is_own or (is_moved and is_other)
             doubt = Doubt.EPOCHS
         else:
             n_epochs, n_before = self._table.stated("epoch", series.n_laps, series), series.n_laps
@@ -170,7 +174,9 @@ class Judge:
         """Assess a count that has not begun anew; None if it is no count."""
         total, steps, is_measured = series.known_total, series.done, series.is_measured
         if total is None and not series.is_exceeded:
-            total = self._table.stated(series.mention.family, series.last, series)
+            is_row = series.unit is Unit.UNKNOWN and series.is_result and series.n_grown > 0
+            stated = self._table.only_stated(series) if is_row else None
+            total = stated or self._table.stated(series.mention.family, series.last, series)
         if total is None and series.unit in {Unit.BATCH, Unit.SAMPLE} and not series.n_grown:
             return None  # a setting
         if total is None:
@@ -276,9 +282,10 @@ class Judge:
 
 def _is_of_known_length(inner: Series, unit: Unit) -> bool:
     """Return whether `inner` has a total and counts within one of the unit."""
-    epochs = None if inner.outer is None else inner.outer.series
-    is_of_unit = epochs is not None and epochs.unit is unit and epochs.role is not Role.OTHER
-    return is_of_unit and inner.known_total is not None and _counts_within(epochs, inner)
+    if inner.outer is None or inner.known_total is None:
+        return False
+    epochs = inner.outer.series
+    return epochs.unit is unit and epochs.role is not Role.OTHER and _counts_within(epochs, inner)
 
 
 def _counts_within(epochs: Series, other: Series) -> bool:

@@ -1,10 +1,15 @@
 """Lines of output as a person would see them."""
 
 import re
+from collections import deque
 from typing import NamedTuple
 
 #: A bar is drawn again after a carriage return, backspaces or a movement of the cursor: these end a line as well.
-_END = re.compile(rb"[\r\n]+|\x08+|\x1b\[[\d;]*[ABEFHJf]")
+_END = re.compile(rb"([\r\n]+|\x08+|\x1b\[[\d;]*[ABEFHJf])")
+#: The cursor goes up, to lines that were written before.
+_UP = re.compile(rb"\x1b\[[\d;]*[AFHf]")
+#: So many lines are told from those that are drawn again.
+_N_DRAWN = 100
 #: Colours, titles of windows and the like; at the end of a piece also the beginning of one.
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_]|\[?[0-?]*$|\][^\x07]*$)")
 #: The end of a bar behind which a line begins: the bar was written to another stream, and has no end of line.
@@ -35,10 +40,14 @@ class LineSplitter:
     def __init__(self, n_bytes_max: int) -> None:
         self._n_bytes_max = n_bytes_max
         self._rest = b""
+        #: Lines on the screen, and how many may be drawn again as they are.
+        self._drawn: deque[bytes] = deque(maxlen=_N_DRAWN)
+        self._n_again = 0
 
     def feed(self, output: bytes) -> list[TextLine]:
-        """Return the lines that `output` completes, and the one that stays open, without empty ones."""
-        *complete, self._rest = _END.split(self._rest + output)
+        """Return the lines that `output` completes, and the one that stays open, without empty ones, and those drawn again."""
+        *pieces, self._rest = _END.split(self._rest + output)
+        complete = [text for text, end in zip(pieces[::2], pieces[1::2], strict=True) if not self._is_again(text, end)]
         self._rest = self._kept(self._rest)
         lines = [*((text, True) for text in complete), (self._rest, False)]
         plain = ((_ESCAPE.sub(b"", self._kept(text)), is_complete) for text, is_complete in lines if text)
@@ -49,6 +58,17 @@ class LineSplitter:
             for i_part, part in enumerate(parts)
             if part.strip() and not _CONTROL.search(part)
         ]
+
+    def _is_again(self, text: bytes, end: bytes) -> bool:
+        """Return whether a line is the same as one that was drawn before the cursor went up."""
+        is_again = False
+        if text and b"\n" in end:
+            is_again = self._n_again > 0 and text in self._drawn
+            self._n_again -= self._n_again > 0
+            self._drawn.append(text)
+        if _UP.fullmatch(end):
+            self._n_again = _N_DRAWN
+        return is_again
 
     def _kept(self, text: bytes) -> bytes:
         if len(text) <= self._n_bytes_max:

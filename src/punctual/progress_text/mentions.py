@@ -173,7 +173,7 @@ _OVERALL = {"all", "overall", "total"}
 _BYTES = re.compile(r"[kKMGT]?i?B(?:ytes)?/s|[kKMG]?bytes/s")
 _EXAMPLES = re.compile(r"[ \d](?:examples|files|tokens)/s")
 
-_INT = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:_\d{3})+(?!\d)|\d{1,18}(?!\d))"
+_INT = r"(?:\d{1,3}(?:,\d{3})+(?!,?\d)|\d{1,3}(?:_\d{3})+(?!\d)|\d{1,18}(?!\d))"
 _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 #: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
@@ -205,6 +205,8 @@ _ROW, _N_COLUMNS = " \t[]|#:,0123456789", 2
 _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
 _COUNT_BEFORE = re.compile(r"(.*?)\d+\s?[(\[]\s{0,3}$")
+#: A share behind a count without a name, as in `(5 6%)`.
+_COUNT_BESIDE = re.compile(r"[(\[]\s?\d+\s$")
 _UNIT_AFTER = re.compile(r"\s{0,3}([A-Za-z]{2,12})\b")
 _VALUE_AFTER = re.compile(r"[\s:=#(\[]{0,4}\d")
 #: A value right behind a number, as in `loss at step 20: 0.3`.
@@ -337,12 +339,15 @@ class _Place:
     def _percentage(self) -> Mention | None:
         after = _UNIT_AFTER.match(self._after.lstrip(_BETWEEN))
         words = {*self._name[-1:], after[1].lower() if after else ""}
-        if not words & _PROGRESS and not _DRAWN.search(self._text) and not self._is_beside_count():
+        is_first = not _without_label(self._before).strip(_ROW) and _NAMED_VALUE.search(self._after)
+        if not (words & _PROGRESS or _DRAWN.search(self._text) or is_first or self._is_beside_count()):
             return None
         return self._mention(int(float(self._match["percent"])), _PERCENT, family=SHARE)
 
     def _is_beside_count(self) -> bool:
         """Return whether a share stands in brackets behind a count, as in `iter 300 (12%)`; one of an epoch is of that alone."""
+        if _COUNT_BESIDE.search(self._before):
+            return True
         behind = _COUNT_BEFORE.search(self._before)
         return behind is not None and Unit.UNKNOWN < _counted(_name_before(behind[1]))[0] < Unit.EPOCH
 
@@ -355,7 +360,8 @@ class _Place:
         if unit is not Unit.UNKNOWN:
             words = _without_idle(name)
             settings = [word for word in words[:-1] if _SETTING.fullmatch(word)]
-            if settings and not (settings == ["at"] and _MEASURED_AT.match(self._after)):
+            is_measured_at = settings == ["at"] and _MEASURED_AT.match(self._after)
+            if (settings and not is_measured_at) or _VALUES & {*words[:-1]}:
                 return None
             is_total = bool(set(words[:-1]) & _TOTAL) or words[-1] in _PLURALS
             return self._mention(step, None, unit, family, is_total=is_total)
@@ -370,7 +376,7 @@ class _Place:
         ):
             unit, family = _COUNTED[word]
             return self._mention(step, None, unit, family, is_total=True)
-        row = _LABEL.sub("", _STAMPS.sub(" ", self._before))
+        row = _without_label(self._before)
         is_in_row = not _UNIT_AFTER.match(self._after) and i_number < _N_COLUMNS and not row.strip(_ROW)
         return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
 
@@ -438,13 +444,12 @@ class _Place:
         return bool(_EXAMPLES.search(self._after)) and not any(map(_TRAINING.match, words))
 
 
-#: Names of values and of processes, which may be written as fractions.
-_NO_COUNTS = {
+#: Names of values, which count nothing: `loss_step=3`.
+_VALUES = {
     "accuracy",
     "acc",
     "score",
     "correct",
-    "date",
     "precision",
     "recall",
     "memory",
@@ -452,6 +457,10 @@ _NO_COUNTS = {
     "lr",
     "loss",
     "reward",
+}
+#: These and names of processes may be written as fractions.
+_NO_COUNTS = _VALUES | {
+    "date",
     "rank",
     "node",
     "worker",
@@ -477,6 +486,10 @@ def _name_before(before: str) -> list[str]:
     if tuple(words[-3:-1]) in _ENDS:
         del words[-3:-1]
     return words
+
+
+def _without_label(before: str) -> str:
+    return _LABEL.sub("", _STAMPS.sub(" ", before))
 
 
 def _without_idle(words: list[str]) -> list[str]:

@@ -238,8 +238,8 @@ class Outer:
         Whether an epoch is told before its steps or with them, not only after them.
     is_found
         Whether the series around was found by its movement alone.
-    inner_laps
-        Laps of the inner series at the last change of the outer one.
+    inner_step, inner_laps
+        Number and laps of the inner series when it was noted last, and at the last change of the outer one.
     n_restarts, n_passed
         How often the inner series began anew with a new epoch, and how often it went on.
     """
@@ -250,6 +250,7 @@ class Outer:
     is_beside: bool
     is_behind: bool
     is_before: bool
+    inner_step: int
     inner_laps: int
     is_found: bool = False
     n_around: int = 0
@@ -263,20 +264,21 @@ class Outer:
             return self.step - self.series.first + 1
         return max(0, self.step - (self.series.first != 0))
 
-    def follow(self, inner: Series, moved: int) -> None:
-        """Note the state of the outer series, after a mention of the inner one that moved by `moved`."""
+    def follow(self, inner: Series) -> None:
+        """Note the state of both series, after a mention of the inner one."""
         has_changed = (self.n_laps, self.step) != (self.series.n_laps, self.series.last)
-        if not has_changed or self.judge(inner, moved):
-            self.note()
+        if not has_changed or self.judge(inner):
+            self.note(inner)
 
-    def note(self) -> None:
-        """Note the state of the outer series."""
+    def note(self, inner: Series) -> None:
+        """Note the state of both series."""
         self.step, self.n_laps = self.series.last, self.series.n_laps
         self.n_around = 0 if self.series.outer is None else self.series.outer.n_before
+        self.inner_step = inner.last
 
-    def judge(self, inner: Series, moved: int) -> bool:
+    def judge(self, inner: Series) -> bool:
         """Note how the inner series moved since the outer one did; return whether that is clear."""
-        has_restarted = inner.n_laps > self.inner_laps
+        has_restarted, moved = inner.n_laps > self.inner_laps, inner.last - self.inner_step
         if moved == 0 and not has_restarted and inner.mention.is_bar:  # a bar is drawn again as it was
             return False
         self.n_restarts += has_restarted or moved <= 0
@@ -315,6 +317,12 @@ class SeriesTable:
         """Return the total of a family that a line announced before the `counted` series; None if none did, or below `least`."""
         said = [series.last for series in self._announced(counted) if series.mention.family == family]
         return next((total for total in said if total >= max(least, 2)), None)
+
+    def only_stated(self, counted: Series) -> int | None:
+        """Return the only total of steps or epochs that was announced before a count without a name; None if there are others."""
+        said = {series.last for series in self._announced(counted) if series.unit in {Unit.STEP, Unit.EPOCH}}
+        total = said.pop() if len(said) == 1 else None
+        return None if total is None or total < max(counted.last, 2) else total
 
     def is_stated(self, total: int, counted: Series) -> bool:
         """Return whether a line announced so many steps before the `counted` series."""
@@ -386,7 +394,7 @@ class SeriesTable:
         candidates = [outers[unit] for outers in (beside, self._around) for unit in units if unit in outers]
         around, outer = candidates[0] if candidates else None, series.outer
         if outer is not None and (outer.is_found or outer.series is around):
-            outer.follow(series, moved)
+            outer.follow(series)
             return
         if around is None or around.is_within(series):
             return
@@ -399,11 +407,12 @@ class SeriesTable:
                 is_beside=is_beside,
                 is_behind=is_beside and is_behind,
                 is_before=is_beside or around.first_line <= series.first_line,
+                inner_step=series.last - moved,
                 inner_laps=series.n_laps - (moved < 0),
             )
-            outer.note()
             if not outer.is_before:
-                outer.judge(series, moved)
+                outer.judge(series)
+            outer.note(series)
 
     def _nest(self, series: Series) -> None:
         """Find the count around one that begins anew: one that has moved by one since the last beginning."""
@@ -428,6 +437,7 @@ class SeriesTable:
                     is_behind=False,
                     is_before=True,
                     is_found=True,
+                    inner_step=series.last,
                     inner_laps=series.n_laps,
                     n_restarts=1,
                 )
@@ -447,7 +457,8 @@ def _is_same(series: Series, mention: Mention) -> bool:
     is_bar_alike = known.is_bar == mention.is_bar or known.is_open
     is_alike = known.template == mention.template or series.total == mention.total
     has_more = not series.is_complete or (known.template == mention.template and mention.step == mention.total)
-    return kinds[0] == kinds[1] and is_bar_alike and is_alike and has_more and series.goes_on_at(mention.step)
+    goes_on = series.goes_on_at(mention.step) or (known.is_open and mention.step == series.last)
+    return kinds[0] == kinds[1] and is_bar_alike and is_alike and has_more and goes_on
 
 
 def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
