@@ -279,5 +279,7 @@ def test_the_line_of_a_job_says_how_it_stands() -> None:
 
 
 def test_a_time_of_toml_is_the_same_as_that_text(tmp_path: Path) -> None:
-    jobs = [read(tmp_path, f'[[job]]\nprogram = "true"\ndeadline = {text}')[0] for text in ("23:59:59", '"23:59:59 today"')]
+    jobs = [
+        read(tmp_path, f'[[job]]\nprogram = "true"\ndeadline = {text}')[0] for text in ("23:59:59", '"23:59:59 today"')
+    ]
     assert jobs[0].spec.deadline_s == pytest.approx(jobs[1].spec.deadline_s, abs=2.0)

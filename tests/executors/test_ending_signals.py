@@ -248,6 +248,18 @@ def test_signals_of_the_job_s_own_reach_it(number: int, way: str, keep: Keep, fo
         (folder.path / f"up-{name}").unlink()
 
 
+def test_a_launcher_that_does_not_catch_a_signal_is_not_ended_by_it(keep: Keep, folder: Folder) -> None:
+    launch = "import subprocess, sys, time\nranks = [subprocess.Popen([sys.executable, 'train.py', name]) for name in 'ab']\n"
+    poll = "while any(rank.poll() is None for rank in ranks): time.sleep(0.01)"
+    link = keep(PYTHON, "-c", launch + poll)
+    for name in "ab":
+        folder.wait_for(name)
+    folder.may_save()
+    os.kill(link.pid, signal.SIGUSR1)
+    assert last_of(link)["ended"] == 0
+    assert [folder.heard(name) for name in "ab"] == [[signal.SIGUSR1], [signal.SIGUSR1]]
+
+
 def test_sigquit_kills_at_once(keep: Keep, folder: Folder) -> None:
     link = keep(PYTHON, "train.py", "a", grace_s=1000.0)
     pid = folder.wait_for("a")

@@ -113,6 +113,18 @@ def targets(pid: int) -> list[int]:
     return [target for child in awaited for target in targets(child)]
 
 
+def receivers(pid: int, number: int) -> list[int]:
+    """The processes of a job for which a signal of its user is meant: a launcher that does not catch it would end by it."""
+    return _catching(pid, number) or targets(pid)
+
+
+def _catching(pid: int, number: int) -> list[int]:
+    """The first processes, from `pid` down, that catch the signal."""
+    if _mask(pid, "SigCgt") & _bit(number):
+        return [pid]
+    return [catching for child, parent in parents() if parent == pid for catching in _catching(child, number)]
+
+
 def stop_grace_s(asked_s: float | None, environment: Mapping[str, str], default_s: float) -> float:
     """How long a job has to end: as was asked for; in an allocation of Slurm what is left of that; or the default."""
     if asked_s is not None:
