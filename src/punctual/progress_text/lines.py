@@ -44,13 +44,19 @@ class LineSplitter:
         self._drawn: deque[bytes] = deque(maxlen=_N_DRAWN)
         self._n_again = 0
 
-    def feed(self, output: bytes) -> list[TextLine]:
-        """Return the lines that `output` completes, and the one that stays open, without empty ones, and those drawn again."""
+    def feed(self, output: bytes, n_lines_max: int | None = None) -> list[TextLine]:
+        """Return the lines that `output` completes, and the one that stays open, without empty ones, and those drawn again.
+
+        Of more than `n_lines_max` some at the beginning and some at the end are returned.
+        """
         *pieces, self._rest = _END.split(self._rest + output)
         complete = [text for text, end in zip(pieces[::2], pieces[1::2], strict=True) if not self._is_again(text, end)]
         self._rest = self._kept(self._rest)
-        lines = [*((text, True) for text in complete), (self._rest, False)]
-        plain = ((_ESCAPE.sub(b"", self._kept(text)), is_complete) for text, is_complete in lines if text)
+        lines = [(text, True) for text in complete if text] + ([(self._rest, False)] if self._rest else [])
+        if n_lines_max is not None and len(lines) > n_lines_max:
+            n_first = n_lines_max // 2
+            lines = [*lines[:n_first], *lines[len(lines) - (n_lines_max - n_first) :]]
+        plain = ((_ESCAPE.sub(b"", self._kept(text)), is_complete) for text, is_complete in lines)
         return [
             TextLine(part.decode("utf-8", "replace"), is_complete or i_part < len(parts) - 1)
             for text, is_complete in plain
