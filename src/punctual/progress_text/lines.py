@@ -7,7 +7,7 @@ from typing import NamedTuple
 #: A bar is drawn again after a carriage return, backspaces or a movement of the cursor: these end a line as well.
 _END = re.compile(rb"([\r\n]+|\x08+|\x1b\[[\d;]*[ABEFHJf])")
 #: The cursor goes up, to lines that were written before.
-_UP = re.compile(rb"\x1b\[[\d;]*[AFHf]")
+_UP = re.compile(rb"\x1b\[(\d{0,4})[\d;]*([AFHf])")
 #: So many lines are told from those that are drawn again.
 _N_DRAWN = 100
 #: Colours, titles of windows and the like; at the end of a piece also the beginning of one.
@@ -72,8 +72,8 @@ class LineSplitter:
             is_again = self._n_again > 0 and text in self._drawn
             self._n_again -= self._n_again > 0
             self._drawn.append(text)
-        if _UP.fullmatch(end):
-            self._n_again = _N_DRAWN
+        if up := _UP.fullmatch(end):
+            self._n_again += int(up[1] or 1) if up[2] in b"AF" else _N_DRAWN
         return is_again
 
     def _kept(self, text: bytes) -> bytes:

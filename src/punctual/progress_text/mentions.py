@@ -182,12 +182,13 @@ _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
 _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
         | \d{1,9}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?!\d) | \d{1,9}(?:\.\d{1,9}){2,8} | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
 _STAMPS = re.compile(rf"(?:(?=\d)(?<!\d)|(?=\.))(?: {_STAMP} )", re.VERBOSE)
+#: A number in a line whose stamps are blanked.
 _NUMBER = re.compile(
     rf"""
     (?=[\d.])(?: {_BEGIN}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
         (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?of\s{{1,16}} )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|it|batch) | (?![\w/]|\.\d) )
-    | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[\d+:\d\d)
+    | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[[ ]{{4}})
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
     | (?P<real> (?:\d{{1,3}}(?:,\d{{3}}){{1,9}} | \d{{1,30}})\.\d+(?:[eE][-+]?\d+)? | \d{{1,30}}\.(?=[\]),}}]) | \d{{1,30}}[eE][-+]?\d+ | \.\d+ )
     | {_BEGIN}(?<!-)(?P<whole> {_INT} ) (?![\w/]|[.:]\d)
@@ -353,7 +354,9 @@ class _Place:
         if _COUNT_BESIDE.search(self._before):
             return True
         behind = _COUNT_BEFORE.search(self._before)
-        return behind is not None and Unit.UNKNOWN < _counted(_name_before(self._before[: behind.start()]))[0] < Unit.EPOCH
+        return (
+            behind is not None and Unit.UNKNOWN < _counted(_name_before(self._before[: behind.start()]))[0] < Unit.EPOCH
+        )
 
     def _single(self, i_number: int) -> Mention | None:
         step, name = _number(self._match["whole"]), self._name
