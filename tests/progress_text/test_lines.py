@@ -9,6 +9,20 @@ from hypothesis import strategies as st
 from punctual.progress_text.lines import LineSplitter
 
 
+def test_lines_that_are_drawn_again_as_they_were_are_left_out() -> None:
+    splitter = LineSplitter(100)
+    rows = [f"{i} loss {1 / i:.3f}\n" for i in range(1, 6)]
+    drawn = [line.text for line in splitter.feed("".join(rows[:4]).encode())]
+    again = [line.text for line in splitter.feed(("\x1b[4A" + "".join(rows[1:])).encode())]
+    assert [*drawn, *again] == [row.strip() for row in rows]
+    assert [line.text for line in splitter.feed(rows[4].encode())] == [rows[4].strip()], "no cursor has gone up"
+
+
+def test_of_more_lines_than_wanted_the_first_and_the_last_are_read() -> None:
+    lines = LineSplitter(100).feed("".join(f"{i}\n" for i in range(100)).encode(), 4)
+    assert [line.text for line in lines] == ["0", "1", "98", "99"]
+
+
 def complete(output: bytes, n_bytes_max: int = 1000) -> list[str]:
     """The complete lines of an output."""
     return [line.text for line in LineSplitter(n_bytes_max).feed(output) if line.is_complete]

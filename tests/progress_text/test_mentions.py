@@ -63,6 +63,16 @@ LINES: dict[str, tuple[bytes, tuple[int, int | None] | None]] = {
     "a rank": (b"[rank0]: 40%|####      | 120/300 [00:12<00:18, 10.00it/s]\r", (120, 300)),
     "a colour inside": (b"step \x1b[1m120\x1b[0m/3000\n", (120, 3000)),
     "another step before": (b"sampling step 5 done; step 120/3000\n", (120, 3000)),
+    "LightGBM": (b"[12]\ttraining's l2: 0.5\tvalid_1's l2: 0.6\n", (12, None)),
+    "nanoGPT's evaluation": (b"step 250: train loss 2.4, val loss 2.5\n", (250, None)),
+    "units behind both numbers": (b"Progress on:train 1.20kit/10.0kit rate:9.8it/s elapsed:02:00\n", (1200, 10_000)),
+    "a value at a step": (b"Training loss (for one batch) at step 200: 0.4312\n", (200, None)),
+    "L-BFGS": (b"At iterate    5    f=  8.35160D+01    |proj g|=  2.12870D-01\n", (5, None)),
+    "a share in front of a value": (b"[ 12.3%] loss=1.4758 lr=1e-3\n", (12, 100)),
+    "a share behind a count": (b"0m 10s (- 2m 30s) (5 6%) 2.8512\n", (6, 100)),
+    "chains": (b"\rSampling 2 chains, 0 divergences:  11%|# | 450/4000 [00:09<01:11, 50.0draws/s]", (450, 4000)),
+    "glog": (b"I1126 12:00:02.000000 140 logging_writer.py:48] [20] accuracy=0.018, loss=2.9\n", (20, None)),
+    "a test accuracy": (b"\rloss:   2.31 test_accuracy:  9.80%:   7%|7 | 5/70 [00:05<01:05,  1.00it/s]", (5, 70)),
     "numbers behind": (b"step 13/100 loss 0.1 (250 ms per step, batch 64)\n", (13, 100)),
     "a duration behind": (b"step 13/100 time per step 250 ms\n", (13, 100)),
     "batches behind": (b"step 13/100 batch 3/10\n", (13, 100)),
@@ -94,7 +104,8 @@ def test_the_training_s_count_in_a_line_is_found(name: str) -> None:
 
 
 def only(text: str) -> Mention:
-    (mention,) = read_line(text).mentions
+    mention, *others = read_line(text).mentions
+    assert not others or others[0].unit > mention.unit
     return mention
 
 
@@ -109,6 +120,9 @@ def only(text: str) -> Mention:
         ("batch_idx=3", Unit.BATCH),
         ("batch number 3", Unit.BATCH),
         ("Fold 3", Unit.FOLD),
+        ("Start of epoch 3", Unit.EPOCH),
+        ("step_in_epoch: 3", Unit.BATCH),
+        ("it 3/9 of epoch 1", Unit.BATCH),
         ("3/9", Unit.UNKNOWN),
     ],
 )
@@ -121,7 +135,7 @@ def test_a_number_counts_what_is_named_before_it(text: str, unit: Unit) -> None:
     [
         "warmup_steps=100", "save every 100 steps", "eval_iters = 200", "time per step 250", "best epoch: 7", "batch size 64",
         "learning rate 1", "12:30:00", "2026-11-26 12:30", "v1.2.3", "lr 3e-4", "layer1", "0.5",
-        "worker 3/8", "node 1/2 joined", "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "(1): LeakyReLU(slope=0.1)",
+        "worker 3/8", "node 1/2 joined", "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "(1): LeakyReLU(slope=0.1)",
     ],
 )  # fmt: skip
 def test_what_is_no_count_is_left_alone(text: str) -> None:
@@ -138,6 +152,8 @@ def test_what_is_no_count_is_left_alone(text: str) -> None:
         ("Starting training for 6 epochs...", "epoch", 6),
         ("workflow: [('train')], max: 12 epochs", "epoch", 12),
         ('- max_epochs: "4"', "epoch", 4),
+        ("Max_iters overwritten as 20000", "iteration", 20_000),
+        ("Total 300 iterations for training", "iteration", 300),
     ],
 )
 def test_how_many_there_are_may_be_said_elsewhere(text: str, family: str, n: int) -> None:
@@ -178,6 +194,11 @@ LONG = {
     "values": "a=1.5 " * 1300,
     "letters": "a" * 8000,
     "drawings": "#" * 8000 + "1/2",
+    "shares": "1% " * 2700,
+    "thousands": "1,111," * 1400,
+    "colours": "\x1b[31m1" * 1400,
+    "an escape without an end": "\x1b]0;" * 2000,
+    "columns": "1 | " * 2000,
 }
 
 

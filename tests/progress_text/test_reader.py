@@ -114,6 +114,43 @@ def test_steps_in_epochs_are_counted_over_all_epochs(line: str, first_epoch: int
     assert sure(read([*pieces[5:], "\n"], reader=reader, at=9.0)) == (24, 24)
 
 
+@pytest.mark.parametrize("name", ["{e}/3 * Epoch (train)", "Epoch {e}/3", "{e}/3"])
+def test_the_name_of_a_bar_tells_the_epoch(name: str) -> None:
+    pieces = [piece for e in (1, 2, 3) for piece in bars(8, name.format(e=e) + ": ")]
+    assert sure(read(pieces[:6])) == (5, 24)
+    assert sure(read(pieces)) == (24, 24)
+
+
+def test_a_bar_of_epochs_that_names_the_epoch_counts_once() -> None:
+    pieces = [bar(i, 40, f"Epoch {max(i, 1)}/40: ", ", train_loss_step=309, train_loss_epoch=306") for i in range(41)]
+    for n in range(1, 41):
+        assert (sure(read(pieces[:n], s=5)) or (0, 40))[1] == 40
+
+
+def test_an_epoch_behind_a_bar_lies_around_it() -> None:
+    """Also where a line before tells the epoch by its index."""
+    pieces: list[str] = []
+    for e in (1, 2, 3):
+        pieces += [f"INFO:Epoch[{e - 1}] Learning rate is 0.001\n", bar(0, 20)]
+        pieces += [*(bar(i, 20, after=f", epoch={e}/3") for i in range(1, 21)), "\n"]
+    assert sure(read(pieces[:30])) == (25, 60)
+    assert sure(read(pieces)) == (60, 60)
+
+
+def test_a_length_that_is_known_after_the_first_epoch_is_of_all() -> None:
+    pieces = []
+    for e in (1, 2, 3):
+        n = "Unknown" if e == 1 else "8"
+        pieces += [f"Epoch {e}/3\n", *(f"\r{i}/{n} 1s 90ms/step" for i in range(1, 9)), "\r8/8 1s 90ms/step\n"]
+    assert sure(read(pieces)) == (24, 24)
+
+
+def test_rows_count_up_to_the_only_number_that_was_said() -> None:
+    rows = [f"{i}, train_loss={1 / (1 + i):.4f}\n" for i in range(0, 60, 10)]
+    assert sure(read([">>> n_epochs=200, n_train=40\n", *rows], s=10)) == (50, 200)
+    assert sure(read([">>> n_epochs=200, n_train=40\n", *rows])) == (50, None), "so few take no time: it may be more"
+
+
 @pytest.mark.parametrize("header", ["Epoch {e}/3\n", "=== epoch {e} of 3 ===\n"])
 def test_a_header_tells_the_epoch_of_what_follows(header: str) -> None:
     reader = read(piece for e in (1, 2, 3) for piece in [header.format(e=e), *bars(8)])

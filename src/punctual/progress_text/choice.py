@@ -97,19 +97,22 @@ class Judge:
 
     def choose(self, current: Series | None) -> Assessment | None:
         """Return the series of the training, or None if no series may be that; `current` was chosen last."""
-        assessed = [meaning for series in self._table if (meaning := self.assess(series)) is not None]
+        alive = [series for series in self._table if series is current or self._table.is_alive(series)]
+        assessed = [meaning for series in alive if (meaning := self.assess(series)) is not None]
         if not assessed:
             return None
-        best = max(assessed, key=lambda meaning: self._rank(meaning, assessed))
+        after = [meaning for meaning in assessed if meaning.has_total or meaning.series.n_grown > 1]
+        best = max(assessed, key=lambda meaning: self._rank(meaning, after))
         kept = next((meaning for meaning in assessed if meaning.series is current), None)
-        if kept is not None and kept.is_sure and self._rank(best, assessed)[:2] <= self._rank(kept, assessed)[:2]:
+        if kept is not None and kept.is_sure and self._rank(best, after)[:2] <= self._rank(kept, after)[:2]:
             return kept
         return best
 
-    def _rank(self, meaning: Assessment, assessed: Sequence[Assessment]) -> tuple[float, ...]:
+    def _rank(self, meaning: Assessment, after: Sequence[Assessment]) -> tuple[float, ...]:
+        """Return the rank; `after` has all that may go on when `meaning` has ended."""
         series = meaning.series
         return (
-            not any(_is_over(meaning, other) for other in assessed),
+            not any(_is_over(meaning, other) for other in after),
             meaning.has_total,
             series.role,
             meaning.total is not None,
@@ -136,8 +139,9 @@ class Judge:
         length, outer = series.known_total, series.outer
         if outer is not None and not outer.n_restarts and length is not None and self._table.is_stated(length, series):
             series.is_whole = True  # although an epoch is told beside it
-        is_around = any(_counts_within(series, other) for other in self._table)
-        if series.unit is Unit.EPOCH or (series.unit is Unit.ROUND and is_around):
+        if series.unit is Unit.EPOCH or (
+            series.unit is Unit.ROUND and any(_counts_within(series, other) for other in self._table)
+        ):
             meaning = self._epochs_alone(series)
         elif series.is_nested or series.n_laps:
             meaning = self._laps(series)
@@ -173,10 +177,11 @@ class Judge:
     def _single(self, series: Series) -> Assessment | None:
         """Assess a count that has not begun anew; None if it is no count."""
         total, steps, is_measured = series.known_total, series.done, series.is_measured
+        of_rows = None
         if total is None and not series.is_exceeded:
-            is_row = series.unit is Unit.UNKNOWN and series.is_result and series.n_grown > 0
-            stated = self._table.only_stated(series) if is_row else None
-            total = stated or self._table.stated(series.mention.family, series.last, series)
+            if series.unit is Unit.UNKNOWN and series.is_result and series.n_grown > 0:
+                of_rows = self._table.only_stated(series)
+            total = of_rows or self._table.stated(series.mention.family, series.last, series)
         if total is None and series.unit in {Unit.BATCH, Unit.SAMPLE} and not series.n_grown:
             return None  # a setting
         if total is None:
@@ -193,7 +198,7 @@ class Judge:
                 series=series, steps=steps, total=total, is_sure=series.n_grown > (not series.mention.is_bar)
             )
         is_training = is_measured or series.role is Role.TRAINING
-        n_epochs = self._table.stated("epoch", 1, series)
+        n_epochs = self._table.stated("epoch", 1, series) if of_rows is None else None
         if n_epochs is not None and is_training:
             is_sure = _is_seen(series, total)
             return Assessment(series=series, steps=steps, total=n_epochs * total, is_sure=is_sure, n_epochs=n_epochs)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 #: A bar is drawn again after a carriage return, backspaces or a movement of the cursor: these end a line as well.
 _END = re.compile(rb"([\r\n]+|\x08+|\x1b\[[\d;]*[ABEFHJf])")
 #: The cursor goes up, to lines that were written before.
-_UP = re.compile(rb"\x1b\[[\d;]*[AFHf]")
+_UP = re.compile(rb"\x1b\[(\d{0,4})[\d;]*([AFHf])")
 #: So many lines are told from those that are drawn again.
 _N_DRAWN = 100
 #: Colours, titles of windows and the like; at the end of a piece also the beginning of one.
@@ -44,13 +44,19 @@ class LineSplitter:
         self._drawn: deque[bytes] = deque(maxlen=_N_DRAWN)
         self._n_again = 0
 
-    def feed(self, output: bytes) -> list[TextLine]:
-        """Return the lines that `output` completes, and the one that stays open, without empty ones, and those drawn again."""
+    def feed(self, output: bytes, n_lines_max: int | None = None) -> list[TextLine]:
+        """Return the lines that `output` completes, and the one that stays open, without empty ones, and those drawn again.
+
+        Of more than `n_lines_max` some at the beginning and some at the end are returned.
+        """
         *pieces, self._rest = _END.split(self._rest + output)
         complete = [text for text, end in zip(pieces[::2], pieces[1::2], strict=True) if not self._is_again(text, end)]
         self._rest = self._kept(self._rest)
-        lines = [*((text, True) for text in complete), (self._rest, False)]
-        plain = ((_ESCAPE.sub(b"", self._kept(text)), is_complete) for text, is_complete in lines if text)
+        lines = [(text, True) for text in complete if text] + ([(self._rest, False)] if self._rest else [])
+        if n_lines_max is not None and len(lines) > n_lines_max:
+            n_first = n_lines_max // 2
+            lines = [*lines[:n_first], *lines[len(lines) - (n_lines_max - n_first) :]]
+        plain = ((_ESCAPE.sub(b"", self._kept(text)), is_complete) for text, is_complete in lines)
         return [
             TextLine(part.decode("utf-8", "replace"), is_complete or i_part < len(parts) - 1)
             for text, is_complete in plain
@@ -66,8 +72,8 @@ class LineSplitter:
             is_again = self._n_again > 0 and text in self._drawn
             self._n_again -= self._n_again > 0
             self._drawn.append(text)
-        if _UP.fullmatch(end):
-            self._n_again = _N_DRAWN
+        if up := _UP.fullmatch(end):
+            self._n_again += int(up[1] or 1) if up[2] in b"AF" else _N_DRAWN
         return is_again
 
     def _kept(self, text: bytes) -> bytes:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from enum import IntEnum, auto
+from itertools import islice
 
 
 class Unit(IntEnum):
@@ -173,25 +174,25 @@ _OVERALL = {"all", "overall", "total"}
 _BYTES = re.compile(r"[kKMGT]?i?B(?:ytes)?/s|[kKMG]?bytes/s")
 _EXAMPLES = re.compile(r"[ \d](?:examples|files|tokens)/s")
 
-_INT = r"(?:\d{1,3}(?:,\d{3})+(?!,?\d)|\d{1,3}(?:_\d{3})+(?!\d)|\d{1,18}(?!\d))"
+_INT = r"(?:\d{1,3}(?:,\d{3}){1,6}(?!,?\d)|\d{1,3}(?:_\d{3}){1,6}(?!\d)|\d{1,18}(?!\d))"
 _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 #: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
 #: Dates, times, versions and addresses.
 _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
-        | \d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?!\d) | \d+(?:\.\d+){2,} | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
-_STAMPS = re.compile(_STAMP, re.VERBOSE)
+        | \d{1,9}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?!\d) | \d{1,9}(?:\.\d{1,9}){2,8} | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
+_STAMPS = re.compile(rf"(?:(?=\d)(?<!\d)|(?=\.))(?: {_STAMP} )", re.VERBOSE)
+#: A number in a line whose stamps are blanked.
 _NUMBER = re.compile(
     rf"""
-    (?P<stamp> {_STAMP} )
-    | {_BEGIN}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
+    (?=[\d.])(?: {_BEGIN}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
         (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?of\s{{1,16}} )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|it|batch) | (?![\w/]|\.\d) )
-    | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[\d+:\d\d)
+    | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[[ ]{{4}})
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
-    | (?P<real> (?:\d{{1,3}}(?:,\d{{3}})+ | \d+)\.\d+(?:[eE][-+]?\d+)? | \d+\.(?=[\]),}}]) | \d+[eE][-+]?\d+ | \.\d+ )
+    | (?P<real> (?:\d{{1,3}}(?:,\d{{3}}){{1,9}} | \d{{1,30}})\.\d+(?:[eE][-+]?\d+)? | \d{{1,30}}\.(?=[\]),}}]) | \d{{1,30}}[eE][-+]?\d+ | \.\d+ )
     | {_BEGIN}(?<!-)(?P<whole> {_INT} ) (?![\w/]|[.:]\d)
-    | \d+
+    | \d+ )
     """,
     re.VERBOSE,
 )
@@ -204,7 +205,7 @@ _ROW, _N_COLUMNS = " \t[]|#:,0123456789", 2
 #: Characters between a name and its number.
 _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
-_COUNT_BEFORE = re.compile(r"(.*?)\d+\s?[(\[]\s{0,3}$")
+_COUNT_BEFORE = re.compile(r"(?<!\d)\d{1,18}\s?[(\[]\s{0,3}$")
 #: A share behind a count without a name, as in `(5 6%)`.
 _COUNT_BESIDE = re.compile(r"[(\[]\s?\d+\s$")
 _UNIT_AFTER = re.compile(r"\s{0,3}([A-Za-z]{2,12})\b")
@@ -242,8 +243,8 @@ _TO_STOP = re.compile(r"improve|patience|early|every|until|warm", re.IGNORECASE)
 #: The family of shares of a hundred.
 SHARE = "percent"
 _N_NESTED = 2
-#: Numbers of one line that are looked at; characters around one that are.
-_N_MENTIONS_MAX, _AROUND = 12, 200
+#: Numbers of one line that are looked at, and counts; characters around one that are.
+_N_NUMBERS_MAX, _N_MENTIONS_MAX, _AROUND = 200, 12, 200
 _TEMPLATE_MAX = 80
 _PERCENT = 100
 _SCALES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -252,19 +253,19 @@ _SCALES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 def read_line(text: str, *, is_complete: bool = True) -> LineReading:
     """Return the counts of a line. The last number of an incomplete one may be cut off, and is left out."""
     mentions: list[Mention] = []
-    is_bar = _BAR.search(text) is not None
+    is_bar, is_drawn = _BAR.search(text) is not None, _DRAWN.search(text) is not None
     i_number = -1
     values = _STAMPS.sub(lambda stamp: " " * len(stamp[0]), text)
     label = _LABEL.match(values)
     label_end = label.end() if label else 0
-    for match in _NUMBER.finditer(text):
+    for match in islice(_NUMBER.finditer(values), _N_NUMBERS_MAX):
         kind = match.lastgroup
-        if kind in {None, "stamp"} or (not is_complete and match.end() >= len(text)):
+        if kind is None or (not is_complete and match.end() >= len(text)):
             continue
         i_number += match.start() >= label_end
         if kind == "real" or _is_in_file_name(text, match):
             continue
-        place = _Place(text, match, is_bar)
+        place = _Place(text, match, is_bar=is_bar, is_drawn=is_drawn)
         mention = place.read(kind or "", i_number)
         if mention is not None:
             mentions.append(mention)
@@ -300,8 +301,8 @@ def _ordered(mentions: list[Mention]) -> list[Mention]:
 class _Place:
     """A number in its line."""
 
-    def __init__(self, text: str, match: re.Match[str], is_bar: bool) -> None:
-        self._match, self._is_bar = match, is_bar
+    def __init__(self, text: str, match: re.Match[str], *, is_bar: bool, is_drawn: bool) -> None:
+        self._match, self._is_bar, self._is_drawn = match, is_bar, is_drawn
         self._text = text
         self._before = text[max(0, match.start() - _AROUND) : match.start()]
         self._after = text[match.end() : match.end() + _AROUND]
@@ -314,7 +315,7 @@ class _Place:
         if kind == "open":
             return self._mention(_number(self._match["open"]), is_open=True)
         if kind == "percent":
-            return self._percentage()
+            return self._percentage(i_number)
         return self._single(i_number)
 
     def _pair(self) -> Mention | None:
@@ -336,20 +337,26 @@ class _Place:
         n_total = None if total in {"?", "Unknown", "-"} else _number(total)
         return self._mention(_number(self._match["step"]), n_total, unit, family, is_open=n_total is None)
 
-    def _percentage(self) -> Mention | None:
+    def _percentage(self, i_number: int) -> Mention | None:
         after = _UNIT_AFTER.match(self._after.lstrip(_BETWEEN))
         words = {*self._name[-1:], after[1].lower() if after else ""}
-        is_first = not _without_label(self._before).strip(_ROW) and _NAMED_VALUE.search(self._after)
-        if not (words & _PROGRESS or _DRAWN.search(self._text) or is_first or self._is_beside_count()):
+        is_known = bool(words & _PROGRESS) or self._is_drawn or self._is_beside_count()
+        if not is_known and not (i_number == 0 and self._is_before_value()):
             return None
         return self._mention(int(float(self._match["percent"])), _PERCENT, family=SHARE)
+
+    def _is_before_value(self) -> bool:
+        """Return whether a share stands in front of a value, as in `[12%] loss=0.3`."""
+        return not _without_label(self._before).strip(_ROW) and _NAMED_VALUE.search(self._after) is not None
 
     def _is_beside_count(self) -> bool:
         """Return whether a share stands in brackets behind a count, as in `iter 300 (12%)`; one of an epoch is of that alone."""
         if _COUNT_BESIDE.search(self._before):
             return True
         behind = _COUNT_BEFORE.search(self._before)
-        return behind is not None and Unit.UNKNOWN < _counted(_name_before(behind[1]))[0] < Unit.EPOCH
+        return (
+            behind is not None and Unit.UNKNOWN < _counted(_name_before(self._before[: behind.start()]))[0] < Unit.EPOCH
+        )
 
     def _single(self, i_number: int) -> Mention | None:
         step, name = _number(self._match["whole"]), self._name
@@ -372,7 +379,7 @@ class _Place:
             word in _PLURALS
             and not _EACH.match(self._after)
             and _TO_TRAIN.search(self._before)
-            and not _TO_STOP.search(self._text)
+            and not _TO_STOP.search(self._before + self._after)
         ):
             unit, family = _COUNTED[word]
             return self._mention(step, None, unit, family, is_total=True)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from punctual.progress_text.choice import Assessment, Doubt, Judge
-from punctual.progress_text.lines import LineSplitter, TextLine
+from punctual.progress_text.lines import LineSplitter
 from punctual.progress_text.mentions import LineReading, Mention, read_line
 from punctual.progress_text.series import Series, SeriesTable
 
 #: Limits of a line: the beginning and the end of a longer one are read, and an open one only while it may be a bar.
 _LINE_BYTES_MAX, _OPEN_MAX = 4096, 1024
 #: A line takes some 0.1 ms to read. So many are read each second, in the long run, and so many at once.
-_LINES_PER_S, _N_LINES_MAX = 200.0, 2000
+_LINES_PER_S, _N_LINES_MAX = 100.0, 2000
 #: A doubt is told once a count has lasted for this share of the deadline, and was seen to grow so often: it may be dispelled.
 _TOLD_FRAC, _N_TOLD = 0.05, 3
 #: A total that changes by a greater share than this is told anew.
@@ -125,7 +125,9 @@ class ProgressReader:
         """
         before = self.belief
         splitter = self._splitters.setdefault(source, LineSplitter(_LINE_BYTES_MAX))
-        for text, is_complete in self._afforded(splitter.feed(output), at):
+        lines = splitter.feed(output, self._n_affordable_at(at))
+        self._n_affordable -= len(lines)
+        for text, is_complete in lines:
             if (is_complete or len(text) <= _OPEN_MAX) and any(map(str.isdigit, text)):
                 reading = read_line(text, is_complete=is_complete)
                 if self._table.take(reading, text, at) if is_complete else self._table.take_open(reading, at):
@@ -134,13 +136,11 @@ class ProgressReader:
                 self._count_unread(text)
         return self.belief != before
 
-    def _afforded(self, lines: list[TextLine], at: float) -> list[TextLine]:
-        """Return the lines to read: of a flood some at its beginning and some at its end."""
+    def _n_affordable_at(self, at: float) -> int:
+        """Return how many lines may be read by now: of a flood not all are."""
         self._n_affordable = min(_N_LINES_MAX, self._n_affordable + _LINES_PER_S * max(0.0, at - self._fed_at))
         self._fed_at = at
-        n_read = min(len(lines), int(self._n_affordable))
-        self._n_affordable -= n_read
-        return lines if n_read == len(lines) else [*lines[: n_read // 2], *lines[len(lines) - (n_read - n_read // 2) :]]
+        return max(0, int(self._n_affordable))
 
     def take(self, mentions: Iterable[Mention], text: str, at: float) -> bool:
         """Take in the counts that an expression found in a line; return whether the belief has changed."""

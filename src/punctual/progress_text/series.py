@@ -13,6 +13,8 @@ _IRREGULAR_FRAC = 0.34
 _GAP_INCREMENTS = 3
 _N_SERIES_MAX = 64
 _N_STATED_MAX = 16
+#: A number that is not seen again within so many lines counts nothing by now.
+_N_LINES_ALIVE = 8
 _QUOTE_MAX = 120
 
 
@@ -300,6 +302,8 @@ class SeriesTable:
 
     def __init__(self) -> None:
         self._by_key: dict[tuple[object, ...], Series] = {}
+        #: The same by their first mentions; empty until it is asked for.
+        self._in_order: list[Series] = []
         #: The last series that others are in and that has lines of its own, by its unit.
         self._around: dict[Unit, Series] = {}
         #: Of counts that have begun anew: where others stood then.
@@ -311,7 +315,13 @@ class SeriesTable:
 
     def __iter__(self) -> Iterator[Series]:
         """Iterate in the order of the first mentions."""
-        return iter(sorted(set(self._by_key.values()), key=lambda series: series.first_line))
+        if not self._in_order:
+            self._in_order = sorted(set(self._by_key.values()), key=lambda series: series.first_line)
+        return iter(self._in_order)
+
+    def is_alive(self, series: Series) -> bool:
+        """Return whether a number was seen again, or just now."""
+        return series.n_seen > 1 or series.last_line > self.n_lines - _N_LINES_ALIVE
 
     def stated(self, family: str, least: int, counted: Series) -> int | None:
         """Return the total of a family that a line announced before the `counted` series; None if none did, or below `least`."""
@@ -374,10 +384,14 @@ class SeriesTable:
             before = series.last
             moved = series.last - before if series.see(mention, self.n_lines, at) else 0
             series.quote = text[:_QUOTE_MAX]
-        self._by_key.pop(mention.key, None)
+        is_new = self._by_key.pop(mention.key, None) is None
         self._by_key[mention.key] = series
-        if len(self._by_key) > _N_SERIES_MAX:  # what was seen longest ago is forgotten
-            del self._by_key[next(iter(self._by_key))]
+        if is_new:
+            self._in_order = []
+        if len(self._by_key) > _N_SERIES_MAX:
+            # What was seen longest ago is forgotten, and first of all what was seen once.
+            once = (key for key, other in self._by_key.items() if other.n_seen == 1 and not other.mention.is_total)
+            del self._by_key[next(once, next(iter(self._by_key)))]
         series.is_result = series.is_result or reading.is_result
         series.is_measured = series.is_measured or reading.is_measured
         return series, moved
