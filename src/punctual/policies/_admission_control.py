@@ -217,6 +217,24 @@ class AdmissionControl:
         """What its promise reserves; None without a promise."""
         return self._reservations.get(candidate.id)
 
+    def never_ending(self) -> set[JobId]:
+        """Waiting jobs that may not be paused once they run, and would hold for good what promised jobs are to hold later."""
+        left = {
+            pool: self._reserved[pool] - (ledger.most_reserved() if (ledger := self._ledgers.get(pool)) else 0.0)
+            for pool in self._reserved
+        }
+        refused: set[JobId] = set()
+        for candidate in self._candidates:
+            if candidate.n or candidate.view.spec.preemptible or candidate.id in self._reservations:
+                continue
+            pools = [pool for pool in candidate.pools if candidate.least_on(pool) <= left.get(pool, 0.0)]
+            if pools:
+                for pool in candidate.pools:
+                    left[pool] -= candidate.least_on(pool)
+            else:
+                refused.add(candidate.id)
+        return refused
+
     def is_starting(self, candidate: Candidate) -> bool:
         """Whether it cannot give up what it holds before it has started."""
         return candidate.id in self._starting_s
@@ -510,6 +528,8 @@ class AdmissionControl:
         if not 0 < due_s < inf or (candidate.remaining is None and not overdue):
             return None
         kept = promised or (overdue and candidate.id in self._overdue)
+        if not kept and not overdue and due_s <= max(candidate.view.spec.startup_s, candidate.view.spec.resize_cost_s):
+            return None  # one change would break it
         if not kept and self._work_steps(candidate) > candidate.options.surely_fastest(self._risk_sigmas) * until_s:
             return None
         awaits_report = promised and candidate.view.steps_before > 0
@@ -529,6 +549,8 @@ class AdmissionControl:
                 levels=candidate.options.levels(pool[0], risk_sigmas),
                 changes=self._changes(candidate, pool),
                 starting_s=self._starting_s.get(candidate.id, 0.0) if pool == candidate.pool else 0.0,
+                least=0.0 if candidate.view.spec.preemptible else candidate.least_on(pool),
+                has_least=is_withheld(candidate, self._at) and pool == candidate.pool,
             )
             for pool in candidate.pools
         ]
@@ -585,13 +607,11 @@ class AdmissionControl:
         """What promises may count on: what jobs that may not be paused need at least is not for them."""
         left = dict(capacities)
         for candidate in self._candidates:
-            if (
-                is_protected(candidate.view)
-                and candidate.n
-                and not has_promise(candidate.view, self._at)
-                and candidate.pool in left
-            ):
-                left[candidate.pool] -= (
-                    min(candidate.n, candidate.options.least_on(candidate.kind)) * candidate.options.per_worker
-                )
+            if is_withheld(candidate, self._at) and candidate.pool in left:
+                left[candidate.pool] -= candidate.least_on(candidate.pool)
         return {pool: max(0, n) for pool, n in left.items()}
+
+
+def is_withheld(candidate: Candidate, at: float) -> bool:
+    """Whether the job runs, may not be paused and has no promise: nobody is promised the least that it holds."""
+    return is_protected(candidate.view) and candidate.n > 0 and not has_promise(candidate.view, at)

@@ -374,11 +374,13 @@ class _Round:
 
     def _allowed(self, table: ChoiceTable) -> BoolArray:
         """The columns with which nobody is paused that may not be, and every promise is kept."""
-        allowed = self._protecting(table)
+        allowed, never_ending = self._protecting(table), self._admission.never_ending()
         for i, candidate in enumerate(self._candidates):
             reservation = self._admission.reservation(candidate)
             if candidate.view.spec.controller is not None and isfinite(candidate.left_s):
                 allowed[i] &= _used(candidate, reservation, table.amounts[i])
+            if candidate.id in never_ending:
+                allowed[i, 1:] = False
             if reservation is not None:
                 allowed[i] &= _keeping(candidate, reservation, table.amounts[i])
             if self._admission.is_starting(candidate) and allowed[i, candidate.column] and candidate.column:
