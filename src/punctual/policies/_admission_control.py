@@ -15,7 +15,7 @@ from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._carried import amounts_in, listed, stalls_in
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._earliest import earliest, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import has_promise, is_protected, span_text
+from punctual.policies._jobs import has_promise, is_protected, n_workers, span_text
 from punctual.policies._promised_shares import (
     NOW_S,
     PromiseRequest,
@@ -133,6 +133,13 @@ class AdmissionControl:
             request.id: Reservation(pool, share, request.bears_a_change(share))
             for pool, ledger in self._ledgers.items()
             for request, share in zip(ledger.requests, ledger.shares, strict=True)
+        }
+        #: Promised jobs that hold less than the last plan gave them.
+        self._waits_for_room = {
+            candidate.id
+            for candidate in self._candidates
+            if candidate.id in self._reservations
+            and candidate.n > n_workers(candidate.view.spec, candidate.view.granted)
         }
         self._tell_of_dropped()
 
@@ -503,14 +510,15 @@ class AdmissionControl:
     def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
         """Seconds until the plan first wants more for a job than it holds; None: never.
 
-        If it wants more now, and there was no place for that, soon; and if a promise is in danger.
+        If it wants more now, and there was no place for that, or it is not free yet, soon; and if a promise is in danger.
         """
         first_s = inf
         for id, reservation in self._reservations.items():
             on, amount = held.get(id, (reservation.pool, 0))
             rises_s = reservation.share.rises_at_s(amount if reservation.pool == on else 0)
             soon_s = max(_LOOK_S, _LOOK_FRAC * (self._claims[id].due_at - self._at))
-            first_s = min(first_s, soon_s if not rises_s or id in self._endangered else rises_s)
+            is_short = not rises_s or id in self._endangered or id in self._waits_for_room
+            first_s = min(first_s, min(soon_s, rises_s or soon_s) if is_short else rises_s)
         return None if first_s == inf else first_s
 
     def _refuse(self, candidate: Candidate) -> None:
