@@ -82,6 +82,13 @@ def test_no_promise_is_broken_where_jobs_may_not_be_paused(
     assert found.promised
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("parameters", [{"admission": "decline"}, {"promised_frac": 1.0}, {}])
+def test_no_promise_is_broken_where_jobs_are_slower_on_several_nodes(parameters: dict[str, object], seed: int) -> None:
+    jobs = tight_jobs(seed, 40, n_gpus=32, load=4.0, split_frac=0.7)
+    assert_kept(outcome(PromisesFirst(**parameters), jobs, 8, 4))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("left_s", [0.003, 2.0, 30.0])
 def test_nothing_is_promised_within_the_cost_of_a_change(left_s: float) -> None:
     speed = Table(((1, 1.0), (2, 1.9)))
