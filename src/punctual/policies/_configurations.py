@@ -118,7 +118,7 @@ def _configurations(
 ) -> Configurations | None:
     columns: list[tuple[str, int, float, float]] = []
     for kind in hardware.kinds:
-        columns += _of_kind(speed, worker, kind, _on_kind(hardware, worker, counts, kind))
+        columns += _of_kind(speed, worker, kind, counts_on_kind(hardware, worker, counts, kind))
     known = bool(columns)
     if not known:
         columns = _guesses(hardware, speed, worker, counts)
@@ -181,12 +181,12 @@ def _guesses(
     return [
         (kind, n, float(n), _GUESS_FRAC * n)
         for kind in hardware.kinds
-        for n in _on_kind(hardware, worker, counts, kind)
+        for n in counts_on_kind(hardware, worker, counts, kind)
         if speed.is_unknown(n, worker.cores * n, kind)
     ]
 
 
-def _on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind: str) -> Sequence[int]:
+def counts_on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind: str) -> Sequence[int]:
     """Those of `counts` that the nodes of a kind have room for."""
     if len(hardware.kinds) == 1:
         return counts
