@@ -419,7 +419,7 @@ class _Round:
         least = 0 if reservation is None else reservation.amount
         kind, n = options.kinds[column], options.counts[column]
         smaller = {
-            count for count, on in zip(options.counts, options.kinds, strict=True) if on == kind and 0 < count < n
+            count for count, on in zip(options.counts, options.kinds, strict=True) if n > count > 0 and on == kind
         }
         return Move(
             view=candidate.view,
