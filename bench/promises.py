@@ -107,7 +107,7 @@ def counted(journal: Sequence[Message]) -> Count:
     """The promises of one journal, and what became of them."""
     promised, ends, warned = dict[JobId, float](), dict[JobId, float](), set[JobId]()
     for message in journal:
-        if isinstance(message, PlanProposed):
+        if isinstance(message, PlanProposed) and message.plan is not None:
             promised |= message.plan.promises or {}
         elif isinstance(message, JobFinished):
             ends[message.job] = message.at
