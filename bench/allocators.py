@@ -1,4 +1,4 @@
-"""Our allocator against all others: completion time, queueing and deadlines at once, and the published simulators' traces.
+"""Our allocator against all others: completion time, waiting and deadlines at once, and the published simulators' traces.
 
 Each cell is one simulation of one policy on one setting (trace, load, restart cost, error of the declared speeds, seed).
 Cells that are there already and were made with the same code of the policies are kept with `--resume`; `--bounds` only computes
