@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import RESULTS, parser, print_table, write_results
 
 from punctual.core.cluster import Node
 from punctual.core.commands import WarnUser
