@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from _allocator_worlds import OUTSIDE
-from _common import print_table
+from _common import conclude, print_table
 from _reference import TURNS
 
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -180,12 +180,8 @@ def show(
     print_table(
         ["", "is", "target", ""], [[what, got, goal, "ok" if fine else "SHORT"] for what, got, goal, fine in rows]
     )
-    n_short = sum(not fine for *_, fine in rows)
-    print(
-        f"{len(fair)} settings in {took_s:.0f} s; enough in all three respects at once {share:.2f} (target: at least {target}); "
-        f"{n_short} of {len(rows)} figures short"
-    )
-    return int(n_short > 0)
+    figures = f"{len(fair)} settings in {took_s:.0f} s; enough in all three respects at once {share:.2f} (target: at least {target})"
+    return conclude(figures, [f"{what}: {got} ({goal})" for what, got, goal, fine in rows if not fine])
 
 
 def most_over_median(cells: Cells, key: str) -> tuple[str, float]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.mounts import hierarchy
 
 _PERIOD_US, _SHARES = 20_000, 1 << 17

@@ -18,7 +18,7 @@ from _ray_nodes import RayNodes
 from punctual.core.events import NodeLost
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.local_host import LocalHost, local_host

@@ -1,11 +1,11 @@
 """How Sphinx builds the documentation; `make docs` treats every warning as an error."""
 
-from importlib.metadata import version as installed_version
+from punctual import __version__
 
 project = "Punctual"
 author = "the Punctual contributors"
 copyright = "2026, the Punctual contributors"
-release = installed_version("punctual")
+release = __version__
 version = release
 
 extensions = ["myst_parser"]

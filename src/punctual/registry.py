@@ -19,6 +19,10 @@ from types import ModuleType
 from typing import Any
 
 from punctual.core.errors import InvalidSpec, did_you_mean
+from punctual.distribution import EXTRAS, install_command
+
+#: Families that are called otherwise than their folders.
+_IN_WORDS = {"traces.generators": "generators of jobs", "traces.readers": "formats of traces"}
 
 
 def names(family: str) -> list[str]:
@@ -42,6 +46,12 @@ def each(family: str) -> Iterator[str]:
     """
     yield from _own_names(family)
     yield from (name for name in names(family) if name not in _own_names(family))
+
+
+def check_name(family: str, name: str) -> None:
+    """Raise `InvalidSpec` unless there is a plug-in of that name; loads none."""
+    if name not in _own_names(family) and name not in _foreign(family):
+        raise _unknown(family, name)
 
 
 def load(family: str, name: str) -> type:
@@ -137,10 +147,17 @@ def _own_module(family: str, name: str) -> ModuleType:
     except ImportError as error:
         if error.name is None or error.name.partition(".")[0] == "punctual":
             raise
+        library = error.name.partition(".")[0]
         raise InvalidSpec(
-            f"the plug-in needs {error.name.partition('.')[0]}", "an installation without it",
-            f"'{name}' of punctual.{family}", "Install it with `pip install 'punctual[sim]'`.",
+            f"the plug-in needs {library}", "an installation without it", f"'{name}' of punctual.{family}",
+            f"Install it: `{_install_command(library)}`.",
         ) from error  # fmt: skip
+
+
+def _install_command(library: str) -> str:
+    """What installs a library of ours that is missing: the others of its extra are needed as well."""
+    extra = next((extra for extra, modules in EXTRAS.items() if library in modules), None)
+    return f"pip install {library}" if extra is None else install_command(extra)
 
 
 def _class_in(module: object, name: str) -> type:
@@ -171,6 +188,6 @@ def _broken(family: str, entry_point: EntryPoint, got: str) -> InvalidSpec:
 def _unknown(family: str, name: str) -> InvalidSpec:
     known = names(family)
     return InvalidSpec(
-        f"the name must be one of the {family}", f"'{name}'", "this installation of Punctual",
+        f"the name must be one of the {_IN_WORDS.get(family, family)}", f"'{name}'", "this installation of Punctual",
         f"{did_you_mean(name, known)}Known: {', '.join(known) or 'none'}.",
     )  # fmt: skip

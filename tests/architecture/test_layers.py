@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.architecture.source import Module, cycles, modules, own_imports, plugins
 
-PURE = {"core", "optim", "models", "convergence", "controllers", "policies", "metrics"}
+PURE = {"core", "optim", "models", "convergence", "controllers", "policies", "metrics", "progress_text"}
 FAMILIES = ["controllers", "policies", "models", "convergence"]
 IMPURE_MODULES = {
     "asyncio", "datetime", "io", "logging", "os", "pathlib", "random", "socket", "subprocess", "threading", "time",
@@ -22,21 +22,23 @@ USES = {
     "controllers": {"core"},
     "policies": {"core", "optim"},
     "metrics": {"core"},
-    "registry": {"core"},
+    "progress_text": {"core"},
+    "distribution": {"core"},
+    "registry": {"core", "distribution"},
     "wire": set(),
     "traces": {"core", "registry"},
-    "sim": {"core", "metrics", "registry", "runtime", "traces"},
-    "runtime": {"core", "executors", "metrics", "registry", "store", "wire"},
-    "executors": {"core", "wire"},
+    "sim": {"core", "distribution", "metrics", "registry", "runtime", "traces"},
+    "runtime": {"core", "distribution", "executors", "metrics", "progress_text", "registry", "store", "wire"},
+    "executors": {"core", "progress_text", "wire"},
     "store": {"core"},
-    "service": {"core", "metrics", "registry", "runtime", "sim", "store"},
+    "service": {"core", "distribution", "metrics", "registry", "runtime", "sim", "store"},
     "client": {"wire"},
     # One of them asks the job's host how the job stands, as other processes of the user do.
     "integrations": {"client", "runtime", "wire"},
     # An application imports what its user would: `punctual` itself.
     "apps": {"client", ""},
     "testing": {"core", "sim", "runtime"},
-    "": {"client", "integrations", "service", "sim"},
+    "": {"client", "distribution", "integrations", "service", "sim"},
     "__main__": {"cli"},
 }
 #: The command line puts everything together.

@@ -182,10 +182,11 @@ class Terminal:
         (self.folder / "go").touch()
 
     def jobs(self) -> list[dict[str, Any]]:
-        """What `punctual ps` says."""
+        """What `punctual ps` says of each job, as far as it is known."""
         listed = self.tell("ps", "--json")
         assert listed.returncode == 0, listed.stderr
-        return [json.loads(line) for line in listed.stdout.splitlines()]
+        told = [json.loads(line) for line in listed.stdout.splitlines()]
+        return [{key: value for key, value in job.items() if value is not None} for job in told]
 
     def wait_for_job(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The one running job, once `holds` is true of it."""

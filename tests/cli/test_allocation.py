@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 from tests.waiting import wait_until
 
-from punctual.cli._allocation import END_VARIABLE, SlurmAllocation, allocation, stopped_before_end, warn_of_end
+from punctual.cli._allocation import SlurmAllocation, allocation, stopped_before_end, warn_of_end
+from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE as END_VARIABLE
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,13 @@ def test_jobs_are_asked_some_time_before_the_end(left_s: int, lead_s: float) -> 
     end = allocation({END_VARIABLE: str(round(time.time()) + left_s)})
     assert end is not None
     assert end.ends_at - end.stop_at == pytest.approx(lead_s, rel=0.1)  # the clock goes on
+
+
+@pytest.mark.parametrize(("grace_s", "lead_s"), [(1200.0, 1200), (10.0, 72), (7200.0, 1800)])
+def test_jobs_are_asked_so_early_that_they_have_the_time_that_they_are_to_have(grace_s: float, lead_s: float) -> None:
+    end = allocation({END_VARIABLE: str(round(time.time()) + 3600)}, grace_s=grace_s)
+    assert end is not None
+    assert end.ends_at - end.stop_at == pytest.approx(lead_s, rel=0.1)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1000"])

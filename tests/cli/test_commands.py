@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from tests.cli.pieces import JOB, submitted
 from tests.cli.programs import Terminal
 
 from punctual import __version__, registry
+from punctual.cli._app import COMMANDS
+from punctual.cli._help import ELSEWHERE
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.runtime import paths
@@ -99,7 +102,54 @@ def test_work_that_ends_beyond_the_calendar_is_quoted(terminal: Terminal) -> Non
 
 
 def test_without_a_command_there_is_help(terminal: Terminal) -> None:
-    assert "Commands:" in terminal.tell().stdout
+    for section in ("Run jobs:", "Watch them:", "Change them:", "Service:", "Simulate:"):
+        assert section in terminal.tell().stdout
+
+
+def test_help_is_had_in_all_the_usual_ways(terminal: Terminal) -> None:
+    told = terminal.tell("ps", "--help").stdout
+    assert told.startswith("Usage: punctual ps")
+    assert terminal.tell("ps", "-h").stdout == terminal.tell("help", "ps").stdout == told
+    assert terminal.tell("-h").stdout == terminal.tell("help").stdout == terminal.tell("--help").stdout
+    assert terminal.tell("deadline", "-h").stdout == terminal.tell("deadline", "--help").stdout
+    assert terminal.tell("token", "create", "-h").stdout.startswith("Usage: punctual token create")
+    assert "'nonsense'" in terminal.tell("help", "nonsense").stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [("status", "ps"), ("cancel", "stop"), ("kill", "stop"), ("list", "ps"), ("ls", "ps"), ("log", "logs")],
+)
+def test_a_word_of_another_tool_is_told_what_does_the_same_here(terminal: Terminal, word: str, command: str) -> None:
+    done = terminal.tell(word)
+    assert done.returncode == 2
+    assert f"`punctual {command}`" in done.stderr
+
+
+@pytest.mark.parametrize(("word", "command"), [("simulat", "simulate"), ("submitt", "submit"), ("statuss", "ps")])
+def test_a_slip_is_told_what_may_have_been_meant(terminal: Terminal, word: str, command: str) -> None:
+    assert f"Did you mean `punctual {command}`?" in terminal.tell(word).stderr
+
+
+def test_no_word_of_another_tool_is_a_command_and_each_leads_to_one() -> None:
+    assert not ELSEWHERE.keys() & COMMANDS.keys()
+    assert set(ELSEWHERE.values()) <= COMMANDS.keys()
+
+
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_the_options_of_a_job_are_in_sections_and_none_is_forgotten(terminal: Terminal, command: str) -> None:
+    told = terminal.tell(command, "--help").stdout
+    before, _, last = told.partition("\nOptions:\n")
+    for section in ("Deadline:", "What it may have:", "Progress and end:", "Start:", "What is shown:"):
+        assert f"\n{section}\n" in before
+    assert re.findall(r"--[\w-]+", last.partition("Examples:")[0]) == ["--help"]
+    assert f"$ punctual {command} --deadline " in told
+
+
+def test_what_submit_can_only_do_where_it_waits_is_told_as_such(terminal: Terminal) -> None:
+    told = terminal.tell("submit", "--help").stdout
+    section = told.partition("Only with --wait:")[2].partition("Options:")[0]
+    assert {"--strict", "--report", "--quiet", "--page"} == set(re.findall(r"  (--[\w-]+)", section))
 
 
 def test_without_a_name_the_last_run_is_told_of(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished, PhaseReported, ProgressReported
 from punctual.core.protocols import Message
 from punctual.metrics.run import summarize
-from punctual.runtime import extras
 
 
 def reading(unit_at: float, steps_done: float, *, landed: bool = False) -> ProgressReported:
@@ -75,6 +74,6 @@ def test_nothing_is_said_of_the_calibration(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_missing_extras_are_named_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
-    with pytest.raises(InvalidSpec, match=r"pip install 'punctual\[torch,report\]'"):
+    monkeypatch.setattr("punctual.distribution.find_spec", lambda name: None)
+    with pytest.raises(InvalidSpec, match="pip install matplotlib safetensors scikit-learn torch"):
         demo.demo()

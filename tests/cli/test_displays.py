@@ -215,8 +215,9 @@ class TestChain:
             links[1].text
             == "a job starts at its ceiling: asked to launch with 2.00 cores; given 2.00 cores after 50 ms"
         )
-        assert links[2].sentence() == (
-            "    5.0s  at step 50 of 1,000 with 4.0 core-seconds used, 34.2 core-seconds are left: "
+        assert links[2].elapsed_s == 5.0
+        assert links[2].text == (
+            "at step 50 of 1,000 with 4.0 core-seconds used, 34.2 core-seconds are left: "
             "asked to resize to 1.20 cores; given 1.20 cores after 1 ms"
         )
 
@@ -244,7 +245,7 @@ class TestChain:
         assert chain([*of_all, *begun], JOB) == chain(begun, JOB)
         ends: list[Message] = [
             JobFinished(at=1.0, job=JOB, landed_at=1.0),
-            JobFailed(at=1.0, job=JOB, cause="stopped: by hand", exit_code=-15),
+            JobFailed(at=1.0, job=JOB, cause="by hand", exit_code=-15, is_stopped=True),
             RejectJob(at=1.0, job=JOB, reason=Reason("no-retries-left", "it has failed")),
         ]
         for end in ends:
@@ -257,7 +258,7 @@ class TestChain:
 
 def test_the_list_of_jobs_tells_how_much_memory_is_used_and_who_waits() -> None:
     of_host = {"host": "service", "policy": "fifo", "host_cores": 2.0, "host_free_cores": 0.0}
-    of_host |= {"host_memory_bytes": 8 << 30, "host_used_memory_bytes": 3 << 29}
+    of_host |= {"host_memory_bytes": 8 << 30, "host_used_memory_bytes": 3 << 29, "grant_cores": 1.0}
     runs = {**of_host, "job": "a", "state": "running", "forecast_s": 100.0, "elapsed_s": 40.0}
     waits = {
         **of_host,
@@ -274,15 +275,24 @@ def test_the_list_of_jobs_tells_how_much_memory_is_used_and_who_waits() -> None:
 
 
 def test_the_list_of_jobs_tells_which_nodes_of_a_host_are_slow() -> None:
-    job = {"host": "service", "policy": "promises-first", "host_cores": 8.0, "host_free_cores": 3.0}
+    job = {"host": "service", "policy": "promises-first", "host_cores": 8.0, "host_free_cores": 3.0, "grant_cores": 2.5}
     of_service, slow, of_other = budgets([job, {**job, "slow_nodes": {"b": 1.43}}, {**job, "host": "other"}])
     assert of_service == "host service (promises-first): 8 cores, 5.00 held by 2 jobs, 3.00 free"
     assert slow == "node b is slow: steps cost 1.4 times the CPU time there, see `punctual why`"
     assert of_other.startswith("host other")
 
 
+def test_jobs_that_hold_nothing_are_not_told_to_hold_something() -> None:
+    job = {"host": "service", "policy": "fifo", "host_cores": 2.0, "host_free_cores": 0.0, "grant_cores": 2.0}
+    waits = {**job, "grant_cores": 0.0}
+    (told,) = budgets([job, waits, waits])
+    assert told == "host service (fifo): 2 cores, 2.00 held by 1 job, 0.00 free; 2 jobs hold nothing"
+    (told,) = budgets([job, waits])
+    assert told.endswith("; 1 job holds nothing")
+
+
 def test_the_list_of_jobs_tells_where_they_lie_and_what_is_wrong_with_the_nodes_of_a_cluster() -> None:
-    host = {"host": "service", "policy": "fifo", "host_cores": 8.0, "host_free_cores": 3.0}
+    host = {"host": "service", "policy": "fifo", "host_cores": 8.0, "host_free_cores": 3.0, "grant_cores": 2.5}
     news = {"silent_nodes": {"tock": 12.0}, "taken_cores": {"tick": 6.0}}
     jobs = [
         {**host, **news, "job": "one", "nodes": ["tick", "tock"]},

@@ -13,6 +13,8 @@ from tests.cli.programs import objects
 from tests.cli.test_service import Service
 from tests.waiting import PATIENCE_S, wait_until
 
+from punctual.distribution import EXTRAS, install_command
+
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Service]:
@@ -35,10 +37,23 @@ def test_everything_is_looked_at_and_nothing_is_left(machine: Service) -> None:
     found = machine.punctual("doctor", "--json")
     assert found.returncode == 0, found.stdout
     assert set(levels(found)) == {
-        "control groups", "processors", "folders", "disk", "store", "torch", "clock", "hosts", "ports",
+        "control groups", "processors", "folders", "disk", "store", "torch", "extras", "clock", "hosts", "ports",
     }  # fmt: skip
     assert machine.runs() == []
     assert "control groups" in machine.tell("doctor").stdout
+
+
+def test_each_extra_is_told_with_what_would_install_it(machine: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [each for each in objects(machine.tell("doctor", "--json").stdout) if each["about"] == "extras"]
+    assert [each["text"].split("`")[1] for each in told] == list(EXTRAS)
+    monkeypatch.setattr("punctual.distribution.find_spec", lambda name: None)
+    found = machine.tell("doctor", "--json")
+    assert found.returncode == 0, "nobody needs them all"
+    told = [each for each in objects(found.stdout) if each["about"] == "extras"]
+    assert all(" is not there" in each["text"] for each in told)
+    assert [install_command(extra) in each["remedy"] for extra, each in zip(EXTRAS, told, strict=True)] == [True] * len(
+        EXTRAS
+    )
 
 
 def test_what_comes_after_a_damaged_pytorch_is_looked_at_as_well(machine: Service) -> None:

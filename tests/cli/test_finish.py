@@ -48,4 +48,4 @@ def test_it_lands_with_the_steps_that_it_did(terminal: Terminal, program: str, n
     assert f"left after {n_steps}" in done.stderr
     report = objects(done.stdout)[-1]
     assert (report["steps"], report["status"], report["faults"]) == (n_steps, "finished", [])
-    assert report["landed_at"] is not None
+    assert report["landed_s"] is not None

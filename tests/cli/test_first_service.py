@@ -32,11 +32,11 @@ def test_every_command_of_the_lesson_does_what_it_says(terminal: Terminal) -> No
         done = terminal.punctual(*[python if word == "python" else word for word in command.split()])
         assert done.returncode == 0, (command, done.stderr)
         told[command] = done.stdout
-    assert told["submit --name third --deadline 10m -- python train.py third 20000"] == "third\n"
+    assert told["submit --name third --deadline 10m --cores 1 -- python train.py third 20000"] == "third\n"
     assert all(name in told["ps"] for name in ("first", "second", "third"))
     assert told["deadline second 12s"].startswith("second: the deadline is now")
     assert "deadline" in told["show second"]
     assert told["logs second --follow"].splitlines()[-1] == "second has done 5000 steps"
     assert "The deadline was set to" in told["report second"]
-    assert re.findall(r"^(\w+): has ended ", told["down --jobs stop"], re.MULTILINE) == ["first", "third"]
+    assert re.findall(r"^(\w+): was stopped \(", told["down --jobs stop"], re.MULTILINE) == ["first", "third"]
     wait_until(lambda: terminal.jobs() == [])

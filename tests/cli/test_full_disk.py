@@ -29,7 +29,9 @@ def test_without_room_for_a_journal_the_job_goes_on_and_can_be_taken_over(termin
     output, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 70, errors
     assert "goes on at full speed and nobody steers it" in errors
+    assert "make room on the disk" in errors
     assert "punctual attach job" in errors
+    assert "Traceback" not in errors
     assert [job["state"] for job in terminal.jobs()] == ["unsteered"]
     filler.unlink()
     attached = terminal.start("attach", "job", "--json")

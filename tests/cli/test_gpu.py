@@ -10,7 +10,7 @@ import pytest
 from tests.cli.programs import Terminal, objects
 from tests.waiting import PATIENCE_S
 
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.process_tree import stat_of
 from punctual.runtime.capacity import usable_gpus
 

@@ -17,11 +17,13 @@ from tests.cli.programs import TRACKED, Terminal, objects
 
 from punctual.cli._lines import Lines
 from punctual.cli._view import table, verdict
+from punctual.core.commands import RejectJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
+from punctual.core.story import Reason
 from punctual.runtime import input_file
 from punctual.runtime.jobs_file import read_jobs
 from punctual.runtime.submission import Submission
@@ -228,10 +230,10 @@ def test_jobs_of_a_file_have_one_report(terminal: Terminal, tmp_path: Path) -> N
     assert (tmp_path / "home" / "state" / "runs" / "lands" / "lands.log").read_text() == "trained 40\n"
 
 
-def lines_of(jobs: list[JobStatus], width: int, stopped: tuple[JobId, ...] = ()) -> list[str]:
+def lines_of(jobs: list[JobStatus], width: int) -> list[str]:
     """The table of jobs on a terminal of that width."""
     console = Console(width=width, file=StringIO(), color_system=None)
-    console.print(table(jobs, Now.read(), width, stopped))
+    console.print(table(jobs, Now.read(), width))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
@@ -246,14 +248,16 @@ def test_a_table_of_jobs_shows_each_verdict_and_both_ends_of_each_name(width: in
     at = time.monotonic()
     landed = folded(started(at), progressed(at + 81, 1000, 9.0, landed=True), at=at)
     failed = folded(started(at), JobFailed(at=at + 3, job=JOB, cause="a signal", exit_code=-9), at=at)
+    stopped = folded(started(at), JobFailed(at=at + 3, job=JOB, cause="the user", is_stopped=True), at=at)
+    turned_away = folded(RejectJob(at=at, job=JOB, reason=Reason("not-promised", "no share is free")), at=at)
     long = replace(landed, spec=replace(landed.spec, id=JobId("a-long-name-with-a-meaning-at-its-end")))
-    head, *lines = lines_of([landed, failed, long], width, stopped=(JOB,))
+    head, *lines = lines_of([landed, failed, stopped, turned_away, long], width)
     assert head.split() == ["job", "done", "grant", "left", "forecast"]
-    assert [len(line) <= width for line in lines] == [True] * 3
-    verdicts = ["landed 21.0s late", "stopped", "landed 21.0s late"]
+    assert [len(line) <= width for line in lines] == [True] * 5
+    verdicts = ["landed 21.0s late", "failed", "stopped", "turned away", "landed 21.0s late"]
     assert all(line.rstrip().endswith(verdict) for line, verdict in zip(lines, verdicts, strict=True))
-    assert lines[2].startswith("a-long")
-    assert "its-end" in lines[2].split()[0]
+    assert lines[-1].startswith("a-long")
+    assert "its-end" in lines[-1].split()[0]
     assert "━━━━" in lines[0]
 
 
@@ -263,7 +267,7 @@ def test_lines_about_several_jobs_are_named_and_tell_of_failures() -> None:
     for message in (started(1.0), JobFailed(at=3.0, job=JOB, cause="a signal", exit_code=-9)):
         board.fold(message)
         lines.tell(message)
-    assert told[-1].endswith(f" {JOB}: ended: a signal")  # behind the time, and the day if that was yesterday
+    assert told[-1].endswith(f" {JOB}: failed: a signal")  # behind the time, and the day if that was yesterday
     assert all(f"{JOB}: " in line for line in told)
 
 
@@ -272,3 +276,10 @@ def test_the_line_of_a_job_says_how_it_stands() -> None:
     assert verdict(folded(started(at), at=at)).plain == "running"
     landed = folded(started(at), progressed(at + 59, 1000, 9.0, landed=True), at=at)
     assert verdict(landed).plain == "landed 1.0s early"
+
+
+def test_a_time_of_toml_is_the_same_as_that_text(tmp_path: Path) -> None:
+    jobs = [
+        read(tmp_path, f'[[job]]\nprogram = "true"\ndeadline = {text}')[0] for text in ("23:59:59", '"23:59:59 today"')
+    ]
+    assert jobs[0].spec.deadline_s == pytest.approx(jobs[1].spec.deadline_s, abs=2.0)

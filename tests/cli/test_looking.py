@@ -58,6 +58,7 @@ def test_a_job_is_shown_and_its_output_followed_to_its_end(machine: Service) -> 
     assert shown["argv"][1].endswith("train.py")
     assert shown["cwd"] == str(machine.folder)
     assert (round(shown["deadline_s"]), shown["policy"]) == (3600, "promises-first")
+    [running] = objects(machine.tell("ps", "--json").stdout)
     text = machine.tell("show").stdout
     for told in ("talk", "running", "train.py", "step 2 of 4", "0.5 to 1 cores", "forecast", "promised", "pacing"):
         assert told in text
@@ -83,6 +84,9 @@ def test_a_job_is_shown_and_its_output_followed_to_its_end(machine: Service) -> 
     ended = json.loads(machine.tell("show", "talk", "--json").stdout)
     assert (ended["state"], ended["exit_code"], ended["steps_done"]) == ("finished", 0, 4)
     assert ended["landed_s"] > 0
+    [listed] = objects(machine.tell("ps", "--all", "--json").stdout)
+    assert listed.keys() <= ended.keys()
+    assert listed.keys() == running.keys()
     assert "finished" in machine.tell("show").stdout
     service.terminate()
     left(service)

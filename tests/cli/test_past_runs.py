@@ -49,7 +49,7 @@ def test_past_runs_are_listed_the_oldest_first_with_how_each_landed(terminal: Te
     assert "landed 2.5s late" in rows[3]
     assert rows[3].endswith("python train.py")
     assert "landed 50 ms early" in rows[4]
-    assert rows[4].endswith("…")
+    assert rows[4].endswith(f" {'x' * 99}"), "nothing is cut where nobody looks at a terminal"
 
 
 def test_a_job_of_a_service_is_not_told_by_the_command_of_the_service(terminal: Terminal) -> None:
@@ -78,7 +78,24 @@ def test_the_record_of_a_run_is_read_as_often_for_many_jobs_as_for_few(
 
 def test_a_program_is_told_the_same(terminal: Terminal) -> None:
     leave("b", LATE)
-    assert json.loads(terminal.tell("ps", "--all", "--json").stdout) == {"job": "b", "state": "finished", **LATE}
+    told = json.loads(terminal.tell("ps", "--all", "--json").stdout)
+    assert told == {**told, "job": "b", "state": "finished", **LATE}
+
+
+def test_each_job_is_told_with_the_same_fields(terminal: Terminal) -> None:
+    """Null where something is not known, or is not of a job in this state."""
+    leave("ended", LATE)
+    leave("old", None, failed=True)
+    running = terminal.start("run", "--name", "running", "--deadline", "1h", "--", "sleep", "600")
+    terminal.wait_for_job(lambda job: job["state"] == "running")
+    told = [json.loads(line) for line in terminal.tell("ps", "--all", "--json").stdout.splitlines()]
+    assert {job["job"] for job in told} == {"ended", "old", "running"}
+    assert len({tuple(job) for job in told}) == 1, "and in the same order"
+    assert {"submitted_wall", "argv", "deadline_s", "landed_s", "cause", "output", "forecast_s", "host"} <= told[
+        0
+    ].keys()
+    running.terminate()
+    running.communicate()
 
 
 def test_a_report_says_what_was_run_when_and_where(terminal: Terminal) -> None:

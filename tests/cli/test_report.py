@@ -39,7 +39,7 @@ def test_a_run_that_goes_on_or_was_left_has_not_landed() -> None:
 
 
 def test_a_run_that_did_not_get_what_it_held_is_told_so() -> None:
-    assert paragraph(landed()).startswith("Landed 33.33% = 20.0s before the deadline of 1m00s.")
+    assert paragraph(landed()).startswith("Landed 20.0s (33.33%) before the deadline of 1m00s.")
     assert "for something other than the processor" not in paragraph(landed())
     assert paragraph(landed(shortfall=SHORTFALL)).endswith(
         "For 7.0s it used 0.40 of the 1.00 cores that it held and can use: the machine gave it no more, or it waited for "

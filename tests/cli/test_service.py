@@ -220,10 +220,11 @@ def test_jobs_are_stopped_with_the_service_if_that_is_asked(machine: Service) ->
     a = machine.begin_job("a")
     ended = machine.punctual("down", "--jobs", "stop", "--json")
     assert ended.returncode == 0, ended.stderr
-    assert [(job["job"], job["became"]) for job in objects(ended.stdout)] == [("a", "failed")]
+    assert [(job["job"], job["became"]) for job in objects(ended.stdout)] == [("a", "stopped")]
     left(service)
-    a.communicate(timeout=PATIENCE_S)
-    assert a.returncode != 0
+    _, told = a.communicate(timeout=PATIENCE_S)
+    assert a.returncode == 128 + signal.SIGTERM
+    assert "The job was stopped (`punctual down`)" in told
     assert machine.jobs() == []
 
 
@@ -423,3 +424,32 @@ def test_an_environment_that_cannot_be_followed_is_told_and_refused_only_if_aske
     service = machine.up("--listen", "none")
     machine.punctual("down")
     assert "no OpenTelemetry: OTEL_EXPORTER_OTLP_PROTOCOL" in left(service)
+
+
+#: Has Python find neither of the libraries of the extra `service`.
+WITHOUT_LIBRARIES = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("fastapi", "uvicorn"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+@pytest.mark.parametrize("command", [["up", "--detach"], ["submit", "--", "sleep", "0"]], ids=["up", "submit"])
+def test_a_service_in_the_background_that_has_no_page_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_LIBRARIES)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    machine = Service(tmp_path)
+    started = machine.start_python("-m", "punctual", *command)
+    _, errors = started.communicate(timeout=PATIENCE_S)
+    assert started.returncode == 0, errors
+    assert "punctual: no page, and no HTTP: the service needs" in errors
+    assert "`pip install fastapi uvicorn`" in errors
+    wait_until(lambda: machine.jobs() == [])
+    assert machine.tell("down").returncode == 0
+    machine.close()
+    wait_until(machine.has_cleared_up)

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.programs import Terminal
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.cli._study import USUAL_POLICIES, scenario_of, stopping_where_told
+from punctual.cli._study import USUAL_DEADLINES, USUAL_POLICIES, scenario_of, stopping_where_told
 from punctual.sim.choice import PlugInChoice
 from punctual.sim.study import Study, StudyProgress
 
@@ -133,11 +133,55 @@ def test_options_go_over_what_the_file_says_in_short(tmp_path: Path) -> None:
         'policies = ["fifo"]\ntrace = "generator:diurnal:7"\ndeadlines = "uniform:1.2,4"\nscaling = "elastic"\n'
     )
     settings = ("deadlines.high=5", "scaling.least=2", "trace.generator.duration_s=60.0")
-    scenario = scenario_of(file, {"trace.load": 0.5}, settings)
+    scenario, notices = scenario_of(file, {"trace.load": 0.5}, settings)
+    assert notices == []
     assert scenario.trace.generator == PlugInChoice(name="diurnal", parameters={"n_jobs": 7, "duration_s": 60.0})
     assert scenario.trace.load == 0.5
     assert scenario.deadlines.parameters == {"low": 1.2, "high": 5}
     assert scenario.scaling.parameters == {"least": 2}
+
+
+def test_a_study_without_a_word_about_deadlines_tells_how_many_were_met(terminal: Terminal) -> None:
+    done = terminal.tell("simulate", "--jobs", "5", "--seeds", "1", *INLINE)
+    assert done.returncode == 0, done.stderr
+    assert "deadlines met" in done.stdout.splitlines()[0]
+    assert f"no `--deadlines` was given: each is 1.2 to 4 times what its job takes ({USUAL_DEADLINES})" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("keys", "has_default"),
+    [
+        ({}, True),
+        ({"trace": "generator:poisson:20"}, True),
+        ({"trace": "generator:diurnal", "trace.load": 0.5}, True),
+        ({"deadlines": "keep"}, False),
+        ({"trace": "generator:modelarts-like"}, False),  # it draws some of its own
+    ],
+)
+def test_generated_jobs_have_deadlines_unless_something_else_is_said(keys: dict[str, Any], has_default: bool) -> None:
+    scenario, notices = scenario_of(None, keys, ())
+    assert (scenario.deadlines.name == "uniform") == has_default
+    assert any("--deadlines" in notice for notice in notices) == has_default
+
+
+def test_a_scenario_file_says_all_of_its_deadlines(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('policies = ["fifo"]\n')
+    assert scenario_of(file, {}, ())[0].deadlines.name == "keep"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--jobs", "0"], ["--cluster", "axb"], ["--deadlines", "foo"], ["--trace", "nofile"], ["--trace", "none.toml"],
+        ["--seeds", "0"], ["--export", "x.xls"], ["--out", "/proc/x"], ["--trace", "generator:nosuch"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_error_comes_without_notices_of_what_was_chosen_instead(terminal: Terminal, arguments: list[str]) -> None:
+    done = terminal.tell("simulate", *arguments)
+    assert done.returncode == 2
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["error:", "got:", "for:", "to"]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +220,7 @@ def test_without_the_extra_a_user_is_told_what_to_install(terminal: Terminal, co
     process = terminal.start_python("-c", program)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2, errors
-    assert "pip install 'punctual[sim]'" in errors
+    assert "pip install matplotlib polars scipy tomli-w" in errors
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """`punctual submit`: jobs for a service, which is started if there is none."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,5 +113,61 @@ def test_the_name_of_a_job_that_has_ended_gets_a_number(machine: Service) -> Non
         told = machine.punctual("submit", "--name", "a", "--", "true")
         assert told.stdout == f"{expected}\n"
         wait_until(lambda: machine.jobs() == [])
+    service.terminate()
+    left(service)
+
+
+#: More than what the machine can do in the time that is asked for.
+TOO_SOON = ("--guarantee", "--deadline", "10s", "--cores", "0.5", "--work", "10m")
+
+
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_a_job_whose_deadline_cannot_be_guaranteed_is_turned_away_with_one_that_can(
+    machine: Service, command: str
+) -> None:
+    service = machine.up()
+    script = machine.script(NAMED, "named.py")
+    refused = machine.punctual(command, *TOO_SOON, "--name", "a", "--", *script, "a")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert "turned away" in refused.stderr
+    assert "failed" not in refused.stderr
+    assert machine.n_starts("a") == 0
+    named = re.search(r"`--deadline (\S+)`", refused.stderr)
+    assert named is not None, refused.stderr
+    (past,) = machine.tell("ps", "--all").stdout.splitlines()[1:2]
+    assert "turned away" in past
+    again = ("--guarantee", "--deadline", named[1], "--cores", "0.5", "--work", "10m", "--name", "b")
+    accepted = machine.punctual("submit", *again, "--json", "--", *script, "b")
+    assert accepted.returncode == 0, accepted.stderr
+    (standing,) = machine.jobs()
+    assert standing["promised_until_wall"] is not None
+    assert machine.tell("stop", "b").returncode == 0  # it would be paced to its deadline
+    wait_until(lambda: machine.jobs() == [])
+    service.terminate()
+    left(service)
+
+
+def test_a_guarantee_without_knowing_the_work_is_refused_with_what_to_say(machine: Service) -> None:
+    service = machine.up()
+    for command in ("submit", "run"):
+        refused = machine.punctual(command, "--guarantee", "--deadline", "1h", "--", "true")
+        assert refused.returncode == 2
+        assert "turned away" in refused.stderr
+        assert "say it (`--work 30m` of core time)" in refused.stderr
+    service.terminate()
+    left(service)
+
+
+def test_a_guarantee_of_a_job_that_waits_for_another_is_not_waited_for(machine: Service) -> None:
+    service = machine.up()
+    script = machine.script(NAMED, "named.py")
+    assert machine.punctual("submit", "--name", "a", "--", *script, "a").returncode == 0
+    told = machine.punctual("submit", *TOO_SOON, "--after", "a", "--name", "b", "--", *script, "b")
+    assert (told.returncode, told.stdout) == (0, "b\n"), told.stderr
+    machine.let("a")
+    wait_until(lambda: machine.jobs() == [])
+    rows = machine.tell("ps", "--all").stdout.splitlines()
+    assert [row for row in rows if row.startswith("b ") and "turned away" in row]
     service.terminate()
     left(service)

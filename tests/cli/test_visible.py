@@ -142,7 +142,9 @@ def test_no_command_shows_what_a_submitter_wrote_as_it_is(machine: Service) -> N
     shown = [machine.punctual(*words) for words in (["ps"], ["show", "one"], ["why", "one"])]
     client.stop("one", WRITTEN)
     wait_until(
-        lambda: all(client.job(name).status().state in {"failed", "finished"} for name in ("one", "two", "three"))
+        lambda: all(
+            client.job(name).status().state in {"stopped", "failed", "finished"} for name in ("one", "two", "three")
+        )
     )
     for name in ("one", "two", "three"):
         shown += [machine.punctual(command, name) for command in ("show", "why", "report")]

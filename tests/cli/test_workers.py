@@ -20,7 +20,7 @@ from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoi
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 from punctual.runtime.chain import chain
 from punctual.runtime.submission import DEFAULT_WORKER_CONTROLLER, JobRequest, WorkerRange, checked_submission
 from punctual.runtime.worker_options import gpu_frac, worker_range

@@ -82,7 +82,7 @@ def test_with_one_worker_and_time_to_spare_it_is_paced() -> None:
 
 def test_an_impossible_deadline_is_told_once_with_the_true_finish() -> None:
     run = runs(0.7, World(noise=STEADY, can_pace=True), 1)[0]
-    assert run.warnings == ("infeasible",)
+    assert run.warnings == ("infeasible", "deadline-passed")
     told = next(demand.forecast for _, demand in run.demands if demand.forecast and not demand.forecast.feasible)
     assert told.earliest_finish_s == pytest.approx(run.landed_s, rel=0.03)
     assert run.n_resizes == 0

@@ -68,13 +68,15 @@ class Desk:
     def tell(self, event: Event) -> list[Command]:
         return self.scheduler.handle(event)
 
-    def submit(self, id: JobId, *, at: float = 0.0, ceiling: float = 2.0, floor: float = 0.1) -> list[Command]:
+    def submit(
+        self, id: JobId, *, at: float = 0.0, ceiling: float = 2.0, floor: float = 0.1, **declared: Any
+    ) -> list[Command]:
         spec = JobSpec(
             id=id,
             ceiling=Resources(cores=ceiling),
             floor=Resources(cores=floor),
-            deadline_s=100.0,
             controller="scripted",
+            **{"deadline_s": 100.0, **declared},
         )
         return self.tell(JobSubmitted(at=at, spec=spec))
 
@@ -106,9 +108,9 @@ class Desk:
             )
         )
 
-    def run(self, id: JobId, amount: float, *, at: float = 0.0) -> None:
+    def run(self, id: JobId, amount: float, *, at: float = 0.0, **declared: Any) -> None:
         """Bring a job to running with `amount` cores."""
-        self.submit(id, at=at)
+        self.submit(id, at=at, **declared)
         launch = only(self.plan({**self.granted(), id: cores(amount)}, at=at), LaunchJob)
         self.started(launch, at=at)
 

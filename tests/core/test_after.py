@@ -55,10 +55,10 @@ def test_one_that_does_not_finish_ends_all_that_wait_for_it(desk: Desk, stops: b
     submit(desk, C, B)
     if stops:
         desk.tell(StopRequested(at=1.0, job=A, cause="enough"))
-    commands = desk.tell(JobFailed(at=1.0, job=A, cause="it crashed"))
+    commands = desk.tell(JobFailed(at=1.0, job=A, cause="it crashed", is_stopped=stops))
     rejected = {command.job: command.reason.text for command in commands if isinstance(command, RejectJob)}
     how = "was stopped" if stops else "failed"
-    assert rejected == {B: f"it is to run after 'a', which {how}", C: "it is to run after 'b', which failed"}
+    assert rejected == {B: f"it is to run after 'a', which {how}", C: "it is to run after 'b', which was turned away"}
     assert only(submit(desk, JobId("d"), A, at=2.0), RejectJob).reason.code == "after-failed"
 
 

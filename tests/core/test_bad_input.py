@@ -97,7 +97,7 @@ def test_a_job_that_names_what_is_not_there_is_rejected(fields: dict[str, Any], 
     desk.run(B, 1.0)
     commands = desk.tell(JobSubmitted(at=1.0, spec=spec(**fields)))
     assert words in only(commands, RejectJob).reason.text
-    assert desk.scheduler.job(A).status == "failed"
+    assert desk.scheduler.job(A).status == "turned away"
     assert [view.id for view in desk.scheduler.snapshot(1.0).jobs] == [B]
 
 

@@ -131,4 +131,4 @@ def test_the_last_jobs_to_end_are_remembered() -> None:
         desk.tell(StopRequested(at=0.0, job=JobId(f"job-{n}"), cause="enough"))
     with pytest.raises(KeyError):
         desk.scheduler.job(JobId("job-1"))
-    assert desk.scheduler.job(JobId("job-2")).status == "failed"
+    assert desk.scheduler.job(JobId("job-2")).status == "stopped"

@@ -90,13 +90,15 @@ def test_who_fails_again_and_again_is_given_up() -> None:
     again(desk, at=3.0)
     reason = rejection(crash(desk, at=4.0, cause="another signal"))
     assert (reason.code, str(reason)) == (
-        "no-retries-left", "another signal; it has failed 2 times in a row, and 1 retries are allowed",
+        "no-retries-left", "another signal; it has failed 2 times in a row, and 1 retry is allowed",
     )  # fmt: skip
     assert desk.scheduler.job(A).status == "failed"
 
 
 def test_a_job_may_have_no_retries() -> None:
-    assert rejection(crash(running(n_retries=0), at=1.0)).code == "no-retries-left"
+    """Who asked for none is told what happened, and nothing of retries."""
+    reason = rejection(crash(running(n_retries=0), at=1.0, cause="a signal"))
+    assert (reason.code, reason.text) == ("no-retries-left", "a signal")
 
 
 def test_a_process_that_is_lost_through_no_fault_of_its_program_is_no_failure() -> None:
@@ -231,7 +233,7 @@ def test_a_job_that_the_executor_does_not_know_is_launched_again() -> None:
     assert desk.scheduler.job(A).status == "queued"
     again(desk, at=3.0)
     desk.tell(unknown_job(StopJob(at=5.0, job=A, cause="enough")))
-    assert desk.scheduler.job(A).status == "failed"
+    assert desk.scheduler.job(A).status == "stopped"
 
 
 GIB = 1 << 30

@@ -246,7 +246,7 @@ def test_a_moved_deadline_is_acted_on_at_once(desk: Desk) -> None:
     desk.run(A, 1.0)
     spec = JobSpec(id=A, ceiling=Resources(cores=2), floor=Resources(cores=0.1), deadline_s=50.0, controller="scripted")
     timers = [c for c in desk.tell(SpecChanged(at=3.0, spec=spec)) if isinstance(c, SetTimer)]
-    assert [timer.fire_at for timer in timers] == [3.0]
+    assert {timer.timer.kind: timer.fire_at for timer in timers} == {"tick": 3.0, "deadline": 50.0}
     desk.tick(A, at=3.0)
     assert desk.controller.readings[-1].deadline_s == 50.0
 
@@ -283,7 +283,7 @@ def test_a_queued_job_that_is_stopped_never_starts(desk: Desk) -> None:
     desk.submit(A)
     desk.tell(StopRequested(at=0.0, job=A, cause="Ctrl-C"))
     assert none(desk.plan({}), LaunchJob)
-    assert desk.scheduler.job(A).status == "failed"
+    assert desk.scheduler.job(A).status == "stopped"
 
 
 def test_a_retryable_failure_launches_again_and_a_final_one_does_not(desk: Desk) -> None:
@@ -357,8 +357,8 @@ def test_a_deadline_that_is_only_perhaps_met_again_has_no_time_to_spare(desk: De
 
 def test_silence_is_pointed_out_once_after_the_grace_period(desk: Desk) -> None:
     desk.run(A, 2.0)
-    assert none(desk.tick(A, at=29.0), WarnUser)
-    assert only(desk.tick(A, at=31.0), WarnUser).reason.code == "no-progress"
+    assert none(desk.tick(A, at=19.0), WarnUser)
+    assert only(desk.tick(A, at=21.0), WarnUser).reason.code == "no-progress"
     assert none(desk.tick(A, at=61.0), WarnUser)
 
 
@@ -370,6 +370,13 @@ def test_steps_of_which_nobody_says_how_many_there_are_are_pointed_out_at_once(d
     assert warned.code == "no-total"
     assert "--steps" in warned.text
     assert none(desk.tick(A, at=3.0), WarnUser)
+
+
+def test_what_is_missing_in_an_output_is_left_to_who_has_read_it(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    report = ProgressReported(at=2.0, job=A, steps_done=3, steps_total=None, unit_at=2.0, used_core_s=1.0, is_read=True)
+    desk.tell(report)
+    assert none(desk.tick(A, at=2.0), WarnUser)
 
 
 def test_what_the_executor_warns_of_is_told_once(desk: Desk) -> None:
@@ -389,6 +396,20 @@ def test_a_declared_phase_that_nothing_is_known_of_is_pointed_out_once(desk: Des
     desk.progress(A, at=2.0, steps=30)
     assert only(desk.tick(A, at=2.0), WarnUser).reason.code == "unmeasured-phase"
     assert none(desk.tick(A, at=3.0), WarnUser)
+
+
+def test_a_phase_that_is_announced_when_it_begins_is_not_pointed_out_before_another_step(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.progress(A, at=1.0, steps=30)
+    first = PhaseProgress(name="evaluate", units_planned=1, units_done=0)
+    for at, steps in ((2.0, 33), (3.0, 33)):  # the steps since the last report, then the phase itself
+        desk.tell(PhaseReported(at=at, job=A, phases=(first,)))
+        desk.progress(A, at=at, steps=steps)
+        assert none(desk.tick(A, at=at), WarnUser)
+    desk.progress(A, at=4.0, steps=34)
+    warned = only(desk.tick(A, at=4.0), WarnUser).reason
+    assert warned.code == "unmeasured-phase"
+    assert 'punctual.phase("evaluate", rehearsal=True)' in warned.text
 
 
 def test_a_phase_that_was_rehearsed_is_not_pointed_out(desk: Desk) -> None:
@@ -464,7 +485,7 @@ def test_a_policy_may_turn_a_waiting_job_away(desk: Desk) -> None:
     no = Reason("no-share", "its deadline cannot be promised")
     rejected = only(changes(desk, {}, declines={A: no, B: no}), RejectJob)
     assert (rejected.job, rejected.reason) == (B, no), "A runs and is not the policy's to end"
-    assert desk.scheduler.job(B).status == "failed"
+    assert desk.scheduler.job(B).status == "turned away"
     assert desk.scheduler.snapshot(1.0).waiting == ()
 
 

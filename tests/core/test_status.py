@@ -1,6 +1,7 @@
 """How a job stands, told by its messages alone."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 from tests.core.desk import B, cores
@@ -199,6 +200,7 @@ def test_warnings_are_there_until_they_are_over() -> None:
     assert after(*RUNNING, warned("infeasible"), warned("feasible")).warnings == {}
     assert after(*RUNNING, warned("no-progress"), progress(5.0, 1)).warnings == {}
     assert after(*RUNNING, warned("no-total"), progress(5.0, 1)).warnings == {}
+    assert after(*RUNNING, warned("progress-read")).warnings == {}, "it needs no attention"
     measured = PhaseProgress(name="eval", units_planned=3, units_done=1, units_measured=1)
     phases = PhaseReported(at=6.0, job=A, phases=(measured,))
     status = after(*RUNNING, warned("unmeasured-phase"), phases)
@@ -217,6 +219,8 @@ def test_the_line_to_the_deadline_starts_anew_when_the_deadline_moves() -> None:
     status = after(*RUNNING, progress(11.0, 5))
     assert status.line_frac(56.0) == pytest.approx(0.1 + 0.9 * 0.5)
     assert after(*RUNNING, progress(11.0, 5), moved).line_frac(121.0) == pytest.approx(0.1 + 0.9 * 0.5)
+    reweighted = SpecChanged(at=21.0, spec=replace(status.spec, weight=2.0))
+    assert after(*RUNNING, progress(11.0, 5), reweighted).line_from == status.line_from, "nothing else moves it"
 
 
 def test_the_forecast_is_asked_for_at_a_tick() -> None:

@@ -25,6 +25,8 @@ def expecting(finish_s: float, std_s: float = 0.0, earliest_s: float = 0.0, *, f
 
 LANDED = replace(STATUS, landed=True, landed_at=1090.0)
 FAILED = replace(expecting(900.0), state="failed", ended_at=500.0)
+STOPPED = replace(FAILED, state="stopped")
+TURNED_AWAY = replace(FAILED, state="turned away")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,12 @@ FAILED = replace(expecting(900.0), state="failed", ended_at=500.0)
         (LANDED, 1095.0, "met"),
         (LANDED, 5000.0, "met"),
         (replace(LANDED, landed_at=1101.0), 1102.0, "missed"),
-        (FAILED, 600.0, "missed"),
+        (FAILED, 600.0, None),  # its state says it; the deadline is still to come
+        (FAILED, 1100.5, "missed"),
+        (STOPPED, 600.0, None),
+        (STOPPED, 1100.5, None),
+        (TURNED_AWAY, 1100.5, None),
+        (replace(LANDED, state="stopped"), 1100.5, "met"),  # it was leaving already
     ],
 )
 def test_verdicts(status: JobStatus, at: float, said: Verdict | None) -> None:

@@ -45,7 +45,7 @@ def test_answers_at_once(dry: DryRun, said: list[Event]) -> None:
     assert said == [
         JobStarted(at=0.0, job=JOB, request=1, granted=on(1.0)),
         GrantApplied(at=1.0, job=JOB, request=2, granted=on(0.5)),
-        JobFailed(at=2.0, job=JOB, cause="stopped: enough"),
+        JobFailed(at=2.0, job=JOB, cause="enough", is_stopped=True),
     ]
 
 

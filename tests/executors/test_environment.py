@@ -29,6 +29,7 @@ def environment(
 def test_as_many_threads_as_the_ceiling_has_cores(ceiling_cores: float, n_threads: str) -> None:
     made = environment(ceiling_cores)
     assert made["OMP_NUM_THREADS"] == made["MKL_NUM_THREADS"] == n_threads
+    assert made["LOKY_MAX_CPU_COUNT"] == made["PYTHON_CPU_COUNT"] == n_threads
     assert made["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
@@ -57,7 +58,7 @@ def test_on_a_terminal_the_job_has_a_terminal(tmp_path: Path) -> None:
     saved_fd = os.dup(1)
     try:
         os.dup2(terminal_fd, 1)
-        output = JobOutput.new(tmp_path / "log", None)
+        output = JobOutput.new(tmp_path / "log")
     finally:
         os.dup2(saved_fd, 1)
         for fd in (screen_fd, terminal_fd, saved_fd):

@@ -44,7 +44,7 @@ def test_a_job_whose_keeper_was_stopped_can_be_stopped(stage: Stage, kept: Any, 
     stop(keeper)
     stop(guard)
     stage.stop()
-    assert stage.wait(JobFailed).cause == "stopped: the user"
+    assert stage.wait(JobFailed).cause == "the user"
     assert not is_alive(keeper)
     assert not is_alive(guard)
 
@@ -61,7 +61,7 @@ def test_a_job_is_ended_without_its_keeper_where_that_hangs(
         KeeperLink, "_signal", lambda link, number: deal(link, number) if number == signal.SIGKILL else None
     )
     stage.stop()
-    assert stage.wait(JobFailed).cause == "stopped: the user"
+    assert stage.wait(JobFailed).cause == "the user"
     assert not is_alive(job)
 
 
@@ -77,7 +77,7 @@ def test_a_job_ends_where_not_even_its_keeper_can_be_killed(
         patch.setattr(launch, "_OUTPUT_S_MAX", 0.2)
         patch.setattr(KeeperLink, "_signal", lambda *_: None)
         stage.stop()
-        assert stage.wait(JobFailed).cause == "stopped: the user"
+        assert stage.wait(JobFailed).cause == "the user"
     os.kill(keeper, signal.SIGKILL)
 
 

@@ -18,7 +18,8 @@ from tests.waiting import PATIENCE_S
 
 from punctual.core.ids import JobId
 from punctual.executors.local import keeper
-from punctual.executors.local.keeper import LaunchRequest, descendants
+from punctual.executors.local.job_signals import SWEEP_S, Ending, descendants
+from punctual.executors.local.keeper import LaunchRequest
 from punctual.executors.local.keeper_link import (
     KeeperLink,
     SteeringLostError,
@@ -244,12 +245,11 @@ def test_a_second_sigterm_kills(keep: Keep, tmp_path: Path) -> None:
     assert last["ended"] == 128 + signal.SIGKILL
 
 
-def test_a_kill_is_not_put_off_for_what_the_job_leaves_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "descendants", lambda _: [])
-    kept = keeper.Keeper(LaunchRequest(argv=[]), -1, -1, 0)
-    kept._kill_at = 0.0  # SIGTERM came twice
-    kept._end_descendants()
-    assert kept._kill_at == 0.0
+def test_a_kill_is_not_put_off_for_what_the_job_leaves_behind() -> None:
+    ending = Ending(0, 60.0)
+    ending.kill()  # SIGTERM came twice
+    ending.own_has_ended()
+    assert ending.left_s() <= SWEEP_S
 
 
 def test_a_killed_keeper_takes_the_job_with_it(keep: Keep) -> None:

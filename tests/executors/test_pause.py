@@ -156,7 +156,7 @@ def test_a_paused_job_that_is_stopped_saves_first(stage: Stage, tmp_path: Path, 
     stage.look_until(lambda report: report.steps_done > 0)
     paused(stage)
     stage.stop()
-    assert stage.wait(JobFailed).cause == "stopped: the user"
+    assert stage.wait(JobFailed).cause == "the user"
     assert (tmp_path / "saved").exists()
 
 
@@ -416,7 +416,7 @@ def test_a_job_that_has_left_is_paused_again_and_stopped_without_a_process(stage
     stage.executor.perform(replace(stage.launch_command(WORKER, SPEC), program=stage.program), stage.sink)
     assert stage.wait(JobStarted).granted == {}
     stage.stop()
-    assert stage.wait(JobFailed).cause == "stopped: the user"
+    assert stage.wait(JobFailed).cause == "the user"
 
 
 def test_a_job_that_does_not_leave_in_time_is_frozen(stage: Stage, tmp_path: Path) -> None:

@@ -205,7 +205,8 @@ def test_a_job_runs_where_its_host_has_more_files_open_than_select_can_look_at(s
         assert isinstance(stage.ended(), JobFinished)
 
 
-#: A host whose process may open 96 files, with more jobs than these are enough for; prints how it went.
+#: A host whose process may open 96 files, with more jobs than these are enough for; prints how it went. None ends before
+#: one had to wait and the file of the argument is there.
 NARROW = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 96))
@@ -219,16 +220,18 @@ warned = {}
 with local_host("host", PACED, output_of=lambda _: lambda _: None) as host:
     host.subscribe(lambda message: warned.setdefault(message.reason.code, str(message.reason)) if isinstance(message, WarnUser) else 0)
     for i in range(24):
-        request = JobRequest(argv=("sleep", "1"), submitted_at=time.monotonic(), name=f"job-{i}", floor_cores=0.01)
+        argv = ("sh", "-c", f"while [ ! -e {sys.argv[1]} ]; do sleep 0.2; done")
+        request = JobRequest(argv=argv, submitted_at=time.monotonic(), name=f"job-{i}", floor_cores=0.01)
         host.submit(checked_submission(request, capacity_here()))
+    host.run(lambda: "waits-for-room" in warned)
+    open(sys.argv[1], "w").close()
     host.run(host.all_ended)
-    print({status.state for status in host.jobs()}, sorted(warned), warned["waits-for-room"])
+    print({status.state for status in host.jobs()}, warned["waits-for-room"])
 """
 
 
-def test_jobs_wait_for_descriptors_and_none_of_them_fails() -> None:
-    done = subprocess.run([sys.executable, "-c", NARROW], capture_output=True, text=True, timeout=280, check=False)
-    assert done.stdout.startswith("{'finished'} ['waits-for-room'] it waits for a descriptor: "), (
-        done.stdout + done.stderr
-    )
+def test_jobs_wait_for_descriptors_and_none_of_them_fails(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", NARROW, str(tmp_path / "go")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.stdout.startswith("{'finished'} it waits for a descriptor: "), done.stdout + done.stderr
     assert "of 96 open files are in use" in done.stdout

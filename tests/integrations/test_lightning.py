@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+import punctual
 from punctual.wire import GOAL_VARIABLE, Directives, Fault, Page, ProgramState
 
 pytest.importorskip("lightning", reason="Lightning is not installed (extra `adapters`)")
@@ -39,6 +40,11 @@ class Model(LightningModule):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("val_loss", batch[0].mean())
 
+    def test_step(self, batch: Any, batch_idx: int) -> None: ...
+
+    def predict_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return torch.ones(1)
+
     def on_validation_epoch_end(self) -> None:
         self.n_evaluations += not self.trainer.sanity_checking
 
@@ -59,6 +65,20 @@ def fit(folder: Path, model: LightningModule, *callbacks: Any, **options: Any) -
     )  # fmt: skip
     trainer.fit(model, loader(N_BATCHES), loader(N_VALIDATION), ckpt_path=callback.resume_from)
     return trainer
+
+
+def quiet_trainer(folder: Path, callback: LightningCallback, **options: Any) -> Trainer:
+    return Trainer(
+        accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
+        enable_checkpointing=False, callbacks=[callback], **options,
+    )  # fmt: skip
+
+
+def landed_with(page: Page, n_steps: int) -> bool:
+    declared = page.declaration()
+    return (declared.state, declared.fault, declared.total_steps, page.progress().n_steps) == (
+        ProgramState.LANDED, Fault.NONE, n_steps, n_steps,
+    )  # fmt: skip
 
 
 def test_batches_evaluations_and_checkpoints_are_told(page: Page, tmp_path: Path) -> None:
@@ -118,6 +138,89 @@ def test_gradient_accumulation_and_a_limit_of_steps(page: Page, tmp_path: Path) 
         0,
     )
     assert page.phases()[0].n_units_done == 3 * N_VALIDATION
+
+
+@pytest.mark.parametrize(("n_batches", "n_each", "n_steps", "n_expected"), [
+    (10, 4, 6, 20), (10, 4, 7, 24), (10, 4, 1, 4), (3, 2, 4, 6), (4, 1, 9, 9), (5, 8, 3, 15),
+])  # fmt: skip
+def test_steps_are_made_at_the_end_of_an_epoch_too(
+    n_batches: int, n_each: int, n_steps: int, n_expected: int, page: Page, tmp_path: Path
+) -> None:
+    declared: list[int] = []
+    model = Model(lambda n: declared.append(page.declaration().total_steps))
+    options: dict[str, Any] = {"max_epochs": -1, "max_steps": n_steps, "accumulate_grad_batches": n_each}
+    trainer = quiet_trainer(tmp_path, LightningCallback(tmp_path), **options)
+    trainer.fit(model, loader(n_batches))
+    assert set(declared) == {n_expected}
+    assert (trainer.global_step, model.n_batches) == (n_steps, n_expected)
+    assert landed_with(page, n_expected)
+
+
+class ByHand(Model):
+    """Steps its optimizers itself, the second one every `n_between` batches only."""
+
+    def __init__(self, n_optimizers: int, n_between: int = 1) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.n_optimizers, self.n_between = n_optimizers, n_between
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        optimizers = self.optimizers()
+        for i, optimizer in enumerate(optimizers if isinstance(optimizers, list) else [optimizers]):
+            if i == 0 or self.n_batches % self.n_between == 0:
+                optimizer.zero_grad()
+                self.manual_backward((self.weight * batch[0]).mean())
+                optimizer.step()
+        self.n_batches += 1
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(self.parameters(), lr=0.01) for _ in range(self.n_optimizers)]
+
+
+@pytest.mark.parametrize(
+    ("n_optimizers", "n_between", "n_steps", "n_expected"),
+    [(1, 1, 7, 7), (2, 1, 20, 10), (2, 3, 20, 15), (3, 5, 21, 15)],
+)
+def test_batches_are_counted_where_the_module_steps_its_optimizers(
+    n_optimizers: int, n_between: int, n_steps: int, n_expected: int, page: Page, tmp_path: Path
+) -> None:
+    model = ByHand(n_optimizers, n_between)
+    trainer = quiet_trainer(tmp_path, LightningCallback(tmp_path), max_epochs=-1, max_steps=n_steps)
+    trainer.fit(model, loader(N_BATCHES))
+    assert model.n_batches == n_expected
+    assert landed_with(page, n_expected)
+
+
+def test_several_calls_of_fit_are_one_count(page: Page, tmp_path: Path) -> None:
+    for _ in range(2):
+        trainer = quiet_trainer(tmp_path, LightningCallback(tmp_path, total_steps=16), max_epochs=2)
+        trainer.fit(Model(), loader(N_BATCHES), loader(N_VALIDATION))
+        assert page.declaration().total_steps == 16
+    assert landed_with(page, 16)
+    assert page.phases()[0].n_units_done == page.phases()[0].units_planned == 4 * N_VALIDATION
+
+
+def test_a_test_and_a_prediction_after_fit_are_phases(page: Page, tmp_path: Path) -> None:
+    model = Model()
+    trainer = quiet_trainer(tmp_path, LightningCallback(tmp_path), max_epochs=1)
+    trainer.fit(model, loader(N_BATCHES))
+    trainer.test(model, loader(3), verbose=False)
+    trainer.predict(model, loader(5))
+    done = {phase.name: phase.n_units_done for phase in page.phases()}
+    assert (done["test"], done["predict"]) == (3, 5)
+    assert landed_with(page, N_BATCHES)
+
+
+def test_a_test_that_was_declared_is_part_of_the_plan(page: Page, tmp_path: Path) -> None:
+    planned: list[dict[str, float]] = []
+    model = Model(lambda n: planned.append({phase.name: phase.units_planned for phase in page.phases()}))
+    callback = LightningCallback(tmp_path, after={"test": punctual.Phase(units=3, cost_steps=0.5)})
+    trainer = quiet_trainer(tmp_path, callback, max_epochs=1)
+    trainer.fit(model, loader(N_BATCHES))
+    assert {plan["test"] for plan in planned} == {3}
+    assert page.declaration().state == ProgramState.TRAINING
+    trainer.test(model, loader(3), verbose=False)
+    assert landed_with(page, N_BATCHES)
 
 
 def test_evaluations_every_other_epoch_are_planned_before_their_loader_is_made(page: Page, tmp_path: Path) -> None:

@@ -54,6 +54,73 @@ def test_a_study_that_is_stopped_goes_on(page: Page, restart: Callable[[], None]
     assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 5)
 
 
+def landed_with(page: Page, n_steps: int) -> bool:
+    declared = page.declaration()
+    return (declared.state, declared.total_steps, page.progress().n_steps) == (ProgramState.LANDED, n_steps, n_steps)
+
+
+@pytest.mark.parametrize("by", ["objective", "callback"])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_study_that_stops_itself_has_landed(page: Page, by: str, n_jobs: int) -> None:
+    def objective(trial: Any) -> float:
+        if by == "objective" and trial.number == 3:
+            trial.study.stop()
+        return float(trial.suggest_float("x", 0, 1))
+
+    def plateau(found: Any, trial: Any) -> None:
+        if by == "callback" and trial.number == 3:
+            found.stop()
+
+    found = study()
+    optimize(found, objective, 50, callbacks=[plateau], n_jobs=n_jobs)
+    assert 4 <= len(found.trials) < 50
+    assert landed_with(page, len(found.trials))
+
+
+def test_a_study_ends_at_its_timeout(page: Page) -> None:
+    found = study()
+
+    def objective(trial: Any) -> float:
+        time.sleep(0.2)
+        return 0.0
+
+    optimize(found, objective, 1000, timeout=0.5)
+    assert 1 <= len(found.trials) < 1000
+    assert landed_with(page, len(found.trials))
+
+
+def test_trials_that_fail_in_a_way_that_is_caught_are_steps_too(page: Page) -> None:
+    def objective(trial: Any) -> float:
+        if trial.number % 2:
+            raise KeyError
+        return float(trial.suggest_float("x", 0, 1))
+
+    found = study()
+    optimize(found, objective, 6, catch=(KeyError,))
+    assert states(found) == ["COMPLETE", "FAIL"] * 3
+    assert landed_with(page, 6)
+
+
+def test_trials_side_by_side_are_steps(page: Page) -> None:
+    found = study()
+    optimize(found, lambda trial: trial.suggest_float("x", 0, 1), 20, n_jobs=3)
+    assert len(found.trials) == 20
+    assert landed_with(page, 20)
+
+
+def test_a_study_that_is_stopped_ends_after_the_trials_under_way(page: Page) -> None:
+    def objective(trial: Any) -> float:
+        if trial.number == 4:
+            page.send(Directives(stop=True))
+        return float(trial.suggest_float("x", 0, 1))
+
+    found = study()
+    with pytest.raises(SystemExit) as stopped:
+        optimize(found, objective, 100, n_jobs=2)
+    assert stopped.value.code == 143
+    assert len(found.trials) == page.progress().n_steps < 100
+
+
 class Clock:
     """Time that passes only when a trial says so; trials are told to begin at it."""
 
@@ -123,6 +190,24 @@ def test_the_first_trial_is_pruned_at_the_end(monkeypatch: pytest.MonkeyPatch) -
     end_at = clock.now + 10.0
     assert optimize_until(found, clock.steps(lambda i: 4.0), end_at=end_at) == 1
     assert (states(found), clock.now) == (["PRUNED"], end_at + 2.0)
+
+
+def test_a_study_with_an_end_stops_itself_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, found = Clock(monkeypatch), study()
+    callbacks = [lambda found, trial: found.stop() if trial.number == 1 else None]
+    assert optimize_until(found, clock.steps(lambda i: 1.0), end_at=clock.now + 100.0, callbacks=callbacks) == 2
+
+
+def test_a_study_with_an_end_has_trials_side_by_side_and_such_as_fail() -> None:
+    def objective(trial: Any) -> float:
+        time.sleep(0.05)
+        if trial.number % 2:
+            raise KeyError
+        return 0.0
+
+    found = study()
+    n_begun = optimize_until(found, objective, end_at=time.time() + 1.0, catch=KeyError, n_jobs=2)
+    assert n_begun == len(found.trials) >= 2
 
 
 def test_a_time_that_has_passed_is_refused() -> None:

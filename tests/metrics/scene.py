@@ -105,6 +105,10 @@ def failed(at: float, job: str = "a", *, retryable: bool = False) -> Message:
     return JobFailed(at=at, job=JobId(job), cause="lost", retryable=retryable)
 
 
+def stopped(at: float, job: str = "a") -> Message:
+    return JobFailed(at=at, job=JobId(job), cause="the user", is_stopped=True)
+
+
 def resumed(at: float, **held: Held) -> Message:
     return SteeringResumed(at=at, lost_at=at, granted={JobId(job): on(nodes) for job, nodes in held.items()})
 

@@ -18,6 +18,7 @@ from tests.metrics.scene import (
     started,
     stop_asked,
     stop_requested,
+    stopped,
     submitted,
 )
 
@@ -137,12 +138,12 @@ def test_a_job_that_lands_and_goes_on_has_not_landed() -> None:
 
 def test_a_rejected_job() -> None:
     job = job_of([submitted(10.0, deadline_s=30.0), rejected(10.0), submitted(90.0, "b")])
-    assert (job.status, job.on_time, job.waiting_s, job.ended_at) == ("rejected", False, 0.0, 10.0)
+    assert (job.status, job.on_time, job.waiting_s, job.ended_at) == ("turned away", False, 0.0, 10.0)
 
 
 def test_a_job_that_is_given_up_after_it_has_run_failed() -> None:
     given_up = [failed(23.0, retryable=True), launched(24.0, request=4), grant_failed(25.0, {})]
-    job = job_of([*RUN[:6], *given_up, rejected(25.0)])
+    job = job_of([*RUN[:6], *given_up, rejected(25.0, code="not-started")])
     assert (job.status, job.n_failures, job.n_grants_failed, job.waiting_s) == ("failed", 1, 1, 5.0 + 2.0)
 
 
@@ -215,19 +216,25 @@ def test_a_failed_launch_is_no_failure_of_the_job() -> None:
 
 def test_a_waiting_job_that_is_stopped_has_ended() -> None:
     job = job_of([submitted(10.0), stop_requested(14.0), rejected(14.0, code="stopped"), submitted(20.0, "b")])
-    assert (job.status, job.ended_at, job.waiting_s) == ("failed", 14.0, 4.0)
+    assert (job.status, job.ended_at, job.waiting_s) == ("stopped", 14.0, 4.0)
 
 
 def test_a_job_that_is_stopped_while_it_starts_ends_with_its_process() -> None:
     stopping = [*RUN[:3], stop_requested(12.0), stop_asked(12.0)]
     assert job_of(stopping).status == "unfinished"
     assert job_of([*stopping, stop_requested(13.0)]).status == "unfinished"
-    assert job_of([*stopping, failed(14.0)]).ended_at == 14.0
+    assert job_of([*stopping, stopped(14.0)]).ended_at == 14.0
 
 
 def test_a_running_job_that_is_stopped_ends_with_its_process() -> None:
-    job = job_of([*RUN[:6], stop_requested(23.0), stop_asked(23.0), failed(25.0)])
-    assert (job.status, job.ended_at, job.device_s) == ("failed", 25.0, 5 * 4 + 5 * 2)
+    job = job_of([*RUN[:6], stop_requested(23.0), stop_asked(23.0), stopped(25.0)])
+    assert (job.status, job.ended_at, job.device_s) == ("stopped", 25.0, 5 * 4 + 5 * 2)
+
+
+def test_of_a_job_that_was_stopped_nobody_can_say_whether_it_would_have_been_in_time() -> None:
+    """Nor is it told: its user has given its deadline up."""
+    job = job_of([submitted(10.0, deadline_s=30.0), *RUN[1:6], stop_requested(23.0), stop_asked(23.0), stopped(25.0)])
+    assert (job.status, job.on_time) == ("stopped", None)
 
 
 def test_jobs_in_the_system_on_average() -> None:

@@ -1,6 +1,6 @@
 """Numbers of a run from its messages, worked out by hand."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import pytest
@@ -177,6 +177,17 @@ def test_a_job_that_goes_on_after_landing_counts_until_its_last_landing() -> Non
     assert summarize(messages[:4], JOB).landed_at is None
 
 
+def test_a_program_lands_when_it_has_its_results() -> None:
+    """A last evaluation that nobody declared: the last step was in time, and what came after it was not."""
+    messages: list[Message] = [submitted(), started(100.5, 1.0), progress(109.0, 100, 8.0, landed=True)]
+    after = [progress(at, 100, at - 101.0, landed=True) for at in (110.0, 111.0, 114.0)]
+    before = summarize([*messages, *after], JOB)
+    assert (before.landed_at, before.used_core_s, before.worked_on_s) == (108.75, 8.0, 0.0)
+    summary = summarize([*messages, *after, JobFinished(at=114.25, job=JOB, landed_at=113.5)], JOB)
+    assert (summary.landed_at, summary.worked_on_s, summary.used_core_s) == (113.5, 4.75, 10.0)
+    assert summary.on_time is False
+
+
 def test_starting_again_is_no_resize_and_holds_nothing_between() -> None:
     again: list[Message] = [JobFailed(at=105.0, job=JOB, cause="lost", retryable=True), started(107.0, 1.0)]
     summary = summarize(
@@ -261,6 +272,31 @@ def test_the_course() -> None:
     assert course.usage == ((7.0, 1.0), (9.25, 1.5 / 2.25), (10.25, 1.5))
     assert list(course.deadlines) == [(0.0, 10.0)]
     assert course.forecasts == ((3.0, 9.5),)
+
+
+def test_the_line_to_the_deadline_begins_at_the_first_step_and_anew_where_the_deadline_is_changed() -> None:
+    """As the live displays have it: from where the job is then, and only as long as a deadline is in force."""
+    readings = [progress(at, steps, 0.0) for at, steps in ((102.0, 0), (104.25, 10), (110.0, 20), (120.0, 60))]
+
+    def told(*changes: Message) -> list[tuple[float, ...]]:
+        messages = sorted([*readings, *changes], key=lambda message: message.at)
+        lines = series([JobSubmitted(at=100.0, spec=replace(SPEC, deadline_s=40.0)), *messages], JOB).lines
+        return [astuple(line) for line in lines]
+
+    def changed(at: float, deadline_s: float | None) -> Message:
+        return SpecChanged(at=at, spec=replace(SPEC, deadline_s=deadline_s))
+
+    assert told() == [(4.0, 0.1, 40.0, 1.0)]
+    assert told(changed(101.0, 22.0)) == [(4.0, 0.1, 22.0, 1.0)], "before the first step nothing bends"
+    assert told(changed(112.0, 22.0)) == [pytest.approx((4.0, 0.1, 12.0, 0.3)), (12.0, 0.2, 22.0, 1.0)]
+    assert told(changed(113.0, None)) == [pytest.approx((4.0, 0.1, 13.0, 0.325))]
+    assert told(changed(113.0, 5.0)) == told(changed(113.0, None)), "to a deadline that has passed none leads"
+
+
+def test_a_job_without_steps_or_deadline_has_no_line() -> None:
+    assert series([submitted(), started(101.0, 1.0)], JOB).lines == ()
+    free = JobSubmitted(at=100.0, spec=replace(SPEC, deadline_s=None))
+    assert series([free, *RUN[1:]], JOB).lines == ()
 
 
 def test_readings_of_one_instant_and_of_a_new_process_give_no_usage() -> None:

@@ -17,7 +17,7 @@ from punctual.runtime.local_host import HostOptions
 from punctual.runtime.paths import HOME_VARIABLE
 
 FOLDER = ROOT / "docs" / "images"
-OPTIONS = HostOptions(actuator="pacing", policy="promises-first")
+OPTIONS = HostOptions(policy="promises-first")
 
 #: Computes in one thread, evaluates now and then, and tells its loss.
 TRAINING = """
@@ -73,13 +73,14 @@ def of_what_if(page: Page) -> None:
     expect(page.locator("#what-if-jobs tr").first).to_be_visible()
 
 
-#: Name of the file, view, what is waited for and done there, size and scheme.
-PICTURES: list[tuple[str, str, Callable[[Page], None], tuple[int, int], Literal["dark", "light"]]] = [
-    ("page-jobs", "#/", of_jobs, (1280, 560), "light"),
+#: Name of the file, view, what is waited for and done there, size and scheme. Without a height it is as high as the view.
+PICTURES: list[tuple[str, str, Callable[[Page], None], tuple[int, int | None], Literal["dark", "light"]]] = [
+    ("page-jobs", "#/", of_jobs, (1480, None), "light"),
     ("page-job", "#/jobs/resnet", of_one_job, (1000, 900), "light"),
-    ("page-what-if", "#/what-if", of_what_if, (1280, 360), "light"),
+    ("page-what-if", "#/what-if", of_what_if, (1280, None), "light"),
     ("page-phone", "#/jobs/resnet", of_one_job, (360, 740), "dark"),
 ]
+_LEAST_HEIGHT = 100
 
 
 def take(service: LiveService, browser: Browser, folder: Path) -> None:
@@ -88,12 +89,12 @@ def take(service: LiveService, browser: Browser, folder: Path) -> None:
     page.set_default_timeout(1000 * PATIENCE_S)
     page.goto(f"{service.served.url}/#token={service.caller.token}")
     for name, place, wait, (width, height), scheme in PICTURES:
-        page.set_viewport_size({"width": width, "height": height})
+        page.set_viewport_size({"width": width, "height": height or _LEAST_HEIGHT})
         page.emulate_media(color_scheme=scheme)
         page.goto(f"{service.served.url}/{place}")
         wait(page)
         page.locator("h2:visible").first.blur()
-        page.screenshot(path=folder / f"{name}.png")
+        page.screenshot(path=folder / f"{name}.png", full_page=height is None)
     page.context.close()
 
 

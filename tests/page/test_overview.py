@@ -137,7 +137,7 @@ def test_progress_is_shown_against_the_line_to_the_deadline(
     pattern = r"step (?P<step>\d+)/(?P<total>\d+)"
     assert service.caller.post("/jobs", {**asked, "progressRegex": pattern}).status == 201
     page = reader.open(service)
-    expect(row(page, "half")).to_contain_text("30.0 %, line 0 %")
+    expect(row(page, "half")).to_contain_text("30.0 %, line 30 %")
     expect(row(page, "half").locator("svg .due")).to_have_count(1)
 
 

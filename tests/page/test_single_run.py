@@ -74,6 +74,35 @@ def test_nothing_can_be_submitted_to_a_run(terminal: Terminal) -> None:
     assert command.wait(200) == 0
 
 
+def drawn_at(page: Page, curve: str) -> list[tuple[float, float]]:
+    """The ends of a line on the chart of progress, in pixels from its left and top."""
+    path = page.locator("#progress-chart path.goal").filter(
+        has=page.locator("title", has_text=re.compile(f"^{curve}$"))
+    )
+    return [(float(x), float(y)) for x, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", path.get_attribute("d") or "")]
+
+
+def test_a_report_bends_the_line_where_the_deadline_was_changed_and_begins_it_at_the_first_step(
+    terminal: Terminal, reader: Reader
+) -> None:
+    """As the picture of the run does."""
+    command = terminal.start("run", "--name", "mine", "--deadline", "5m", "--", *terminal.script(PROGRAM), "500")
+    terminal.wait_for_job(lambda job: job.get("steps_done", 0) >= 5)
+    assert terminal.tell("deadline", "mine", "4m").returncode == 0
+    terminal.wait_for_job(lambda job: job.get("steps_done", 0) >= 10)
+    (terminal.folder / "go").touch()
+    assert command.wait(200) == 0
+    assert terminal.tell("report", "mine", "--out", "out.html").returncode == 0
+    page, _ = opened(reader, f"file://{terminal.folder / 'out.html'}")
+    expect(page.locator("#progress-chart .goal")).to_have_count(2)
+    earlier, last = drawn_at(page, "line to an earlier deadline"), drawn_at(page, "line to the deadline")
+    assert 0 < earlier[0][0] < earlier[1][0] == last[0][0] < last[1][0]
+    (foot,) = re.findall(r"V([\d.]+)", page.locator("#progress-chart .former").first.get_attribute("d") or "")
+    assert last[0][1] < float(foot), "it begins where the job was"
+    assert last[1][1] < last[0][1]
+    expect(page.locator("#progress-chart .former title")).to_contain_text("deadline before it was changed")
+
+
 def test_the_report_is_the_page_and_asks_nobody(terminal: Terminal, reader: Reader) -> None:
     done = terminal.punctual("run", "--name", "mine", "--deadline", "60s", "--", *terminal.script(PROGRAM), "40")
     assert done.returncode == 0, done.stderr

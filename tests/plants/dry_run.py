@@ -87,7 +87,7 @@ class DryRun:
                 self._resize(self._jobs[command.job], command, sink)
             case StopJob():
                 self._end(command.job, command.at)
-                sink(JobFailed(at=command.at, job=command.job, cause=f"stopped: {command.cause}"))
+                sink(JobFailed(at=command.at, job=command.job, cause=command.cause, is_stopped=True))
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
         pretence = self._jobs.get(job)

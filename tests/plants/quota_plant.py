@@ -85,6 +85,9 @@ class Training:
         The most cores that the process can use at once.
     cost_change_at_frac, cost_change_factor
         From this share of the steps on a step costs so many times as much.
+    dear_every, dear_core_s, n_dear_max
+        Each so many steps one costs so many CPU seconds more, as an evaluation does that nobody declared, but not more of
+        them than this; 0: none does.
     """
 
     n_epochs: int = 4
@@ -96,13 +99,16 @@ class Training:
     cores_max: float = 1.0
     cost_change_at_frac: float = 1.0
     cost_change_factor: float = 1.0
+    dear_every: int = 0
+    dear_core_s: float = 0.0
+    n_dear_max: float = inf
 
     @property
     def n_steps(self) -> int:
         return self.n_epochs * self.epoch_steps
 
     def core_s(self, noise: Noise = STEADY) -> float:
-        """CPU seconds of the whole job to be expected, a change of the step's cost left out."""
+        """CPU seconds of the whole job to be expected, changes of the step's cost left out."""
         steps = self.n_steps * self.step_core_s
         phases = self.n_epochs * sum(phase.n_units * phase.unit_core_s for phase in self.phases)
         rehearsals = self.n_rehearsals * self.phases[0].unit_core_s if self.phases else 0.0
@@ -111,7 +117,9 @@ class Training:
     def step_cost(self, i_step: int) -> float:
         """CPU seconds of step `i_step` before noise."""
         changed = i_step >= self.cost_change_at_frac * self.n_steps
-        return self.step_core_s * (self.cost_change_factor if changed else 1.0)
+        n_dear, rest = divmod(i_step + 1, self.dear_every or inf)
+        is_dear = rest == 0 and n_dear <= self.n_dear_max
+        return self.step_core_s * (self.cost_change_factor if changed else 1.0) + is_dear * self.dear_core_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

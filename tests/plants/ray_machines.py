@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.waiting import wait_until
 
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 
 RAY = Path(sys.executable).with_name("ray")
 

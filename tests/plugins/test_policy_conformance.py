@@ -5,7 +5,7 @@ from typing import Any
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
-from punctual.core.job import Allocation, JobView
+from punctual.core.job import Allocation, JobView, awaits_promise
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.core.resources import NOTHING
@@ -17,11 +17,12 @@ class OursConformance(PolicyConformance):
     """What policies of ours do beside that: they start jobs only where a node has a place for them, and memory."""
 
     def check_starts_no_more_jobs_at_once_than_may_run(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Jobs without workers; if more run already, none is started beside them."""
+        """Jobs without workers; none is started beside as many. A job with a promise needs no place."""
         for node in snapshot.nodes:
             on_node = [job for job, held in _held(snapshot, plan) if job.spec.worker is None and node.id in held]
-            is_full = node.jobs_at_once is not None and len(on_node) > node.jobs_at_once
-            assert not is_full or not any(map(_is_new, on_node))
+            started = [job for job in on_node if _is_new(job) and not _may_always_start(job)]
+            n_kept = sum(node.id in job.planned for job in on_node)
+            assert not started or node.jobs_at_once is None or n_kept + len(started) <= node.jobs_at_once
 
     def check_starts_jobs_in_memory_that_nobody_holds(self, snapshot: Snapshot, plan: Plan) -> None:
         """Jobs without workers, and memory that others keep while they are paused, whatever is planned for them."""
@@ -47,6 +48,10 @@ def _held(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[JobView, Allocation]
 def _is_new(job: JobView) -> bool:
     """Whether it had no process and was to have none."""
     return not (job.planned or job.granted or job.resident)
+
+
+def _may_always_start(job: JobView) -> bool:
+    return job.promised_until_at is not None or awaits_promise(job.spec, job.status, job.started_at)
 
 
 def _conformance(policy: type[Any]) -> type[PolicyConformance]:

@@ -25,7 +25,7 @@ def ray_cluster(
     environment_of_its_own: None, ray_home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
     if find_spec("ray") is None:
-        pytest.skip("Ray is not installed: pip install 'punctual[ray]'")
+        pytest.skip("Ray is not installed")
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         token = tmp_path_factory.mktemp("ray-token") / "token"

@@ -13,7 +13,7 @@ from tests.plants.ray_machines import Namespaces, RayMachine, can_make_namespace
 from tests.plants.ray_service import Service, end_agents, ray_environment
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'punctual[ray]'")
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 
 
 @pytest.fixture

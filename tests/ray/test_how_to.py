@@ -16,7 +16,7 @@ from tests.cli.programs import Terminal
 from tests.plants.ray_machines import RAY, free_port
 from tests.waiting import wait_until
 
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.ray_access import asks_for_token
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "ray.md"

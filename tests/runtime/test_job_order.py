@@ -51,10 +51,10 @@ def test_live_jobs_run_one_after_the_other_and_end_with_those_that_fail(tmp_path
         )
         host.run(host.all_ended)
         assert {status.id: status.state for status in host.jobs()} == {
-            "first": "finished", "second": "finished", "fails": "failed", "never": "failed",
+            "first": "finished", "second": "finished", "fails": "failed", "never": "turned away",
         }  # fmt: skip
         assert host.status(JobId("never")).cause == "it is to run after 'fails', which failed"
-        with pytest.raises(InvalidSpec, match="have not failed"):
+        with pytest.raises(InvalidSpec, match=r"which has ended: failed \(its process ended with exit code 3\)"):
             host.submit(after("late", "fails"))
         with pytest.raises(InvalidSpec, match="which is none"):
             host.submit(after("late", "nobody"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
@@ -83,12 +83,12 @@ def test_of_several_jobs_one_fails_one_is_stopped_and_the_others_go_on(
     host.subscribe(on_message)
     host.run(host.all_ended)
     assert {status.id: (status.state, status.exit_code) for status in host.jobs()} == {
-        "lands": ("finished", 0), "fails": ("failed", 3), "stopped": ("failed", host.status(JobId("stopped")).exit_code),
+        "lands": ("finished", 0), "fails": ("failed", 3), "stopped": ("stopped", host.status(JobId("stopped")).exit_code),
     }  # fmt: skip
     assert host.status(JobId("stopped")).cause == "enough"
     assert host.status(JobId("lands")).steps_done == 10
     assert output.of(JobId("lands")) == "first\n"
-    assert host.run_folder.jobs() == {"lands": "finished", "fails": "failed", "stopped": "failed"}
+    assert host.run_folder.jobs() == {"lands": "finished", "fails": "failed", "stopped": "stopped"}
     assert_never_overbooked(messages)
 
 
@@ -318,7 +318,7 @@ def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: LocalHost
     deadline_s = host.status(JobId("a")).spec.deadline_s
     assert deadline_s is not None
     assert deadline_s > 7000
-    assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "failed"}
+    assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "stopped"}
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["", "no room to note it"])
@@ -350,7 +350,7 @@ def test_leaving_a_host_ends_its_jobs_and_says_so(output: Output, tmp_path: Path
         host.submit(submission("queued", floor_cores=capacity_here().cores))
         host.run(lambda: pid_of_waiting(tmp_path / "never") > 0)
         run = host.run_folder
-    assert run.jobs() == {"a": "failed", "queued": "failed"}
+    assert run.jobs() == {"a": "stopped", "queued": "stopped"}
     assert not run.runtime_dir.exists()
     assert not Path(f"/proc/{pid_of_waiting(tmp_path / 'never')}").exists()
     (end,) = [message for message in messages_of(run) if isinstance(message, JobFailed) and message.job == "a"]
@@ -420,3 +420,9 @@ def test_the_policy_is_exchanged_while_jobs_run(host: LocalHost, tmp_path: Path)
     host.run(host.all_ended)
     (changed,) = [message for message in messages_of(host.run_folder) if isinstance(message, PolicyChanged)]
     assert (changed.before, changed.parameters, changed.by) == ("promises-first", {"shortage": "scale"}, "anna")
+
+
+def test_what_is_free_is_told_without_what_rounding_leaves_of_it(host: LocalHost) -> None:
+    tenths = [Mock(held=Resources(0.1), memory_bytes=0)] * round(10 * capacity_here().cores)
+    with patch.object(type(host), "jobs", lambda _: tenths):
+        assert host.budget()["host_free_cores"] == 0.0

@@ -25,7 +25,7 @@ from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.executors.cluster.channel import AgentChannel, Answer, heard, told
 from punctual.executors.cluster.executor import ClusterExecutor
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.keeper_link import Kept
 from punctual.executors.local.output import earlier_log
 from punctual.runtime import adoption, node_agent

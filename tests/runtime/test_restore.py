@@ -50,8 +50,8 @@ from punctual.runtime.sweeping import sweep
 from punctual.service.standing import job_standing
 from punctual.store import sqlite as sqlite_store
 from punctual.store.boot import ClockRecord
+from punctual.store.errors import JournalBusy, JournalUnusable
 from punctual.store.sqlite import SqliteJournal
-from punctual.store.stored import JournalBusy, JournalUnusable
 
 A, B = JobId("a"), JobId("b")
 
@@ -272,7 +272,7 @@ def test_jobs_that_nobody_steers_can_be_ended(start: Callable[[], ForkedPython[b
     assert "not be resumed" in stop(find_job("b", open_jobs()))
     wait_until(lambda: steering(run), lambda said: said == {"a": "ended", "b": "ended"})
     sweep()
-    assert run.jobs() == {"a": "failed", "b": "failed"}
+    assert run.jobs() == {"a": "stopped", "b": "stopped"}
     with pytest.raises(InvalidSpec, match="has ended"), resumed_host(run):
         pass
 
@@ -321,7 +321,7 @@ def test_a_job_that_was_ended_while_its_host_was_stopped_is_not_started_again_wh
     finally:
         os.kill(process.pid, signal.SIGCONT)
     wait_until(run.open_jobs, lambda jobs: A not in jobs)
-    assert run.jobs()[A] == "failed"
+    assert run.jobs()[A] == "stopped"
     assert [message.job for message in messages_of(run) if isinstance(message, JobStarted)].count(A) == 1
     assert process.wait(PATIENCE_S) == 0
 
@@ -518,14 +518,14 @@ def test_where_messages_are_missing_a_host_of_another_version_is_refused_at_once
         with pytest.raises(JournalUnusable) as refused, resumed:
             pass
         assert refused.value.must == "the last snapshot of the journal must be of this version of Punctual"
-        assert f"pip install 'punctual=={__version__}'" in refused.value.remedy
+        assert f"Install Punctual {__version__}, " in refused.value.remedy
         assert "punctual stop JOB" in refused.value.remedy
     assert steering(run) == {"a": "unsteered", "b": "interrupted"}  # nothing has become of them
     stop(find_job("a", open_jobs()))
     stop(find_job("b", open_jobs()))
     wait_until(lambda: run.kept_jobs() == [])
     sweep()
-    assert run.jobs() == {"a": "failed", "b": "failed"}
+    assert run.jobs() == {"a": "stopped", "b": "stopped"}
     ends = [message.job for message in messages_of(run) if isinstance(message, JobFailed)]
     assert sorted(ends) == ["a", "b"]
 

@@ -167,7 +167,7 @@ def test_a_job_that_was_stopped_while_nobody_steered_it_is_not_started_again() -
     ended_unsteered(run, "a", 143)
     killed(run)
     sweep()
-    assert run.jobs() == {"a": "failed"}
+    assert run.jobs() == {"a": "stopped"}
     (end,) = ends_of(run)
     assert isinstance(end, JobFailed)
     assert not end.retryable
@@ -192,7 +192,7 @@ def test_a_job_that_is_given_up_is_not_resumed() -> None:
     killed(run)
     give_up(run, [A], "given up")
     assert steering() == {A: "ended"}
-    assert ends_of(run) == [JobFailed(at=6.0, job=A, cause="given up")]
+    assert ends_of(run) == [JobFailed(at=6.0, job=A, cause="given up", is_stopped=True)]
     assert run.inherited(A) == {}
 
 
@@ -201,9 +201,9 @@ def test_a_job_that_was_to_run_after_one_that_is_given_up_ends_with_it() -> None
     submitted(run, "a", "other", follower="b")
     killed(run)
     give_up(run, [JobId("a")], "given up")
-    assert run.jobs() == {"a": "failed", "other": "queued", "b": "failed"}
+    assert run.jobs() == {"a": "stopped", "other": "queued", "b": "turned away"}
     with resumed_host(run) as host:
-        assert [host.status(JobId(job)).state for job in ("a", "b")] == ["failed", "failed"]
+        assert [host.status(JobId(job)).state for job in ("a", "b")] == ["stopped", "turned away"]
 
 
 def test_a_job_that_was_to_run_after_one_that_failed_unsteered_ends_with_it() -> None:
@@ -212,7 +212,7 @@ def test_a_job_that_was_to_run_after_one_that_failed_unsteered_ends_with_it() ->
     ended_unsteered(run, "a", 1)
     killed(run)
     sweep()
-    assert run.jobs() == {"a": "failed", "b": "failed"}
+    assert run.jobs() == {"a": "failed", "b": "turned away"}
 
 
 def test_what_is_needed_is_not_swept_away() -> None:

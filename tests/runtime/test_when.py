@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -148,10 +149,62 @@ def test_a_time_of_the_past_is_found_beyond_a_change_of_clocks() -> None:
     assert after.at - past_at("2026-10-24 18:00", after) == pytest.approx(8 * 3600 + 55 * 60 + 3600)
 
 
-@pytest.mark.parametrize("text", ["+10m", "tomorrow-11:00", "2026-11-21 12:01", "soon"])
+@pytest.mark.parametrize("text", ["+10m", "tomorrow-11:00", "2026-11-21 12:01", "today 12:01"])
 def test_what_is_still_to_come_is_no_time_of_the_past(text: str) -> None:
     with pytest.raises(InvalidSpec, match="a time of the past must be one that has been"):
         past_at(text, NOON)
+
+
+def test_what_is_no_time_of_the_past_is_refused_as_such() -> None:
+    with pytest.raises(InvalidSpec, match="for the past"):
+        past_at("soon", NOON)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("18:00 tomorrow", (2026, 11, 22, 18)), ("6pm", (2026, 11, 21, 18)), ("11am", (2026, 11, 22, 11)),
+        ("noon", (2026, 11, 22, 12)), ("midnight", (2026, 11, 22, 0)), ("tomorrow", (2026, 11, 22, 0)),
+        ("sat 18:00", (2026, 11, 21, 18)), ("sat 11:00", (2026, 11, 28, 11)), ("Friday 6 PM", (2026, 11, 27, 18)),
+        ("2026-12-01", (2026, 12, 1, 0)), ("1 Dec 18:00", (2026, 12, 1, 18)), ("nov 1", (2027, 11, 1, 0)),
+        ("29 feb", (2028, 2, 29, 0)), ("at 18:00 on friday", (2026, 11, 27, 18)), ("by 18:00", (2026, 11, 21, 18)),
+    ],
+)  # fmt: skip
+def test_what_people_write_is_the_instant_that_they_mean(text: str, expected: tuple[int, ...]) -> None:
+    expected_s = (datetime(*expected).astimezone() - NOON.wall).total_seconds()  # type: ignore[arg-type]
+    assert deadline_s(text, started_at=1000.0, now=NOON) == pytest.approx(expected_s)
+    assert moved_deadline_s(text, started_at=1000.0, present_s=None, job="a", now=NOON) == pytest.approx(expected_s)
+
+
+def test_a_time_of_another_place_is_the_next_such_there() -> None:
+    for hours in (-11, 0, 5.5, 14):
+        offset = timezone(timedelta(hours=hours))
+        there = NOON.wall.astimezone(offset) + timedelta(hours=7)
+        text = f"{there:%H:%M%z}"
+        assert deadline_s(text, started_at=1000.0, now=NOON) == pytest.approx(7 * 3600)
+    at = NOON.wall_of(1000.0 + deadline_s("18:00 Europe/Berlin", started_at=1000.0, now=NOON))
+    there = at.astimezone(ZoneInfo("Europe/Berlin"))
+    assert (there.hour, there.minute) == (18, 0)
+    assert NOON.wall < at <= NOON.wall + timedelta(hours=24)
+
+
+@pytest.mark.parametrize("text", ["1:30:00", "9:30", "0:45", "12/01/2026", "midnight tomorrow"])
+def test_a_text_with_two_meanings_is_refused_wherever_an_instant_is_asked_for(text: str) -> None:
+    with pytest.raises(InvalidSpec, match="must have one meaning"):
+        deadline_s(text, started_at=1000.0, now=NOON)
+    with pytest.raises(InvalidSpec, match="must have one meaning"):
+        moved_deadline_s(text, started_at=890.0, present_s=300.0, job="a", now=NOON)
+    with pytest.raises(InvalidSpec, match="must have one meaning"):
+        past_at(text, NOON)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("fri 18:00", (20, 18)), ("sat", (21, 0)), ("21 nov", (21, 0)), ("at 12:00:00", (21, 12))]
+)
+def test_a_day_of_the_past_is_the_last_such(text: str, expected: tuple[int, int]) -> None:
+    day, hour = expected
+    ago_s = (NOON.wall - datetime(2026, 11, day, hour).astimezone()).total_seconds()
+    assert NOON.at - past_at(text, NOON) == pytest.approx(ago_s)
 
 
 @pytest.mark.usefixtures("berlin")

@@ -507,10 +507,10 @@ def test_with_a_certificate_what_is_sent_is_encrypted(tls: Tls) -> None:
 
 def test_without_its_libraries_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     check_installed()
-    monkeypatch.setattr("punctual.runtime.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("punctual.distribution.find_spec", lambda name: None)
     with pytest.raises(InvalidSpec) as refused:
         check_installed()
-    assert "pip install 'punctual[service]'" in refused.value.remedy
+    assert "pip install fastapi uvicorn" in refused.value.remedy
 
 
 def test_small_answers_do_not_wait_for_an_acknowledgement() -> None:

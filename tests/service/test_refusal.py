@@ -20,12 +20,12 @@ def test_a_refusal_names_the_earliest_deadline_that_would_have_been_accepted(
         "guarantee": True,
     }
     assert service.caller.post("/jobs", asked).status == 201
-    told = wait_until(lambda: service.caller.get("/jobs/a").json(), lambda told: told["state"] == "failed")
+    told = wait_until(lambda: service.caller.get("/jobs/a").json(), lambda told: told["state"] == "turned away")
     earliest_s = (
         datetime.fromisoformat(told["earliestDeadline"]) - datetime.fromisoformat(told["submitted"])
     ).total_seconds()
     assert 36_000 <= earliest_s <= 2 * 36_000
-    assert f"the earliest that could be is {earliest_s:g} s" in told["cause"]
+    assert f"the earliest that can be is in {earliest_s / 3600:.1f} h (`--deadline {earliest_s:.0f}s`)" in told["cause"]
     again = {**asked, "name": "b", "deadline": f"{earliest_s:g}s"}
     assert service.caller.post("/jobs", again).status == 201
     promised = wait_until(lambda: service.caller.get("/jobs/b").json(), lambda told: told["promisedUntil"] is not None)

@@ -29,7 +29,7 @@ def _digits(seed: int) -> Example:
     """The digits that come with scikit-learn, enlarged. Read from its file: importing the package takes seconds."""
     spec = find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError("the digits come with scikit-learn: install punctual[torch], or give --data")
+        raise ModuleNotFoundError("the digits come with scikit-learn: `pip install scikit-learn`, or give --data")
     path = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
     rows = torch.from_numpy(np.loadtxt(path, delimiter=",", dtype=np.float32))
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))]

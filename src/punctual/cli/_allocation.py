@@ -9,11 +9,9 @@ from threading import Timer
 
 from punctual.cli._streams import write_error
 from punctual.core.units import format_duration
+from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE
 from punctual.runtime.joined_host import JoinedHost
 from punctual.runtime.submission import Submission
-
-#: When the allocation ends, in seconds since 1970; set by Slurm 22.05 and later.
-END_VARIABLE = "SLURM_JOB_END_TIME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +22,26 @@ class SlurmAllocation:
     stop_at: float
 
 
-def allocation(environment: Mapping[str, str] = os.environ) -> SlurmAllocation | None:
+def allocation(environment: Mapping[str, str] = os.environ, *, grace_s: float | None = None) -> SlurmAllocation | None:
     """The allocation that this command runs in; None: there is none, or its end is not known.
 
     Jobs are asked to stop a fiftieth of the time left before its end, but 1 to 5 minutes before it; with less than ten
-    minutes left, a tenth.
+    minutes left, a tenth. Where they are to have `grace_s` to end, it is no later than that, but not in the first half.
     """
-    text = environment.get(END_VARIABLE, "")
+    text = environment.get(ALLOCATION_END_VARIABLE, "")
     left_s = float(text) - time.time() if text.isdigit() else 0.0
     if left_s <= 0:  # or what is left of an allocation that this shell has outlived
         return None
     lead_s = min(left_s / 10, 300.0, max(60.0, left_s / 50))
+    if grace_s is not None:
+        lead_s = max(lead_s, min(grace_s, left_s / 2))
     now = time.monotonic()
     return SlurmAllocation(now + left_s, now + left_s - lead_s)
+
+
+def longest_grace_s(submissions: Sequence[Submission]) -> float | None:
+    """The longest time that one of these jobs is to have to end; None: that was not said of any."""
+    return max((s.spec.ends.grace_s for s in submissions if s.spec.ends.grace_s is not None), default=None)
 
 
 def warn_of_end(submissions: Sequence[Submission], end: SlurmAllocation | None) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from punctual import __version__
 from punctual.cli._errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, exit_code_of, tell_user
+from punctual.cli._help import SectionedCommand, SectionedGroup, meant_by
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.logs import LogFormatter
@@ -20,41 +21,40 @@ _PROGRAM = "punctual"
 #: Help is written in lines of no more than this many characters, fewer on a narrower terminal.
 _HELP_WIDTH = 100
 
-#: Command -> the module that defines it. A module has a function of the command's name and, if it needs any,
-#: `SETTINGS` for how its arguments are read; or an application of that name, with commands of its own.
-COMMANDS = {
-    "run": "run",
-    "attach": "attach",
-    "up": "up",
-    "submit": "submit",
-    "down": "down",
-    "ps": "ps",
-    "top": "top",
-    "show": "show",
-    "logs": "logs",
-    "deadline": "deadline",
-    "quote": "quote",
-    "set": "steer",
-    "pause": "steer",
-    "resume": "steer",
-    "policy": "policy",
-    "why": "why",
-    "stop": "steer",
-    "report": "report",
-    "clean": "clean",
-    "doctor": "doctor",
-    "trace": "trace",
-    "simulate": "simulate",
-    "compare": "compare",
-    "replay": "replay",
-    "controllers": "catalogue",
-    "policies": "catalogue",
-    "token": "token",
-    "demo": "demo",
+#: Section of the help -> its commands, each with the module that defines it. A module has a function of the command's
+#: name, `EXAMPLES` for its help, and if it needs any `SETTINGS` for how its arguments are read; or an application of that
+#: name, with commands of its own.
+_SECTIONS = {
+    "Run jobs": {
+        "run": "run",
+        "submit": "submit",
+        "quote": "quote",
+        "read": "read",
+        "attach": "attach",
+        "demo": "demo",
+    },
+    "Watch them": {"ps": "ps", "top": "top", "show": "show", "logs": "logs", "why": "why", "report": "report"},
+    "Change them": {
+        "deadline": "deadline",
+        "set": "steer",
+        "pause": "steer",
+        "resume": "steer",
+        "stop": "steer",
+        "policy": "policy",
+    },
+    "Service": {"up": "up", "down": "down", "token": "token"},
+    "Simulate": {"simulate": "simulate", "compare": "compare", "replay": "replay", "trace": "trace"},
+    "This installation": {
+        "doctor": "doctor",
+        "clean": "clean",
+        "controllers": "catalogue",
+        "policies": "catalogue",
+    },
 }
+COMMANDS = {name: module for commands in _SECTIONS.values() for name, module in commands.items()}
 
 #: Commands that need nothing of Linux: those that start no job, and ask nobody who has.
-_FOR_ALL_SYSTEMS = {"clean", "compare", "controllers", "policies", "replay", "report", "simulate", "trace"}
+_FOR_ALL_SYSTEMS = {"clean", "compare", "controllers", "policies", "read", "replay", "report", "simulate", "trace"}
 
 
 #: What Typer raises for a command line that cannot be read. Which module holds it depends on Typer's version.
@@ -63,7 +63,11 @@ _UsageError: Any = typer.BadParameter.__bases__[0]
 
 def prepared(arguments: list[str]) -> Callable[[], NoReturn]:
     """The command that `arguments` name, with all that it needs imported; call it to run it."""
-    argv = arguments or ["--help"]
+    argv = list(arguments) or ["--help"]
+    if argv[0] == "help":
+        argv = [*argv[1:], "--help"]
+    if argv[1:] == ["-h"]:  # also of a command for which `-2h` is an amount
+        argv[1] = "--help"
     return partial(_run, argv, application(_begun_words() or argv))
 
 
@@ -78,6 +82,7 @@ def _run(argv: list[str], command: typer.Typer) -> NoReturn:
     try:
         if logging.lastResort is not None:  # writes warnings where no log is set up
             logging.lastResort.setFormatter(LogFormatter())
+        _check_known(argv[0])
         _check_system(argv)
         exit_code = command(argv, prog_name=_PROGRAM, standalone_mode=False)
         sys.stdout.flush()
@@ -94,9 +99,17 @@ def _run(argv: list[str], command: typer.Typer) -> NoReturn:
     sys.exit(exit_code)
 
 
+def _check_known(word: str) -> None:
+    if not word.startswith("-") and word not in COMMANDS:
+        raise InvalidSpec(
+            "the first word must be a command or an option", f"'{word}'", "`punctual`", meant_by(word, list(COMMANDS))
+        )
+
+
 def _check_system(argv: list[str]) -> None:
     name = argv[0]
-    if sys.platform != "linux" and name in COMMANDS and name not in _FOR_ALL_SYSTEMS and "--help" not in argv:
+    is_asked_for_help = not {"--help", "-h"}.isdisjoint(argv)
+    if sys.platform != "linux" and name in COMMANDS and name not in _FOR_ALL_SYSTEMS and not is_asked_for_help:
         here = ", ".join(sorted(_FOR_ALL_SYSTEMS))
         raise InvalidSpec(
             "jobs must be run on Linux",
@@ -120,23 +133,32 @@ def application(argv: list[str]) -> typer.Typer:
         name=_PROGRAM,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        context_settings={"max_content_width": _HELP_WIDTH},
+        cls=SectionedGroup,
+        context_settings={"max_content_width": _HELP_WIDTH, "help_option_names": ["-h", "--help"]},
         help="Neural-network training that finishes on time, on no more hardware than it needs.",
     )
     app.callback()(_options)
     named = argv[0] if argv else ""
-    for name in [named] if named in COMMANDS else COMMANDS:
-        _add(app, name)
+    for section, commands in _SECTIONS.items():
+        for name in commands:
+            if named == name or named not in COMMANDS:
+                _add(app, name, section)
     return app
 
 
-def _add(app: typer.Typer, name: str) -> None:
+def _add(app: typer.Typer, name: str, section: str) -> None:
     module = import_module(f"punctual.cli.{COMMANDS[name]}")
     command = getattr(module, name)
     if isinstance(command, typer.Typer):  # it has commands of its own
-        app.add_typer(command, name=name)
-    else:
-        app.command(name, context_settings=getattr(module, "SETTINGS", None))(command)
+        app.add_typer(command, name=name, rich_help_panel=section)
+        return
+    app.command(
+        name,
+        cls=SectionedCommand,
+        context_settings=getattr(module, "SETTINGS", None),
+        epilog=getattr(module, "EXAMPLES", None),
+        rich_help_panel=section,
+    )(command)
 
 
 def _tell_version(wanted: bool) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from punctual.cli._allocation import allocation, stopped_before_end
-from punctual.cli._errors import tell_user, traceback_lines
+from punctual.cli._errors import tell_user, told_failure
 from punctual.cli._interrupts import Interrupts
-from punctual.cli._outcome import EXIT_BROKEN, Outcome, closing_report, closing_report_of_all, report_fields
+from punctual.cli._outcome import EXIT_BROKEN, Outcome, closing_report, closing_report_of_all, outcome_fields
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import draw
 from punctual.cli._screens import Screen, screen_for
@@ -32,13 +32,14 @@ OpenHost = Callable[[OutputOf], AbstractContextManager[JoinedHost]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """How a run is shown and judged."""
+    """How a run is shown and judged. `grace_s`: how long its jobs are to have to end; None: nobody says."""
 
     as_json: bool = False
     strict: bool = False
     report: Path | None = None
     quiet: bool = False
     page: bool = False
+    grace_s: float | None = None
 
 
 def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) -> int:
@@ -56,7 +57,7 @@ def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) ->
         from punctual.service.server import check_installed  # most commands have no use for what it needs
 
         check_installed()
-    outcomes = carry_out(open_host, jobs, screen, page=options.page)
+    outcomes = carry_out(open_host, jobs, screen, page=options.page, grace_s=options.grace_s)
     exit_codes = [outcome.exit_code(strict=options.strict) for outcome in outcomes]
     exit_code = next((code for code in exit_codes if code), 0)
     drawn = _drawn(outcomes, options.report)
@@ -72,8 +73,8 @@ def _conclusion(
 ) -> tuple[list[str], dict[str, Any]]:
     """What the jobs came to, for people and for machines."""
     if len(outcomes) == 1:
-        return closing_report(outcomes[0], drawn), report_fields(outcomes[0], exit_code)
-    jobs = [report_fields(outcome, code) for outcome, code in zip(outcomes, exit_codes, strict=True)]
+        return closing_report(outcomes[0], drawn), outcome_fields(outcomes[0], exit_code)
+    jobs = [outcome_fields(outcome, code) for outcome, code in zip(outcomes, exit_codes, strict=True)]
     return closing_report_of_all(outcomes, drawn), {"jobs": jobs, "exit_code": exit_code}
 
 
@@ -89,12 +90,18 @@ def _drawn(outcomes: Sequence[Outcome], path: Path | None) -> Path | None:
     return path
 
 
-def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen, *, page: bool = False) -> list[Outcome]:
-    """Run jobs to their ends; when this returns, nothing of them is left but the journal. `page`: serve them meanwhile."""
+def carry_out(
+    open_host: OpenHost, jobs: Sequence[JobId], screen: Screen, *, page: bool = False, grace_s: float | None = None
+) -> list[Outcome]:
+    """Run jobs to their ends; when this returns, nothing of them is left but the journal.
+
+    `page`: serve them meanwhile. `grace_s`: how long they are to have to end; None: nobody says.
+    """
+    end = allocation(grace_s=grace_s)
     interrupts = Interrupts()
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
-    with interrupts.caught(), open_host(lambda _: on_output) as host, stopped_before_end(host, allocation()):
+    with interrupts.caught(), open_host(lambda _: on_output) as host, stopped_before_end(host, end):
         names, jobs = jobs, host.shown_jobs
         shown = [ShownJob(host, job) for job in jobs]
         screen.open(*shown)
@@ -171,9 +178,8 @@ def _outcome(
 
 def _leave_it_to_the_keeper(job: JobId, error: Exception) -> NoReturn:
     """Crash at once: the keeper then lifts the quota and sees the job to its end, as after any other death of ours."""
-    write_error(*traceback_lines(error))
     text = (
-        f"Punctual itself has failed ({error}); job '{job}' goes on at full speed and nobody steers it. "
+        f"{told_failure(error)}; job '{job}' goes on at full speed and nobody steers it. "
         f"Take it over: `punctual attach {job}`; or end it: `punctual stop {job}`."
     )
     write_error(f"error: {text}")

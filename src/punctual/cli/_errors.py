@@ -2,6 +2,7 @@
 
 import errno
 import signal
+import sqlite3
 import traceback
 
 from punctual.cli._streams import write_error
@@ -43,6 +44,14 @@ def _where(error: InvalidSpec) -> str:
     if error.option in {None, "program"} or option in f"{error.must} {error.where}":
         return error.where
     return f"{error.where}, `{option}`"
+
+
+def told_failure(error: Exception) -> str:
+    """What has failed of Punctual itself, for people; where it was raised is written before, unless a disk is to blame."""
+    if isinstance(error, OSError | sqlite3.Error):
+        return f"Punctual cannot write what it keeps of its jobs ({error}): make room on the disk"
+    write_error(*traceback_lines(error))
+    return f"Punctual itself has failed ({error})"
 
 
 def exit_code_of(error: Exception) -> int:

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,29 +16,40 @@ from punctual.core.events import NodeJoined
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
 from punctual.core.units import format_bytes, format_duration
+from punctual.distribution import install_command, missing_modules
 from punctual.executors.local.actuator import choose
 from punctual.executors.local.executor import actuators
 from punctual.executors.ray_access import OPEN_TO_ALL, asks_for_token
 from punctual.runtime.capacity import capacity_here
 from punctual.runtime.control_client import is_answering
+from punctual.runtime.disk_space import FREE_WARNING_BYTES, free_in
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import runtime_root, state_root
-from punctual.runtime.run_journal import reader, try_store
 from punctual.runtime.runs import known_runs, live_folders
 from punctual.store.boot import boot_id, clock_now
-from punctual.store.place import STORE_VARIABLE, shown_url
 from punctual.store.sqlite import SqliteJournal
 
 Level = Literal["ok", "warning", "fault"]
 
-#: Free space below which a journal may soon not be written any more, and below which that is near, in bytes.
-_FREE_WARNING_BYTES, _FREE_FAULT_BYTES = 1 << 30, 64 << 20
+#: Free space below which a journal can hardly be written any more, in bytes.
+_FREE_FAULT_BYTES = 64 << 20
 #: File systems of other machines, on which a journal cannot be shared among processes as it must be.
 _REMOTE = ("nfs", "cifs", "smb", "afs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
 #: From this on a difference between clocks matters to a deadline, in seconds.
 _STEP_S = 1.0
 #: In the kernel's answer about its clock, `struct timex` of 64-bit Linux: where the status lies, and what says that no server sets it.
 _TIMEX_BYTES, _I_STATUS, _UNSYNCHRONISED = 256, 40, 0x40
+
+
+#: What each extra is for.
+_USES = {
+    "torch": "elastic training, checkpoints and `punctual demo`",
+    "report": "pictures of runs",
+    "sim": "`punctual simulate`, `compare` and `replay`",
+    "service": "HTTP and the page of a service",
+    "otel": "traces and metrics of a service to OpenTelemetry",
+    "ray": "`punctual up --engine ray`",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,7 @@ def findings(port: int | None = None) -> Iterator[Finding]:
         ("disk", _disk),
         ("store", _store),
         ("torch", _torch),
+        ("extras", _extras),
         ("clock", _clock),
         ("hosts", _hosts),
         ("ray cluster", _ray_clusters),
@@ -128,9 +139,9 @@ def _file_system_of(folder: Path) -> str:
 
 
 def _disk() -> Iterator[Finding]:
-    free_bytes = shutil.disk_usage(state_root()).free
+    free_bytes = free_in(state_root())
     text = f"{free_bytes / 1e9:.1f} GB are free in {state_root()}"
-    if free_bytes >= _FREE_WARNING_BYTES:
+    if free_bytes >= FREE_WARNING_BYTES:
         yield Finding("ok", text)
     else:
         level: Level = "fault" if free_bytes < _FREE_FAULT_BYTES else "warning"
@@ -146,12 +157,8 @@ def _store() -> Iterator[Finding]:
     yield Finding("ok", "a journal can be made, written to and removed")
     for run in known_runs():
         if run.open_jobs() or run.is_live():
-            with reader(run) as journal:
-                yield Finding("ok", f"{run.journal_place} has {journal.last_sequence} messages")
-    url = os.environ.get(STORE_VARIABLE)
-    if url:
-        try_store(url)
-        yield Finding("ok", f"a journal can be made in {shown_url(url)}")
+            with run.read_journal() as journal:
+                yield Finding("ok", f"{run.journal} has {journal.last_sequence} messages")
 
 
 def _torch() -> Iterator[Finding]:
@@ -170,6 +177,16 @@ def _torch() -> Iterator[Finding]:
         return
     cuda = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no CUDA"
     yield Finding("ok", f"{torch.__version__}, {torch.get_num_threads()} threads, {cuda}")
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, uses in _USES.items():
+        missing = missing_modules(extra)
+        if not missing:
+            yield Finding("ok", f"`{extra}` is there, for {uses}")
+        else:
+            remedy = f"None, unless you want that: `{install_command(extra)}`."
+            yield Finding("ok", f"`{extra}` is not there, for {uses}: {', '.join(missing)} missing", remedy)
 
 
 def _clock() -> Iterator[Finding]:
@@ -196,7 +213,7 @@ def _wall_moved_s() -> float | None:
     moved = []
     for run in known_runs():
         if run.open_jobs():
-            with suppress(InvalidSpec), reader(run) as journal:
+            with suppress(InvalidSpec), run.read_journal() as journal:
                 clock = journal.clock
                 if clock is not None and clock.boot_id == boot_id():
                     moved.append(clock_now().wall_offset_s - clock.wall_offset_s)

@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 NO_HTTP = "none"
 
 
+def notice_without_http() -> list[str]:
+    """The line that tells why a service has no page, and cannot be asked over HTTP; none: it can."""
+    try:
+        check_installed()
+    except InvalidSpec as error:
+        return [f"punctual: no page, and no HTTP: {error.must}. {error.remedy}"]
+    return []
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
     """How a service can be asked over HTTP.
@@ -109,12 +118,9 @@ class HttpOptions:
     def _is_wanted(self) -> bool:
         if self.address is not None:
             return self.address != NO_HTTP
-        try:
-            check_installed()
-        except InvalidSpec as error:
-            write_error(f"punctual: no HTTP: {error.must}. {error.remedy}")
-            return False
-        return True
+        notice = notice_without_http()
+        write_error(*notice)
+        return not notice
 
 
 def _told(served: ServedAddress) -> Sequence[str]:

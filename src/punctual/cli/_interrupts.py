@@ -7,12 +7,17 @@ from types import FrameType
 
 from punctual.runtime.joined_host import JoinedHost
 
+#: Signals by which the jobs of a command are asked to end: a terminal, a user, and a batch system before its limit of time.
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGXCPU)
+#: Signals that are the jobs' own, as a batch system sends them before its limit of time.
+_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+
 
 class Interrupts:
     """The first signal asks the jobs of this command to end, the second ends them.
 
     Signals are caught from before the host is there until after it is cleared away, so that none of them can leave half
-    of it behind.
+    of it behind. Those that are the jobs' own are passed on to them.
     """
 
     def __init__(self) -> None:
@@ -26,30 +31,40 @@ class Interrupts:
             self._stop_all(host, self.received)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        is_first = self.received is None
-        self.received = self.received or number
-        if self._host is not None:
-            if is_first:
-                self._stop_all(self._host, number)
-            else:
-                self._kill_all(self._host)
+        is_own, is_first = number in _PASSED_ON, self.received is None
+        if not is_own:
+            self.received = self.received or number
+        if self._host is None:
+            return
+        if is_own:
+            self._pass_on(self._host, number)
+        elif is_first:
+            self._stop_all(self._host, number)
+        else:
+            self._kill_all(self._host)
+
+    def _pass_on(self, host: JoinedHost, number: int) -> None:
+        for job in host.jobs:
+            host.signal(job, number)
 
     def _stop_all(self, host: JoinedHost, number: int) -> None:
         for job in host.jobs:
-            host.stop(job, _name(number))
+            host.stop(job, _name(number), interrupts=number == signal.SIGINT)
 
     def _kill_all(self, host: JoinedHost) -> None:
         for job in host.jobs:
             host.kill(job)
 
     def caught(self) -> AbstractContextManager[None]:
-        return caught(self)
+        return caught(self, (*_STOPPING, *_PASSED_ON))
 
 
 @contextmanager
-def caught(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Within, `handler` has SIGINT and SIGTERM, and nothing follows from SIGHUP."""
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+def caught(
+    handler: Callable[[int, FrameType | None], None], numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+) -> Iterator[None]:
+    """Within, `handler` has these signals, and nothing follows from SIGHUP."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     # A terminal that is closed takes with it what is shown, not what is steered.
     before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
     try:

@@ -15,6 +15,8 @@ from punctual.core.events import (
 )
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
+from punctual.core.status import OVER
+from punctual.core.story import NOTICES
 from punctual.runtime.told_requests import told_request
 
 #: A line about the grant is written when it has changed by this share, and not within this time of the last one.
@@ -62,10 +64,9 @@ class Lines:
     def tell(self, message: Message) -> None:
         """Write the line for `message`, if it is worth one; the status knows of it already."""
         line = self._line(message) or (self._failed(message) if self._named else "")
-        if line and (not self._quiet or isinstance(message, WarnUser)):
+        is_warning = isinstance(message, WarnUser) and message.reason.code not in NOTICES
+        if line and (not self._quiet or is_warning):
             self._tell(message.at, line)
-        if isinstance(message, JobStarted) and (caveat := self._job.caveat()):
-            self._tell(message.at, f"WARNING: {caveat}")
         self._spec = self._job.status().spec
 
     def _tell(self, at: float, line: str) -> None:
@@ -79,11 +80,11 @@ class Lines:
             case JobStarted() if not self._resumed:
                 return self._begun("started")
             case WarnUser(reason=reason):
-                return reason.text if reason.code in ("feasible", "waits") else f"WARNING: {reason.text}"
+                return reason.text if reason.code in {*OVER, "waits", *NOTICES} else f"WARNING: {reason.text}"
             case GrantFailed(cause=cause):
                 return f"WARNING: the grant could not be changed: {cause}"
-            case StopJob(cause=cause):
-                return f"stopping the job: {cause}"
+            case StopJob(cause=cause, restarts=restarts):
+                return f"ending the job, to start it again: {cause}" if restarts else f"stopping the job: {cause}"
             case GrantApplied(at=at) if self._grants:
                 return self._granted(at)
             case ProgressReported(landed=True):
@@ -98,10 +99,9 @@ class Lines:
         return self._deadline("the deadline is now") if request.kind == "deadline" else request.text
 
     def _failed(self, message: Message) -> str:
-        if isinstance(message, RejectJob):
-            return f"ended: {message.reason.text}"
-        if isinstance(message, JobFailed) and self._job.status().state == "failed":
-            return f"ended: {message.cause}"
+        status = self._job.status()
+        if isinstance(message, RejectJob | JobFailed) and status.ended:
+            return f"{status.state}: {status.cause}"
         return ""
 
     def _begun(self, verb: str) -> str:

@@ -1,11 +1,12 @@
 """Options that commands share."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import fields
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 
@@ -26,7 +27,25 @@ AnyJob = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 75 if the deadline is missed.")]
+Steps = Annotated[
+    int | None, typer.Option(metavar="N", help="Steps of the whole job, if neither program nor output says how many.")
+]
+ProgressRegex = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX|auto",
+        help="Read progress from the program's output: groups step, total, epoch, epochs. "
+        "[default: auto, if the program does not use `punctual.track`]",
+        show_default=False,
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Exit with 75 if the deadline is missed, with 2 if the output could not be read to the last step.",
+    ),
+]
 ReportFile = Annotated[
     Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Write the page or a picture of the run.")
 ]
@@ -35,11 +54,25 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but warnings a
 Options = TypeVar("Options")
 
 
-def taking(options: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """Make a command of a function of `options`, a dataclass: each field is an option, with its annotation and default."""
+def taking(
+    options: type[Options], sections: Mapping[str, Sequence[str]]
+) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Make a command of a function of `options`, a dataclass: each field is an option, with its annotation and default.
+
+    Parameters
+    ----------
+    sections
+        Titles of the sections that its help has, and the fields in each.
+    """
+    section_of = {name: title for title, names in sections.items() for name in names}
     taken = [
-        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-        for field in fields(options)  # type: ignore[arg-type]
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=_in_section(field.type, section_of.get(field.name)),
+        )
+        for field in sorted(fields(options), key=lambda field: _place(field.name, section_of))  # type: ignore[arg-type]
     ]
 
     def command_of(function: Callable[[Options], None]) -> Callable[..., None]:
@@ -52,3 +85,16 @@ def taking(options: type[Options]) -> Callable[[Callable[[Options], None]], Call
         return command
 
     return command_of
+
+
+def _place(name: str, section_of: Mapping[str, str]) -> int:
+    """Where a field stands among all; those of no section come last."""
+    return list(section_of).index(name) if name in section_of else len(section_of)
+
+
+def _in_section(annotation: Any, section: str | None) -> Any:
+    kind, option = get_args(annotation)
+    option = copy(option)
+    if not isinstance(option, typer.models.ArgumentInfo):
+        option.rich_help_panel = section
+    return Annotated[kind, option]

@@ -1,5 +1,6 @@
 """What a job came to, as its command says it."""
 
+import signal
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual.cli._errors import EXIT_USER_ERROR
-from punctual.cli._report import as_fields, paragraph, was_stopped
+from punctual.cli._report import paragraph, report_fields
 from punctual.cli._words import short
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
@@ -17,8 +18,12 @@ from punctual.runtime.run_folder import RunFolder
 from punctual.wire import DeviceUse, WorkerStatus
 
 EXIT_MISSED = 75
+#: Codes of warnings of a program whose output is read: nothing was found there, or it did not count to its end.
+_NOT_READ = ("no-progress", "ended-early")
+#: Of a job that has ended without landing and without a status of its own: it has failed; it was stopped.
+EXIT_FAILED, EXIT_STOPPED = 1, 128 + signal.SIGTERM
 #: What a job can have come to, the best first.
-_KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "not landed")
+_KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "turned away", "not landed")
 
 #: As in sysexits.h: an internal software error.
 EXIT_BROKEN = 70
@@ -53,18 +58,29 @@ class Outcome:
     def exit_code(self, *, strict: bool) -> int:
         """What the command leaves with: what ended it, the job's own, the user's error, or a missed deadline."""
         if self.received is not None:
-            return 128 + self.received
+            return self._exit_code_after(self.received)
+        if self.summary.status == "turned away":
+            return EXIT_USER_ERROR
+        if self.summary.status == "stopped":
+            return _shell_code(self.summary.exit_code) or EXIT_STOPPED
         if self.summary.status != "finished":
-            return _shell_code(self.summary.exit_code)
+            return _shell_code(self.summary.exit_code) or EXIT_FAILED
         if self.faults:
             return EXIT_USER_ERROR
-        return EXIT_MISSED if strict and self.summary.on_time is False else 0
+        if strict and self.summary.on_time is False:
+            return EXIT_MISSED
+        return EXIT_USER_ERROR if strict and any(map(self.summary.warned, _NOT_READ)) else 0
+
+    def _exit_code_after(self, received: int) -> int:
+        """That of a job which was asked to end: its own, if its program has seen to its end itself, or as shells tell it."""
+        own = self.summary.exit_code
+        return own if own is not None and 0 <= own <= 128 else 128 + received
 
 
 def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:
     """Lines for people about a job at its end: what it came to, and where to look further."""
     run, job = outcome.run, outcome.job
-    where = f"Why it got what it got: punctual why {job}; journal: {run.journal_place}; output: {run.log(job)}"
+    where = f"Why it got what it got: punctual why {job}; journal: {run.journal}; output: {run.log(job)}"
     report = f"; report: {drawn}" if drawn is not None else ""
     return [_told(outcome), f"{where}{report}."]
 
@@ -92,8 +108,8 @@ def _tally(summaries: Sequence[RunSummary]) -> str:
 
 
 def _kind(summary: RunSummary) -> str:
-    if summary.status == "failed":
-        return "stopped" if was_stopped(summary) else "failed"
+    if summary.status not in (None, "finished"):
+        return str(summary.status)
     if summary.landed_at is None:
         return "not landed"
     if summary.on_time is None:
@@ -101,15 +117,12 @@ def _kind(summary: RunSummary) -> str:
     return "on time" if summary.on_time else "late"
 
 
-def report_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
+def outcome_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
     """The last object of `--json`; the job's own exit status is beside the command's."""
     summary = outcome.summary
     return {
-        **as_fields(summary),
+        **report_fields(outcome.run, summary),
         **outcome.facts,
-        "host": outcome.run.facts().get("machine"),
-        "submitted_wall": outcome.run.end_facts(outcome.job).get("submitted_wall"),
-        "steps": summary.steps_done,
         "controller_cpu_s": outcome.controller_cpu_s,
         "command_cpu_s": time.process_time(),
         "job_exit_code": summary.exit_code,
@@ -117,16 +130,12 @@ def report_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
         "workers": worker_fields(outcome.workers),
         "device": None if outcome.device is None else _device_fields(outcome.device),
         "faults": [str(fault) for fault in outcome.faults],
-        "journal": outcome.run.journal_place,
-        "output": str(outcome.run.log(outcome.job)),
     }
 
 
 def _shell_code(exit_code: int | None) -> int:
-    """A status as shells say it: 128 and the signal for a job that was killed."""
-    if exit_code is None:
-        return 1
-    return 128 - exit_code if exit_code < 0 else exit_code or 1
+    """A status as shells say it: 128 and the signal for a job that was killed; 0 where none is known."""
+    return 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code or 0
 
 
 def worker_fields(status: WorkerStatus | None) -> dict[str, Any] | None:

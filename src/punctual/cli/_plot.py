@@ -5,12 +5,12 @@ import textwrap
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from punctual.cli._words import visible
 from punctual.core.errors import InvalidSpec
+from punctual.distribution import install_command, missing_modules
 from punctual.metrics.run import Point, RunSeries
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> 
         raise InvalidSpec(
             "a report must be a file that may be written", f"'{path}', which may not", where, "Give another name."
         )
-    if path.suffix == ".png" and find_spec("matplotlib") is None:
+    if path.suffix == ".png" and missing_modules("report"):
         raise InvalidSpec(
             "a picture of a run needs Matplotlib", "an installation without it", where,
-            "Install it with `pip install 'punctual[report]'`, or give a name ending in .html.",
+            f"Install it (`{install_command('report')}`), or give a name ending in .html.",
         )  # fmt: skip
 
 
@@ -117,10 +117,12 @@ def _right_edge_s(run: DrawnRun) -> float:
 def _draw_progress(axes: "Axes", run: DrawnRun) -> None:
     curves = run.series
     axes.plot(*_columns(curves.progress, 100.0), color=_PROGRESS, linewidth=2, label="progress")
-    for i_deadline, (since_s, deadline_s) in enumerate(curves.deadlines):
+    for i_line, line in enumerate(curves.lines, start=1):
+        label = "straight line to the deadline" if i_line == len(curves.lines) else None
+        seconds, percent = [line.from_s, line.until_s], [100 * line.from_frac, 100 * line.until_frac]
+        axes.plot(seconds, percent, color=_INK, linewidth=1, linestyle="--", alpha=0.6, label=label)
+    for i_deadline, (_, deadline_s) in enumerate(curves.deadlines):
         last = i_deadline == len(curves.deadlines) - 1
-        until_s = deadline_s if last else curves.deadlines[i_deadline + 1][0]
-        _draw_line(axes, curves, since_s, deadline_s, until_s)
         style = "-" if last else ":"
         label = "deadline" if last else "deadline before the change"
         axes.axvline(deadline_s, color=_DEADLINE, linewidth=1.2, linestyle=style, label=label)
@@ -129,18 +131,6 @@ def _draw_progress(axes: "Axes", run: DrawnRun) -> None:
     axes.set_ylabel("steps done (%)")
     axes.set_ylim(0, 104)
     _decorate(axes)
-
-
-def _draw_line(axes: "Axes", curves: RunSeries, since_s: float, deadline_s: float, until_s: float) -> None:
-    """The straight line to a deadline, from where the job was when it came into force, as long as it was in force."""
-    behind = [point for point in curves.progress if point[0] <= since_s or point[1] == 0.0]
-    from_s, from_frac = behind[-1] if behind else (since_s, 0.0)
-    if deadline_s <= from_s or until_s <= from_s:
-        return
-    until_frac = from_frac + (1.0 - from_frac) * (until_s - from_s) / (deadline_s - from_s)
-    label = "straight line to the deadline" if until_s == deadline_s else None
-    percent = [100 * from_frac, 100 * until_frac]
-    axes.plot([from_s, until_s], percent, color=_INK, linewidth=1, linestyle="--", alpha=0.6, label=label)
 
 
 def _draw_cores(axes: "Axes", run: DrawnRun) -> None:

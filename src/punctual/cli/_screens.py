@@ -10,9 +10,6 @@ from punctual.cli._lines import Lines
 from punctual.cli._shown_job import ShownJob
 from punctual.cli._streams import LastingOutput, write_error
 from punctual.cli._words import visible
-from punctual.core.commands import StopJob
-from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.executors.local.output import write_through
 
 if TYPE_CHECKING:
@@ -112,8 +109,6 @@ class LiveScreen:
 
         self._console = Console(file=cast(TextIO, LastingOutput()))
         self._jobs: tuple[ShownJob, ...] = ()
-        #: Jobs that were asked to end: nothing failed where they do.
-        self._stopped: set[JobId] = set()
         self._view = View(self._draw, self._console)
         self.on_output: Callable[[bytes], None] | None = self._view.write
 
@@ -121,7 +116,6 @@ class LiveScreen:
         self._jobs = jobs
         for job in jobs:
             job.subscribe(Lines(job, self.say, grants=False, named=len(jobs) > 1).tell)
-            job.subscribe(self._note_stop)
         self._view.start()
 
     def close(self) -> None:
@@ -139,10 +133,6 @@ class LiveScreen:
     def _print(self, line: str, style: str | None = None) -> None:
         self._console.print(visible(line), style=style, highlight=False, markup=False)
 
-    def _note_stop(self, message: Message) -> None:
-        if isinstance(message, StopJob):
-            self._stopped.add(message.job)
-
     def _draw(self, line: str) -> "RenderableType | None":
         from punctual.cli._view import panel, table
 
@@ -151,7 +141,7 @@ class LiveScreen:
             return None
         if len(self._jobs) > 1:
             now, width = known[0][0].clocks(), self._console.width
-            return table([status for _, status in known], now, width, self._stopped)
+            return table([status for _, status in known], now, width)
         ((job, status),) = known
         title = f"{job.id} · {' · '.join(map(str, job.facts().values()))}"
         return panel(status, job.clocks(), title, line)

@@ -10,6 +10,7 @@ from tempfile import TemporaryFile
 from types import FrameType
 from typing import Any
 
+from punctual import registry
 from punctual.cli._errors import EXIT_INTERRUPTED
 from punctual.cli._policy_table import failure_lines, print_policies
 from punctual.cli._streams import write_line, write_lines
@@ -20,10 +21,23 @@ from punctual.runtime.capacity import capacity_here, usable_cores
 from punctual.runtime.json_text import json_text
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
-from punctual.sim.scenario import Scenario, has_declared_jobs, keys_in, table_of, toml_of, trace_source, with_paths
+from punctual.sim.scenario import (
+    DEFAULT_GENERATOR,
+    Scenario,
+    has_declared_jobs,
+    keys_in,
+    table_of,
+    toml_of,
+    trace_source,
+    with_paths,
+)
 from punctual.sim.study import Study, StudyProgress
+from punctual.traces.synthetic import FAMILY
 
 EXIT_FAILED = 1
+
+#: Deadlines where nothing is said: without any, the table of a tool for deadlines would say nothing of them.
+USUAL_DEADLINES = "uniform:1.2,4"
 
 #: What is compared where nothing is said: the plain order, one that is good at completion times, one at deadlines, and one
 #: that plans for both.
@@ -34,6 +48,7 @@ _EXPORTS = (".csv", ".parquet", ".json")
 
 def carry_out(
     scenario: Scenario,
+    notices: Iterable[str],
     out: Path,
     *,
     save: Path | None,
@@ -46,6 +61,8 @@ def carry_out(
 
     Parameters
     ----------
+    notices
+        What is told once it is known that nothing is wrong with the scenario.
     n_processes
         Runs at a time; None: one for each core.
     """
@@ -55,6 +72,7 @@ def carry_out(
     study = Study(scenario, out)
     n_at_once = _n_processes(n_processes)
     check_folder(out, "--out")
+    write_lines(notices, err=True)
     try:
         with _bar(shown=not as_json) as show, stopping_where_told(show) as tell:
             result = study.run(n_processes=n_at_once, tell=tell)
@@ -64,8 +82,8 @@ def carry_out(
     return _conclude(result, out, export, report=report, as_json=as_json)
 
 
-def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[str]) -> Scenario:
-    """The file's keys with those of options over them.
+def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[str]) -> tuple[Scenario, list[str]]:
+    """The file's keys with those of options over them, and what is to be told of what was chosen where nothing was said.
 
     Parameters
     ----------
@@ -84,6 +102,14 @@ def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[
     keys = keys_in(file) if file is not None else {}
     for path, value in [*given.items(), *map(_setting, settings)]:
         keys = _with(keys, path, value)
+    chosen, notices = _completed(keys, is_in_file=file is not None)
+    scenario = Scenario.of(chosen, f"'{file}'" if file else "the options")
+    return scenario, notices
+
+
+def _completed(keys: Mapping[str, Any], *, is_in_file: bool) -> tuple[dict[str, Any], list[str]]:
+    """`keys` with what is chosen where nothing was said, and what is to be said of that."""
+    chosen, notices = dict(keys), list[str]()
     if has_declared_jobs(keys) and "cluster" not in keys:
         capacity = capacity_here()
         here = {
@@ -92,12 +118,27 @@ def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[
             "memory_gib": capacity.memory_bytes / 2**30 or None,
             "jobs_at_once": usual_jobs_at_once(capacity.cores),
         }
-        keys = {**keys, "cluster": [here]}
-        write_line(f"no `--cluster` was given: the jobs run on one machine with {capacity}", err=True)
+        chosen["cluster"] = [here]
+        notices.append(f"no `--cluster` was given: the jobs run on one machine with {capacity}")
     if "policies" not in keys:
-        keys = {**keys, "policies": list(USUAL_POLICIES)}
-        write_line(f"no `--policy` was given: {', '.join(USUAL_POLICIES)} are compared", err=True)
-    return Scenario.of(keys, f"'{file}'" if file else "the options")
+        chosen["policies"] = list(USUAL_POLICIES)
+        notices.append(f"no `--policy` was given: {', '.join(USUAL_POLICIES)} are compared")
+    if "deadlines" not in keys and not is_in_file and not has_declared_jobs(keys) and _draws_no_deadlines(keys):
+        chosen["deadlines"] = USUAL_DEADLINES
+        notices.append(f"no `--deadlines` was given: each is 1.2 to 4 times what its job takes ({USUAL_DEADLINES})")
+    return chosen, notices
+
+
+def _draws_no_deadlines(keys: Mapping[str, Any]) -> bool:
+    """Whether jobs come from a generator, and it has no parameter for deadlines."""
+    trace = keys.get("trace", {})
+    source = trace_source(trace) if isinstance(trace, str) else trace
+    if not isinstance(source, Mapping) or "file" in source:
+        return False
+    generator = source.get("generator", DEFAULT_GENERATOR)
+    name = generator.get("name") if isinstance(generator, Mapping) else str(generator).partition(":")[0]
+    known = registry.names(FAMILY)
+    return name in known and not any("deadline" in parameter for parameter in registry.parameters(FAMILY, name))
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -1,7 +1,7 @@
 """The live view: a small panel under the job's own output."""
 
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from punctual.cli._words import against_deadline, clock, cores, early_or_late, short, steps, visible
-from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.runtime.when import Now
 
@@ -66,15 +65,13 @@ def panel(status: JobStatus, now: Now, title: str, line: str = "") -> Panel:
     return Panel(rows, title=_text(title), title_align="left", border_style="dim")
 
 
-def table(jobs: Sequence[JobStatus], now: Now, width: int, stopped: Container[JobId] = ()) -> Table:
+def table(jobs: Sequence[JobStatus], now: Now, width: int) -> Table:
     """The view of several jobs at `now`: a line for each, as wide as there is room.
 
     Parameters
     ----------
     width
         Of the terminal, in characters; where it is narrow, names are cut in the middle.
-    stopped
-        Jobs that were asked to end.
     """
     lines = Table(box=None, padding=(0, 2 if width >= _WIDE else 1, 0, 0), expand=True, header_style="dim")
     n_characters = max(_NAME_LEAST, width // 4)
@@ -91,7 +88,7 @@ def table(jobs: Sequence[JobStatus], now: Now, width: int, stopped: Container[Jo
             "-" if status.done_frac is None else f"{status.done_frac:.0%}",
             _held(status),
             "-" if left_s is None else ("-" if left_s < 0 else "") + short(abs(left_s)),
-            verdict(status, was_stopped=status.id in stopped),
+            verdict(status),
         )
     return lines
 
@@ -118,12 +115,12 @@ def _held(status: JobStatus) -> str:
     return f"{status.n_workers} worker{'s' * (status.n_workers != 1)}"
 
 
-def verdict(status: JobStatus, *, was_stopped: bool = False) -> Text:
+def verdict(status: JobStatus) -> Text:
     """Where the job lands, or has landed, against its deadline; or what else there is to say of it."""
     if status.state == "failed":
-        return Text("stopped", style="yellow") if was_stopped else Text("failed", style="red")
-    if status.state == "stopping":
-        return Text("stopping")
+        return Text("failed", style="red")
+    if status.state in ("stopping", "stopped", "turned away"):
+        return Text(status.state, style="yellow" if status.ended else "")
     deadline_at, forecast = status.deadline_at, status.forecast
     if status.landed_at is not None:
         deviation_s = None if deadline_at is None else status.landed_at - deadline_at

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from datetime import datetime
 from math import inf
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import format_duration, parse_duration_s
+from punctual.runtime.json_text import json_text
 from punctual.runtime.retention import PastRun, RetentionLimits, RunUse, expired, past_runs, remove, use_of
 
 _KEPT: dict[RunUse, str] = {
@@ -28,6 +30,7 @@ def clean(
         bool, typer.Option("--interrupted", help="Also runs whose jobs were interrupted and could be resumed.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run that is removed, and line.")] = False,
 ) -> None:
     """Remove what ended runs have left: journals and outputs. Runs in use are never touched."""
     runs = past_runs()
@@ -36,6 +39,11 @@ def clean(
     beyond = expired(runs, _limits(older_than, every=every), time.time())
     chosen = [past for past in beyond if uses[past.name] in allowed]
     removed = chosen if dry_run else [past for past in chosen if remove(past)]
+    if as_json:
+        for past in removed:
+            told = {"run": past.name, "bytes": past.n_bytes, "written_wall": _written_wall(past)}
+            write_line(json_text(told | {"removed": not dry_run}))
+        return
     for past in removed:
         write_line(f"{past.name:<32} {_size(past.n_bytes):>9}  {_age(past)} old")
     verb = "would be removed" if dry_run else "removed"
@@ -64,6 +72,10 @@ def _runs(count: int) -> str:
 
 def _age(past: PastRun) -> str:
     return format_duration(max(0.0, time.time() - past.written_at)) if past.written_at > 0 else "of unknown age,"
+
+
+def _written_wall(past: PastRun) -> str | None:
+    return datetime.fromtimestamp(past.written_at).astimezone().isoformat() if past.written_at > 0 else None
 
 
 def _size(n_bytes: int) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from punctual.runtime.extras import check_extra
+from punctual.distribution import check_extras
 
 
 def compare(
@@ -16,7 +16,7 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as one JSON object.")] = False,
 ) -> None:
     """Compare the policies of finished studies, job by job."""
-    check_extra("sim", "a comparison", "polars")
+    check_extras("a comparison", "sim")
     # Needs the extra, and whoever lacks it is to be told so.
     from punctual.cli._comparison import lay_side_by_side
 

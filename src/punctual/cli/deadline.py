@@ -13,8 +13,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import change
 from punctual.runtime.runs import open_job
 
-#: `-30s` is an amount, not an option.
-SETTINGS = {"ignore_unknown_options": True}
+#: `-30s` and `-2h` are amounts, not options.
+SETTINGS = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
 
 
 def deadline(

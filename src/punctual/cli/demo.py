@@ -25,10 +25,10 @@ from punctual.cli.run import host_of
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
 from punctual.core.protocols import Message
+from punctual.distribution import check_extras
 from punctual.metrics.run import RunSummary
 from punctual.runtime.capacity import capacity_here, usable_cores
 from punctual.runtime.control_client import change as change_job
-from punctual.runtime.extras import check_extra
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.runs import find_job, messages_of, open_jobs
 from punctual.runtime.submission import JobRequest, checked_submission
@@ -57,7 +57,7 @@ class TrainingSpeed:
 
 def demo() -> None:
     """Train a small network on a deadline of a minute. The deadline is tightened half-way."""
-    check_extra("torch,report", "the demo", "torch", "sklearn", "matplotlib")
+    check_extras("the demo", "torch", "report")
     _check_folder()
     write_line("Calibrating: the training runs at full speed for a few seconds.")
     speed = calibrate()

@@ -128,9 +128,10 @@ def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:
 def _told(job: KnownJob, state: str, recorded: str) -> dict[str, Any]:
     """What has become of a job; `state`: how it stood when the service left it; `recorded`: as is written down since."""
     if job.steering == "ended":
-        facts = job.run.end_facts(job.job)
         became = recorded
-        text = "has finished" if became == "finished" else f"has ended ({facts.get('cause') or 'not known why'})"
+        text = f"{'has' if became in ('finished', 'failed') else 'was'} {became}"
+        if became != "finished":
+            text += f" ({job.run.end_facts(job.job).get('cause') or 'not known why'})"
     elif state == "paused":
         became, text = "paused", f"stands still {_UNTIL_RESUMED.format(job=job.title)}"
     elif job.run.is_followed() or job.steering == "steered":
@@ -140,7 +141,7 @@ def _told(job: KnownJob, state: str, recorded: str) -> dict[str, Any]:
             "unsteered",
             f"goes on at full speed until somebody steers it: punctual up, or punctual attach {job.title}",
         )
-    elif state in ("starting", "running") and HostOptions.of(job.run.facts()).engine != "local":
+    elif state in ("starting", "running", "stalled") and HostOptions.of(job.run.facts()).engine != "local":
         became, text = (
             "unsteered",
             "goes on for a while on its node, and then waits, after a checkpoint, for the next `punctual up`",

@@ -1,6 +1,7 @@
 """`punctual ps`: what runs, and how it stands against its deadline."""
 
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
@@ -21,7 +22,7 @@ from punctual.runtime.sweeping import sweep
 
 #: What to do about a job of which nothing is told but its state.
 _REMEDIES = {
-    "unsteered": "nobody steers {job}: its command was killed. Take it over: punctual attach {job}",
+    "unsteered": "nobody steers {job}: its command was killed, or could write nothing any more. Take it over: punctual attach {job}",
     "paused": "nobody steers {job}, and it stands still ({paused}). Have it go on: punctual up, then punctual resume {job}",
     "interrupted": "{job} was interrupted. Resume it: punctual attach {job}; or give it up: punctual stop {job}",
     "elsewhere": "{job} is a job of another machine: give commands there",
@@ -32,6 +33,54 @@ _REMEDIES = {
 _COLUMNS = (
     "JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "MEMORY", "PROMISED", "ACTUATOR",
 )  # fmt: skip
+
+#: What is told of each job in JSON; null: it is not known, or not of a job in this state.
+KEYS = (
+    "job",
+    "state",
+    "submitted_wall",
+    "elapsed_s",
+    "deadline_s",
+    "deadline_wall",
+    "left_s",
+    "landed_s",
+    "landed",
+    "cause",
+    "argv",
+    "steps_done",
+    "steps_total",
+    "steps_expected",
+    "progress_frac",
+    "forecast_s",
+    "forecast_std_s",
+    "earliest_finish_s",
+    "feasible",
+    "promised_until_wall",
+    "grant_cores",
+    "n_workers",
+    "demand_cores",
+    "usage_cores",
+    "used_core_s",
+    "memory_bytes",
+    "peak_memory_bytes",
+    "asked_memory_bytes",
+    "waits",
+    "paused",
+    "waits_for",
+    "controller",
+    "actuator",
+    "output",
+    "host",
+    "host_cores",
+    "host_free_cores",
+    "policy",
+    "slow_nodes",
+    "host_memory_bytes",
+    "host_used_memory_bytes",
+    "nodes",
+    "silent_nodes",
+    "taken_cores",
+)
 
 #: Of jobs that have ended.
 _PAST_COLUMNS = ("JOB", "STATE", "STARTED", "DEADLINE", "CAME TO", "COMMAND")
@@ -50,7 +99,7 @@ def ps(
     ended.sort(key=lambda standing: standing["submitted_wall"] or "")
     if as_json:
         for standing in [*rows, *ended]:
-            write_line(json_text(standing))
+            write_line(json_text({**dict.fromkeys(KEYS), **standing}))
         return
     if rows:
         print_table(_COLUMNS, [_row(standing) for standing in rows])
@@ -70,11 +119,13 @@ def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
     told = [standing for standing in standings if "host" in standing]
     for host in dict.fromkeys(standing["host"] for standing in told):
         jobs = [standing for standing in told if standing["host"] == host]
-        budget, n_jobs = jobs[-1], len(jobs)
+        budget, n_holding = jobs[-1], sum(job["grant_cores"] > 0 for job in jobs)
+        n_others = len(jobs) - n_holding
+        others = f"; {n_others} job{'s' * (n_others != 1)} hold{'s' * (n_others == 1)} nothing" if n_others else ""
         yield (
             f"host {host} ({budget['policy']}): {budget['host_cores']:g} cores, "
-            f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_jobs} job{'s' * (n_jobs != 1)}, "
-            f"{budget['host_free_cores']:.2f} free{_of_memory(budget)}"
+            f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_holding} job{'s' * (n_holding != 1)}, "
+            f"{budget['host_free_cores']:.2f} free{others}{_of_memory(budget)}"
         )
         yield from _waiting(jobs)
         yield from _nodes(jobs, budget)
@@ -124,7 +175,7 @@ def _ended(job: KnownJob, states: Mapping[JobId, JobState]) -> dict[str, Any]:
         facts = job.run.facts()
         known = {"submitted_wall": facts.get("wall"), "argv": facts.get("argv")}
     told = {name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause")}
-    return {"job": job.title, "state": states.get(job.job, "ended"), **told}
+    return {"job": job.title, "state": states.get(job.job, "ended"), **told, "output": str(job.run.log(job.job))}
 
 
 def _past_row(standing: dict[str, Any]) -> tuple[str, ...]:
@@ -142,16 +193,18 @@ def _past_row(standing: dict[str, Any]) -> tuple[str, ...]:
 def _came_to(standing: dict[str, Any]) -> str:
     """How the job landed against its deadline, or why it did not."""
     landed_s, deadline_s = standing["landed_s"], standing["deadline_s"]
-    if standing["state"] == "failed" or landed_s is None:
-        return _cut(str(standing["cause"] or "-"))
+    if standing["state"] != "finished" or landed_s is None:
+        return _cut(" ".join(str(standing["cause"] or "-").split()))
     if deadline_s is None:
         return f"landed after {short(landed_s)}"
     return f"landed {early_or_late(landed_s - deadline_s)}"
 
 
 def _cut(text: str) -> str:
+    """`text` as far as a terminal has room for it; all of it where nobody looks at one."""
     text = visible(text)
-    return text if len(text) <= _N_CHARACTERS else f"{text[: _N_CHARACTERS - 1]}…"
+    is_short = len(text) <= _N_CHARACTERS or not sys.stdout.isatty()
+    return text if is_short else f"{text[: _N_CHARACTERS - 1]}…"
 
 
 def _row(standing: dict[str, Any]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """`punctual quote`: ask what a deadline would take, before anything is changed."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -10,6 +11,7 @@ import typer
 from punctual.cli._streams import write_lines
 from punctual.cli._words import clock, cores, holding, short
 from punctual.core.errors import InvalidSpec
+from punctual.core.resources import Resources
 from punctual.core.units import parse_cores
 from punctual.runtime.control_client import capacity_for_jobs, quote_job, quote_new
 from punctual.runtime.control_socket import ControlFailed
@@ -18,7 +20,7 @@ from punctual.runtime.host_options import SHARING_POLICY
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.json_text import json_text
 from punctual.runtime.quotes import quote_alone, told
-from punctual.runtime.runs import KnownJob, open_job, open_jobs
+from punctual.runtime.runs import KnownJob, known_jobs, open_job, open_jobs
 from punctual.runtime.sharing import host_lock, service_run, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
@@ -70,12 +72,27 @@ def quote(
 
 
 def _named(words: list[str]) -> KnownJob | None:
-    """The open job that is meant; None: the words are a program."""
+    """The open job that is meant; None: the words are a program.
+
+    Raises
+    ------
+    InvalidSpec
+        One word alone is the name of a job that has ended, or neither a job nor a program.
+    """
     if len(words) > 1:
         return None
     if not words or any(job.title.startswith(words[0]) for job in open_jobs()):
         return open_job(words[0] if words else None)
-    return None
+    if shutil.which(words[0]) is not None:
+        return None
+    if any(job.title == words[0] for job in known_jobs()):
+        return open_job(words[0])
+    raise InvalidSpec(
+        "one word alone must be the name of a job that runs, or a program",
+        f"'{words[0]}', which is neither",
+        "`punctual quote`",
+        "See `punctual ps` for the jobs; write a program after `--`, as for `punctual run`.",
+    )
 
 
 def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
@@ -98,7 +115,9 @@ def _of_program(options: JobOptions, amounts: list[float]) -> dict[str, Any]:
         spec = replace(spec, work_core_s=core_s_of_same_program(submission.program.argv))
         submission = replace(submission, spec=spec)
     answer = _of_host(submission, amounts)
-    return told(quote_alone(submission.spec, SHARING_POLICY, capacity, now), now) if answer is None else answer
+    if answer is not None:
+        return answer
+    return told(quote_alone(submission.spec, SHARING_POLICY, capacity, now, list(map(Resources, amounts))), now)
 
 
 def _of_host(submission: Submission, amounts: list[float]) -> dict[str, Any] | None:

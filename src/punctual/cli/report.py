@@ -7,15 +7,17 @@ import typer
 
 from punctual.cli._options import AnyJob
 from punctual.cli._plot import check_can_plot
-from punctual.cli._report import about, draw, paragraph
+from punctual.cli._report import about, draw, paragraph, report_fields
 from punctual.cli._streams import write_line
 from punctual.metrics.run import summarize
+from punctual.runtime.json_text import json_text
 from punctual.runtime.runs import job_to_tell_of, messages_of
 
 
 def report(
     job: AnyJob = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Draw the run.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Say what a run came to, and draw it."""
     if out is not None:
@@ -25,11 +27,16 @@ def report(
     if job is None:
         write_line(f"job {name}:", err=True)
     summary = summarize(messages, name)
+    if out is not None:
+        draw(out, target.run, messages, name)
+    if as_json:
+        drawn = None if out is None else str(out)
+        write_line(json_text({**report_fields(target.run, summary), "text": paragraph(summary), "report": drawn}))
+        return
     write_line(paragraph(summary))
     for heading, text in about(target.run, summary).items():
         write_line(f"{heading}: {text}")
     if target.run.log(name).exists():
         write_line(f"output: {target.run.log(name)}")
     if out is not None:
-        draw(out, target.run, messages, name)
         write_line(f"report: {out}")

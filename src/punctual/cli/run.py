@@ -9,15 +9,17 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._allocation import allocation, warn_of_end
+from punctual.cli._allocation import allocation, longest_grace_s, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
-from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
+from punctual.cli._help import examples
+from punctual.cli._options import AsJson, ProgressRegex, Quiet, ReportFile, Steps, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import capacity_for_jobs
+from punctual.runtime.disk_space import check_room
 from punctual.runtime.host_executor import OutputOf
-from punctual.runtime.host_options import SHARING_POLICY, HostOptions
+from punctual.runtime.host_options import ACTUATORS, SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.jobs_file import read_jobs
 from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
@@ -35,12 +37,11 @@ from punctual.runtime.when import process_started_at
 #: What follows the program's name is the program's, also without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}
 
-ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
-
 Deadline = Annotated[
     str | None,
     typer.Option(
-        metavar="WHEN", help="90s, 1h30m, 1:30:00 from the start of this command; or 18:00, '2026-12-01 18:00'."
+        metavar="WHEN",
+        help="90s, 1h30m from the start of this command; or 18:00, '18:00 tomorrow', '2026-12-01 18:00'.",
     ),
 ]
 Cores = Annotated[
@@ -145,6 +146,27 @@ Like = Annotated[
     str | None,
     typer.Option(metavar="JOB", help="Expect the core time and the memory of this finished job."),
 ]
+AtDeadline = Annotated[
+    str | None,
+    typer.Option(
+        metavar="train-on|stop",
+        help="When the deadline comes: train on, or have been asked to save and end by then. [default: train-on]",
+        show_default=False,
+    ),
+]
+OnStall = Annotated[
+    str | None,
+    typer.Option(metavar="tell|stop|retry", help="When no step comes any more. [default: tell]", show_default=False),
+]
+StopGrace = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Time to save, once the job was asked to stop, before it is killed. "
+        "[default: 60s; in Slurm what is left of the allocation]",
+        show_default=False,
+    ),
+]
 After = Annotated[
     list[str] | None,
     typer.Option(
@@ -183,6 +205,7 @@ class StartOptions:
     deadline: Deadline = None
     margin: Margin = None
     guarantee: Guarantee = False
+    at_deadline: AtDeadline = None
     strict: Strict = False
     cores: Cores = None
     memory: Memory = None
@@ -190,14 +213,11 @@ class StartOptions:
     gpus: Gpus = None
     cores_per_worker: CoresPerWorker = None
     servers: Servers = None
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", help="Steps of the whole job, if the program does not say.")
-    ] = None
-    progress_regex: Annotated[
-        str | None,
-        typer.Option(metavar="REGEX|auto", help="Read progress from the program's output: groups step and total."),
-    ] = None
+    steps: Steps = None
+    progress_regex: ProgressRegex = None
     until: Until = None
+    on_stall: OnStall = None
+    stop_grace: StopGrace = None
     work: Work = None
     like: Like = None
     controller: ControllerName = None
@@ -228,7 +248,9 @@ class StartOptions:
         job = JobOptions(**{name: value for name, value in told.items() if value is not None})
         started_at, (capacity, together) = process_started_at(), capacity_for_jobs(run)
         if self.jobs is None:
-            return [job.submission(started_at, capacity, together)]
+            submissions = [job.submission(started_at, capacity, together)]
+            self._check_strict(submissions)
+            return submissions
         if job != JobOptions():
             raise InvalidSpec(
                 "options of a job must be in the file with `--jobs`",
@@ -236,15 +258,33 @@ class StartOptions:
                 "the command line",
                 "Leave it out, or write it into the job's table `[[job]]`.",
             )
-        return read_jobs(self.jobs, started_at, capacity, together, lambda told: write_error(f"punctual: {told}"))
+        submissions = read_jobs(
+            self.jobs, started_at, capacity, together, lambda told: write_error(f"punctual: {told}")
+        )
+        self._check_strict(submissions)
+        return submissions
+
+    def _check_strict(self, submissions: Sequence[Submission]) -> None:
+        if self.strict and all(submission.spec.deadline_s is None for submission in submissions):
+            raise InvalidSpec(
+                "`--strict` needs a deadline that can be missed",
+                "none",
+                "the command line",
+                "Give a deadline (`--deadline 90m`), or leave `--strict` out.",
+            )
 
     def host(self, *, shared: bool) -> HostOptions:
-        """Those of a host."""
-        return HostOptions(actuator=self.actuator, policy=self.policy, shared=shared, jobs_at_once=self.jobs_at_once)
+        """Those of a host; raises `InvalidSpec` if something cannot be."""
+        options = HostOptions(actuator=self.actuator, policy=self.policy, shared=shared, jobs_at_once=self.jobs_at_once)
+        options.check()
+        return options
 
     def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
         """Bring the jobs to their ends, shown as these options say; the exit status."""
-        output = OutputOptions(**{option.name: getattr(self, option.name) for option in fields(OutputOptions)})
+        told = {
+            option.name: getattr(self, option.name) for option in fields(OutputOptions) if hasattr(self, option.name)
+        }
+        output = OutputOptions(**told, grace_s=longest_grace_s(submissions))
         return drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output)
 
 
@@ -255,12 +295,37 @@ class RunOptions(StartOptions):
     alone: Alone = False
 
 
-@taking(RunOptions)
+#: Sections of the help, and the options in each.
+SECTIONS = {
+    "Deadline": ("deadline", "margin", "at_deadline", "guarantee", "work", "like", "strict"),
+    "What it may have": (
+        *("cores", "memory", "workers", "gpus", "cores_per_worker", "servers"),
+        *("weight", "preemptible", "controller", "policy", "jobs_at_once", "actuator", "alone"),
+    ),
+    "Progress and end": ("steps", "progress_regex", "until", "on_stall", "stop_grace"),
+    "Start": ("after", "name", "jobs", "checkpoint_dir", "retries", "secret_env"),
+    "What is shown": ("as_json", "quiet", "page", "report"),
+}
+EXAMPLES = examples(
+    "punctual run --deadline 3m -- python train.py --epochs 10",
+    "punctual run --deadline 18:00 --cores 0.5..4 -- python train.py",
+    "punctual run --deadline 2h --workers 1..4 -- python train_elastic.py",
+)
+
+
+@taking(RunOptions, SECTIONS)
 def run(given: RunOptions) -> None:
     """Run a program so that it ends at its deadline. It gets the fewest cores that do that."""
     submissions = given.submissions(None if given.alone else service_run())
-    warn_of_end(submissions, allocation())
+    warn_of_room(submissions)
+    warn_of_end(submissions, allocation(grace_s=longest_grace_s(submissions)))
     raise typer.Exit(given.follow(submissions, given.host(shared=not given.alone)))
+
+
+def warn_of_room(submissions: Sequence[Submission]) -> None:
+    """Tell the user of disks that are likely to be too small."""
+    for told in check_room(submissions):
+        write_error(f"punctual: warning: {told}")
 
 
 def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost:

@@ -9,6 +9,7 @@ import typer
 from punctual.cli._options import AnyJob
 from punctual.cli._streams import write_line
 from punctual.cli._words import clock
+from punctual.cli.ps import KEYS
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.units import format_bytes
@@ -17,7 +18,6 @@ from punctual.runtime.control_client import standings
 from punctual.runtime.followed_host import ToldForecasts
 from punctual.runtime.host_executor import HERE
 from punctual.runtime.json_text import json_text
-from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import KnownJob, job_to_tell_of, read_about
 from punctual.runtime.when import Now
 from punctual.store.boot import clock_shift
@@ -43,7 +43,7 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
     forecasts = ToldForecasts()
     forecasts.take([{**told, "job": target.job}])
     board = StatusBoard(forecasts)
-    with reader(target.run) as journal:
+    with target.run.read_journal() as journal:
         for _, message in read_about(journal, [target.job]):
             board.fold(message)
         shift_s, present = clock_shift(journal), Now.read()
@@ -60,10 +60,11 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
 def _fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -> dict[str, Any]:
     program, deadline_at = status.program, status.deadline_at
     return {
+        **dict.fromkeys(KEYS),
         **standing(status),
-        "elapsed_s": now.at - status.submitted_at,
+        "elapsed_s": (now.at if status.ended_at is None else status.ended_at) - status.submitted_at,
         "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
-        "left_s": None if deadline_at is None else deadline_at - now.at,
+        "left_s": None if deadline_at is None or status.ended else deadline_at - now.at,
         "controller": status.spec.controller,
         "promised_until_wall": None,
         **told,
@@ -82,7 +83,7 @@ def _fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now)
         "reason": None if status.reason is None else {"code": status.reason.code, "text": status.reason.text},
         "warnings": dict(status.warnings),
         "output": str(target.run.log(target.job)),
-        "journal": target.run.journal_place,
+        "journal": str(target.run.journal),
         "host": target.run.name,
     }
 

@@ -32,7 +32,10 @@ def simulate(
         typer.Option(metavar="SHARE", help="Stretch the arrivals to this share of the cluster's capacity."),
     ] = None,
     deadlines: Annotated[
-        str | None, typer.Option(metavar="RULE", help="Deadlines by a rule, as uniform:1.2,4. [default: the trace's]")
+        str | None,
+        typer.Option(
+            metavar="RULE", help="Deadlines by a rule. [default: uniform:1.2,4 for generated jobs, else the trace's]"
+        ),
     ] = None,
     scaling: Annotated[
         str | None,
@@ -65,7 +68,7 @@ def simulate(
         "trace.load": load, "deadlines": deadlines, "scaling": scaling, "controller": controller,
     }  # fmt: skip
     keys = {key: value for key, value in given.items() if value is not None}
-    study = scenario_of(scenario, keys, settings or ())
+    study, notices = scenario_of(scenario, keys, settings or ())
     raise typer.Exit(
-        carry_out(study, out, save=save, export=export, n_processes=processes, report=report, as_json=as_json)
+        carry_out(study, notices, out, save=save, export=export, n_processes=processes, report=report, as_json=as_json)
     )

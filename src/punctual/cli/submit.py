@@ -1,29 +1,38 @@
 """`punctual submit`: give a service a program and its deadline, or the jobs of a file."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from punctual.cli import run as running
+from punctual.cli._help import examples
+from punctual.cli._http import notice_without_http
 from punctual.cli._options import taking
 from punctual.cli._service import log_notice, started_service
 from punctual.cli._streams import write_error, write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.core.units import exact_text
+from punctual.metrics.run import RunSummary, summarize
+from punctual.runtime.control_client import standings_of
+from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.json_text import json_text
 from punctual.runtime.run_folder import RunFolder
+from punctual.runtime.runs import messages_of
 from punctual.runtime.service_host import submit_jobs
 from punctual.runtime.sharing import service_run
-from punctual.runtime.submission import Submission
 
 SETTINGS = running.SETTINGS
 
 Wait = Annotated[bool, typer.Option("--wait", help="Follow the jobs to their ends, as `punctual run` does.")]
 NoStart = Annotated[bool, typer.Option("--no-start", help="Do not start a service where none runs: end with an error.")]
 
+#: Between two looks whether a guarantee is decided.
+_LOOK_S = 0.1
 #: Options of `punctual run` that only tell of something where the command follows its jobs.
 _ONLY_WAITING = ("strict", "report", "quiet", "page")
 
@@ -36,7 +45,20 @@ class QueueOptions(running.StartOptions):
     no_start: NoStart = False
 
 
-@taking(QueueOptions)
+#: Sections of the help: what only tells of something where the command follows its jobs is in one of its own.
+_SECTIONS = {
+    **{title: [name for name in names if name not in _ONLY_WAITING] for title, names in running.SECTIONS.items()},
+    "Service": ("no_start", "wait"),
+    "Only with --wait": _ONLY_WAITING,
+}
+EXAMPLES = examples(
+    "punctual submit --deadline 18:00 -- python train.py",
+    "punctual submit --guarantee --work 30m --deadline 2h -- python train.py",
+    "punctual submit --jobs jobs.toml",
+)
+
+
+@taking(QueueOptions, _SECTIONS)
 def submit(given: QueueOptions) -> None:
     """Give the service jobs, and return. A service is started if none runs."""
     told = {name for name in _ONLY_WAITING if getattr(given, name)}
@@ -51,10 +73,59 @@ def submit(given: QueueOptions) -> None:
         )
     submissions, options = given.submissions(service_run()), given.host(shared=True)
     _start_if_missing(options, no_start=given.no_start)
+    service = service_run()
+    if (
+        service is not None and HostOptions.of(service.facts()).engine == HostOptions().engine
+    ):  # else it is on other nodes
+        running.warn_of_room(submissions)
     if given.wait:
         raise typer.Exit(given.follow(submissions, options))
     run, names = submit_jobs(submissions, options)
-    _tell(run, submissions, names, as_json=given.as_json)
+    guaranteed = [name for submission, name in zip(submissions, names, strict=True) if submission.spec.guarantee]
+    refusals = _refusals(run, guaranteed)
+    accepted = [
+        (submission.spec.id, name) for submission, name in zip(submissions, names, strict=True) if name not in refusals
+    ]
+    _tell(run, accepted, as_json=given.as_json)
+    if refusals:
+        first, *others = refusals.values()
+        first.others = tuple(others)
+        raise first
+
+
+def _refusals(run: RunFolder, jobs: Sequence[JobId]) -> dict[JobId, InvalidSpec]:
+    """Wait until it is decided of `jobs` whether their deadlines are guaranteed; why those were turned away that are not.
+
+    Of a job that is to run after another one it is decided when that has finished, and is not waited for.
+    """
+    try:
+        while any(map(_is_undecided, standings := standings_of(run, jobs) if jobs else [])):
+            time.sleep(_LOOK_S)
+    except ControlFailed as error:
+        raise InvalidSpec(
+            "the service must answer until the deadline is guaranteed",
+            str(error),
+            "`punctual submit --guarantee`",
+            "The job is there: see `punctual ps --all` for what became of it.",
+        ) from error
+    turned_away = [JobId(standing["job"]) for standing in standings if standing["state"] == "turned away"]
+    messages = messages_of(run, turned_away) if turned_away else []
+    return {job: _refusal(summarize(messages, job)) for job in turned_away}
+
+
+def _is_undecided(standing: Mapping[str, Any]) -> bool:
+    return standing["state"] == "queued" and standing["promised_until_wall"] is None and not standing["waits_for"]
+
+
+def _refusal(summary: RunSummary) -> InvalidSpec:
+    earliest_s = summary.earliest_deadline_s
+    sooner = "Submit it again when others have finished, or without `--guarantee`."
+    return InvalidSpec(
+        "the deadline of a job with `--guarantee` must be one that can be promised",
+        summary.cause,
+        f"job '{summary.job}', which was turned away",
+        sooner if earliest_s is None else f"Give it that one (`--deadline {exact_text(earliest_s)}`). {sooner}",
+    )
 
 
 def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:
@@ -69,13 +140,15 @@ def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:
         )
     run = started_service(options)
     pid = run.record()["pid"]
-    write_error(f"punctual: no service ran: started one, process {pid}; `punctual down` ends it", log_notice())
+    started = f"punctual: no service ran: started one, process {pid}; `punctual down` ends it"
+    write_error(started, *notice_without_http(), log_notice())
 
 
-def _tell(run: RunFolder, submissions: Sequence[Submission], names: Sequence[JobId], *, as_json: bool) -> None:
-    for submission, name in zip(submissions, names, strict=True):
-        if name != submission.spec.id:
-            write_error(f"punctual: the name '{submission.spec.id}' was taken: this job is {name}")
+def _tell(run: RunFolder, accepted: Sequence[tuple[JobId, JobId]], *, as_json: bool) -> None:
+    """Tell the jobs that the service has taken: for each the name that it was to have, and its name."""
+    for wanted, name in accepted:
+        if name != wanted:
+            write_error(f"punctual: the name '{wanted}' was taken: this job is {name}")
         write_line(json_text({"job": name, "host": run.name, "output": str(run.log(name))}) if as_json else name)
-    if not as_json:
-        write_error(f"punctual: see punctual ps; what it writes: punctual logs {names[0]} --follow")
+    if accepted and not as_json:
+        write_error(f"punctual: see punctual ps; what it writes: punctual logs {accepted[0][1]} --follow")

@@ -8,11 +8,12 @@ import typer
 
 from punctual.cli._options import AnyJob
 from punctual.cli._streams import write_line
-from punctual.cli._words import cores, proven, short
+from punctual.cli._words import clock, cores, proven, short
 from punctual.core.errors import InvalidSpec
+from punctual.metrics.run import summarize
 from punctual.runtime.chain import Link, chain
 from punctual.runtime.json_text import json_text
-from punctual.runtime.runs import job_to_tell_of, messages_of
+from punctual.runtime.runs import job_to_tell_of, messages_of, now_of
 
 #: Changes of a grant for one reason are told as one if they come within so many seconds: the last seconds have one at each tick.
 _TOGETHER_S = 1.0
@@ -43,14 +44,24 @@ def why(
     reason = target.run.facts().get("actuator_reason")
     if reason:
         write_line(f"how grants are enforced: {reason}", err=True)
-    links = chain(messages, name, every=every)
+    links, now, submitted_at = (
+        chain(messages, name, every=every),
+        now_of(target.run),
+        summarize(messages, name).submitted_at,
+    )
     if as_json:
         for link in links[-last:]:
-            write_line(json_text({"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text, **link.facts}))
+            told: dict[str, Any] = {
+                "time": now.wall_of(submitted_at + link.elapsed_s).isoformat(timespec="milliseconds")
+            }
+            told |= {"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text}
+            write_line(json_text({**told, **link.facts}))
         return
     for group in ([[link] for link in links] if every else grouped(links))[-last:]:
+        link = group[-1]
         together = f" (the last of {len(group)} such changes within a second)" if len(group) > 1 else ""
-        write_line(f"{group[-1].sentence()}{together}")
+        at = clock(now.wall_of(submitted_at + link.elapsed_s))
+        write_line(f"{at} {short(link.elapsed_s):>8}  {link.text}{together}")
 
 
 def grouped(links: Iterable[Link]) -> list[list[Link]]:

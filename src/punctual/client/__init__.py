@@ -7,6 +7,6 @@ from punctual.client.declaration import Phase
 from punctual.client.device import use_device
 from punctual.client.span import PhaseSpan, phase
 from punctual.client.stop import on_stop
-from punctual.client.track import Run, track
+from punctual.client.track import Run, total_steps, track
 
-__all__ = ["Phase", "PhaseSpan", "Run", "on_stop", "phase", "track", "use_device"]
+__all__ = ["Phase", "PhaseSpan", "Run", "on_stop", "phase", "total_steps", "track", "use_device"]

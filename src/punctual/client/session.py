@@ -1,12 +1,13 @@
 """What this process has done of its job, and the link to its page. One session per process."""
 
+import atexit
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from time import monotonic_ns, process_time_ns
 
-from punctual.client.complaint import warn
+from punctual.client.complaint import tell, warn
 from punctual.client.connection import connect
 from punctual.client.declaration import Phase
 from punctual.client.device import DeviceClock
@@ -28,6 +29,12 @@ from punctual.wire import (
 
 #: The index of a phase that is not in the page's table; and of a step, which is none.
 OUTSIDE = -1
+
+#: A step left, or interrupted by a phase, within this share of the shortest one has only been looked at: what stands at the
+#: top of its body (a limit, an evaluation that comes first) takes far less than a step, and its end no less.
+_LOOKED_AT_FRAC = 0.1
+#: Steps that must be known before that is judged: the first one is often much longer than those that follow.
+_LEAST_STEPS = 2
 
 #: What is used of a device's memory is told at most this often.
 _DEVICE_TOLD_NS = 1_000_000_000
@@ -52,12 +59,18 @@ class Session:
     ----------
     finished
         Whether the training has said that it is done, or has come to its goal: its loops end.
+    declared_steps
+        The total of the last loop, or of all of them together; 0: none was declared yet.
+    is_of_parts
+        Whether that of all loops together was declared.
     """
 
     def __init__(self, page: Page | None = None) -> None:
         self.n_steps = 0
         self.step_open = False
         self.finished = False
+        self.declared_steps = 0
+        self.is_of_parts = False
         self.course = Course()
         self._page = page
         self._pacer = Pacer(page) if page else None
@@ -66,12 +79,17 @@ class Session:
         self._phases: list[PhaseRecord] = []
         self._phase: PhaseRecord | None = None
         self._lap = Lap()
-        self._declared_steps: int | None = None
-        self._faults: set[Fault] = set()
+        self._ends_with_program = False
+        self._has_told_cut = False
+        self._reported: set[Fault | None] = set()
         self._refused: Directives | None = None
         self._device: DeviceClock | None = None
         self._has_device = True
         self._device_told_ns = 0
+        #: When the body of the step under way began (0: not timed), less the phases in it, and when such a phase began; bodies
+        #: timed, and the shortest.
+        self._body_from_ns, self._interrupted_ns = 0, 0
+        self._n_bodies, self._shortest_ns = 0, 0
         #: Time in which the process did not wait for Punctual, and until when that was counted.
         self._busy_ns, self._counted_ns = 0, monotonic_ns()
 
@@ -96,30 +114,61 @@ class Session:
 
     # Declarations.
 
-    def begin_loop(self, course: Course, plan: Plan, continues: bool = False) -> int:
+    def begin_job(self, total_steps: int) -> None:
+        """Declare the steps of all loops together, before the first of them."""
+        self._begin_count(Course(total_steps=total_steps))
+        self.declared_steps, self.is_of_parts = total_steps, True
+
+    def begin_loop(self, course: Course, plan: Plan, *, continues: bool = False, may_follow: bool = False) -> int:
         """Declare a loop.
 
         Parameters
         ----------
         continues
             A loop with the total of the one before is another part of the same count.
+        may_follow
+            One that comes after another, with a count of its own, is no fault of the script.
 
         Returns
         -------
         int
             Number of its first step.
         """
-        if continues and course.total_steps == self._declared_steps:
+        if continues and course.total_steps == self.declared_steps > 0:
             return self.n_steps
-        if not self._declared_steps:
-            self._begin_count(course)
+        if self.is_of_parts:
+            first_step = self._begin_part(course)
+        elif self.declared_steps:
+            first_step = self._add_loop(course, may_follow=may_follow)
         else:
-            self._add_loop(course)
-        self._declared_steps = course.total_steps
+            first_step = self._begin_count(course)
+        if not self.is_of_parts:
+            self.declared_steps = course.total_steps
         for name, (phase, n_planned) in plan.items():
             self._record(name).declare(phase, n_planned)
         self._publish_phases()
-        return course.start_step
+        return first_step
+
+    def expect_more(self, n_steps: int) -> None:
+        """There are so many steps more than was declared, or fewer if it is below zero."""
+        if n_steps:
+            self._set_total(max(self.n_steps + self.step_open, self.course.total_steps + n_steps))
+            self._publish_phases()
+            self._settle()
+
+    def end_part(self, n_steps_missing: int | None) -> None:
+        """A loop has ended without so many of its steps, which need not be done; None: nobody knows how many it had."""
+        if n_steps_missing is None:
+            self._ends_with_program = True
+        else:
+            self.expect_more(-max(0, n_steps_missing))
+
+    def program_ended(self) -> None:
+        """The program has run to its end: by now it has done what it does after its last step."""
+        if self._ends_with_program:
+            self.end_early(n_phases_more=0)
+        if self._declaration.state == ProgramState.LANDED:
+            self._publish_progress()
 
     def allow_stop(self) -> None:
         """The script can be asked to stop."""
@@ -169,11 +218,14 @@ class Session:
         """A step begins: its batch is there."""
         self.step_open = True
         self.begin_on_device()
+        self._body_from_ns = monotonic_ns()
 
     def step_done(self) -> None:
         """Count the step under way. The hot path."""
         self.step_open = False
         self.n_steps += 1
+        if self._body_from_ns:
+            self._time_body()
         if self._pacer is not None:
             self._complete(OUTSIDE)
             if self.n_steps >= self.course.total_steps:
@@ -189,28 +241,50 @@ class Session:
         """Whether the loss is what the training was to reach: its loop ends here."""
         return self._losses.goal_reached
 
-    def end_early(self, n_phases_more: int) -> None:
-        """The steps that are left need not be done; each kind of phase planned may come so many times more."""
+    def end_early(self, n_phases_more: int, but: Collection[str] = ()) -> None:
+        """The steps that are left need not be done; each kind of phase planned, `but` those named, may come so many times more."""
         self._end_on_device(is_done=True)
-        self.course = replace(self.course, total_steps=self.n_steps)
+        self._set_total(self.n_steps)
         for phase in self._phases:
-            phase.end_early(self.n_steps, n_phases_more)
+            if phase.name not in but:
+                phase.end_early(self.n_steps, n_phases_more)
         self._publish_phases()
-        self._declare(replace(self._declaration, total_steps=self.n_steps))
         self._settle()
 
     def leave_step(self) -> None:
-        """The loop was left inside a step, which is taken for the end of it, but never for one more than declared."""
-        if self.step_open and self.n_steps < self.course.total_steps:
+        """The loop was left inside a step: its end, unless it was only looked at, or all declared steps are done."""
+        if self.step_open and self.n_steps < self.course.total_steps and not self._is_only_looked_at():
             self.step_done()
         self.step_open = False
         self._end_on_device(is_done=True)
 
+    def _is_only_looked_at(self) -> bool:
+        """Whether what the step under way took so far is far less than what steps take."""
+        taken_ns = monotonic_ns() - self._body_from_ns
+        return self._n_bodies >= _LEAST_STEPS and taken_ns < _LOOKED_AT_FRAC * self._shortest_ns
+
+    def _time_body(self) -> None:
+        """The body of a step has come to its end."""
+        taken_ns = monotonic_ns() - self._body_from_ns
+        if not self._n_bodies or taken_ns < self._shortest_ns:
+            self._shortest_ns = taken_ns
+        self._n_bodies += 1
+
+    def tell_cut(self, n_steps: int) -> None:
+        """A loop was ended after its declared steps; whether its iterable had more nobody knows."""
+        if self._page is not None and not self._has_told_cut:
+            self._has_told_cut = True
+            tell(
+                f"the loop ended after its {n_steps} steps; its iterable has no length and may have had more. If the training "
+                "is to go on until it is good enough, give a larger `total_steps` and call `run.finish()` then."
+            )
+
     # Phases.
 
     def begin_phase(self, name: str, n_units: int | None, is_rehearsal: bool) -> PhaseRecord | None:
-        """Go over to phase `name`; the phase it interrupts. A step under way is done now."""
-        if self.step_open:
+        """Go over to phase `name`; the phase it interrupts. A step under way is done now, unless it was only looked at."""
+        if self.step_open and not self._is_only_looked_at():
+            self._body_from_ns = 0  # what comes before a phase may not be all of the step
             self.step_done()
         record = self._record(name)
         if not is_rehearsal:
@@ -242,6 +316,8 @@ class Session:
 
     def _switch(self, phase: PhaseRecord | None) -> PhaseRecord | None:
         left, self._phase = self._phase, phase
+        if left is None:
+            self._interrupted_ns = monotonic_ns()
         device_ns = self._end_on_device(is_done=True)
         if left:
             left.device_ns += device_ns
@@ -249,8 +325,10 @@ class Session:
         self._publish_phases()
         self._publish_progress()
         self._settle()
-        if phase:
+        if phase or self.step_open:
             self.begin_on_device()
+        if phase is None and self._body_from_ns:
+            self._body_from_ns += monotonic_ns() - self._interrupted_ns
         self._lap.restart()
         return left
 
@@ -357,7 +435,7 @@ class Session:
 
     # What was declared against what is done.
 
-    def _begin_count(self, course: Course) -> None:
+    def _begin_count(self, course: Course) -> int:
         self.course = course
         self.n_steps = course.start_step
         self._declare(replace(self._declaration, total_steps=course.total_steps, start_step=course.start_step))
@@ -366,13 +444,33 @@ class Session:
                 Fault.ZERO_STEPS, "a training must have at least one step", "0 steps", "`punctual.track`",
                 "Check that the loader is not empty and that `epochs` or `total_steps` is above zero.",
             )  # fmt: skip
+        return course.start_step
 
-    def _add_loop(self, course: Course) -> None:
+    def _begin_part(self, course: Course) -> int:
+        """One of the loops whose steps were declared together. Steps done before this process are those of the first."""
+        if not self.n_steps and course.start_step:
+            self.n_steps = min(course.start_step, self.course.total_steps)
+            self._declare(replace(self._declaration, start_step=self.n_steps))
+        self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
+        return self.n_steps
+
+    def _add_loop(self, course: Course, *, may_follow: bool) -> int:
         """Another loop than the one declared: its steps come on top."""
         n_more = course.total_steps - course.start_step
         self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
-        self._raise_total(self.n_steps + n_more, f"another loop of {n_more} steps")
+        if may_follow:
+            self._report(
+                None,
+                "trainings of one script must be declared together to share the time up to the deadline",
+                f"another one of {n_more} steps after {self.n_steps}",
+                "this script",
+                f"Call `punctual.total_steps({self.n_steps + n_more})` before the first of them.",
+            )
+        else:
+            self._report_more(f"another loop of {n_more} steps")
+        self._set_total(self.n_steps + n_more)
         self._settle()
+        return course.start_step
 
     def _settle(self) -> None:
         """Say whether all that was declared is done."""
@@ -380,7 +478,8 @@ class Session:
             return
         has_overrun = self.n_steps > self.course.total_steps > 0
         if has_overrun:
-            self._raise_total(self.n_steps, f"step {self.n_steps}")
+            self._report_more(f"step {self.n_steps}")
+            self._set_total(self.n_steps)
         state = ProgramState.LANDED if self._is_all_done() and not has_overrun else ProgramState.TRAINING
         self._declare(replace(self._declaration, state=state))
 
@@ -389,23 +488,26 @@ class Session:
             return False
         return not any(phase.n_units_left(self.course) for phase in self._phases)
 
-    def _raise_total(self, total_steps: int, got: str) -> None:
+    def _report_more(self, got: str) -> None:
         self._report(
             Fault.MORE_STEPS, f"a training must not take more than the {self.course.total_steps} steps declared", got,
             "`punctual.track`",
-            "Declare all steps at the first call (`epochs=10`; in a loop of your own `total_steps=10 * len(loader)`), and put "
-            "evaluation into `punctual.phase`.",
+            "Declare all steps at the first call (`epochs=10`; in a loop of your own `total_steps=10 * len(loader)`; of several "
+            "loops together `punctual.total_steps(1000)`), and put evaluation into `punctual.phase`.",
         )  # fmt: skip
+
+    def _set_total(self, total_steps: int) -> None:
         self.course = replace(self.course, total_steps=total_steps)
         self._declare(replace(self._declaration, total_steps=total_steps))
 
-    def _report(self, fault: Fault, must: str, got: str, where: str, remedy: str) -> None:
-        """Tell the script's author and Punctual, once; a process nobody listens to keeps quiet."""
-        if self._page is None or fault in self._faults:
+    def _report(self, fault: Fault | None, must: str, got: str, where: str, remedy: str) -> None:
+        """Tell the script's author and, unless it is no fault, Punctual, once; a process nobody listens to keeps quiet."""
+        if self._page is None or fault in self._reported:
             return
-        self._faults.add(fault)
+        self._reported.add(fault)
         warn(must, got, where, remedy)
-        self._declare(replace(self._declaration, fault=fault))
+        if fault is not None:
+            self._declare(replace(self._declaration, fault=fault))
 
 
 _session: Session | None = None
@@ -416,6 +518,7 @@ def current() -> Session:
     global _session
     if _session is None:
         _session = Session(connect())
+        atexit.register(_session.program_ended)
     return _session
 
 

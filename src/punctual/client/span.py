@@ -11,7 +11,7 @@ from punctual.client.session import Session, current
 def phase(name: str, *, units: int | None = None, rehearsal: bool = False) -> "PhaseSpan":
     """One occurrence of a phase: ``with punctual.phase("evaluate", units=20) as progress:``.
 
-    The step in whose body it begins is done at that moment. A phase inside another is measured as its own, not as
+    The step in whose body it begins is done at that moment, unless the phase stands at the top of the body. A phase inside another is measured as its own, not as
     part of the outer one. An occurrence left by an exception keeps only the units it had advanced by.
 
     Parameters

@@ -14,6 +14,8 @@ STEP_NOISE_FRAC = 0.06
 DRIFT_FRAC = 0.004
 #: Innovations beyond this many standard deviations, twice in a row and in the same direction, mean a change.
 SURPRISE_SIGMAS = 3.0
+#: Steps that cost so many times as much as usual are not explained by neighbours (measured: up to 1.8 times).
+DEAR_TIMES = 2.0
 #: How far off the cost on a machine of another kind is until it was seen, as a share of it.
 ELSEWHERE_FRAC = 0.3
 #: Standard deviation of the cost around its mean until it is known, as a share of it.
@@ -73,6 +75,11 @@ def updated(cost: Cost, sample_s: float, n_steps: float, core_s: float, wall_s: 
         variance=(1.0 - gain) * predicted,
         surprise=0 if changed else surprise,
     )
+
+
+def is_dear(cost: Cost, sample_s: float) -> bool:
+    """Whether steps of `sample_s` core-seconds hold one that does more than the others."""
+    return sample_s > DEAR_TIMES * max(cost.now_s, cost.mean)
 
 
 def elsewhere(cost: Cost) -> Cost:

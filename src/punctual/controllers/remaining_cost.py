@@ -1,7 +1,7 @@
 """Receding-horizon control on what the remaining work costs."""
 
 from dataclasses import dataclass, field, replace
-from math import hypot, inf
+from math import hypot, inf, log
 
 from punctual.controllers import _cost
 from punctual.controllers._base import (
@@ -11,6 +11,7 @@ from punctual.controllers._base import (
     wanted,
 )
 from punctual.controllers._cost import Cost
+from punctual.controllers._dear_steps import DearSteps, Span
 from punctual.controllers._landing import (
     LEAD_FRAC,
     LandingController,
@@ -43,6 +44,8 @@ _NEARLY_ALL_FRAC = 0.97
 #: Where only pacing slows a job, its line leads to the deadline as long as the job holds what it demands, within this
 #: share; otherwise to the end of what it holds, and that line is kept while its end moves by less than the second share.
 _GRANT_BAND_FRAC, _LINE_BAND_FRAC = 0.1, 0.02
+#: A line that leaves time for a dear step is kept while that time is right within this share.
+_DEAR_BAND_FRAC = 0.2
 #: A job under a quota is at most a few slices of some 20 ms behind where its average rate would have it.
 _SLICES_S = 0.15
 #: Units that were timed before the first step count as waiting only if they waited longer than this together.
@@ -60,6 +63,17 @@ _SPARE_FRAC = 0.02
 _LANDED_UNIT_FRAC = 0.2
 
 
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Cost of `n_steps` steps until `steps_done`: `step_s` core-seconds each."""
+
+    step_s: float
+    n_steps: float
+    core_s: float
+    wall_s: float
+    steps_done: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingCostState(LandingState):
     """What the controller remembers between two readings.
@@ -68,6 +82,9 @@ class RemainingCostState(LandingState):
     ----------
     cost
         Of one step; None until the first sample.
+    dear, held
+        Steps that cost far more than the others; and the last sample if it may hold one. If the next is as dear the cost
+        has changed, and both are learned from.
     phase_wait_s
         Time that one unit takes beside its CPU time (waiting for the disk), seconds.
     usable_cores
@@ -88,6 +105,8 @@ class RemainingCostState(LandingState):
     """
 
     cost: Cost | None = None
+    dear: DearSteps = field(default_factory=DearSteps)
+    held: _Sample | None = None
     phase_wait_s: dict[str, float] = field(default_factory=dict)
     usable_cores: float | None = None
     lasting_cores: float | None = None
@@ -104,12 +123,15 @@ class RemainingCostState(LandingState):
 class _Outlook:
     """What is left, as the state sees it now.
 
+    `work_left` counts dear steps that are still expected; `paced_left` does not, as lines do not. The last of them may be
+    the last step, and take `dear_wall_s` longer than another.
     `need_core_s` is what the work left is expected to cost; `safe_core_s` takes a cost above its mean for lasting.
     The demand rests on the latter: if the cost falls again the job is early and pacing holds it back, but a job that
     waited for a rise to pass may find that nothing can make up for it.
     """
 
     work_left: float
+    paced_left: float
     need_core_s: float
     safe_core_s: float
     wait_s: float
@@ -120,6 +142,7 @@ class _Outlook:
     usable_cores: float
     unit_core_s: float
     unit_wall_s: float
+    dear_wall_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,19 +259,24 @@ class RemainingCost(LandingController):
         work_total, work_done = work(state.phase_steps, reading)
         wait_s = _waiting_left_s(state, reading)
         time_s = aim_s - reading.elapsed_s - wait_s
-        work_left = max(0.0, work_total - work_done)
+        paced_left = max(0.0, work_total - work_done)
+        n_expected, n_most = state.dear.left(reading.steps_done, reading.steps_total or 0.0)
+        work_left = paced_left + n_expected * state.dear.mean_steps
+        most_left = paced_left + n_most * state.dear.mean_steps
+        dear_steps = state.dear.most_steps if n_most >= 0.5 else 0.0
         usable_cores = max(min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores), LEAST_CORES)
         # A job that is late works longer than until its deadline.
         horizon_s = max(time_s, work_left * cost.mean / usable_cores)
         step_s = cost.forecast_s(horizon_s)
         # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say).
-        unit_core_s = step_s * largest_unit_steps(state.phase_steps)
+        unit_core_s = step_s * max(largest_unit_steps(state.phase_steps), 1.0 + dear_steps)
         credit_s = min(reading.in_flight_core_s, unit_core_s)
         granted_cores = max(min(reading.granted.cores, usable_cores), 1e-3)
         return _Outlook(
             work_left=work_left,
+            paced_left=paced_left,
             need_core_s=max(step_s * work_left - credit_s, 0.0),
-            safe_core_s=max(max(step_s, cost.now_s) * work_left - credit_s, 0.0),
+            safe_core_s=max(max(step_s, cost.now_s) * most_left - credit_s, 0.0),
             wait_s=wait_s,
             aim_s=aim_s,
             time_s=time_s,
@@ -257,6 +285,7 @@ class RemainingCost(LandingController):
             usable_cores=usable_cores,
             unit_core_s=unit_core_s,
             unit_wall_s=unit_core_s / granted_cores,
+            dear_wall_s=step_s * dear_steps / usable_cores,
         )
 
     def _work_left(
@@ -298,7 +327,7 @@ class RemainingCost(LandingController):
         landing = self.is_landing(left_s, reading, outlook.unit_wall_s)
         # Where nothing else slows the job, pacing must do it all the way.
         due = landing or not reading.can_cap
-        if outlook.work_left <= 0.0 or outlook.time_s <= 0.0:
+        if outlook.paced_left <= 0.0 or outlook.time_s <= 0.0:
             return state.line
         if not reading.can_pace or not due:
             return None
@@ -307,10 +336,12 @@ class RemainingCost(LandingController):
         if state.front_loading and not landing:
             return None
         reserve_s = 0.0 if landing else min(self.reserve_frac * reading.deadline_s, 0.5 * outlook.time_s)
+        # Nothing makes up for a dear step that is the last.
+        reserve_s += min(outlook.dear_wall_s, 0.9 * (outlook.time_s - reserve_s))
         end_s = outlook.aim_s - reserve_s
-        if is_kept(state.line, end_s, 1e-9, reading):
+        if is_kept(state.line, end_s, _DEAR_BAND_FRAC * outlook.dear_wall_s + 1e-9, reading):
             return state.line
-        s_per_step = (1.0 + LEAD_FRAC) * (outlook.time_s - reserve_s) / outlook.work_left
+        s_per_step = (1.0 + LEAD_FRAC) * (outlook.time_s - reserve_s) / outlook.paced_left
         return _line_to(end_s, s_per_step, state, reading)
 
     def _cores(
@@ -432,7 +463,7 @@ def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _Outloo
     end_s = reading.elapsed_s + outlook.wait_s + time_s
     if state.line is not None and is_kept(state.line, end_s, _LINE_BAND_FRAC * time_s, reading):
         return state.line
-    return _line_to(end_s, time_s / outlook.work_left, state, reading)
+    return _line_to(end_s, time_s / outlook.paced_left, state, reading)
 
 
 def _reason(code: str, text: str, outlook: _Outlook) -> Reason:
@@ -468,7 +499,9 @@ def _learn(state: RemainingCostState, reading: Reading) -> RemainingCostState:
     mark, reading = state.mark, reading.to_remember()
     if mark is None or is_another_run(mark, reading) or (reading.steps_done == mark.steps_done and not state.warm):
         # Nothing was trained yet, or what was belongs to another run.
-        return replace(state, mark=reading, warm=False)
+        goes_on = mark is None or reading.steps_done >= mark.steps_done
+        dear = state.dear if goes_on else DearSteps(reading.steps_done)
+        return replace(state, mark=reading, warm=False, dear=dear, held=None)
     core_s = _unit_core_s(reading) - _unit_core_s(mark)
     steps = reading.steps_done - mark.steps_done
     if not state.warm:
@@ -515,10 +548,27 @@ def _learn_cost(
     state: RemainingCostState, reading: Reading, sample_s: float, steps: float, core_s: float
 ) -> RemainingCostState:
     if state.cost is None:
-        state = replace(state, cost=_cost.first(sample_s, steps))
+        state = replace(state, cost=_cost.first(sample_s, steps), dear=DearSteps(reading.steps_done))
         return _learn_phases(state, reading, None)
-    wall_s = reading.unit_at_s - state.mark.unit_at_s if state.mark else 0.0
-    return replace(state, cost=_cost.updated(state.cost, sample_s, steps, core_s, max(wall_s, 0.0)))
+    wall_s = max(reading.unit_at_s - state.mark.unit_at_s, 0.0) if state.mark else 0.0
+    sample, held = _Sample(sample_s, steps, core_s, wall_s, reading.steps_done), state.held
+    cost, dear = state.cost, state.dear
+    if held is not None and abs(log(sample_s / held.step_s)) < 0.5 * log(held.step_s / cost.now_s):
+        return replace(state, cost=_updated(_updated(cost, held), sample), held=None)
+    if held is not None:
+        at = Span(held.steps_done - held.n_steps + 1.0, held.steps_done)
+        dear = dear.seen(_extra_steps(cost, held), at)
+    if _cost.is_dear(cost, sample_s) and dear.is_one(_extra_steps(cost, sample)):
+        return replace(state, dear=dear, held=sample)
+    return replace(state, cost=_updated(cost, sample), dear=dear, held=None)
+
+
+def _extra_steps(cost: Cost, sample: _Sample) -> float:
+    return sample.core_s / cost.now_s - sample.n_steps
+
+
+def _updated(cost: Cost, sample: _Sample) -> Cost:
+    return _cost.updated(cost, sample.step_s, sample.n_steps, sample.core_s, sample.wall_s)
 
 
 def _learn_phases(state: RemainingCostState, reading: Reading, mark: Reading | None) -> RemainingCostState:

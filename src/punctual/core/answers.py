@@ -22,4 +22,4 @@ def unknown_job(command: ResizeJob | StopJob) -> JobFailed:
     """
     if isinstance(command, ResizeJob):
         return JobFailed(at=command.at, job=command.job, cause=_UNKNOWN, retryable=True, request=command.request)
-    return JobFailed(at=command.at, job=command.job, cause=f"stopped: {command.cause}")
+    return JobFailed(at=command.at, job=command.job, cause=command.cause, is_stopped=True)

@@ -53,11 +53,17 @@ class ResizeJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopJob:
-    """End the job, after a checkpoint if it can make one. Answered by `JobFinished` or `JobFailed`."""
+    """End the job, after a checkpoint if it can make one. Answered by `JobFinished` or `JobFailed`.
+
+    `restarts`: it is to be launched again, so its end is a failure that may be retried. `interrupts`: as Ctrl-C does it in a
+    terminal: a program that catches that ends when it likes.
+    """
 
     at: float
     job: JobId
     cause: str
+    restarts: bool = False
+    interrupts: bool = False
 
 
 @set_by_slots

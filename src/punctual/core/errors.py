@@ -97,9 +97,11 @@ class OptionChecks:
             self._note(error, option)
 
     def done(self) -> None:
-        """Raise `InvalidSpec` if anything was wrong; of several errors about one option the first is told."""
-        of_option = {error.option: error for error in reversed(self._errors) if error.option is not None}
-        told = [error for error in self._errors if error.option is None or of_option[error.option] is error]
+        """Raise `InvalidSpec` if anything was wrong; of several errors about one option, and of equal ones, the first is told."""
+        first: dict[str, InvalidSpec] = {}
+        for error in self._errors:
+            first.setdefault(error.option or str(error), error)
+        told = list(first.values())
         if told:
             for error in told:
                 error.others = ()

@@ -66,6 +66,8 @@ class ProgressReported:
         Declared by the training process; None: not yet.
     landed
         Every declared step and phase is done.
+    is_read
+        The count comes from the output of a program that knows nothing of it, and so keeps to no line.
     memory_bytes
         Memory that the processes of the job held lately, without the cache of files; 0: not known.
     """
@@ -78,6 +80,7 @@ class ProgressReported:
     used_core_s: float
     in_flight_core_s: float = 0.0
     landed: bool = False
+    is_read: bool = False
     busy_s: float = 0.0
     device_s: float = 0.0
     active_s: float = 0.0
@@ -137,6 +140,8 @@ class JobFailed:
     is_lost
         The process is gone through no fault of its program, which may be retried: the job is launched again however often it
         has failed.
+    is_stopped
+        It ended because it was asked to; `cause` says why it was asked.
     out_of_memory
         It needed more memory than it had asked for; retryable: it is launched again if it is to have more then.
     """
@@ -148,6 +153,7 @@ class JobFailed:
     retryable: bool = False
     request: int | None = None
     is_lost: bool = False
+    is_stopped: bool = False
     out_of_memory: bool = False
 
 
@@ -219,12 +225,16 @@ class SpecChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """A user wants the job to end. `by`: who; empty: the owner, at the terminal, or the host itself."""
+    """A user wants the job to end. `by`: who; empty: the owner, at the terminal, or the host itself.
+
+    `interrupts`: as Ctrl-C does it in a terminal, which its program may catch.
+    """
 
     at: float
     job: JobId
     cause: str
     by: str = ""
+    interrupts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

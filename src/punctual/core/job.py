@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from operator import lt
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, get_args
 
 from punctual.core.control import CoreWork, Forecast, PhaseProgress
 from punctual.core.errors import InvalidSpec
@@ -18,8 +18,12 @@ from punctual.core.utility import Sigmoid
 
 #: A job without a process is *queued*: it was not launched yet, or its process is gone and it is launched again. It is
 #: *starting* once its launch was asked for, *running* while its process holds something, *paused* while its process
-#: holds nothing, *stopping* once it was asked to stop, and *finished* or *failed* from its end on.
-JobState = Literal["queued", "starting", "running", "paused", "stopping", "finished", "failed"]
+#: holds nothing, *stopping* once it was asked to stop. From its end on it is *finished*; *failed*; *stopped*, if it was
+#: asked to end before its work was done; or *turned away*, if it never ran because it may not or cannot.
+EndState = Literal["finished", "failed", "stopped", "turned away"]
+JobState = Literal["queued", "starting", "running", "paused", "stopping", EndState]
+#: How jobs stand that have ended.
+ENDED: tuple[EndState, ...] = get_args(EndState)
 
 #: What is assumed of work that no controller tells of: its margin, as a share of the deadline, and how well it is known
 #: if the user has said it: trainings that share a machine cost up to a fifth more than alone.
@@ -27,8 +31,33 @@ MARGIN_FRAC, DECLARED_STD_FRAC = 0.003, 0.2
 #: The largest weight that a user may give: no sum or ratio of them is infinite.
 WEIGHT_MAX = 1e9
 
+#: How long a job that was asked to end has for that, if nobody says it.
+STOP_GRACE_S = 60.0
+
 #: Where a job's grant lies: node -> amount. Empty: the job holds nothing.
 Allocation = dict[NodeId, Resources]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRules:
+    """When a job is ended before its work is done, and how long that may take.
+
+    Attributes
+    ----------
+    at_deadline
+        Whether it trains on after its deadline, or is asked to stop in time to have made a checkpoint by then.
+    on_stall
+        What is done with one that makes no steps any more: its user is told; it is stopped; or it is started again.
+    grace_s
+        Seconds for its checkpoint and its handlers once it was asked to stop; None: as the executor has it.
+    """
+
+    at_deadline: Literal["train-on", "stop"] = "train-on"
+    on_stall: Literal["tell", "stop", "retry"] = "tell"
+    grace_s: float | None = None
+
+
+_END_RULES = EndRules()
 
 
 @set_by_slots
@@ -94,6 +123,8 @@ class JobSpec:
     after
         Jobs that must have finished before it is started. Its deadline counts from its submission all the same. One of
         them that ends otherwise ends it too.
+    ends
+        When it is ended before its work is done.
     """
 
     id: JobId
@@ -119,6 +150,7 @@ class JobSpec:
     guarantee: bool = False
     work_core_s: float | None = None
     after: tuple[JobId, ...] = ()
+    ends: EndRules = _END_RULES
     memory_most_bytes: int | None = None
     expected_memory_bytes: int = 0
 

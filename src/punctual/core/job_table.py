@@ -5,7 +5,9 @@ from typing import Any
 
 from punctual.core.errors import InvariantBroken
 from punctual.core.ids import JobId
-from punctual.core.job import Allocation, JobState
+from punctual.core.job import Allocation
+from punctual.core.lifecycle import end_state
+from punctual.core.protocols import Message
 from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.story import Reason
 
@@ -81,13 +83,13 @@ class JobTable:
                 job.waits_for = tuple(other for other in job.waits_for if other != before.spec.id)
                 yield job, None if before.status == "finished" else _left_behind(before)
 
-    def end(self, job: ScheduledJob, status: JobState) -> None:
-        """The job has ended; only so many of those are remembered."""
+    def end(self, job: ScheduledJob, end: Message) -> None:
+        """The job has ended with the message `end`; only so many of those are remembered."""
         if job.spec.id in self._followers:
             self.just_ended.append(job)
         name = job.spec.id
         del self.active[name]
-        job.status = status
+        job.status = end_state(end) or job.status
         job.forget_all_but_numbers()
         self._ended[name] = None
         if len(self._ended) > self._n_ended:
@@ -128,5 +130,5 @@ def duplicate(job: JobId) -> Reason:
 
 def _left_behind(before: ScheduledJob) -> Reason:
     """Why a job can never run that is to run after `before`."""
-    how = "failed" if before.stop_cause is None else "was stopped"
+    how = before.status if before.status == "failed" else f"was {before.status}"
     return Reason("after-failed", f"it is to run after '{before.spec.id}', which {how}")

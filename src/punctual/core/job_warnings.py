@@ -6,12 +6,14 @@ from punctual.core.control import Forecast
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.story import Reason
 
+#: Loading PyTorch takes so many seconds on a busy machine.
+_LOADING_S = 10.0
 #: Share of the steps after which a declared phase that was never seen is pointed out.
 _UNMEASURED_FRAC = 0.25
 
 
 def warnings_at_tick(job: ScheduledJob, periods: Periods) -> Iterator[Reason]:
-    """What has to be told about a job that runs, and was not told before; what it held must be accrued."""
+    """Yield what has to be told about a job that runs, and was not told before; what it held must be accrued."""
     reasons = (
         _without_progress(job, periods),
         _without_total(job),
@@ -20,24 +22,31 @@ def warnings_at_tick(job: ScheduledJob, periods: Periods) -> Iterator[Reason]:
     )
     for reason in reasons:
         if reason is not None:
-            job.told |= {reason.code}
             yield reason
 
 
 def _is_overdue(job: ScheduledJob, periods: Periods) -> bool:
-    return job.ran_s > max(periods.grace_s, periods.grace_frac * (job.spec.deadline_s or 0.0))
+    deadline_s = job.spec.deadline_s
+    if deadline_s is None:
+        return job.ran_s > periods.grace_s
+    return job.ran_s > max(periods.grace_frac * deadline_s, min(_LOADING_S, 0.5 * deadline_s))
 
 
 def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
-    silent = job.progress is None or (job.progress.steps_total is None and job.progress.steps_done == 0)
-    if not silent or "no-progress" in job.told or not _is_overdue(job, periods):
+    if job.is_training or "no-progress" in job.told or not _is_overdue(job, periods):
         return None
-    return Reason("no-progress", f"no progress was reported in {job.ran_s:.0f} s; the job goes on at full speed")
+    return Reason(
+        "no-progress",
+        f"no progress was reported in {job.ran_s:.0f} s, nor read from the output; the job goes on at full speed",
+    )
 
 
 def _without_total(job: ScheduledJob) -> Reason | None:
-    """Steps are counted, but nobody has said how many there are: no work is left to be planned for."""
-    is_counted = job.progress is not None and job.progress.steps_done > 0
+    """Steps are counted, but nobody has said how many there are: no work is left to be planned for.
+
+    Where the output is read, the executor warns instead.
+    """
+    is_counted = job.progress is not None and job.progress.steps_done > 0 and not job.progress.is_read
     is_declared = job.spec.work_steps is not None or (job.progress is not None and job.progress.steps_total is not None)
     if not is_counted or is_declared or job.spec.deadline_s is None or "no-total" in job.told:
         return None
@@ -58,16 +67,30 @@ def _without_losses(job: ScheduledJob, periods: Periods) -> Reason | None:
 
 
 def _unmeasured_phases(job: ScheduledJob) -> Reason | None:
-    """A phase that comes only at the end is in no forecast until it is too late to make room for it."""
+    """A phase that comes only at the end is in no forecast until it is too late to make room for it.
+
+    A phase is often announced when it begins for the first time: it is measured before another step is done.
+    """
     steps_total = job.progress.steps_total if job.progress else None
-    if "unmeasured-phase" in job.told or not job.progress or not steps_total:
+    if "unmeasured-phase" in job.told or not job.progress or not steps_total or job.phases_at_steps is None:
         return None
     unknown = [phase.name for phase in job.phases if phase.units_planned and not phase.is_measured]
-    if not unknown or job.progress.steps_done <= _UNMEASURED_FRAC * steps_total:
+    if not unknown or job.progress.steps_done <= max(job.phases_at_steps, _UNMEASURED_FRAC * steps_total):
         return None
-    names = ", ".join(f"'{name}'" for name in unknown)
-    text = f"what {names} will take is not known and not planned for; rehearse it, or declare its cost_steps"
+    names = " and ".join(f"`{name}`" for name in unknown)
+    has = "has" if len(unknown) == 1 else "have"
+    text = (
+        f"{names} {has} not been done yet, so no forecast has time for it; do a part before the first step "
+        f'(`with punctual.phase("{unknown[0]}", rehearsal=True):`), or declare its cost '
+        f'(`phases={{"{unknown[0]}": punctual.Phase(cost_steps=20)}}`)'
+    )
     return Reason("unmeasured-phase", text)
+
+
+def told_late(forecast: Forecast, deadline_s: float) -> str:
+    """That the deadline cannot be met, and by how much."""
+    late_s = forecast.earliest_finish_s - deadline_s
+    return f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
 
 
 def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reason | None:
@@ -78,7 +101,7 @@ def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reaso
     deadline_s = job.spec.deadline_s or 0.0
     late_s = forecast.earliest_finish_s - deadline_s
     if not forecast.feasible:
-        text = f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
+        text = told_late(forecast, deadline_s)
     elif late_s <= 0:
         text = f"the deadline can be met again, with {-late_s:.1f} s to spare at full speed"
     else:

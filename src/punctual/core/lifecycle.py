@@ -1,5 +1,7 @@
 """How messages change the state of a job; the scheduler and everybody who follows its messages decide it here."""
 
+from collections.abc import Mapping
+
 from punctual.core.commands import Command, RejectJob
 from punctual.core.events import (
     Event,
@@ -12,12 +14,20 @@ from punctual.core.events import (
     SpecChanged,
 )
 from punctual.core.ids import JobId
-from punctual.core.job import Allocation, JobState
+from punctual.core.job import Allocation, EndState, JobState
 
 #: How many ended jobs are remembered; the name of a job that is not remembered may be used again.
 N_ENDED_REMEMBERED = 1000
 
 _WITH_SPEC = (JobSubmitted, SpecChanged)
+#: Code of a `RejectJob` -> how its job has ended, where it was not turned away.
+_REJECTED: Mapping[str, EndState] = {
+    "stopped": "stopped",
+    "failed-again": "failed",
+    "no-retries-left": "failed",
+    "not-started": "failed",
+    "out-of-memory": "failed",
+}
 
 
 def after_answer(state: JobState, answer: JobStarted | GrantApplied | GrantFailed, granted: Allocation) -> JobState:
@@ -45,12 +55,21 @@ def about(message: Event | Command) -> JobId | None:
     return getattr(message, "job", None)
 
 
-def ended_by(message: Event | Command) -> JobId | None:
-    """The job that ends with `message`; None if none does.
+def end_state(message: Event | Command) -> EndState | None:
+    """How the job of `message` stands from its end on; None if the message ends no job.
 
     A failure that may be retried ends nothing: the job is launched again, or a `RejectJob` follows and says why not.
     """
     match message:
-        case JobFinished() | RejectJob() | JobFailed(retryable=False):
-            return message.job
+        case JobFinished():
+            return "finished"
+        case JobFailed(retryable=False, is_stopped=is_stopped):
+            return "stopped" if is_stopped else "failed"
+        case RejectJob(reason=reason):
+            return _REJECTED.get(reason.code, "turned away")
     return None
+
+
+def ended_by(message: Event | Command) -> JobId | None:
+    """The job that ends with `message`; None if none does."""
+    return None if end_state(message) is None else about(message)

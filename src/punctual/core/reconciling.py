@@ -92,7 +92,8 @@ class Reconciler:
             return
         job.status, job.asked_at = "stopping", at
         self._cache.touch(job.spec.id)
-        self._outbox.put(StopJob(at=at, job=job.spec.id, cause=job.stop_cause), job)
+        stop = StopJob(at=at, job=job.spec.id, cause=job.stop_cause, restarts=job.restarts, interrupts=job.interrupts)
+        self._outbox.put(stop, job)
         self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
 
     def _may_ask(self, job: ScheduledJob, at: float) -> bool:

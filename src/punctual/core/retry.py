@@ -15,7 +15,7 @@ def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
     """
     is_same = job.last_failure == (event.cause, event.exit_code, job.most_steps) and event.exit_code is not None
     job.last_failure = (event.cause, event.exit_code, job.most_steps)
-    if job.stop_cause is not None:
+    if job.stop_cause is not None and not job.restarts:
         return Reason("stopped", f"it was asked to stop: {job.stop_cause}")
     if event.out_of_memory:
         return None if job.spec.with_more_memory() else Reason("out-of-memory", _without_more(job, event.cause))
@@ -24,11 +24,16 @@ def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
         text = f"{event.cause}; it had failed in the same way before, and had done no new step since"
         return Reason("failed-again", text)
     if job.n_failures > job.n_retries:
-        times = "once" if job.n_failures == 1 else f"{job.n_failures} times in a row"
-        return Reason(
-            "no-retries-left", f"{event.cause}; it has failed {times}, and {job.n_retries} retries are allowed"
-        )
+        return Reason("no-retries-left", f"{event.cause}{_told_of_limit(job)}")
     return None
+
+
+def _told_of_limit(job: ScheduledJob) -> str:
+    """That all retries are used up; nothing where none was asked for."""
+    if not job.n_retries:
+        return ""
+    allowed = "1 retry is" if job.n_retries == 1 else f"{job.n_retries} retries are"
+    return f"; it has failed {job.n_failures} times in a row, and {allowed} allowed"
 
 
 def after_refusal(

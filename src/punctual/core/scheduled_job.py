@@ -6,9 +6,9 @@ from math import inf
 from typing import Any
 
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
-from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported
+from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported, StopRequested
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobState, JobView, declared_work, shape_of
+from punctual.core.job import ENDED, Allocation, JobSpec, JobState, JobView, declared_work, shape_of
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
 from punctual.core.protocols import Controller
@@ -18,7 +18,7 @@ from punctual.core.speed import RateCurve, Shape
 from punctual.core.story import Reason, Story
 
 #: What a change of the declaration leaves as it was submitted, and what says which amounts a job may have.
-_OF_SUBMISSION = ("controller", "model", "goal", "convergence", "after")
+_OF_SUBMISSION = ("controller", "model", "goal", "convergence", "after", "ends")
 _BOUNDS = ("floor", "ceiling", "worker", "server", "counts")
 _QUEUED = Reason("start-up", "a job starts at its ceiling")
 #: After so many seconds a process is taken to have held as much memory as it ever will.
@@ -133,18 +133,25 @@ class ScheduledJob:
         Its launch is said again; it may be running with what an earlier launch gave it.
     retry_at
         Nothing is asked before this instant.
-    stop_cause
-        Why it is to stop; None: it is not.
+    stop_cause, restarts, interrupts
+        Why it is to stop; None: it is not. Whether it is launched again after that, and whether it is asked as by Ctrl-C.
     pause
         What keeps it from holding anything until its user resumes it; None: nothing does.
     waits_for
         Jobs that must finish before it is started.
     begun
-        Steps done, and CPU seconds used, when its present process first reported a step: before that it started up.
+        Steps done, CPU seconds used, and the instant, when its present process first reported a step: before that it started
+        up.
+    landed_at
+        When its last declared step or phase was done; the program may work on. Infinite: that is still to come.
+    longest_unit_s
+        The longest time in which it held something and reported nothing new, since it has begun to train.
     most_steps
         The largest number of steps that was ever reported.
     last_failure
         Cause, exit code and `most_steps` when its process last failed.
+    phases_at_steps
+        Steps done when its newest phase was announced; None: not reported yet.
     mark
         Where the next speed is learned from.
     cost_mark, costs
@@ -196,13 +203,18 @@ class ScheduledJob:
     is_relaunched: bool = False
     retry_at: float = 0.0
     stop_cause: str | None = None
+    restarts: bool = False
+    interrupts: bool = False
     pause: PauseRequested | None = None
     waits_for: tuple[JobId, ...] = ()
     progress: ProgressReported | None = None
-    begun: tuple[float, float] | None = None
+    begun: tuple[float, float, float] | None = None
+    landed_at: float = inf
+    longest_unit_s: float = 0.0
     most_steps: float = 0.0
     last_failure: tuple[str, int | None, float] | None = None
     phases: tuple[PhaseProgress, ...] = ()
+    phases_at_steps: float | None = None
     mark: Mark | None = None
     cost_mark: CostMark | None = None
     costs: dict[NodeId, float] = field(default_factory=dict)
@@ -238,7 +250,7 @@ class ScheduledJob:
 
     @property
     def ended(self) -> bool:
-        return self.status in ("finished", "failed")
+        return self.status in ENDED
 
     @property
     def is_withheld(self) -> bool:
@@ -268,6 +280,8 @@ class ScheduledJob:
         kept = {name: getattr(self.spec, name) for name in _OF_SUBMISSION}
         changes = {name: value for name, value in kept.items() if value != getattr(spec, name)}
         before, self.spec = self.spec, replace(spec, **changes) if changes else spec
+        if self.spec.deadline_s != before.deadline_s:
+            self.told -= {"deadline-passed"}
         if self.demand is not None and not self.demand.resources.fits_in(self.spec.ceiling):
             self.demand = replace(self.demand, resources=self.spec.ceiling)
         self.planned_demand, self.is_respecified = self.wanted(), True
@@ -276,15 +290,34 @@ class ScheduledJob:
     def report(self, event: ProgressReported) -> bool:
         """Note how far it is, and what it holds; whether that is news for a policy."""
         if self.progress is not None and event.used_core_s < self.progress.used_core_s:  # another process
-            self.begun = None
+            self.progress, self.begun, self.longest_unit_s = None, None, 0.0
+        if self.is_training and self.progress is not None:
+            since_at = max(self.progress.unit_at, self.held_since_at)
+            self.longest_unit_s = max(self.longest_unit_s, event.unit_at - since_at)
         if self.begun is None and event.steps_done > 0:
-            self.begun = event.steps_done, event.used_core_s - event.in_flight_core_s
+            self.begun = event.steps_done, event.used_core_s - event.in_flight_core_s, event.unit_at
+        self.landed_at = min(self.landed_at, event.unit_at) if event.landed else inf
         self.progress = event
+        if self.phases_at_steps is None:
+            self.phases_at_steps = event.steps_done
         if event.steps_done > self.most_steps:
             self.most_steps, self.n_failures = event.steps_done, 0
         self.memory_bytes, self.peak_memory_bytes = event.memory_bytes, max(self.peak_memory_bytes, event.memory_bytes)
         was_known, self.is_memory_known = self.is_memory_known, self.peak_memory_bytes > 0 and self.ran_s >= _MEMORY_S
         return self.is_memory_known > was_known
+
+    def ask_to_stop(self, event: StopRequested) -> None:
+        """Note that its user wants it to end; one who has pressed Ctrl-C in vain may say it otherwise."""
+        if self.interrupts and not event.interrupts:
+            self.asked_at = -inf
+        self.stop_cause, self.restarts, self.interrupts = event.cause, False, event.interrupts
+
+    def report_phases(self, phases: tuple[PhaseProgress, ...]) -> None:
+        """Note how far its phases are."""
+        known = {phase.name for phase in self.phases}
+        if any(phase.name not in known for phase in phases):
+            self.phases_at_steps = None  # the report of its steps comes next
+        self.phases = phases
 
     def take(self, demand: Demand) -> bool:
         """Note what its controller wants; whether that is news for a policy. What it held must be accrued."""
@@ -368,10 +401,13 @@ class ScheduledJob:
         """Its process is gone; the next one counts for itself."""
         self.status, self.n_requests = "queued", self.n_requests + 1  # answers to earlier requests are void
         self.asked, self.is_applied, self.is_relaunched = None, False, False
-        self.progress, self.begun, self.phases, self.mark, self.cost_mark, self.ran_s = None, None, (), None, None, 0.0
+        self.progress, self.begun, self.mark, self.cost_mark, self.ran_s = None, None, None, None, 0.0
+        self.phases, self.phases_at_steps = (), None
+        self.longest_unit_s, self.told = 0.0, self.told - {"stalled", "waits"}
+        if self.restarts:
+            self.stop_cause, self.restarts = None, False
         self.expected_memory_bytes = max(self.expected_memory_bytes, self.peak_memory_bytes)
         self.places, self.memory_bytes, self.peak_memory_bytes, self.is_memory_known = (), 0, 0, False
-        self.told -= {"waits"}
 
     def forget_all_but_numbers(self) -> None:
         """It has ended and is only looked up by its name: what it took to steer it goes."""
@@ -383,6 +419,12 @@ class ScheduledJob:
     def has_landed(self) -> bool:
         """Whether all its declared work is done; its process may still run."""
         return self.progress is not None and self.progress.landed
+
+    @property
+    def is_training(self) -> bool:
+        """Whether its present process has begun to train, as far as it says."""
+        progress = self.progress
+        return progress is not None and (progress.steps_total is not None or progress.steps_done > 0)
 
     def view(
         self, granted: Allocation, promised_until_at: float | None, resident: Mapping[NodeId, int] | None = None

@@ -46,9 +46,8 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobSpec, JobState, JobView
+from punctual.core.job import JobSpec, JobView
 from punctual.core.job_table import JobTable, duplicate
-from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
 from punctual.core.memory_use import MemoryUse
@@ -67,6 +66,7 @@ from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.story import Reason
 from punctual.core.targets import Targets
 from punctual.core.waiting import tell_waiting
+from punctual.core.watch import Watch
 
 __all__ = ["Periods", "Scheduler"]
 
@@ -123,6 +123,7 @@ class Scheduler:
         self._outbox = Outbox()
         self._quarantine = Quarantine(self._cache, self._outbox, self._periods, strict=strict)
         self._reconciler = Reconciler(self._ledger, self._cache, self._periods, self._outbox)
+        self._watch = Watch(self._outbox, self._periods)
         self._planning = Planning()
         self._carry: object = None
         #: What `load` found out and could not tell.
@@ -254,41 +255,42 @@ class Scheduler:
         fault = Reason("invalid", invalid) if invalid else fault_of_size(spec, self._nodes.capacity)
         fault = fault or self._jobs.queue_behind(job)
         if fault is not None:
-            self._jobs.end(job, "failed")
-            self._outbox.put(RejectJob(at=event.at, job=spec.id, reason=fault), job)
+            self._outbox.put(rejection := RejectJob(at=event.at, job=spec.id, reason=fault), job)
+            self._jobs.end(job, rejection)
             return
         self._ledger.open(spec.id)
         self._cache.admit(spec.id)
+        self._watch.expect_deadline(job, event.at)
         self._planning.is_due = True
         for failure in failures:
             self._quarantine.impose(job, event.at, failure)
 
     def _give_up(self, job: ScheduledJob, at: float, reason: Reason) -> None:
         """End the job because of `reason`."""
-        self._end(job, "failed", at)
-        self._outbox.put(RejectJob(at=at, job=job.spec.id, reason=reason), job)
+        self._outbox.put(rejection := RejectJob(at=at, job=job.spec.id, reason=reason), job)
+        self._end(job, rejection)
 
-    def _end(self, job: ScheduledJob, status: JobState, at: float) -> None:
+    def _end(self, job: ScheduledJob, end: JobFinished | JobFailed | RejectJob) -> None:
         name = job.spec.id
-        job.accrue(at)
+        job.accrue(end.at)
         self._ledger.close(name)
         self._targets.aim(job, {})
         self._cache.drop(name)
-        self._reconciler.drop(name, at)
+        self._reconciler.drop(name, end.at)
         self._planning.promised.pop(name, None)
-        self._jobs.end(job, status)
+        self._jobs.end(job, end)
         self._planning.is_due = True
 
     def _job_finished(self, event: JobFinished) -> None:
         if event.job in self._active:
-            self._end(self._active[event.job], "finished", event.at)
+            self._end(self._active[event.job], event)
 
     def _job_failed(self, event: JobFailed) -> None:
         job = self._active.get(event.job)
         if job is None or (event.request is not None and event.request < job.n_requests):
             return
         if not event.retryable:
-            self._end(job, "failed", event.at)
+            self._end(job, event)
         elif event.is_lost:
             self._lose_process(job, event.at, event.at)
         elif (fault := fault_of_retry(job, event)) is not None:
@@ -357,7 +359,7 @@ class Scheduler:
         self._reconciler.unsettle(job)
         before, job.status = job.status, after_answer(job.status, event, self._ledger.granted(event.job))
         if job.status == "running" and before != "running":
-            self._set_tick(job, event.at, self._periods.first_tick_s)
+            self._watch.look_in(job, event.at, self._periods.first_tick_s)
         return job
 
     def _hold(self, job: ScheduledJob, at: float) -> None:
@@ -386,7 +388,7 @@ class Scheduler:
 
     def _phase_reported(self, event: PhaseReported) -> None:
         if (job := self._active.get(event.job)) is not None:
-            job.phases = event.phases
+            job.report_phases(event.phases)
 
     def _loss_reported(self, event: LossReported) -> None:
         if (job := self._active.get(event.job)) is not None:
@@ -434,8 +436,9 @@ class Scheduler:
         if (job := self._active.get(event.spec.id)) is None:
             return
         self._respecify(job, event.spec)
+        self._watch.expect_deadline(job, event.at)
         if job.status == "running" and job.spec.controller is not None:
-            self._set_tick(job, event.at, 0.0)  # asks for the plan: only then is the demand that of the new spec
+            self._watch.look_in(job, event.at, 0.0)  # asks for the plan: only then is the demand that of the new spec
         else:
             self._planning.is_due = True
 
@@ -449,7 +452,7 @@ class Scheduler:
     def _stop_requested(self, event: StopRequested) -> None:
         if (job := self._active.get(event.job)) is None:
             return
-        job.stop_cause = event.cause
+        job.ask_to_stop(event)
         if job.status == "queued":
             self._give_up(job, event.at, Reason("stopped", event.cause))
         else:
@@ -492,9 +495,10 @@ class Scheduler:
     def _ask_anew(self, job: ScheduledJob, at: float) -> None:
         """Say again what was last asked for the job. One with a process is launched again, which tells how it stands."""
         job.is_applied, job.asked_at, job.retry_at, job.mark = False, -inf, at, None
+        self._watch.expect_deadline(job, at)
         self._reconciler.unsettle(job)
         if job.status == "stopping" or not job.target:
-            self._set_tick(job, at, 0.0)
+            self._watch.look_in(job, at, 0.0)
         elif job.status != "queued":
             job.is_relaunched = True
 
@@ -567,31 +571,27 @@ class Scheduler:
     # Timers: a tick turns a reading into a demand.
 
     def _timer_fired(self, event: TimerFired) -> None:
+        job = self._active.get(event.timer.job)
         match event.timer.kind:
             case "plan":
                 self._planning.clock_asks()
             case "plan-answer":
                 self._give_up_plan(event.at)
-            case "tick":
-                if (job := self._active.get(event.timer.job)) is not None and job.status in ("running", "stopping"):
-                    self._tick(job, event.at)
+            case "tick" if job is not None and job.status in ("running", "stopping"):
+                self._tick(job, event.at)
+            case "deadline" if job is not None and (cause := self._watch.deadline_passed(job, event.at)):
+                self._stop_requested(StopRequested(at=event.at, job=job.spec.id, cause=cause))
 
     def _tick(self, job: ScheduledJob, at: float) -> None:
         job.accrue(at)
-        for warning in warnings_at_tick(job, self._periods):
-            self._outbox.warn(at, job, warning)
+        self._watch.look(job, at)
         demand = self._quarantine.next_demand(job, at, self._nodes.sizes)
         if job.take(demand):
             self._planning.is_due = True
             self._cache.touch(job.spec.id)
+        self._watch.judge(job, at, demand.forecast)
         self._reconciler.unsettle(job)
-        if (change := change_of_feasibility(job, demand.forecast)) is not None:
-            self._outbox.warn(at, job, change)
-        self._set_tick(job, at, demand.next_tick_s)
-
-    def _set_tick(self, job: ScheduledJob, at: float, after_s: float) -> None:
-        if job.spec.controller is not None:
-            self._outbox.set_timer(at, "tick", job, after_s)
+        self._watch.look_in(job, at, demand.next_tick_s)
 
     def _request_plan(self, at: float) -> None:
         if self._planning.may_request(at) and self._ledger.nodes:

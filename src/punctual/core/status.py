@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
@@ -28,26 +28,34 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobState, shape_of
+from punctual.core.job import ENDED, Allocation, JobSpec, JobState, shape_of
+from punctual.core.job_warnings import told_late
 from punctual.core.ledger import LedgerEntry
-from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
+from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, end_state, found_again
 from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
-from punctual.core.story import Reason
+from punctual.core.story import NOTICES, Reason
 
 #: Speed and usage are averages over at least this long: over one tick of 0.1 s a single step of 20 ms makes them jump.
 WINDOW_S = 1.0
 
 #: What is told once and does not go on.
-_NOTICES = ("duplicate-id",)
+_ONCE = {"duplicate-id", *NOTICES}
 #: Codes that say that what another code told is over.
-_OVER = {
+OVER = {
     "feasible": "infeasible",
     "node-recovered": "slow-node",
     "node-answers": "silent-node",
     "lost-node": "silent-node",
+    "steps-go-on": "stalled",
 }
+#: The code of a warning whose text goes with the forecast, and that says nothing of a job that has ended.
+_LATE = "infeasible"
+
+
+#: How a job stands, as people are told it. *Stalled*: it runs, and makes no steps any more.
+ToldState = Literal[JobState, "stalled"]
 
 
 class ForecastSource(Protocol):
@@ -85,7 +93,7 @@ class JobStatus:
     steps_expected
         Steps until its goal, where they are not those declared; None: those declared.
     reason
-        Why its grant was last to change, or why it waits for room.
+        Why its grant last changed, or why it waits for room.
     cause, exit_code
         Why it ends or has ended, and the exit status of its process as far as there was one.
     warnings
@@ -130,11 +138,13 @@ class JobStatus:
 
     @property
     def ended(self) -> bool:
-        return self.state in ("finished", "failed")
+        return self.state in ENDED
 
     @property
-    def told_state(self) -> JobState:
-        """`state` for people: a job without a process that its user has paused is paused too."""
+    def told_state(self) -> ToldState:
+        """`state` for people: a job without a process that its user has paused is paused too, and some that run stand still."""
+        if self.state == "running" and "stalled" in self.warnings:
+            return "stalled"
         return "paused" if self.pause is not None and self.state in ("queued", "starting") else self.state
 
     @property
@@ -329,9 +339,11 @@ class StatusBoard:
 
     def _progressed(self, entry: _Entry, event: ProgressReported) -> None:
         before = entry.status
+        # A process that was started again says at first nothing; one that counts knows how many there are, or no longer.
+        steps_total = event.steps_total if event.steps_done else event.steps_total or before.steps_total
         landed_at = (before.landed_at if before.landed else event.unit_at) if event.landed else None
         entry.set(
-            steps_done=event.steps_done, steps_total=event.steps_total or before.steps_total, unit_at=event.unit_at,
+            steps_done=event.steps_done, steps_total=steps_total, unit_at=event.unit_at,
             landed=event.landed, landed_at=landed_at, used_core_s=event.used_core_s, memory_bytes=event.memory_bytes,
             peak_memory_bytes=max(before.peak_memory_bytes, event.memory_bytes),
         )  # fmt: skip
@@ -354,8 +366,11 @@ class StatusBoard:
         entry.status = _without_warning(entry.status, "no-loss")
 
     def _respecified(self, entry: _Entry, event: SpecChanged) -> None:
+        has_moved = event.spec.deadline_s != entry.status.spec.deadline_s
+        if has_moved:
+            entry.status = _without_warning(entry.status, "deadline-passed")
         entry.set(spec=event.spec)
-        if entry.status.line_from is not None:
+        if entry.status.line_from is not None and has_moved:
             entry.set(line_from=(event.at, entry.status.done_frac or 0.0))
 
     def _paused(self, entry: _Entry, event: PauseRequested) -> None:
@@ -376,10 +391,10 @@ class StatusBoard:
         entry.set(reason=command.reason)
 
     def _stopping(self, entry: _Entry, command: StopJob) -> None:
-        entry.set(state="stopping", cause=command.cause)
+        entry.set(state="stopping", cause="" if command.restarts else command.cause)
 
     def _finished(self, entry: _Entry, event: JobFinished) -> None:
-        self._end(entry, state="finished", ended_at=event.at, landed=True, landed_at=event.landed_at, exit_code=0)
+        self._end(entry, state=end_state(event), ended_at=event.at, landed=True, landed_at=event.landed_at, exit_code=0)
 
     def _failed(self, entry: _Entry, event: JobFailed) -> None:
         if event.request is not None and event.request < entry.n_requests:
@@ -389,13 +404,15 @@ class StatusBoard:
             more = entry.status.spec.with_more_memory() if event.out_of_memory else None
             self._queue_again(entry, **({} if more is None else {"spec": more}))
             return
-        self._end(entry, state="failed", ended_at=event.at, cause=entry.status.cause or event.cause)
+        self._end(entry, state=end_state(event), ended_at=event.at, cause=entry.status.cause or event.cause)
 
     def _rejected(self, entry: _Entry, command: RejectJob) -> None:
-        self._end(entry, state="failed", ended_at=command.at, cause=command.reason.text, reason=command.reason)
+        reason = command.reason
+        self._end(entry, state=end_state(command), ended_at=command.at, cause=reason.text, reason=reason)
 
     def _end(self, entry: _Entry, **changes: Any) -> None:
         entry.measure_anew()
+        entry.status = _without_warning(entry.status, _LATE)
         entry.set(granted={}, pause=None, memory_bytes=0, **changes)
         entry.account = LedgerEntry()
         self._ended[entry.status.id] = None
@@ -405,6 +422,7 @@ class StatusBoard:
 
     def _queue_again(self, entry: _Entry, **changes: Any) -> None:
         """The process is gone; the next one counts for itself."""
+        entry.status = _without_warning(entry.status, "stalled")
         entry.account = LedgerEntry()
         entry.n_requests += 1
         entry.measure_anew()
@@ -453,11 +471,14 @@ class StatusBoard:
         steps, _ = self._outlook.steps_total(entry.status.id)
         has_goal = entry.status.spec.goal is not None
         expected = steps if has_goal and steps != entry.status.steps_total else None
-        entry.set(forecast=demand.forecast if demand else None, steps_expected=expected)
+        forecast, deadline_s = demand.forecast if demand else None, entry.status.spec.deadline_s
+        entry.set(forecast=forecast, steps_expected=expected)
+        if forecast is not None and not forecast.feasible and deadline_s is not None and _LATE in entry.status.warnings:
+            entry.set(warnings={**entry.status.warnings, _LATE: told_late(forecast, deadline_s)})
 
     def _warned(self, command: WarnUser) -> None:
         code, text = command.reason.code, command.reason.text
-        if code in _NOTICES:
+        if code in _ONCE:
             return
         if command.node in self._nodes and "slowness" in command.reason.facts:
             node = self._nodes[command.node]
@@ -470,8 +491,8 @@ class StatusBoard:
             return
         if code == "waits":
             entry.set(reason=command.reason)
-        elif code in _OVER:
-            entry.status = _without_warning(entry.status, _OVER[code])
+        elif code in OVER:
+            entry.status = _without_warning(entry.status, OVER[code])
         else:
             entry.set(warnings={**entry.status.warnings, code: text})
 

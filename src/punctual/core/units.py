@@ -1,13 +1,10 @@
-"""From what people write about time, cores and memory to numbers, and back.
+"""Read the lengths of time, the cores and the memory that people write, and write lengths of time and memory.
 
-A text such as ``18:00`` means two things, and the place decides which: as a duration it is minutes and seconds, as
-batch systems have it; as a deadline it is a time of day, because nobody gives a deadline of eighteen minutes that way.
 A bare number is refused: one scheduler reads it as minutes, the next as seconds; of memory one reads MB, the next bytes.
 Memory is counted in powers of 1024, as Slurm, Docker and the makers of memory do: ``4G``, ``4GB`` and ``4GiB`` are the same.
 """
 
 import re
-from dataclasses import dataclass, replace
 from math import inf, isfinite
 
 from punctual.core.errors import InvalidSpec
@@ -16,18 +13,23 @@ MINUTE_S = 60
 HOUR_S = 3_600
 DAY_S = 86_400
 
-_UNITS_S = {"d": DAY_S, "h": HOUR_S, "m": MINUTE_S, "min": MINUTE_S, "s": 1, "ms": 1e-3}
+#: Names of a unit -> its seconds. `M` is none of them: elsewhere it means months.
+_NAMES_S = {
+    "w week weeks": 7 * DAY_S,
+    "d day days": DAY_S,
+    "h hr hrs hour hours": HOUR_S,
+    "m min mins minute minutes": MINUTE_S,
+    "s sec secs second seconds": 1,
+    "ms millisecond milliseconds": 1e-3,
+}
+_UNITS_S = {name: seconds for names, seconds in _NAMES_S.items() for name in names.split()}
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
-_PART = re.compile(rf"({_NUMBER})\s*(ms|min|[dhms])\s*")
-_COLONS = re.compile(r"(?:(?:([0-9]+)-)?([0-9]{1,3}):)?([0-9]{1,3}):([0-9]{2})")
-_DAY_AND_TIME = re.compile(
-    r"(?:([0-9]{4})-([0-9]{2})-([0-9]{2})(?:\s+|[Tt]))?([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]{1,9})?)?"
-)
-_UTC_OFFSET = re.compile(r"(?<=:[0-9]{2})(?:\.[0-9]{1,9})?(?:([Zz])|([+-])([0-9]{2})(?::?([0-9]{2}))?)")
-_TOMORROW = re.compile(r"tomorrow(?:-|\s+)(.*)", re.IGNORECASE | re.DOTALL)
-_NOW_PLUS = re.compile(r"now\s*\+(.*)", re.IGNORECASE | re.DOTALL)
+_PART = re.compile(rf"({_NUMBER}|\ban?\b)\s*([A-Za-z]+)\s*(?:(?:,|\band\b)\s+(?=[0-9a]))?")
+#: Slurm's forms `MM:SS`, `HH:MM:SS`, `D-HH:MM:SS`, `D-HH:MM` and `D-HH`; with four numbers Lightning's and Torque's.
+_COLONS = re.compile(r"(?:(?:([0-9]+)[-:])?([0-9]{1,3}):)?([0-9]{1,3}):([0-9]{2})")
+_DAYS_AND_HOURS = re.compile(r"([0-9]{1,3})-([0-9]{1,2})(?::([0-9]{2}))?")
 _ISO_DURATION = re.compile(
-    rf"P(?=[0-9T])(?:({_NUMBER})D)?(?:T(?=[0-9])(?:({_NUMBER})H)?(?:({_NUMBER})M)?(?:({_NUMBER})S)?)?"
+    rf"P(?=[0-9T])(?:({_NUMBER})W)?(?:({_NUMBER})D)?(?:T(?=[0-9])(?:({_NUMBER})H)?(?:({_NUMBER})M)?(?:({_NUMBER})S)?)?"
 )
 _CORES = re.compile(rf"({_NUMBER}|\.[0-9]+)\s*(?:cores?)?")
 _BYTES = re.compile(rf"({_NUMBER})\s*([KMGT])(?:i?B)?", re.IGNORECASE)
@@ -38,53 +40,18 @@ _BYTES_BOUND = 1 << 53
 _TEXT_LENGTH_MAX = 64
 
 _DURATION_REMEDY = "Write for example `90s`, `1h30m`, `1.5h`, `1:30:00` or `2-12:00:00`."
-_WHEN_REMEDY = "Write a duration (`90s`, `1h30m`), a change (`+10m`, `-30s`) or a time (`18:00`, `tomorrow-18:00`, `2026-12-01 18:00`)."
 _CORES_REMEDY = "Write for example `2`, `0.5 cores` or the range `0.1..2`."
 _BYTES_REMEDY = "Write for example `4GiB`, `512M` or the range `4G..16G`."
 
 
-@dataclass(frozen=True, slots=True)
-class After:
-    """That long from a moment which the place defines."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Extend:
-    """That much later than the deadline in force; below zero: earlier."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class WallTime:
-    """A local time; without a date it is the next such time of day. What instant that is, only a clock can tell.
-
-    With `days_ahead` it has no date, and is on the day so many after the present one. With `utc_offset_s`, how far its clocks are ahead of UTC, it has a date and is a time of another place.
-    """
-
-    year: int | None
-    month: int | None
-    day: int | None
-    hour: int
-    minute: int
-    second: int = 0
-    utc_offset_s: int | None = None
-    days_ahead: int | None = None
-
-
-When = After | Extend | WallTime
-
-
 def parse_duration_s(text: str) -> float:
-    """Seconds that `text` means.
+    """Return the seconds that `text` means.
 
     Parameters
     ----------
     text
-        Numbers with units, largest first (``1h30m``, ``1.5h``, ``250ms``; units d, h, m or min, s, ms), or
-        ``HH:MM:SS``, ``MM:SS``, ``D-HH:MM:SS``, or ISO 8601's ``PT1H30M`` (days and smaller units).
+        Numbers with units, largest first (``1h30m``, ``1.5 hours``, ``2 days``, ``250ms``; weeks to milliseconds), or
+        Slurm's ``MM:SS``, ``HH:MM:SS``, ``D-HH:MM:SS``, or ISO 8601's ``PT1H30M`` (weeks and smaller units).
 
     Raises
     ------
@@ -105,50 +72,6 @@ def parse_duration_s(text: str) -> float:
     if seconds is None or not isfinite(seconds):
         raise InvalidSpec("a duration must be numbers with units", repr(text), "a length of time", _DURATION_REMEDY)
     return seconds
-
-
-def parse_when(text: str) -> When:
-    """The deadline that `text` means; see the module for what ``18:00`` is.
-
-    A duration, also as ``now+2h``; a signed one; or a time of day, alone, after ``tomorrow-`` or after a date, as ISO 8601 has
-    it too.
-
-    Raises
-    ------
-    InvalidSpec
-        When `text` is none of these.
-
-    Examples
-    --------
-    >>> parse_when("90s"), parse_when("-30s")
-    (After(seconds=90.0), Extend(seconds=-30.0))
-    >>> parse_when("18:00")
-    WallTime(year=None, month=None, day=None, hour=18, minute=0, second=0, utc_offset_s=None, days_ahead=None)
-    >>> parse_when("now+2h"), parse_when("tomorrow-18:00").days_ahead
-    (After(seconds=7200.0), 1)
-    >>> parse_when("2026-12-01T18:00:00+01:00").utc_offset_s
-    3600
-    """
-    check_length(text, "a deadline", _WHEN_REMEDY)
-    stripped = text.strip()
-    told_offset = _UTC_OFFSET.search(stripped)
-    if told_offset is not None and told_offset.end() == len(stripped):
-        return _clock_elsewhere(text, stripped[: told_offset.start()], told_offset)
-    found = _DAY_AND_TIME.fullmatch(stripped)
-    if found:
-        return _clock(text, *(int(part) if part else None for part in found.groups()))
-    tomorrow, now_plus = _TOMORROW.fullmatch(stripped), _NOW_PLUS.fullmatch(stripped)
-    if tomorrow is not None:
-        return _clock_tomorrow(text, tomorrow[1])
-    try:
-        if now_plus is not None:
-            return After(parse_duration_s(now_plus[1]))
-        if stripped[:1] in ("+", "-"):
-            seconds = parse_duration_s(stripped[1:])
-            return Extend(-seconds if stripped[0] == "-" else seconds)
-        return After(parse_duration_s(stripped))
-    except InvalidSpec:
-        raise _invalid_when(text, "a deadline must be a duration, a change or a time") from None
 
 
 def format_duration(seconds: float) -> str:
@@ -172,6 +95,17 @@ def format_duration(seconds: float) -> str:
     if round(seconds / MINUTE_S) < DAY_S / MINUTE_S:
         return _two_parts(round(seconds / MINUTE_S), "h", "m", 60)
     return _two_parts(round(seconds / HOUR_S), "d", "h", 24)
+
+
+def exact_text(seconds: float) -> str:
+    """`seconds` as `parse_duration_s` reads it without loss.
+
+    Examples
+    --------
+    >>> exact_text(206.0), exact_text(3.58), exact_text(1230000.0)
+    ('206s', '3.58s', '1230000s')
+    """
+    return f"{seconds:f}".rstrip("0").rstrip(".") + "s"
 
 
 def parse_cores(text: str) -> float:
@@ -275,10 +209,14 @@ def check_length(text: str, what: str, remedy: str) -> None:
 
 
 def _colons_s(text: str) -> float | None:
-    found = _COLONS.fullmatch(text)
-    if not found:
+    colons, days_and_hours = _COLONS.fullmatch(text), _DAYS_AND_HOURS.fullmatch(text)
+    if colons is not None:
+        days, hours, minutes, seconds = (int(part) if part else None for part in colons.groups())
+    elif days_and_hours is not None:
+        days, hours, minutes = (int(part) for part in days_and_hours.groups("0"))
+        seconds = 0
+    else:
         return None
-    days, hours, minutes, seconds = (int(part) if part else None for part in found.groups())
     # Only the first number may pass the next unit: `90:00` is an hour and a half, `1:90:00` is a slip.
     sound = (seconds or 0) < 60 and (hours is None or (minutes or 0) < 60) and (days is None or (hours or 0) < 24)
     if not sound:
@@ -289,10 +227,10 @@ def _colons_s(text: str) -> float | None:
 def _parts_s(text: str) -> float | None:
     total_s, previous_s, end = 0.0, inf, 0
     for part in _PART.finditer(text):
-        unit_s = _UNITS_S[part[2]]
+        unit_s = inf if part[2] == "M" else _UNITS_S.get(part[2].lower(), inf)
         if part.start() != end or unit_s >= previous_s:
             return None
-        total_s += float(part[1]) * unit_s
+        total_s += (1.0 if part[1].startswith("a") else float(part[1])) * unit_s
         previous_s, end = unit_s, part.end()
     return total_s if text and end == len(text) else None
 
@@ -301,50 +239,12 @@ def _iso_s(text: str) -> float | None:
     parts = _ISO_DURATION.fullmatch(text)
     if parts is None:
         return None
-    return sum(
-        float(part) * unit_s for part, unit_s in zip(parts.groups("0"), (DAY_S, HOUR_S, MINUTE_S, 1), strict=True)
-    )
+    units_s = (7 * DAY_S, DAY_S, HOUR_S, MINUTE_S, 1)
+    return sum(float(part) * unit_s for part, unit_s in zip(parts.groups("0"), units_s, strict=True))
 
 
 def _two_parts(count: int, large: str, small: str, base: int) -> str:
     return f"{count // base}{large}{count % base:02d}{small}"
-
-
-def _clock(text: str, year: int | None, month: int | None, day: int | None, *time: int | None) -> WallTime:
-    hour, minute, second = (part or 0 for part in time)
-    if hour > 23 or minute > 59 or second > 59:
-        raise _invalid_when(text, "a time of day must lie between 00:00 and 23:59:59")
-    if year is not None and not 1 <= (day or 0) <= _days_in_month(year, month or 0):
-        raise _invalid_when(text, "a date must be one of the calendar")
-    return WallTime(year, month, day, hour, minute, second)
-
-
-def _clock_tomorrow(text: str, time_of_day: str) -> WallTime:
-    time = _DAY_AND_TIME.fullmatch(time_of_day)
-    if time is None or time[1] is not None:
-        raise _invalid_when(text, "`tomorrow-` must be followed by a time of day")
-    return replace(_clock(text, *(int(part) if part else None for part in time.groups())), days_ahead=1)
-
-
-def _clock_elsewhere(text: str, local: str, told_offset: re.Match[str]) -> WallTime:
-    """A time as ISO 8601 has it: `local` with an offset from UTC behind it."""
-    date_and_time = _DAY_AND_TIME.fullmatch(local)
-    if date_and_time is None or date_and_time[1] is None:
-        raise _invalid_when(text, "a time with an offset from UTC must have a date")
-    hours, minutes = int(told_offset[3] or 0), int(told_offset[4] or 0)
-    if hours > 23 or minutes > 59:
-        raise _invalid_when(text, "an offset from UTC must lie below 24 hours")
-    offset_s = (hours * HOUR_S + minutes * MINUTE_S) * (-1 if told_offset[2] == "-" else 1)
-    clock = _clock(text, *(int(part) if part else None for part in date_and_time.groups()))
-    return replace(clock, utc_offset_s=offset_s)
-
-
-def _days_in_month(year: int, month: int) -> int:
-    if not 1 <= month <= 12 or year < 1:
-        return 0
-    if month == 2:
-        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
-    return 30 if month in (4, 6, 9, 11) else 31
 
 
 def _cores(text: str) -> float:
@@ -353,10 +253,6 @@ def _cores(text: str) -> float:
     if not isfinite(cores):
         raise _invalid_cores("cores must be a number", text)
     return cores
-
-
-def _invalid_when(text: str, must: str) -> InvalidSpec:
-    return InvalidSpec(must, repr(text), "a deadline", _WHEN_REMEDY)
 
 
 def _invalid_cores(must: str, text: str) -> InvalidSpec:

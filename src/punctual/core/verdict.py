@@ -46,15 +46,21 @@ def slack_s(status: JobStatus) -> float | None:
 
 
 def verdict(status: JobStatus, at: float) -> Verdict | None:
-    """What is to be said at instant `at`; None: the job has no deadline, or nothing is known of it yet."""
+    """How the job stands against its deadline at instant `at`.
+
+    None: it has no deadline, nothing is known of it yet, or it has ended otherwise than by landing, which its state says.
+    From its deadline on a job that has failed has missed it. One that was stopped or turned away never does.
+    """
     deadline_at, forecast = status.deadline_at, status.forecast
     if deadline_at is None:
         return None
     if status.landed_at is not None:
         return "met" if status.landed_at <= deadline_at else "missed"
-    if status.ended or at > deadline_at:
+    if status.state in ("stopped", "turned away"):
+        return None
+    if at > deadline_at:
         return "missed"
-    if forecast is None:
+    if status.ended or forecast is None:
         return None
     if not forecast.feasible:
         return "infeasible"

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,19 @@ class FrameworkLoop:
 
     Parameters
     ----------
+    n_steps
+        Steps of this training; infinite: not known.
     total_steps
-        Steps of the whole job.
+        Steps of all trainings in this script together, as `punctual.total_steps` declares them; None: they are declared
+        there, or this training is the only one.
     start_step
-        Steps done before this process: those of the checkpoint that it goes on from.
+        Steps of it done before this process: those of the checkpoint that it goes on from.
     n_steps_per_epoch
         0: there are no epochs, or they are of no use.
     phases
         What is known of each kind of phase; without a count it comes once after each epoch.
+    after
+        Names of those that come once this training has ended.
     save
         Makes a checkpoint when Punctual asks the training to stop or to leave, before the process ends; called in every
         process of the training. None: the training is not to be asked.
@@ -44,17 +49,26 @@ class FrameworkLoop:
 
     def __init__(
         self,
-        total_steps: float,
+        n_steps: float,
         *,
+        total_steps: int | None = None,
         start_step: int = 0,
         n_steps_per_epoch: int = 0,
         phases: Mapping[str, Phase] | None = None,
+        after: Collection[str] = (),
         save: Callable[[], object] | None = None,
     ) -> None:
-        course = Course(start_step, max(start_step, _known(total_steps)), n_steps_per_epoch)
+        session = self._session = current()
+        if total_steps is not None and not session.declared_steps:
+            session.begin_job(whole(total_steps, "total_steps", "this training", least=1))
+        is_open = session.is_of_parts and not isfinite(n_steps)
+        end_step = session.declared_steps if is_open else _known(n_steps)
+        course = Course(start_step, max(start_step, end_step), n_steps_per_epoch)
         plan = {name: (known, course.n_occurrences_left(known)) for name, known in (phases or {}).items()}
-        self._session = current()
-        self._session.begin_loop(course, plan)
+        session.begin_loop(course, plan, may_follow=True)
+        #: The count with which this training is done; None: not known.
+        self._last_step = None if is_open else session.n_steps + course.total_steps - start_step
+        self._after = after
         self._save = save
         if save is not None:
             stop.on_stop(save)
@@ -66,6 +80,11 @@ class FrameworkLoop:
     def n_steps(self) -> int:
         """Steps done, those before this process included."""
         return self._session.n_steps
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether a step is under way."""
+        return self._session.step_open
 
     def step_began(self) -> None:
         """A step begins; it is done when it ends, or when a phase begins in it."""
@@ -83,6 +102,13 @@ class FrameworkLoop:
             self.report_loss(loss)
         if self._session.step_open:
             self._session.step_done()
+
+    def expect(self, n_steps_left: float) -> None:
+        """So many steps are left after those that are done and the one under way; infinite: that is not known."""
+        if self._last_step is None or not isfinite(n_steps_left):
+            return
+        before, self._last_step = self._last_step, self._session.n_steps + self._session.step_open + int(n_steps_left)
+        self._session.expect_more(self._last_step - before)
 
     def report_loss(self, loss: Any) -> None:
         """The loss of the step under way, or of the last one."""
@@ -107,8 +133,11 @@ class FrameworkLoop:
         return bool(asked)
 
     def finish(self) -> None:
-        """The library's loop has ended: steps and phases that are left need not be done."""
-        self._session.end_early(n_phases_more=0)
+        """The library's loop has ended: steps and phases of it that are left need not be done."""
+        if not self._session.is_of_parts:
+            self._session.end_early(n_phases_more=0, but=self._after)
+        else:
+            self._session.end_part(None if self._last_step is None else self._last_step - self._session.n_steps)
         if self._save is not None:
             stop.forget(self._save)
 

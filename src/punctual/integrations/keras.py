@@ -21,7 +21,8 @@ class KerasCallback(Callback):
         ``initial_epoch=callback.initial_epoch`` to `fit` to go on from there. Keras begins with the first batch of an
         epoch: batches of an epoch that was left in its middle are seen, and counted, again.
     total_steps
-        Batches of the whole training, for data without a length; None: as Keras says.
+        Batches of all calls of `fit` in this script together, the same at each of them, and for data without a length; None:
+        as `punctual.total_steps` declares, or as Keras says of this one.
     loss
         What of Keras's logs ``punctual run --until`` looks at, as "val_loss", after each epoch; None: the running mean of the
         loss, after each batch.
@@ -62,7 +63,8 @@ class KerasCallback(Callback):
     def _begun(self, epoch: int) -> FrameworkLoop:
         n_steps = self.params.get("steps") or 0
         return FrameworkLoop(
-            self._total_steps or (self.params["epochs"] * n_steps if n_steps else inf),
+            self.params["epochs"] * n_steps if n_steps else inf,
+            total_steps=self._total_steps,
             start_step=epoch * n_steps,
             n_steps_per_epoch=n_steps,
             save=self._save if self._folder else None,

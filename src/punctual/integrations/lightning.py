@@ -3,13 +3,14 @@
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
-from math import inf, isfinite
+from math import ceil, inf, isfinite, isinf
 from typing import Any
 
 from punctual.client.complaint import invalid
-from punctual.client.declaration import Phase
+from punctual.client.declaration import Phase, Phases, by_name
 from punctual.client.span import phase
 from punctual.integrations._loop import FrameworkLoop, OpenPhase, folder_of_checkpoints
 
@@ -48,7 +49,11 @@ class LightningCallback(Callback):
         Where that checkpoint goes, as ``stopped.ckpt``; None: ``punctual run --checkpoint-dir``, or else the trainer's
         `default_root_dir`.
     total_steps
-        Batches of the whole training, where the loader has no length; None: as the trainer's limits say.
+        Batches of all calls of `fit` in this script together, the same at each of them, and where the loader has no length;
+        None: as `punctual.total_steps` declares, or as the trainer's limits say of this one.
+    after
+        What follows `fit`, "test" or "predict", with what is known of each, as `punctual.Phase(units=79, cost_steps=0.4)`: it is
+        part of the plan, and the job lands when it is done.
     loss
         Name of a logged metric, looked at after each evaluation, for ``punctual run --until``; None: the loss of each
         batch that `training_step` returns.
@@ -64,12 +69,16 @@ class LightningCallback(Callback):
         checkpoint_dir: str | os.PathLike[str] | None = None,
         *,
         total_steps: int | None = None,
+        after: Phases = (),
         loss: str | None = None,
     ) -> None:
+        self._after = {name: replace(known, count=known.count or 1) for name, known in by_name(after).items()}
         self._folder = folder_of_checkpoints(checkpoint_dir)
         self._total_steps = total_steps
         self._loss = loss
         self._loop: FrameworkLoop | None = None
+        #: Batches, and steps of optimizers, done when the training began.
+        self._begun = 0, 0
         self._phase = OpenPhase()
 
     @property
@@ -86,15 +95,26 @@ class LightningCallback(Callback):
             trainer.save_checkpoint = _as_phase(trainer.save_checkpoint)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        total_steps = self._total_steps or _total_batches(trainer)
-        n_batches = trainer.num_training_batches
+        first_batch, n_batches = _n_batches_done(trainer), trainer.num_training_batches
+        self._begun = first_batch, trainer.global_step
+        n_optimizers = None if pl_module.automatic_optimization else max(1, len(trainer.optimizers))
+        n_steps = first_batch + _n_batches_left(trainer, first_batch, n_optimizers)
+        n_known = self._total_steps if isinf(n_steps) and self._total_steps is not None else n_steps
+        evaluate = Phase(_n_evaluations(trainer, n_known), _n_units(trainer.num_val_batches))
         self._loop = FrameworkLoop(
-            total_steps,
-            start_step=trainer.fit_loop.epoch_loop.batch_progress.total.processed,
+            n_steps,
+            total_steps=self._total_steps,
+            start_step=first_batch,
             n_steps_per_epoch=int(n_batches) if isfinite(n_batches) else 0,
-            phases={"evaluate": Phase(_n_evaluations(trainer, total_steps), _n_units(trainer.num_val_batches))},
+            phases={"evaluate": evaluate, **self._after},
+            after=self._after,
             save=lambda: self._save(trainer),
         )
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert self._loop is not None
+        if pl_module.automatic_optimization:  # how many batches make a step may change with the epoch
+            self._loop.expect(_n_batches_left(trainer, _n_batches_done(trainer)))
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
         assert self._loop is not None
@@ -104,6 +124,10 @@ class LightningCallback(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert self._loop is not None
+        if not pl_module.automatic_optimization:
+            first_batch, first_step = self._begun
+            n_done, n_steps = _n_batches_done(trainer), trainer.global_step - first_step
+            self._loop.expect(_n_batches_left(trainer, n_done, n_steps / (n_done - first_batch)))
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         self._loop.step_ended(None if self._loss else loss)
         # What comes after an epoch would be lost with a checkpoint of its last batch: it is asked again there.
@@ -133,6 +157,24 @@ class LightningCallback(Callback):
         if loss is not None and self._loop is not None and not trainer.sanity_checking:
             self._loop.report_loss(loss)
 
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._phase.begin("test", _n_units(trainer.num_test_batches))
+
+    def on_test_batch_end(self, *_: Any, **__: Any) -> None:
+        self._phase.advance()
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._phase.end()
+
+    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._phase.begin("predict", _n_units(trainer.num_predict_batches))
+
+    def on_predict_batch_end(self, *_: Any, **__: Any) -> None:
+        self._phase.advance()
+
+    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._phase.end()
+
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._phase.end(exception)
 
@@ -158,12 +200,31 @@ def _as_phase(save: Callable[..., None]) -> Callable[..., None]:
     return saved
 
 
-def _total_batches(trainer: Trainer) -> float:
-    """Batches of the whole training; infinite: it is not limited."""
+def _n_batches_done(trainer: Trainer) -> int:
+    """Batches of the whole training that were trained, the one that has just ended included."""
+    return int(trainer.fit_loop.epoch_loop.batch_progress.total.processed)
+
+
+def _n_batches_left(trainer: Trainer, n_done: int, steps_per_batch: float | None = None) -> float:
+    """Batches that are left to train, at the beginning of an epoch; infinite: they are not limited.
+
+    Parameters
+    ----------
+    steps_per_batch
+        Steps of optimizers, all of them counted, that a batch makes where the module steps itself; None: Lightning steps,
+        every `accumulate_grad_batches` batches and at the end of each epoch.
+    """
     n_epochs = inf if trainer.max_epochs in {None, -1} else trainer.max_epochs
-    by_epochs = 0 if n_epochs == 0 else n_epochs * trainer.num_training_batches
-    by_steps = inf if trainer.max_steps == -1 else trainer.max_steps * trainer.accumulate_grad_batches
-    return min(by_epochs, by_steps)
+    by_epochs = 0 if n_epochs == 0 else n_epochs * trainer.num_training_batches - n_done
+    if trainer.max_steps == -1:
+        return by_epochs
+    n_steps, n_each = trainer.max_steps - trainer.global_step, trainer.accumulate_grad_batches
+    if steps_per_batch is not None:
+        return min(by_epochs, ceil(n_steps / steps_per_batch)) if steps_per_batch else by_epochs
+    if not isfinite(trainer.num_training_batches):
+        return min(by_epochs, n_steps * n_each)
+    n_whole_epochs, n_more = divmod(n_steps, -(-trainer.num_training_batches // n_each))
+    return min(by_epochs, n_whole_epochs * trainer.num_training_batches + n_more * n_each)
 
 
 def _n_units(n_batches: Any) -> int | None:

@@ -1,24 +1,29 @@
 """Optuna: a study that ends at a time, ``optimize_until(study, objective, end_at=...)``, or has its trials as steps."""
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
+from typing import Any
 
 from optuna import Study, Trial
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
 from punctual.client.complaint import invalid
-from punctual.client.stop import on_stop
-from punctual.client.track import track
+from punctual.integrations._loop import FrameworkLoop
 
 Objective = Callable[[Trial], float | Sequence[float]]
+StudyCallback = Callable[[Study, FrozenTrial], None]
 
 
-def optimize(study: Study, objective: Objective, n_trials: int) -> None:
+def optimize(
+    study: Study, objective: Objective, n_trials: int, *, callbacks: Iterable[StudyCallback] = (), **options: Any
+) -> None:
     """Run a study to `n_trials` trials, each a step, of which those that it has already count.
 
-    Asked to stop, the study ends after the trial under way; one with a storage goes on from there.
+    It ends before where `study.stop` or a `timeout` says so. Asked to stop, the study ends after the trials under way; one with
+    a storage goes on from there.
 
     Parameters
     ----------
@@ -26,14 +31,50 @@ def optimize(study: Study, objective: Objective, n_trials: int) -> None:
         One that other processes work on as well is counted by this process alone.
     n_trials
         Trials of the whole study that completed or were pruned.
+    callbacks, options
+        As `study.optimize` has them: `timeout`, `n_jobs`, `catch` and others.
     """
-    run = track(range(n_trials), start_step=min(n_trials, len(_ended(study))))
-    on_stop(lambda: None)  # the study keeps its trials itself
-    for _ in run:
-        study.optimize(objective, n_trials=1)
+    n_done = min(n_trials, len(_ended(study)))
+    loop = FrameworkLoop(n_trials, start_step=n_done, save=lambda: None)  # the study keeps its trials itself
+    steps = _TrialSteps(loop, objective)
+    if n_done < n_trials:
+        study.optimize(steps.run, n_trials=n_trials - n_done, callbacks=[*callbacks, steps.ended], **options)
+    if steps.asked:
+        loop.end(steps.asked)
+    loop.finish()
 
 
-def optimize_until(study: Study, objective: Objective, *, end_at: float) -> int:
+class _TrialSteps:
+    """Trials as steps; several may be under way, in threads."""
+
+    def __init__(self, loop: FrameworkLoop, objective: Objective) -> None:
+        self._loop = loop
+        self._objective = objective
+        self._lock = threading.Lock()
+        #: The code to exit with; 0: Punctual has not asked.
+        self.asked = 0
+
+    def run(self, trial: Trial) -> float | Sequence[float]:
+        self._begin()
+        return self._objective(trial)
+
+    def ended(self, study: Study, _: FrozenTrial) -> None:
+        self._begin()
+        with self._lock:
+            self._loop.step_ended()
+            self.asked = self.asked or self._loop.end_asked()
+        if self.asked:
+            study.stop()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if not self._loop.is_in_step:
+                self._loop.step_began()
+
+
+def optimize_until(
+    study: Study, objective: Objective, *, end_at: float, callbacks: Iterable[StudyCallback] = (), **options: Any
+) -> int:
     """Run trials until no other one would be done by `end_at`.
 
     A trial begins if the median of the trials completed in this call takes no longer than the time that is left. One that
@@ -46,6 +87,8 @@ def optimize_until(study: Study, objective: Objective, *, end_at: float) -> int:
     ----------
     end_at
         Instant, in seconds since 1970, as `time.time` has them.
+    callbacks, options
+        As `study.optimize` has them: `n_trials`, `n_jobs`, `catch` and others. `study.stop` ends this too.
 
     Returns
     -------
@@ -64,19 +107,40 @@ def optimize_until(study: Study, objective: Objective, *, end_at: float) -> int:
             "`optimize_until`",
             "Give an instant as time.time() + 3600.",
         )
-    given, lasted_s, ended = study.pruner, list[float](), list[FrozenTrial]()
+    given, times = study.pruner, _TrialTimes(objective, end_at)
     study.pruner = TimePruner(given, end_at)
     try:
-        while not lasted_s or time.time() + median(lasted_s) <= end_at:
-            if time.time() >= end_at:
-                break
-            began_at = time.time()
-            study.optimize(objective, n_trials=1, callbacks=[lambda _, trial: ended.append(trial)])
-            if ended[-1].state == TrialState.COMPLETE:
-                lasted_s.append(time.time() - began_at)
+        study.optimize(times.run, callbacks=[*callbacks, times.ended], **options)
     finally:
         study.pruner = given
-    return len(ended)
+    return times.n_ended
+
+
+class _TrialTimes:
+    """How long trials take; a study is stopped when no other one would be done by `end_at`."""
+
+    def __init__(self, objective: Objective, end_at: float) -> None:
+        self._objective = objective
+        self._end_at = end_at
+        self._began_at: dict[int, float] = {}
+        self._lasted_s: list[float] = []
+        self._lock = threading.Lock()
+        self.n_ended = 0
+
+    def run(self, trial: Trial) -> float | Sequence[float]:
+        self._began_at[trial.number] = time.time()
+        return self._objective(trial)
+
+    def ended(self, study: Study, trial: FrozenTrial) -> None:
+        now = time.time()
+        with self._lock:
+            self.n_ended += 1
+            lasted_s = now - self._began_at.pop(trial.number)
+            if trial.state == TrialState.COMPLETE:
+                self._lasted_s.append(lasted_s)
+            ends_at = now + (median(self._lasted_s) if self._lasted_s else 0.0)
+        if ends_at > self._end_at:
+            study.stop()
 
 
 class TimePruner(BasePruner):

@@ -20,10 +20,14 @@ class TransformersCallback(TrainerCallback):
     ----------
     loss
         Which of the logged numbers ``punctual run --until`` looks at: "loss" of the training, or "eval_loss".
+    total_steps
+        Steps of all trainings in this script together, the same at each of them; None: as `punctual.total_steps` declares,
+        or this training is the only one.
     """
 
-    def __init__(self, loss: str = "loss") -> None:
+    def __init__(self, loss: str = "loss", *, total_steps: int | None = None) -> None:
         self._loss = loss
+        self._total_steps = total_steps
         self._loop: FrameworkLoop | None = None
         self._phase = OpenPhase()
         self._exit_code = 0
@@ -31,6 +35,7 @@ class TransformersCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._loop = FrameworkLoop(
             state.max_steps,
+            total_steps=self._total_steps,
             start_step=state.global_step,
             phases={
                 "evaluate": Phase(_n_occurrences(args.eval_strategy, state, state.eval_steps) + args.eval_on_start),

@@ -18,10 +18,13 @@ class XGBoostCallback(TrainingCallback):
     Parameters
     ----------
     n_rounds
-        Rounds of the whole training, those done before this process included.
+        Rounds of the model, those that it has already included.
     checkpoint_dir
         Where the model goes, as ``stopped.ubj``; None: ``punctual run --checkpoint-dir``, and without that the training
         cannot be asked to stop.
+    total_steps
+        Rounds of all trainings in this script together (continued ones, folds, those of a search), the same at each of them;
+        None: as `punctual.total_steps` declares, or this training is the only one.
     loss
         Which evaluation ``punctual run --until`` looks at, as ("validation", "logloss"); None: none.
     """
@@ -31,10 +34,12 @@ class XGBoostCallback(TrainingCallback):
         n_rounds: int,
         checkpoint_dir: str | os.PathLike[str] | None = None,
         *,
+        total_steps: int | None = None,
         loss: tuple[str, str] | None = None,
     ) -> None:
         super().__init__()
         self._n_rounds = n_rounds
+        self._total_steps = total_steps
         folder = folder_of_checkpoints(checkpoint_dir)
         self._path = None if folder is None else folder / "stopped.ubj"
         self._loss = loss
@@ -56,6 +61,7 @@ class XGBoostCallback(TrainingCallback):
         path = self._path
         self._loop = FrameworkLoop(
             self._n_rounds,
+            total_steps=self._total_steps,
             start_step=model.num_boosted_rounds(),
             save=None if path is None else lambda: replace_file(path, model.save_model),
         )

@@ -22,9 +22,10 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
+from punctual.core.lifecycle import end_state
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
-from punctual.metrics.job import JobCourse, JobRecord, Outcome
+from punctual.metrics.job import JobCourse, JobRecord
 from punctual.metrics.level import Level, LevelCourse
 from punctual.metrics.summary import ClusterSummary, ClusterTotals, PrivateTime, summarize_cluster
 
@@ -261,7 +262,7 @@ class ClusterRecord:
         job = self._jobs.get(event.job)
         if job is not None and job.ended_at is None:
             job.landed_at = event.landed_at
-            self._end(job, "finished", event.at)
+            self._end(job, event)
 
     def _job_failed(self, event: JobFailed) -> None:
         job = self._jobs.get(event.job)
@@ -270,7 +271,7 @@ class ClusterRecord:
             if event.retryable:
                 self._lose_process(job)
             else:
-                self._end(job, "failed", event.at)
+                self._end(job, event)
 
     def _node_joined(self, event: NodeJoined) -> None:
         self._nodes[event.node] = event.capacity
@@ -308,8 +309,7 @@ class ClusterRecord:
     def _job_rejected(self, command: RejectJob) -> None:
         job = self._jobs.get(command.job)
         if job is not None and job.ended_at is None:
-            never_ran = job.started_at is None and command.reason.code != "stopped"
-            self._end(job, "rejected" if never_ran else "failed", command.at)
+            self._end(job, command)
 
     def _plan_requested(self, command: RequestPlan) -> None:
         self._n_rounds += 1
@@ -330,13 +330,13 @@ class ClusterRecord:
         self._n_present.set(self._now, self._n_present.value + 1)
         self._count_queued()
 
-    def _end(self, job: JobCourse, status: Outcome, at: float) -> None:
+    def _end(self, job: JobCourse, end: JobFinished | JobFailed | RejectJob) -> None:
         self._hold(job, {})
         job.accrue(self._now)
         self._n_present.set(self._now, self._n_present.value - 1)
         self._count_queued()
         job.present_s = self._n_present.integral(self._now) - job.present_before_s
-        job.status, job.ended_at, job.alive = status, at, False
+        job.status, job.ended_at, job.alive = end_state(end) or "failed", end.at, False
         self._closed = self._mark()
 
     def _hold(self, job: JobCourse, granted: Allocation) -> None:

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from punctual.core.ids import JobId
-from punctual.core.job import Allocation, JobSpec
+from punctual.core.job import Allocation, EndState, JobSpec
 from punctual.core.slots import set_by_slots
 
-#: *rejected*: refused, or given up, before it ever ran; *unfinished*: the record ends before the job does.
-Outcome = Literal["finished", "failed", "rejected", "unfinished"]
+#: How a job has ended; *unfinished*: the record ends before the job does.
+Outcome = Literal[EndState, "unfinished"]
 
 
 @set_by_slots
@@ -215,7 +215,7 @@ class JobCourse:
         if late_s is not None:
             return late_s <= 0
         undecided = self.ended_at is None and now - self.submitted_at <= deadline_s
-        return None if undecided else False
+        return None if undecided or self.status == "stopped" else False
 
     def _n_present(self, now: float, present_s: float) -> float:
         life_s = (now if self.ended_at is None else self.ended_at) - self.submitted_at

@@ -1,13 +1,13 @@
 """What one run came to, and its course over time, from the journal's messages.
 
-"Until landing" is the rule for every amount: what a process does after its last declared work (leaving) is not
-training, and it is given its ceiling for it.
+"Until landing" is the rule for every amount: a process that has its results and only leaves does not train, and is
+given its ceiling for it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from math import inf
 
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, WarnUser
 from punctual.core.errors import InvalidSpec
@@ -26,12 +26,13 @@ from punctual.core.events import (
     SteeringResumed,
 )
 from punctual.core.ids import JobId
-from punctual.core.job import Allocation, JobSpec
-from punctual.core.lifecycle import about
+from punctual.core.job import Allocation, EndState, JobSpec
+from punctual.core.lifecycle import about, end_state
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
 from punctual.core.resources import TOLERANCE, total
 from punctual.core.status import n_workers_of
+from punctual.core.story import NOTICES
 from punctual.metrics.shortfall import Shortfall, shortfall
 
 #: What may be about a job that it does not name.
@@ -39,6 +40,9 @@ _ABOUT_ALL = (NodeLost, SteeringResumed, WarnUser)
 
 #: A point of a curve: seconds since submission, and a value.
 Point = tuple[float, float]
+
+#: Usage is drawn as means over at least so many seconds, and this share of the run.
+_WINDOW_S, _WINDOW_FRAC = 0.5, 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,11 @@ class RunSummary:
     deviation_s, deviation_frac
         Landing minus deadline: negative is early; as a fraction of `deadline_s`.
     on_time
-        Landed at or before the deadline. A run that ended without landing is not; None: undecided, or no deadline.
+        Landed at or before the deadline. A run that failed is not; None: undecided, no deadline, or a run that was stopped
+        or turned away.
+    worked_on_s
+        For how long the program worked on after its last declared step or phase, until it had run to its end. That is when
+        it landed.
     steps_done, steps_total
         As last reported.
     used_core_s, granted_core_s, ceiling_core_s
@@ -93,6 +101,9 @@ class RunSummary:
         The last that was reported; None: none was.
     shortfall
         What of its grants it did not use; None: nothing worth a word.
+    earliest_deadline_s
+        Of a job that was turned away because its deadline cannot be guaranteed: the earliest that could be, in seconds from
+        its submission; None: none could, or it was not.
     peak_memory_bytes
         The most memory that its processes were seen to hold; 0: not known.
     """
@@ -115,13 +126,15 @@ class RunSummary:
     n_resizes: int
     warnings: tuple[Warned, ...]
     unsteered_s: float
-    status: Literal["finished", "failed"] | None
+    status: EndState | None
     exit_code: int | None
     cause: str
     argv: tuple[str, ...] = ()
     controller: str = ""
     loss: SeenLoss | None = None
     shortfall: Shortfall | None = None
+    worked_on_s: float = 0.0
+    earliest_deadline_s: float | None = None
     peak_memory_bytes: int = 0
 
     def warned(self, code: str) -> Warned | None:
@@ -136,6 +149,19 @@ class PhaseCourse:
     name: str
     from_s: float
     until_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineLine:
+    """A part of the straight line to the deadline: seconds since submission, and shares of the steps, at its two ends.
+
+    It begins at the first step, and anew, from where the job is then, where the deadline is changed.
+    """
+
+    from_s: float
+    from_frac: float
+    until_s: float
+    until_frac: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +189,8 @@ class RunSeries:
         change of the number of workers, took.
     phases
         What was not a step.
+    lines
+        The straight line to each deadline, as long as that was in force.
     """
 
     progress: tuple[Point, ...]
@@ -174,6 +202,7 @@ class RunSeries:
     losses: tuple[Point, ...] = ()
     resizes: tuple[Point, ...] = ()
     phases: tuple[PhaseCourse, ...] = ()
+    lines: tuple[DeadlineLine, ...] = ()
 
 
 def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
@@ -211,6 +240,21 @@ def series(messages: Iterable[Message], job: JobId) -> RunSeries:
     return _read(messages, job).series()
 
 
+def smooth_usage(usage: Sequence[Point], duration_s: float) -> tuple[Point, ...]:
+    """Return `usage` of a run of `duration_s` as means that can be seen beside its grants: over ticks it shows single steps."""
+    window_s = max(_WINDOW_S, _WINDOW_FRAC * duration_s)
+    smooth: list[Point] = []
+    before_s = from_s = usage[0][0] if usage else 0.0
+    core_s = 0.0
+    for at_s, amount in usage[1:]:
+        core_s += amount * (at_s - before_s)
+        before_s = at_s
+        if at_s - from_s >= window_s:
+            smooth.append((at_s, core_s / (at_s - from_s)))
+            from_s, core_s = at_s, 0.0
+    return tuple(smooth)
+
+
 @dataclass(slots=True)
 class RunCourse:
     """What the messages about one job say, put in order: give it each message, in the order of the journal."""
@@ -219,7 +263,7 @@ class RunCourse:
     submitted_at: float = 0.0
     spec: JobSpec | None = None
     started_at: float | None = None
-    ended: JobFinished | JobFailed | None = None
+    ended: JobFinished | JobFailed | RejectJob | None = None
     landing: ProgressReported | None = None
     #: Of the process that failed last.
     exit_code: int | None = None
@@ -228,6 +272,8 @@ class RunCourse:
     process_core_s: float = 0.0
     deadlines: list[DeadlineSet] = field(default_factory=list)
     ceilings: list[Point] = field(default_factory=list)
+    #: Where each straight line to a deadline begins, the last one in force: (instant, steps done then, `deadline_s`).
+    line_starts: list[tuple[float, float, float | None]] = field(default_factory=list)
     readings: list[ProgressReported] = field(default_factory=list)
     #: What the job holds, and when that changed to how many cores.
     granted: Allocation = field(default_factory=dict)
@@ -286,8 +332,8 @@ class RunCourse:
                 self.exit_code = message.exit_code
             case JobFinished() | JobFailed():
                 self._end(message)
-            case RejectJob(at=at, reason=reason) if self.ended is None:
-                self._end(JobFailed(at=at, job=self.job, cause=reason.text, exit_code=self.exit_code))
+            case RejectJob() if self.ended is None:
+                self._end(message)
 
     def _lose_process(self, at: float) -> None:
         """The next process may have to do again what this one had done."""
@@ -295,9 +341,11 @@ class RunCourse:
         self.lost_core_s, self.process_core_s = self.lost_core_s + self.process_core_s, 0.0
         self._hold(at, {})
 
-    def _end(self, event: JobFinished | JobFailed) -> None:
-        self.ended = event
-        self._hold(event.at, {})
+    def _end(self, message: JobFinished | JobFailed | RejectJob) -> None:
+        self.ended = message
+        if isinstance(message, JobFailed):
+            self.exit_code = message.exit_code
+        self._hold(message.at, {})
 
     def _declare(self, event: JobSubmitted | SpecChanged) -> None:
         if isinstance(event, JobSubmitted):
@@ -305,6 +353,8 @@ class RunCourse:
             self.argv = event.program.argv if event.program is not None else ()
         if self.spec is None or self.spec.deadline_s != event.spec.deadline_s:
             self.deadlines.append(DeadlineSet(at=event.at, deadline_s=event.spec.deadline_s))
+            if self.line_starts and self.readings:
+                self.line_starts.append((event.at, self.readings[-1].steps_done, event.spec.deadline_s))
         if self.spec is None or self.spec.ceiling != event.spec.ceiling:
             self.ceilings.append((event.at, event.spec.ceiling.cores))
         self.spec = event.spec
@@ -350,11 +400,15 @@ class RunCourse:
     def _progress(self, event: ProgressReported) -> None:
         self.readings.append(event)
         self.process_core_s = event.used_core_s
+        if not self.line_starts and event.steps_done > 0 and self.deadlines:
+            self.line_starts.append((event.unit_at, event.steps_done, self.deadlines[-1].deadline_s))
         # A job that lands and then goes on, with work nobody had declared, has not landed yet.
         self.landing = (self.landing or event) if event.landed else None
 
     def _warn(self, command: WarnUser) -> None:
         reason = command.reason
+        if reason.code in NOTICES:
+            return
         warned = Warned(at=command.at, code=reason.code, text=reason.text, facts=reason.facts)
         self.warnings.setdefault(reason.code, warned)
         self._forecast(command.at, reason.facts)
@@ -379,6 +433,7 @@ class RunCourse:
             losses=tuple((at - since, seen.loss) for at, seen in self.losses),
             resizes=tuple((at - since, took_s) for at, took_s in self.resizes),
             phases=tuple(self.phases),
+            lines=tuple(_lines(self)),
         )
 
     def thin(self, n_points: int) -> None:
@@ -429,7 +484,7 @@ def _summary(course: RunCourse) -> RunSummary:
     deviation_s = None
     if landed_at is not None and deadline_s is not None:
         deviation_s = landed_at - course.submitted_at - deadline_s
-    failed = course.ended if isinstance(course.ended, JobFailed) else None
+    status = None if course.ended is None else end_state(course.ended)
     last = course.readings[-1] if course.readings else None
     return RunSummary(
         job=course.job,
@@ -441,7 +496,7 @@ def _summary(course: RunCourse) -> RunSummary:
         deadline_s=deadline_s,
         deviation_s=deviation_s,
         deviation_frac=deviation_s / deadline_s if deviation_s is not None and deadline_s else None,
-        on_time=_on_time(deviation_s, deadline_s, ended=course.ended is not None),
+        on_time=_on_time(deviation_s, deadline_s, status),
         steps_done=last.steps_done if last else 0.0,
         steps_total=_steps_total(course),
         used_core_s=_used_core_s(course),
@@ -450,12 +505,14 @@ def _summary(course: RunCourse) -> RunSummary:
         n_resizes=_n_resizes(course),
         warnings=tuple(course.warnings.values()),
         unsteered_s=course.unsteered_s,
-        status=None if course.ended is None else "failed" if failed else "finished",
-        exit_code=(failed.exit_code if failed else 0) if course.ended else None,
-        cause=failed.cause if failed else "",
+        status=status,
+        exit_code=0 if status == "finished" else None if status is None else course.exit_code,
+        cause=_cause(course.ended),
+        earliest_deadline_s=_earliest_deadline_s(course.ended),
         argv=course.argv,
         controller=course.spec.controller if course.spec is not None and course.spec.controller else "",
         loss=course.losses[-1][1] if course.losses else None,
+        worked_on_s=_worked_on_s(course, landed_at),
         shortfall=shortfall(course.readings, course.grants, course.pacing, course.last_at()),
         peak_memory_bytes=max((reading.memory_bytes for reading in course.readings), default=0),
     )
@@ -468,12 +525,25 @@ def _deadline_in_force(course: RunCourse) -> float | None:
     return in_force[-1].deadline_s
 
 
-def _on_time(deviation_s: float | None, deadline_s: float | None, *, ended: bool) -> bool | None:
+def _on_time(deviation_s: float | None, deadline_s: float | None, status: EndState | None) -> bool | None:
     if deadline_s is None:
         return None
     if deviation_s is None:
-        return False if ended else None
+        return False if status in ("finished", "failed") else None
     return deviation_s <= 0
+
+
+def _cause(end: JobFinished | JobFailed | RejectJob | None) -> str:
+    match end:
+        case JobFailed(cause=cause):
+            return cause
+        case RejectJob(reason=reason):
+            return reason.text
+    return ""
+
+
+def _earliest_deadline_s(end: JobFinished | JobFailed | RejectJob | None) -> float | None:
+    return end.reason.facts.get("earliest_deadline_s") if isinstance(end, RejectJob) else None
 
 
 def _steps_total(course: RunCourse) -> float | None:
@@ -482,10 +552,18 @@ def _steps_total(course: RunCourse) -> float | None:
     return reported[-1] if reported else declared
 
 
+def _worked_on_s(course: RunCourse, landed_at: float | None) -> float:
+    if course.landing is None or landed_at is None:
+        return 0.0
+    return max(0.0, landed_at - course.landing.unit_at)
+
+
 def _used_core_s(course: RunCourse) -> float:
-    if course.landing is None:
+    landing, landed_at = course.landing, course.landed_at()
+    if landing is None or landed_at is None:
         return course.lost_core_s + course.process_core_s
-    return course.lost_core_s + course.landing.used_core_s - course.landing.in_flight_core_s
+    after = [reading.used_core_s for reading in course.readings if landing.at < reading.at <= landed_at]
+    return course.lost_core_s + (after[-1] if after else landing.used_core_s - landing.in_flight_core_s)
 
 
 def _core_s(points: Sequence[Point], until_at: float) -> float:
@@ -509,6 +587,19 @@ def _n_resizes(course: RunCourse) -> int:
 def _done_frac(reading: ProgressReported, course: RunCourse) -> float:
     steps_total = reading.steps_total or _steps_total(course)
     return reading.steps_done / steps_total if steps_total else 0.0
+
+
+def _lines(course: RunCourse) -> Iterable[DeadlineLine]:
+    steps_total, starts = _steps_total(course), course.line_starts
+    if not steps_total or not starts:
+        return
+    for (at, steps_done, deadline_s), (changed_at, _, _) in pairwise([*starts, (inf, 0.0, None)]):
+        from_s, from_frac = at - course.submitted_at, min(1.0, steps_done / steps_total)
+        if deadline_s is None or deadline_s <= from_s:
+            continue
+        until_s = min(deadline_s, changed_at - course.submitted_at)
+        until_frac = 1.0 - (1.0 - from_frac) * (deadline_s - until_s) / (deadline_s - from_s)
+        yield DeadlineLine(from_s=from_s, from_frac=from_frac, until_s=until_s, until_frac=until_frac)
 
 
 def _usage(course: RunCourse) -> Iterable[Point]:

@@ -47,14 +47,14 @@ class ClusterSummary:
     Attributes
     ----------
     n_jobs
-        The sum of the next four.
+        The sum of the next five. `n_rejected`: those that were turned away.
     n_never_started
         Jobs without a first start, whatever their status.
     n_deadlines, n_deadlines_met, n_deadlines_open
-        Jobs with a deadline, those on time, and those that are undecided at the end of the record.
+        Jobs with a deadline that were not stopped, those on time, and those that are undecided at the end of the record.
     deadlines_met_frac, deadlines_met_weighted_frac
-        ``n_deadlines_met / n_deadlines``: rejected, failed and undecided jobs count as missed; the same with each job
-        counted by its weight.
+        ``n_deadlines_met / n_deadlines``: of a job that was turned away, failed or is undecided it is not met; the same with
+        each job counted by its weight.
     tardiness_s, jct_s
         Over the jobs that landed (and have a deadline).
     queued_s
@@ -84,6 +84,7 @@ class ClusterSummary:
     n_jobs: int
     n_finished: int
     n_failed: int
+    n_stopped: int
     n_rejected: int
     n_unfinished: int
     n_never_started: int
@@ -165,13 +166,14 @@ def summarize_cluster(
     core_s = fsum(job.core_s for job in jobs)
     useful_device_s = fsum(least_device_s[job.id] * job.done_frac for job in jobs if job.id in least_device_s)
     started = [job for job in jobs if job.started_at is not None]
-    due = [job for job in jobs if job.deadline_s is not None]
+    due = [job for job in jobs if job.deadline_s is not None and job.status != "stopped"]
     met = [job for job in due if job.on_time]
     return ClusterSummary(
         n_jobs=len(jobs),
         n_finished=_n(jobs, "finished"),
         n_failed=_n(jobs, "failed"),
-        n_rejected=_n(jobs, "rejected"),
+        n_stopped=_n(jobs, "stopped"),
+        n_rejected=_n(jobs, "turned away"),
         n_unfinished=_n(jobs, "unfinished"),
         n_never_started=len(jobs) - len(started),
         n_deadlines=len(due),

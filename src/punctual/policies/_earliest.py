@@ -5,6 +5,7 @@ from math import ceil, floor, isfinite, log10
 
 from punctual.core.job import JobView, awaits_promise
 from punctual.core.story import Reason
+from punctual.core.units import exact_text
 from punctual.policies._jobs import span_text
 
 #: How exactly it is looked for, as a share of it; and how often a later one is tried where the first guess is too early.
@@ -70,7 +71,8 @@ def no_guarantee(view: JobView, at: float, earliest_s: float | None) -> Reason:
     if earliest_s is not None:
         from_submission_s = rounded_up(at - view.submitted_at + earliest_s)
         facts = {"left_s": left_s, "earliest_deadline_s": from_submission_s}
-        return Reason("declined", f"{text}; the earliest that could be is {from_submission_s:g} s", facts)
+        named = f"in {span_text(from_submission_s)} (`--deadline {exact_text(from_submission_s)}`)"
+        return Reason("declined", f"{text}; the earliest that can be is {named}", facts)
     if view.work is None and view.curve is None:
         text = "no deadline can be guaranteed to a job of which it is not known how much work it has"
         return Reason("declined", f"{text}; say it (`--work 30m` of core time)", {"left_s": left_s})

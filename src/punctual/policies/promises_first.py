@@ -117,7 +117,7 @@ class PromisesFirst(PolicyBase):
 
     *Formula.* Worth of a step u_j = (w_j/b_j) (v_j/1 h)^−`volume_power` (1 + `urgency` t_j³),
     t_j the share of the time to the deadline that the job needs at its fastest, 0 if it is promised or cannot be met
-    together with the others. The knapsack maximises Σ u_j r_j(q_j), less what changes lose, over the numbers that keep all promises.
+    together with the others, 1 if it never ran and nobody knows what it needs. The knapsack maximises Σ u_j r_j(q_j), less what changes lose, over the numbers that keep all promises.
 
     *Source.* The idea of a guaranteed share is that of [elasticflow2023], the bound that of [sinha1979], the choice of
     deadlines that can be met together that of [moore1968]; objective and the plan over spans are ours.
@@ -248,10 +248,14 @@ class UtilityModel:
         return worth
 
     def tightness(self, features: JobFeatures) -> FloatArray:
-        """Share of the time to the deadline that the job needs at its fastest; 0 if promised, or not to be met with the others."""
+        """Share of the time to the deadline that the job needs at its fastest; 0 if promised, or not to be met with the others.
+
+        1 for a job with a deadline that never ran, and of which nobody knows how much it has to do: it has to be measured.
+        """
         counts = self._reachable & ~features.promised
-        tight = np.zeros(len(counts))
-        tight[counts] = (features.remaining / (features.fastest * features.room_s))[counts]
+        is_unknown = np.isnan(features.remaining) & (features.attained_s == 0.0) & ~features.promised
+        tight = np.where(is_unknown & (features.room_s > 0) & np.isfinite(features.room_s), 1.0, 0.0)
+        np.divide(features.remaining, features.fastest * features.room_s, out=tight, where=counts)
         return tight
 
     def values(self, features: JobFeatures, rates: FloatArray) -> FloatArray:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from punctual.core.commands import LaunchJob, ResizeJob, StopJob, WarnUser
+from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
 from punctual.core.events import (
     GrantApplied,
     GrantFailed,
@@ -20,7 +20,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
-from punctual.core.lifecycle import about, ended_by
+from punctual.core.lifecycle import about, end_state, ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import n_workers_of
@@ -41,9 +41,6 @@ class Link:
     def copied(self) -> "Link":
         """The same as it is now; an answer that comes later changes a link."""
         return Link(self.elapsed_s, self.kind, self.text, dict(self.facts))
-
-    def sentence(self) -> str:
-        return f"{short(self.elapsed_s):>8}  {self.text}"
 
 
 class Chain:
@@ -146,11 +143,19 @@ class Chain:
             case JobFinished(landed_at=landed_at):
                 landed_s = landed_at - self._submitted_at
                 self._add(message.at, "finished", f"the job finished; it had landed at {short(landed_s)}")
-            case JobFailed(cause=cause, exit_code=exit_code, is_lost=is_lost):
-                what = "its process is gone" if is_lost else "the job failed"
-                self._add(message.at, "failed", f"{what}: {cause}", exit_code=exit_code)
+            case JobFailed(cause=cause, exit_code=exit_code, is_lost=True):
+                self._add(message.at, "failed", f"its process is gone: {cause}", exit_code=exit_code)
+            case JobFailed(cause=cause, exit_code=exit_code):
+                self._end(message, cause, exit_code=exit_code)
+            case RejectJob(reason=reason):
+                self._end(message, reason.text, code=reason.code, facts=dict(reason.facts))
             case _:
                 self._tell_request(message)
+
+    def _end(self, message: JobFailed | RejectJob, cause: str, **facts: Any) -> None:
+        """The job has ended otherwise than by success; or it has failed and is launched again."""
+        state = end_state(message) or "failed"
+        self._add(message.at, state, f"the job {'' if state == 'failed' else 'was '}{state}: {cause}", **facts)
 
     def _tell_request(self, message: Message) -> None:
         """What a person wants."""

@@ -29,7 +29,8 @@ class ControlHandler:
     `status`     `jobs`, or all      `jobs`: how each stands
     `change`     `job`, `change`,    what is declared then: `job`, `weight`, `floor_cores`, `ceiling_cores`, `workers`
                  `when`              (least and most), `deadline_s`, `deadline_wall`, `left_s`
-    `stop`       `job`, `cause`      `job`
+    `stop`       `job`, `cause`,     `job`
+                 `interrupts`
     `pause`      `job`, `cause`      `job`
     `resume`     `job`               `job`
     `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them no `before`
@@ -55,8 +56,6 @@ class ControlHandler:
         What one job can have at most, and what the workers of one can have on all nodes; None: there is one node.
     leave
         Has the host leave its jobs to another process; returns at once.
-    check_store
-        Raises `InvalidSpec` if nothing can be changed now.
     settle
         Returns once the journal has what was changed; raises `InvalidSpec` if it cannot.
     """
@@ -69,14 +68,13 @@ class ControlHandler:
         submit: Callable[[Sequence[Submission], Streams], None],
         capacity: Callable[[], tuple[Resources, Resources | None]],
         leave: Callable[[], None],
-        check_store: Callable[[], None] = lambda: None,
         settle: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = host
         self._facts, self._budget = facts, budget
         self._submit, self._capacity = submit, capacity
         self._leave = leave
-        self._check_store, self._settle = check_store, settle
+        self._settle = settle
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to `request`; raises `InvalidSpec` for the user's mistakes and `ValueError` for the program's."""
@@ -87,7 +85,6 @@ class ControlHandler:
                 now, budget = self._host.clocks(), self._budget()
                 return {"jobs": [{**self._standing(status, now), **budget} for status in told]}
             case {"verb": "policy", "policy": str(name), "parameters": dict(parameters)}:
-                self._check_store()
                 before = self._host.policy
                 self._host.change_policy(name, parameters)
                 self._settle()
@@ -112,12 +109,12 @@ class ControlHandler:
     def _answer_about(self, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request that something be done to a job."""
         status = self._host.status(job)
-        self._check_store()
         match request:
             case {"verb": "change", "change": dict(change)}:
                 return self._change(status, request.get("when"), change)
             case {"verb": "stop"}:
-                self._host.stop(job, str(request.get("cause", "`punctual stop`")))
+                cause = str(request.get("cause", "`punctual stop`"))
+                self._host.stop(job, cause, interrupts=bool(request.get("interrupts", False)))
             case {"verb": "pause"}:
                 self._host.pause(job, str(request.get("cause", "")))
             case {"verb": "resume"}:
@@ -143,7 +140,11 @@ class ControlHandler:
             "job": status.id,
             "state": status.told_state,
             "paused": None if status.pause is None else status.pause.told(),
-            "elapsed_s": now.at - status.submitted_at,
+            "submitted_wall": now.wall_of(status.submitted_at).isoformat(timespec="seconds"),
+            "argv": [] if status.program is None else list(status.program.argv),
+            "cause": status.cause,
+            "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
+            "elapsed_s": (now.at if status.ended_at is None else status.ended_at) - status.submitted_at,
             "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
             "left_s": None if deadline_at is None else deadline_at - now.at,
             "waits_for": [name for name in status.spec.after if self._is_awaited(name)],
@@ -209,8 +210,8 @@ def standing(status: JobStatus) -> dict[str, Any]:
     """How the job stands, in plain fields; seconds count from its submission."""
     forecast = status.forecast
     return {
-        "steps_done": status.steps_done,
-        "steps_total": status.steps_total,
+        "steps_done": float(status.steps_done),
+        "steps_total": None if status.steps_total is None else float(status.steps_total),
         "steps_expected": status.steps_expected,
         "progress_frac": status.done_frac,
         "landed": status.landed,

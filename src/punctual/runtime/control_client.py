@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.executors.local.output import Streams
 from punctual.runtime.control import as_told
@@ -29,6 +30,12 @@ _ANSWER_S_MAX = 5.0
 _SUBMIT_S_MAX = 20.0
 #: And for a quote, for which it may have to load the policy.
 _QUOTE_S_MAX = 30.0
+
+
+def standings_of(run: RunFolder, jobs: Sequence[JobId]) -> list[dict[str, Any]]:
+    """How `jobs` stand, ended ones too, as the host of the run tells it; raises `ControlFailed` where nobody answers."""
+    told: list[dict[str, Any]] = ask(run.socket, {"verb": "status", "jobs": list(jobs)})["jobs"]
+    return told
 
 
 def standings(run: RunFolder) -> list[dict[str, Any]]:

@@ -163,7 +163,7 @@ class Engine:
 
     def _fire(self, due: Due) -> None:
         for timer in due.timers:
-            if timer.kind == "tick":
+            if timer.kind in ("tick", "deadline"):
                 self._executor.observe(timer.job, due.at, self.post)
         for timer in due.timers:
             self.post(TimerFired(at=due.at, timer=timer))

@@ -28,7 +28,7 @@ from punctual.runtime.engine import Engine, Listener, Question, logged
 from punctual.runtime.job_order import in_order
 from punctual.runtime.mailbox import Mailbox
 from punctual.runtime.planner import QuotingPlanner
-from punctual.runtime.quotes import new_view
+from punctual.runtime.quotes import check_amounts, new_view
 from punctual.runtime.spec_change import SpecChange, changed_spec
 from punctual.runtime.submission import Submission, check_policy
 
@@ -142,9 +142,9 @@ class Host(BoardReader):
         self._coming[event.spec.id] = event
         self.post(event)
 
-    def stop(self, job: JobId, cause: str, *, by: str = "") -> None:
+    def stop(self, job: JobId, cause: str, *, by: str = "", interrupts: bool = False) -> None:
         """Ask the job to end, after a checkpoint if it can make one; also from a signal's code. `by`: who wants it."""
-        self.post(StopRequested(at=self.now(), job=job, cause=cause, by=by))
+        self.post(StopRequested(at=self.now(), job=job, cause=cause, by=by, interrupts=interrupts))
 
     def pause(self, job: JobId, cause: str = "", *, by: str = "") -> None:
         """Have the job hold nothing until `resume`, whatever the policy proposes; its deadline goes on counting.
@@ -259,7 +259,7 @@ class Host(BoardReader):
         Raises
         ------
         InvalidSpec
-            There is no such job, or it works no more.
+            There is no such job, it works no more, or an amount is more than there is.
         QuoteFailed
             There is no answer within `limit_s` seconds.
         """
@@ -273,6 +273,7 @@ class Host(BoardReader):
             return scheduler.snapshot(at), view
 
         snapshot, view = self.ask(pictured)
+        check_amounts(amounts, total(node.capacity for node in snapshot.nodes))
         view = view if deadline_s is None else view.with_deadline(deadline_s)
         return self._planner.quote(QuoteRequest(snapshot=snapshot, view=view, amounts=tuple(amounts)), limit_s)
 

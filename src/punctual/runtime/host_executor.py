@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import version
 
 from punctual.core.cluster import Snapshot
 from punctual.core.events import NodeJoined
 from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Sink
 from punctual.core.resources import Resources
+from punctual.distribution import __version__, check_extras
 from punctual.executors.cluster.bridge import BridgedMembers
 from punctual.executors.cluster.channel import Members
 from punctual.executors.cluster.executor import ClusterExecutor
@@ -28,12 +28,11 @@ from punctual.executors.local.output import earlier_log
 from punctual.runtime.autoscaling import requested
 from punctual.runtime.capacity import capacity_here
 from punctual.runtime.contained import HostExecutor
-from punctual.runtime.extras import check_extra
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.ray_process import RayOptions
 from punctual.runtime.run_folder import RunFolder
-from punctual.store.stored import StoredJournal
+from punctual.store.sqlite import SqliteJournal
 
 #: This machine.
 HERE = NodeId("local")
@@ -70,7 +69,7 @@ class Site:
 
 
 def local_executor(
-    run: RunFolder, journal: StoredJournal, actuator: str | Choice, output_of: OutputOf
+    run: RunFolder, journal: SqliteJournal, actuator: str | Choice, output_of: OutputOf
 ) -> LocalExecutor:
     """Runs the jobs of `run` on this machine, as long as this process has its journal."""
     return LocalExecutor(
@@ -117,7 +116,7 @@ def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[Nod
         on_output=partial(_keep_output, run),
         lost_after_s=options.lost_after_s,
         jobs_at_once=options.jobs_at_once_on,
-        version=version("punctual"),
+        version=__version__,
     )
 
 
@@ -141,7 +140,7 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
     return Site(executor, executor.start, scale=scale if options.autoscale else None, news=executor.news)
 
 
-def new_site(run: RunFolder, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:
+def new_site(run: RunFolder, journal: SqliteJournal, options: HostOptions, output_of: OutputOf) -> Site:
     """Where the jobs of a new run are to run."""
     if options.engine == "local":
         return local_site(local_executor(run, journal, options.actuator, output_of), options)
@@ -150,7 +149,7 @@ def new_site(run: RunFolder, journal: StoredJournal, options: HostOptions, outpu
 
 def members_of(run: RunFolder, options: HostOptions) -> Members:
     """The nodes of the Ray cluster, by way of a process of its own."""
-    check_extra("ray", "a Ray cluster", "ray")
+    check_extras("a Ray cluster", "ray")
     told = RayOptions(
         name=run.facts()["agents"],
         address=options.address,

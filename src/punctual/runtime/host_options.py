@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from punctual import registry
 from punctual.core.cluster import usual_jobs_at_once
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.resources import Resources
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.cluster.node_limits import Limits, unlimited
@@ -18,6 +19,8 @@ INLINE_POLICY, SHARING_POLICY = "proportional", "promises-first"
 #: Where jobs run: on this machine, or on the nodes of a Ray cluster.
 Engine = Literal["local", "ray"]
 ENGINES: tuple[Engine, ...] = ("local", "ray")
+#: How grants are enforced.
+ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
 _RAY_ADDRESS = re.compile(r"auto|(ray://)?(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):[0-9]{1,5}")
 #: Shorter, and there would be no time to end the jobs of a node before it counts as lost, see `channel.KEEPER_FRAC`.
 _LOST_AFTER_S_MIN = 45.0
@@ -73,6 +76,14 @@ class HostOptions:
 
     def check(self) -> None:
         """Raise `InvalidSpec` if something cannot be."""
+        registry.check_name("policies", self.policy)
+        if self.actuator not in ACTUATORS:
+            raise InvalidSpec(
+                "`--actuator` must be one that there is",
+                f"'{self.actuator}'",
+                "this installation of Punctual",
+                f"{did_you_mean(self.actuator, ACTUATORS)}Use one of: {', '.join(ACTUATORS)}.",
+            )
         if self.engine not in ENGINES:
             raise InvalidSpec(
                 "`--engine` must be one that there is",

@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from punctual.core.ids import JobId
-from punctual.runtime.run_folder import ENDED, RunFolder
+from punctual.core.job import ENDED
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
 

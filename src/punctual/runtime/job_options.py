@@ -8,25 +8,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
-from punctual.core.job import JobSpec
+from punctual.core.job import EndRules, JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.resources import Resources
-from punctual.core.units import (
-    After,
-    check_length,
-    parse_bytes_range,
-    parse_cores,
-    parse_cores_range,
-    parse_duration_s,
-    parse_when,
-)
+from punctual.core.units import check_length, parse_bytes_range, parse_cores, parse_cores_range, parse_duration_s
 from punctual.runtime.earlier_runs import run_like
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission, spec_of
 from punctual.runtime.when import Now, deadline_s
 from punctual.runtime.worker_options import gpu_frac, worker_range
+from punctual.runtime.written_time import After, parse_when
 
 #: A job's margin lies below this share of its deadline.
 _MARGIN_BOUND = 0.5
@@ -74,6 +68,9 @@ class JobOptions:
     guarantee: bool = False
     work: str | None = None
     like: str | None = None
+    at_deadline: str | None = None
+    on_stall: str | None = None
+    stop_grace: str | None = None
 
     def submission(self, started_at: float, capacity: Resources, together: Resources | None = None) -> Submission:
         """The job that is meant; its deadline counts from `started_at`, monotonic seconds.
@@ -130,6 +127,9 @@ class JobOptions:
         with checks.of(None):
             _check_fit_together(workers, self.cores, self.progress_regex, self.until)
             _check_one_source(self.work, self.like)
+        margin_frac = checks.read("margin", _share, self.margin, None)
+        with checks.of("margin"):
+            _check_has_deadline(self.margin, self.deadline)
         cwd = checks.read("cwd", _checked_cwd, self.cwd, _here() if is_run else None)
         inherited = {**(os.environ if self.inherited is None else self.inherited), **self.env}
         work_s = checks.read("work", parse_duration_s, self.work, None)
@@ -149,7 +149,7 @@ class JobOptions:
             gpu_frac=gpu_frac(self.gpus or ""),
             workers=workers,
             controller=self.controller,
-            margin_frac=checks.read("margin", _share, self.margin, None),
+            margin_frac=margin_frac,
             progress_pattern=self.progress_regex,
             n_steps=checks.read("steps", _checked_steps, self.steps, None),
             goal=checks.read("until", _goal, self.until, None),
@@ -160,11 +160,22 @@ class JobOptions:
             after=self.after,
             name=self.name,
             guarantee=self.guarantee,
+            ends=EndRules(
+                at_deadline=checks.read("at_deadline", partial(_choice, "at_deadline"), self.at_deadline, "train-on"),
+                on_stall=checks.read("on_stall", partial(_choice, "on_stall"), self.on_stall, "tell"),
+                grace_s=checks.read("stop_grace", parse_duration_s, self.stop_grace, None),
+            ),
             work_core_s=work_s if earlier is None else earlier.used_core_s,
             expected_memory_bytes=0 if earlier is None else earlier.peak_memory_bytes,
             memory_bytes=asked_bytes,
             memory_most_bytes=most_bytes,
         )
+
+
+def _check_has_deadline(margin: str | None, deadline: str | None) -> None:
+    if margin is not None and deadline is None:
+        remedy = "Give a deadline (`--deadline 90m`), or leave `--margin` out."
+        raise InvalidSpec("`--margin` needs a deadline", "none", "the job", remedy, option="margin")
 
 
 def _check_one_source(work: str | None, like: str | None) -> None:
@@ -256,6 +267,19 @@ def _share(text: str) -> float:
             "a margin must be less than half of the deadline", repr(text), "`--margin`", "Write `0.1%` or `0.001`."
         )
     return share
+
+
+#: Option of a job -> what it may be.
+_CHOICES = {name: get_args(get_type_hints(EndRules)[name]) for name in ("at_deadline", "on_stall")}
+
+
+def _choice(option: str, text: str) -> Any:
+    """Return `text` if it is one of the words that the option takes."""
+    words = _CHOICES[option]
+    if text not in words:
+        told = " or ".join(f"`{word}`" for word in words)
+        raise InvalidSpec(f"`{option}` must be {told}", repr(text), "the job", f"Write {told}.")
+    return text
 
 
 def _checked_steps(steps: int) -> int:

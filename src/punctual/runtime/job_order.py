@@ -30,7 +30,7 @@ def in_order(jobs: Sequence[J], known: Callable[[JobId], JobStatus | None]) -> l
     Raises
     ------
     InvalidSpec
-        One is to run after a job that there is not, that has failed, or that is to run after it.
+        One is to run after a job that there is not, that has not finished and never will, or that is to run after it.
     """
     waiting, ordered = list(jobs), list[J]()
     names = {job.spec.id for job in jobs}
@@ -55,10 +55,11 @@ def in_order(jobs: Sequence[J], known: Callable[[JobId], JobStatus | None]) -> l
 
 
 def _check_known(job: JobId, name: JobId, status: JobStatus | None) -> None:
-    if status is None or status.state == "failed":
+    if status is None or (status.ended and status.state != "finished"):
         raise InvalidSpec(
-            "`after` must name jobs submitted with it, or jobs of the same host that have not failed",
-            f"'{name}', " + ("which is none" if status is None else f"which has ended: {status.cause}"),
+            "`after` must name jobs submitted with it, or jobs of the same host that go on or have finished",
+            f"'{name}', "
+            + ("which is none" if status is None else f"which has ended: {status.state} ({status.cause})"),
             f"job '{job}'",
             "Correct the name (`punctual ps --all` has those of the host), submit the other job first, or leave it out.",
             option="after",

@@ -149,14 +149,24 @@ def _value(key: str, value: Any) -> Any:
     read, example = _READERS.get(key, (_text, "a text or a number"))
     try:
         return read(value)
-    except (TypeError, ValueError, OverflowError):
+    except InvalidSpec:
+        raise
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: `~`, and this user has no home folder
         raise InvalidSpec(
             f"`{key}` must be of the kind of its option", repr(value), "a job", f"Write {example}."
         ) from None
 
 
 def _program(value: Any) -> tuple[str, ...]:
-    words = shlex.split(value) if isinstance(value, str) else list(value)
+    try:
+        words = shlex.split(value) if isinstance(value, str) else list(value)
+    except ValueError as error:  # of a shell's grammar: it says what is missing
+        raise InvalidSpec(
+            "`program` must be a command line that a shell could read",
+            f"{value!r} ({str(error).lower()})",
+            "a job",
+            'Close each quotation mark, or write a list of texts: `["python", "train.py"]`.',
+        ) from None
     if not all(isinstance(word, str) for word in words):
         raise TypeError
     return tuple(words)
@@ -201,7 +211,9 @@ def _text(value: Any) -> str:
 
 
 def _deadline(value: Any) -> str:
-    """A number is one of seconds."""
+    """A number is one of seconds; TOML's own time, `18:00:00`, is one of day and no duration."""
+    if isinstance(value, time):
+        return f"at {value:%H:%M:%S}"
     return _text(value) if isinstance(value, str | datetime | date | time) else f"{_number(value)}s"
 
 

@@ -31,7 +31,7 @@ from punctual.runtime.run_folder import RunFolder, free_name, run_named
 from punctual.runtime.sharing import host_lock, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
-from punctual.store.stored import JournalTaken, JournalUnusable
+from punctual.store.errors import JournalTaken, JournalUnusable
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class JoinedHost:
         #: How jobs of this command have ended: a board forgets all but the last ends.
         self._ended: dict[JobId, JobStatus] = {}
         #: Jobs that are to be asked to stop, and why, until they have been.
-        self._to_stop: dict[JobId, str] = {}
+        self._to_stop: dict[JobId, tuple[str, bool]] = {}
         #: Why the place of a host that is gone could not be taken, and when it first was so; `inf`: it has been said.
         self._refusals: dict[str, float] = {}
 
@@ -225,18 +225,26 @@ class JoinedHost:
         """Whether the job was there and has ended."""
         return job in self._ended or self._present.has_ended(job)
 
-    def stop(self, job: JobId, cause: str) -> None:
-        """Ask the job to end, after a checkpoint if it can make one; also from a signal's code."""
-        self._to_stop[job] = cause  # also where the host is here: another process may have its place already
+    def stop(self, job: JobId, cause: str, *, interrupts: bool = False) -> None:
+        """Ask the job to end, after a checkpoint if it can make one; also from a signal's code.
+
+        `interrupts`: as Ctrl-C does it in a terminal.
+        """
+        # Also where the host is here: another process may have its place already.
+        self._to_stop[job] = cause, interrupts
         if self._local is not None:
-            self._local.stop(job, cause)
+            self._local.stop(job, cause, interrupts=interrupts)
 
     def kill(self, job: JobId) -> None:
-        """End the job at once, without a checkpoint; said again, by SIGKILL. Also from a signal's code."""
+        """End the job at once, without a checkpoint; also from a signal's code."""
+        self.signal(job, signal.SIGQUIT)
+
+    def signal(self, job: JobId, number: int) -> None:
+        """Send a signal to the job, by its keeper; also from a signal's code."""
         keeper_pid = self.run_folder.keeper_pid(job)
         if keeper_pid is not None:
             with suppress(ProcessLookupError):
-                os.kill(keeper_pid, signal.SIGTERM)
+                os.kill(keeper_pid, number)
 
     def run(self) -> None:
         """Return when all jobs of this command have ended; in between, steer all jobs of the host if it is here."""
@@ -279,9 +287,10 @@ class JoinedHost:
         return not self._unended
 
     def _pass_on_stops(self) -> None:
-        for job, cause in list(self._to_stop.items()):
+        for job, (cause, interrupts) in list(self._to_stop.items()):
             with suppress(ControlFailed, InvalidSpec):  # it is said again, or the job has ended
-                ask(self.run_folder.socket, {"verb": "stop", "job": job, "cause": cause})
+                request = {"verb": "stop", "job": job, "cause": cause, "interrupts": interrupts}
+                ask(self.run_folder.socket, request)
                 self._to_stop.pop(job, None)
 
     # Where the host is.
@@ -313,8 +322,8 @@ class JoinedHost:
         if local is None:  # its keepers do not know yet, or another process has just what it takes
             time.sleep(_PAUSE_S)
             return
-        for job, cause in self._to_stop.items():
-            local.stop(job, cause)
+        for job, (cause, interrupts) in self._to_stop.items():
+            local.stop(job, cause, interrupts=interrupts)
 
     def _resumed(self) -> LocalHost | None:
         followed = self._follower

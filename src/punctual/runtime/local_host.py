@@ -22,7 +22,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.core.resources import Resources, largest, total
+from punctual.core.resources import TOLERANCE, Resources, largest, total
 from punctual.core.timer import Timer
 from punctual.core.units import format_duration
 from punctual.executors.local.output import LogTail, Streams
@@ -40,12 +40,12 @@ from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.paths import refused_if_unwritable
 from punctual.runtime.planner import QuotingPlanner, SharingPlanner
 from punctual.runtime.run_folder import RunFolder, create_run
-from punctual.runtime.run_journal import host_journal, keep_store, remove_journal
-from punctual.runtime.runs import open_jobs
+from punctual.runtime.runs import has_finished, open_jobs
 from punctual.runtime.spec_change import SpecChange
-from punctual.runtime.submission import Submission
+from punctual.runtime.submission import Submission, check_checkpoint_dir
 from punctual.runtime.suspension import LEAST_S, accounted_s, suspended_s, told_suspended
-from punctual.store.stored import JournalTaken, StoreUnreachable
+from punctual.store.errors import JournalTaken, StoreUnreachable
+from punctual.store.sqlite import SqliteJournal
 from punctual.store.upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
@@ -159,7 +159,10 @@ class LocalHost(Host):
             Where each writes; None: as suits where this process writes.
         """
         _ = self.capacity  # without any node a job would be turned away as too large
-        ordered = in_order(submissions, self._known)
+        ordered = in_order([self._without_finished(submission, submissions) for submission in submissions], self._known)
+        if self._own_capacity is not None:
+            for submission in ordered:
+                check_checkpoint_dir(submission)
         _check_names_are_free([submission.spec.id for submission in ordered], self.run_folder)
         with ExitStack() as undoing:
             for submission in ordered:
@@ -171,6 +174,18 @@ class LocalHost(Host):
         for submission in in_journal_time:
             self._announce(submission)
         return [submission.spec.id for submission in submissions]
+
+    def _without_finished(self, submission: Submission, others: Sequence[Submission]) -> Submission:
+        """`submission` without those of `after` that have finished and that this host does not know, as jobs of an earlier one."""
+        names = {other.spec.id for other in others}
+        after = tuple(
+            name for name in submission.spec.after if name in names or self.knows(name) or not has_finished(name)
+        )
+        return (
+            submission
+            if after == submission.spec.after
+            else replace(submission, spec=replace(submission.spec, after=after))
+        )
 
     def submit_again(self, submissions: Sequence[Submission], streams: Streams | None = None) -> None:
         """As `submit_all`, but without jobs that were submitted before: here, or to the host whose place this one has."""
@@ -187,7 +202,6 @@ class LocalHost(Host):
         ControlFailed
             The host is leaving or too busy.
         """
-        self.check_store()
         if not self.takes_changes:
             raise ControlFailed("the host is just leaving, or another process has taken its place")
         self.submit_again(submissions, streams)
@@ -239,12 +253,12 @@ class LocalHost(Host):
         nodes = self._board.nodes()
         cores = sum(node.capacity.cores for node in nodes)
         jobs = self.jobs()
-        held_cores = sum(status.held.cores for status in jobs)
+        free_cores = cores - sum(status.held.cores for status in jobs)
         news = self.node_news()
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
-            "host_free_cores": cores - held_cores,
+            "host_free_cores": free_cores if free_cores > TOLERANCE else 0.0,
             "host_memory_bytes": sum(node.capacity.memory_bytes for node in nodes),
             "host_used_memory_bytes": sum(status.memory_bytes for status in jobs),
             "policy": self.policy,
@@ -298,16 +312,6 @@ class LocalHost(Host):
         """Whether jobs can be submitted and changed here: not once they are left or another process has them."""
         return not self._is_leaving and self._journal.has_claim()
 
-    def check_store(self) -> None:
-        """Raise `StoreUnreachable` if the journal cannot be written now, so that nothing may be changed."""
-        if self._journal.is_behind:
-            raise StoreUnreachable(
-                "the store of the journal must be reachable for a change",
-                "one that is away",
-                self._journal.place,
-                "Try again once it is back. Jobs go on, and nothing was changed.",
-            )
-
     def settle(self) -> None:
         """Return once the journal has what was posted before, so that it can be told to be accepted.
 
@@ -316,22 +320,17 @@ class LocalHost(Host):
         Raises
         ------
         StoreUnreachable
-            The store went away meanwhile, or the host has not come to it in some seconds.
+            The host has not come to it in some seconds.
         """
-        got = "one that went away just now"
         try:
             self.ask(lambda _: None, _SETTLE_S_MAX)
         except TimeoutError:
-            got = f"a host that has not written it in {_SETTLE_S_MAX:g} s"
-        else:
-            if not self._journal.is_behind:
-                return
-        raise StoreUnreachable(
-            "the journal must have a change before it is told to be accepted",
-            got,
-            self._journal.place,
-            "Look how the job stands before you say it again: it may be in force, and is kept once it is written.",
-        )
+            raise StoreUnreachable(
+                "the journal must have a change before it is told to be accepted",
+                f"a host that has not written it in {_SETTLE_S_MAX:g} s",
+                self._journal.place,
+                "Look how the job stands before you say it again: it may be in force, and is kept once it is written.",
+            ) from None
 
     @property
     def is_handed_over(self) -> bool:
@@ -418,7 +417,7 @@ class LocalHost(Host):
         self._record_written()
 
     def _record_written(self) -> None:
-        while self._unrecorded and not self._journal.is_behind:
+        while self._unrecorded:
             message = self._unrecorded.popleft()
             try:
                 self._record_one(message)
@@ -470,7 +469,6 @@ def local_host(
     *,
     output_of: OutputOf = lambda _: None,
     facts: Mapping[str, Any] | None = None,
-    store: str | None = None,
 ) -> Iterator[LocalHost]:
     """A new host without jobs. Leaving it ends those that still run; its journal stays if it ever had one.
 
@@ -482,8 +480,6 @@ def local_host(
         Says who gets what a job writes.
     facts
         Kept in the run's record (JSON values): command line, wall time.
-    store
-        URL of the database that the journal is to be in; None: a file of the run's folder.
 
     Raises
     ------
@@ -493,9 +489,7 @@ def local_host(
     run = create_run(name, {**(facts or {}), "options": asdict(options)})
     with ExitStack() as ending:
         ending.push(tidying(run))
-        if store is not None:
-            keep_store(run, store)
-        journal = ending.enter_context(host_journal(run))
+        journal = ending.enter_context(SqliteJournal(run.journal))
         state = new_state(run, journal, JournalTime())
         policy = state.policy(options.policy)
         site = new_site(run, journal, options, output_of)
@@ -514,8 +508,6 @@ def tidying(run: RunFolder) -> Callable[[type[BaseException] | None, object, obj
         if run.jobs():
             run.remove_live_places()
         else:  # what could not even be put together leaves no journal behind
-            with suppress(InvalidSpec):
-                remove_journal(run)
             run.remove()
 
     return tidy
@@ -572,7 +564,7 @@ def opened(
             begin(host)
             handler = ControlHandler(
                 host, host.told_facts, host.budget, host.submit_told, lambda: (host.capacity, host.capacity_together),
-                host.ask_to_leave, host.check_store, host.settle,
+                host.ask_to_leave, host.settle,
             )  # fmt: skip
             control = ControlSocket(state.run.socket, handler.answer, take=take)
             failing.pop_all()

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from itertools import takewhile
 from typing import Any, TypeGuard
 
@@ -22,7 +21,9 @@ from punctual.core.events import Event, JobFailed, JobFinished, ProgressReported
 from punctual.core.failures import short_of
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobState
+from punctual.core.lifecycle import end_state
 from punctual.core.resources import NOTHING, Resources, total
+from punctual.distribution import __version__
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
@@ -86,7 +87,7 @@ class NodeAgent:
         self._address = os.environ.get(NODE_ADDRESS_VARIABLE) or options.address
         self._run = agent_run(options.name)
         self._folder_lock = _locked(self._run)
-        self._device, self._version = device_kind(), version("punctual")
+        self._device, self._version = device_kind(), __version__
         self._incarnation = secrets.token_hex(8)
         self._generation: list[int] = self._run.facts().get("generation", [0, 0])
         #: Guards what follows; held for moments. Commands are performed under the other.
@@ -373,7 +374,7 @@ class NodeAgent:
             if event.job not in self._executor.held():
                 self._open.pop(event.job, None)
                 with suppress(OSError):  # a full disk: the end is then told once more after a restart
-                    self._forget(event.job, "finished" if isinstance(event, JobFinished) else "failed")
+                    self._forget(event.job, end_state(event) or "failed")
 
     def _forget(self, job: JobId, state: JobState) -> None:
         """Remove all of a job: if it is started again, its log is begun anew."""

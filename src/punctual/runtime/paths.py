@@ -49,10 +49,25 @@ def agent_roots() -> tuple[Path, Path]:
     return _private(_root("runtime") / "agents" / "live"), _private(_root("state") / "agents" / "runs")
 
 
+def user_home() -> Path:
+    """The home folder of this user; the root folder for one who has none."""
+    try:
+        return Path.home()
+    except RuntimeError:  # neither HOME nor an entry among the users of this machine
+        return Path("/")
+
+
 def _root(kind: str) -> Path:
     home = os.environ.get(HOME_VARIABLE)
+    if home and not Path(home).is_absolute():
+        raise InvalidSpec(
+            f"`{HOME_VARIABLE}` must be an absolute path",
+            f"'{home}', which is another folder wherever a command is given",
+            "the environment",
+            f"Write `{HOME_VARIABLE}={Path(home).absolute()}`.",
+        )
     if home:
-        return Path(home).absolute() / kind
+        return Path(home) / kind
     import platformdirs
 
     # Without a login session there is no runtime folder of the user's own, and the place shared by all (/tmp) would
@@ -60,7 +75,15 @@ def _root(kind: str) -> Path:
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     if kind == "runtime" and session and _is_own(Path(session)):
         return Path(session).absolute() / "punctual"
-    return platformdirs.user_state_path("punctual")
+    try:
+        return platformdirs.user_state_path("punctual")
+    except RuntimeError as error:  # as in a container with another user's number
+        raise InvalidSpec(
+            "this user must have a home folder, where runs are kept",
+            f"no variable HOME, and no entry for user {os.geteuid()} among the users of this machine",
+            "this command",
+            f"Set HOME, or {HOME_VARIABLE} to the folder for runs (`export {HOME_VARIABLE}=/tmp/punctual`).",
+        ) from error
 
 
 def _is_own(folder: Path) -> bool:

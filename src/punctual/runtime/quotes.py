@@ -1,5 +1,6 @@
 """Quotes as they are asked for and told: of new jobs, of a machine on which nothing runs, in plain fields."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from punctual import registry
@@ -27,11 +28,24 @@ def new_view(spec: JobSpec, at: float) -> JobView:
     return job.view({}, None)
 
 
-def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now) -> Quote:
-    """The quote of a job on hardware with `capacity` on which no other one runs."""
+def check_amounts(amounts: Sequence[Resources], capacity: Resources) -> None:
+    """Raise `InvalidSpec` for an amount that no job can have where one may have `capacity` at most."""
+    for amount in amounts:
+        if not amount.fits_in(capacity):
+            raise InvalidSpec(
+                "`--at` must not ask for more than there is",
+                str(amount),
+                f"what one job can have at most: {capacity}",
+                f"Ask for less (`--at {capacity.cores:g}`).",
+            )
+
+
+def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now, amounts: Sequence[Resources] = ()) -> Quote:
+    """The quote of a job on hardware with `capacity` on which no other one runs; raises `InvalidSpec` as `check_amounts` does."""
+    check_amounts(amounts, capacity)
     nodes = [Node(NodeId("local"), capacity, jobs_at_once=usual_jobs_at_once(capacity.cores))]
     snapshot = Snapshot.of(now.at, nodes, [])
-    return quote(registry.load("policies", policy)(), snapshot, new_view(spec, now.at))
+    return quote(registry.load("policies", policy)(), snapshot, new_view(spec, now.at), amounts)
 
 
 def told(quote: Quote, now: Now) -> dict[str, Any]:

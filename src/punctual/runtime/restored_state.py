@@ -5,11 +5,10 @@ from dataclasses import replace
 
 from punctual.core.codec import decode
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, JobFailed, JobFinished, JobSubmitted
+from punctual.core.events import Event, JobFailed, JobSubmitted
 from punctual.core.ids import JobId
-from punctual.core.job import JobState
-from punctual.core.lifecycle import ended_by
-from punctual.executors.local.ending import stopped_by
+from punctual.core.job import ENDED, JobState
+from punctual.core.lifecycle import about, end_state
 from punctual.runtime.adoption import recorded_end
 from punctual.runtime.host_state import HostState, new_state
 from punctual.runtime.journal_time import JournalTime
@@ -17,10 +16,11 @@ from punctual.runtime.local_host import STOPPED_UNSTEERED
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift
-from punctual.store.stored import JournalUnusable, StoredJournal
+from punctual.store.errors import JournalUnusable
+from punctual.store.sqlite import SqliteJournal
 
 
-def restored_state(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float]:
+def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
     """The state that the journal leads to, and the instant of its last message.
 
     Where the last snapshot is of another version of Punctual, all messages are taken, if they are there.
@@ -43,7 +43,7 @@ def restored_state(run: RunFolder, journal: StoredJournal) -> tuple[HostState, f
     return state_by_messages(run, journal)
 
 
-def state_by_messages(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float]:
+def state_by_messages(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
     """The state that the messages lead to which there are, and the instant of the last.
 
     Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
@@ -54,17 +54,17 @@ def state_by_messages(run: RunFolder, journal: StoredJournal) -> tuple[HostState
 
 def _of_other_version(run: RunFolder, error: Exception) -> JournalUnusable:
     version = run.facts().get("version")
-    writer = f"Punctual {version} (`pip install 'punctual=={version}'`)" if version else "the Punctual that wrote it"
+    writer = f"Punctual {version}" if version else "the Punctual that wrote it"
     return JournalUnusable(
         "the last snapshot of the journal must be of this version of Punctual",
         error.got if isinstance(error, InvalidSpec) else f"{type(error).__name__}: {error}",
-        run.journal_place,
+        str(run.journal),
         f"Nothing is lost, and jobs that run go on. Install {writer}, have it end the jobs (`punctual up`, or `punctual "
         "attach JOB`), and update then; or give the jobs up (`punctual stop JOB`).",
     )
 
 
-def _fold(state: HostState, journal: StoredJournal, sequence: int) -> float:
+def _fold(state: HostState, journal: SqliteJournal, sequence: int) -> float:
     """Take the messages after number `sequence` into the state; the instant of the last message."""
     last_at = 0.0
     for number, message in journal.read_from(max(1, sequence)):  # the last one of the snapshot tells the time
@@ -85,19 +85,19 @@ def record_ended(state: HostState) -> None:
         if job not in standing and state.run.kept_submission(job) is not None:
             continue  # it is still to be submitted
         job_state = standing.get(job, "failed")
-        if job_state in ("finished", "failed"):
+        if job_state in ENDED:
             state.run.record_end(job, job_state)
 
 
-def _ends_of_forgotten(journal: StoredJournal, jobs: Sequence[JobId]) -> dict[JobId, JobState]:
+def _ends_of_forgotten(journal: SqliteJournal, jobs: Sequence[JobId]) -> dict[JobId, JobState]:
     """How jobs have ended that no board remembers, because so many have ended since; those that have not are left out."""
     if not jobs:
         return {}
     ends: dict[JobId, JobState] = {}
     for _, message in read_about(journal, jobs):
-        job = ended_by(message)
-        if job in jobs and job is not None:
-            ends[job] = "finished" if isinstance(message, JobFinished) else "failed"
+        job, state = about(message), end_state(message)
+        if job is not None and job in jobs and state is not None:
+            ends[job] = state
     return ends
 
 
@@ -129,7 +129,7 @@ def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ())
             continue
         report, event = recorded_end(job, record, shift_s=state.time.shift_s, at_least=last_at)
         if recorded == "stopping" and isinstance(event, JobFailed):
-            event = replace(event, cause=stopped_by(STOPPED_UNSTEERED), retryable=False)
+            event = replace(event, cause=STOPPED_UNSTEERED, retryable=False, is_stopped=True)
         yield (event,) if report is None else (report, event)
 
 

@@ -7,18 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from punctual import registry
-from punctual.core.errors import InvalidSpec, OptionChecks
+from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
 from punctual.core.ids import JobId
-from punctual.core.job import WEIGHT_MAX, JobSpec
+from punctual.core.job import WEIGHT_MAX, EndRules, JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.units import format_bytes
-from punctual.executors.local.progress_text import ProgressText
+from punctual.progress_text.own import AUTO, Groups
 from punctual.runtime.capacity import FLOOR_CORES, LEAST_CORES
 from punctual.runtime.redaction import redacted
 from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABLE, WORKERS_VARIABLE
@@ -108,6 +109,8 @@ class JobRequest:
         Whether the job is to run only if its deadline is promised.
     work_core_s
         Core-seconds that the whole job takes, as far as known; None: not known.
+    ends
+        When it is ended before its work is done.
     memory_bytes, memory_most_bytes
         Memory that it asks for, of each worker if it is made of workers, and the most with which it is started again when
         it has run out of less; None: it has not asked.
@@ -138,6 +141,7 @@ class JobRequest:
     name: str | None = None
     guarantee: bool = False
     work_core_s: float | None = None
+    ends: EndRules = field(default_factory=EndRules)
     memory_bytes: int | None = None
     memory_most_bytes: int | None = None
     expected_memory_bytes: int = 0
@@ -179,10 +183,8 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
         It can never run there, it names a plug-in that does not exist or cannot be loaded, its name cannot be a
         file's, or its progress pattern cannot be used.
     """
-    job = JobId(new_name(redacted(request.argv)) if request.name is None else request.name)
     checks = OptionChecks()
-    with checks.of("name"):
-        check_name(job)
+    job = checks.read("name", _checked_name, request.name, JobId(new_name(redacted(request.argv))))
     spec = checks.made(lambda: spec_of(request, job, capacity, together))
     if spec is None:  # what else is wrong, where it asks for too much
         with checks.of(None):
@@ -219,6 +221,11 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
     )
 
 
+def _checked_name(name: str) -> JobId:
+    check_name(JobId(name))
+    return JobId(name)
+
+
 def check_name(job: JobId) -> None:
     """Raise `InvalidSpec` unless `job` can be the name of a file."""
     if not _NAME.fullmatch(job):
@@ -229,6 +236,25 @@ def check_name(job: JobId) -> None:
             "Choose another name (`--name`).",
             option="name",
         )
+
+
+def check_checkpoint_dir(submission: Submission) -> None:
+    """Raise `InvalidSpec` unless the folder for a job's checkpoints is there, or can be made, and can be written to."""
+    folder = Path(submission.program.environment.get(CHECKPOINT_VARIABLE, ""))
+    if not folder.name:
+        return
+    try:
+        above = next(place for place in (folder, *folder.parents) if place.exists())
+        with TemporaryDirectory(dir=above, prefix=".punctual-"):
+            return
+    except OSError as error:
+        raise InvalidSpec(
+            "`--checkpoint-dir` must be a folder that is there or can be made, and can be written to",
+            f"'{folder}' ({error.strerror})",
+            f"job '{submission.spec.id}'",
+            "Name another folder.",
+            option="checkpoint_dir",
+        ) from error
 
 
 def _check_words(option: str, words: Iterable[object]) -> None:
@@ -278,7 +304,16 @@ def check_plug_ins(spec: JobSpec) -> None:
 
 def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
     """Raise `InvalidSpec` unless there is a policy of this name that can be made with `parameters`, which are plain."""
-    policy = registry.load("policies", name)
+    policy, known = registry.load("policies", name), registry.parameters("policies", name)
+    for parameter in parameters:
+        if parameter not in known:
+            raise InvalidSpec(
+                "a policy's parameters must be its own",
+                f"`{parameter}`",
+                f"policy '{name}'",
+                f"{did_you_mean(parameter, known)}Known: {', '.join(known) or 'none'}.",
+                option="parameters",
+            )
     try:
         json.dumps(parameters, allow_nan=False)
         policy(**parameters)
@@ -304,7 +339,12 @@ def _check_pattern(request: JobRequest, pattern: str) -> None:
             "`--progress-regex`",
             "Leave out what need not match.",
         )
-    if ProgressText(pattern).may_tell_total or request.n_steps is not None or request.deadline_s is None:
+    if (
+        pattern == AUTO
+        or Groups.of(pattern).may_tell_total
+        or request.n_steps is not None
+        or request.deadline_s is None
+    ):
         return
     raise InvalidSpec(
         "with a deadline, the number of all steps must be known",
@@ -408,6 +448,7 @@ def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Reso
         after=tuple(map(JobId, request.after)),
         preemptible=_preemptible(request, own["ceiling"].gpus),
         guarantee=request.guarantee,
+        ends=request.ends,
         memory_most_bytes=request.memory_most_bytes,
         expected_memory_bytes=request.expected_memory_bytes,
         **own,
@@ -487,10 +528,10 @@ def _preemptible(request: JobRequest, gpus: float) -> bool:
 
 
 def _n_retries(request: JobRequest) -> int | None:
-    """As many as the scheduler allows where a job goes on from a checkpoint; none where it would begin anew."""
+    """As many as the scheduler allows where a job goes on from a checkpoint, or is to begin anew; else none."""
     if request.n_retries is not None:
         return request.n_retries
-    return 0 if request.checkpoint_dir is None else None
+    return 0 if request.checkpoint_dir is None and request.ends.on_stall != "retry" else None
 
 
 def check_weight(weight: float) -> None:

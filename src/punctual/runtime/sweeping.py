@@ -5,17 +5,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, JobFailed, JobFinished
+from punctual.core.events import Event, JobFailed
 from punctual.core.ids import JobId
-from punctual.core.lifecycle import ended_by
+from punctual.core.lifecycle import about, end_state
 from punctual.core.protocols import Message
 from punctual.executors.local.orphans import end_orphans, end_processes_of, processes_of
 from punctual.runtime.host_state import HostState
 from punctual.runtime.restored_state import missed_events, record_ended, restored_state, state_by_messages
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import writer
 from punctual.runtime.runs import live_folders
-from punctual.store.stored import JournalUnusable, StoredJournal
+from punctual.store.errors import JournalUnusable
+from punctual.store.sqlite import SqliteJournal
 
 
 def sweep() -> None:
@@ -33,7 +33,7 @@ def sweep() -> None:
 def _end_unkept(run: RunFolder) -> None:
     """End what runs on of jobs whose keeper and guard were killed."""
     if processes_of(*_unkept(run)):
-        with suppress(InvalidSpec), writer(run):  # nobody resumes the run meanwhile
+        with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
             end_processes_of(*_unkept(run))
 
 
@@ -49,7 +49,7 @@ def note_ends(run: RunFolder) -> None:
     """
     if not any(run.end_record(job) for job in run.open_jobs()):
         return
-    with suppress(InvalidSpec), writer(run) as journal:
+    with suppress(InvalidSpec), SqliteJournal(run.journal) as journal:
         # Otherwise somebody resumes the run just now and will do it, or the journal cannot be read.
         state, last_at, handle = _restored(run, journal)
         record_ended(state)
@@ -59,14 +59,14 @@ def note_ends(run: RunFolder) -> None:
 
 def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
     """End jobs that have no process any more, and that nobody shall resume."""
-    with writer(run) as journal:
+    with SqliteJournal(run.journal) as journal:
         _, last_at, handle = _restored(run, journal)
         end_processes_of(*map(run.takeover_socket, jobs))
         for job in jobs:
-            _note(run, journal, [JobFailed(at=last_at, job=job, cause=cause)], handle)
+            _note(run, journal, [JobFailed(at=last_at, job=job, cause=cause, is_stopped=True)], handle)
 
 
-def _restored(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
+def _restored(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
     """How the jobs of a run stand, the instant of the journal's last message, and what says what follows from an event."""
     try:
         state, last_at = restored_state(run, journal)
@@ -76,12 +76,12 @@ def _restored(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float,
 
 
 def _note(
-    run: RunFolder, journal: StoredJournal, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]
+    run: RunFolder, journal: SqliteJournal, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]
 ) -> None:
     """Write down what has ended a job, and what follows from that: those that were to run after it may end with it."""
     messages = [message for event in events for message in (event, *handle(event))]
-    ends = {job: message for message in messages if (job := ended_by(message)) is not None}
+    ends = [(job, state) for message in messages if (job := about(message)) and (state := end_state(message))]
     if ends:
         journal.append(messages)
-    for job, end in ends.items():
-        run.record_end(job, "finished" if isinstance(end, JobFinished) else "failed")
+    for job, state in ends:
+        run.record_end(job, state)

@@ -2,15 +2,27 @@
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import DAY_S, After, Extend, WallTime, format_duration, parse_when
+from punctual.core.units import DAY_S, format_duration
+from punctual.runtime.written_time import After, Day, Extend, WallTime, parse_when
 
 #: The farthest that a deadline may lie ahead: what is further is a slip, and beyond what the clocks can count.
 _HORIZON_S = 3650 * DAY_S
+
+#: A date so many years away is beyond the horizon, and may be beyond the ends of the calendar of `datetime`.
+_CALENDAR_YEARS = 1000
+
+_NEW_REMEDY = (
+    "Write a duration with its unit (`90s`, `1h30m`) or a time (`18:00`, `18:00 tomorrow`, `2026-12-01 18:00`, "
+    "`18:00 Europe/Berlin`)."
+)
+_PAST_REMEDY = "Write how long ago it was (`2h`) or a time (`18:00`, `2026-12-01 18:00`)."
 
 #: Instants behind this are told as it: the calendar of `datetime` ends soon after.
 _LAST_WALL = datetime(9999, 7, 1, tzinfo=UTC)
@@ -63,35 +75,27 @@ def process_started_at() -> float:
 
 
 def deadline_s(text: str, *, started_at: float, now: Now) -> float:
-    """Seconds from `started_at` to the deadline that a user gave at the start.
+    """Return the seconds from `started_at` to the deadline that a user gave at the start.
 
     Raises
     ------
     InvalidSpec
         When the deadline is not later than now, is many years away, or cannot be read.
     """
-    try:
-        when = parse_when(text)
-    except InvalidSpec as error:  # a change, which may be meant elsewhere, is of no use here
-        raise InvalidSpec(
-            "`deadline` must be a duration or a time",
-            error.got,
-            "the new job",
-            "Write a duration with its unit (`90s`, `1h30m`) or a time (`18:00`, `2026-12-01 18:00`).",
-        ) from error
+    when = parse_when(text, where="the new job", remedy=_NEW_REMEDY)
     if isinstance(when, Extend):
         raise InvalidSpec(
             "`deadline` must be a duration or a time",
             f"the change {text}",
             "a job that has not started",
-            f"Leave the sign out (`--deadline {text.lstrip('+-')}`).",
+            f"Leave the sign out (`--deadline {text.strip().lstrip('+-')}`).",
         )
     at = started_at + when.seconds if isinstance(when, After) else _clock_at(when, now)
     return _in_future(at, text, now, "the new job") - started_at
 
 
 def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, job: str, now: Now) -> float:
-    """Seconds from `started_at` to the deadline that a user wants for a running job.
+    """Return the seconds from `started_at` to the deadline that a user wants for a running job.
 
     Parameters
     ----------
@@ -105,7 +109,7 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
     InvalidSpec
         When the result is not later than now or many years away, there is nothing to move, or the text cannot be read.
     """
-    when = parse_when(text)
+    when = parse_when(text, where=f"job '{job}'")
     if isinstance(when, After):
         at = now.at + when.seconds
     elif isinstance(when, WallTime):
@@ -123,7 +127,7 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
 
 
 def past_at(text: str, now: Now) -> float:
-    """Instant of the past that a user means.
+    """Return the instant of the past that a user means.
 
     Parameters
     ----------
@@ -135,51 +139,48 @@ def past_at(text: str, now: Now) -> float:
     InvalidSpec
         When the instant is later than now, or the text cannot be read.
     """
-    must, remedy = (
-        "a time of the past must be one that has been",
-        "Write how long ago it was (`2h`) or a time (`18:00`, `2026-12-01 18:00`).",
-    )
-    try:
-        when = parse_when(text)
-    except InvalidSpec as error:
-        raise InvalidSpec(must, error.got, "a time of the past", remedy) from error
+    when = parse_when(text, "a time of the past", "the past", _PAST_REMEDY)
     at = _clock_at(when, now, is_past=True) if isinstance(when, WallTime) else now.at - abs(when.seconds)
     if at > now.at or (isinstance(when, Extend) and when.seconds > 0):
-        raise InvalidSpec(must, text, "a time of the past", remedy)
+        must = "a time of the past must be one that has been"
+        raise InvalidSpec(must, text, "a time of the past", _PAST_REMEDY)
     return at
 
 
 def _clock_at(clock: WallTime, now: Now, *, is_past: bool = False) -> float:
-    """Instant of a wall time; a date, or tomorrow, is taken as it stands.
+    """Return the instant of a wall time.
 
-    A time of day alone means the next such time; with `is_past`, the last one.
+    A date with a year, today and tomorrow are taken as they stand. Of anything else it is the next such time; with
+    `is_past`, the last one.
     """
-    today = now.wall.replace(tzinfo=None)
-    if clock.year is not None and abs(clock.year - today.year) > 1000:  # the calendar of `datetime` has ends
-        return now.at + (clock.year - today.year) * 365.25 * DAY_S
-    if clock.utc_offset_s is not None:
-        return now.at + (_elsewhere(clock, clock.utc_offset_s) - now.wall).total_seconds()
-    day = today.replace(year=clock.year or today.year, month=clock.month or today.month, day=clock.day or today.day)
-    day += timedelta(days=clock.days_ahead or 0)
-    local = day.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0, fold=0)
-    wall = _wall_of(local, now, is_past=is_past)
-    is_wrong_day = wall > now.wall if is_past else wall <= now.wall
-    if clock.year is None and clock.days_ahead is None and is_wrong_day:
-        wall = _wall_of(local + timedelta(days=-1 if is_past else 1), now, is_past=is_past)
+    here = now.wall.astimezone(clock.zone).replace(tzinfo=None)
+    if clock.day is not None and clock.day.year is not None and abs(clock.day.year - here.year) > _CALENDAR_YEARS:
+        return now.at + (clock.day.year - here.year) * 365.25 * DAY_S
+    wall = now.wall
+    for day in _days(clock.day, here.date(), -1 if is_past else 1):
+        local = datetime(day.year, day.month, day.day, clock.hour, clock.minute, clock.second)  # noqa: DTZ001 -- its zone follows
+        wall = _wall_of(local, clock.zone, now, is_past=is_past)
+        if wall <= now.wall if is_past else wall > now.wall:
+            break
     return now.at + (wall - now.wall).total_seconds()
 
 
-def _elsewhere(clock: WallTime, utc_offset_s: int) -> datetime:
-    """The moment at which clocks so far ahead of UTC show `clock`, which has a date."""
-    assert clock.year is not None
-    assert clock.month is not None
-    assert clock.day is not None
-    zone = timezone(timedelta(seconds=utc_offset_s))
-    return datetime(clock.year, clock.month, clock.day, clock.hour, clock.minute, clock.second, tzinfo=zone)
+def _days(day: Day | None, today: date, direction: int) -> Iterator[date]:
+    """Yield the days that `day` can be, from `today` on; one, if it is taken as it stands."""
+    if day is None or day.weekday is not None:
+        week = (today + timedelta(days=direction * i) for i in range(8))
+        yield from (other for other in week if day is None or other.weekday() == day.weekday)
+    elif day.month is None or day.day is None:
+        yield today + timedelta(days=day.days_ahead or 0)
+    else:
+        years = range(today.year, today.year + 9 * direction, direction) if day.year is None else (day.year,)
+        for year in years:
+            with suppress(ValueError):  # a 29 February
+                yield date(year, day.month, day.day)
 
 
-def _wall_of(local: datetime, now: Now, *, is_past: bool) -> datetime:
-    """The moment that clocks here show as `local`.
+def _wall_of(local: datetime, zone: tzinfo | None, now: Now, *, is_past: bool) -> datetime:
+    """Return the moment that clocks of `zone` (None: those here) show as `local`.
 
     Of two, when they are set back, it is the first that is still to come; with `is_past`, the last that has been.
 
@@ -188,12 +189,12 @@ def _wall_of(local: datetime, now: Now, *, is_past: bool) -> datetime:
     InvalidSpec
         Clocks are set forward over it.
     """
-    moments = [local.replace(fold=fold).astimezone() for fold in (0, 1)]
+    moments = [local.replace(tzinfo=zone, fold=fold).astimezone(UTC).astimezone(zone) for fold in (0, 1)]
     if moments[0].replace(tzinfo=None, fold=0) != local:
         raise InvalidSpec(
             "a time must be one that clocks show",
             f"{local:%Y-%m-%d %H:%M:%S}, over which they are set forward",
-            "a time of this machine's clocks",
+            "a time of this machine's clocks" if zone is None else f"a time of {zone}",
             f"Give a time before or after, as `{max(moments):%Y-%m-%d %H:%M}`.",
         )
     if is_past:

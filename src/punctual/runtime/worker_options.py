@@ -35,7 +35,7 @@ def worker_range(
             )  # fmt: skip
         return None
     option, text = ("--gpus", gpus) if gpus is not None else ("--workers", workers)
-    n_least, n_most = _parsed_counts(text or "", option)
+    n_least, n_most = _parsed_counts(text or "", option, "; or a part of one GPU, `--gpus 0.5`" * (gpus is not None))
     return WorkerRange(
         n_least=n_least, n_most=n_most, cores_each=cores_each, n_gpus_each=int(gpus is not None),
         servers=None if servers is None else _parsed_counts(servers, "--servers"),
@@ -48,15 +48,15 @@ def gpu_frac(text: str) -> float:
     return float(part[1]) if part else 0.0
 
 
-def _parsed_counts(text: str, option: str) -> tuple[int, int]:
-    """``1..4``; or ``4``, which is the most and leaves one as the least."""
+def _parsed_counts(text: str, option: str, or_else: str = "") -> tuple[int, int]:
+    """``1..4``; or ``4``, which is the most and leaves one as the least. `or_else`: what else may be written."""
     check_length(text, f"`{option}`", "Write the least and the most, as `1..4`.")
     match = re.fullmatch(r"\s*(?:(\d+)\s*\.\.\s*)?(\d+)\s*", text)
     n_least, n_most = (int(match[1] or 1), int(match[2])) if match else (0, 0)
     if not 1 <= n_least <= n_most:
         raise InvalidSpec(
             f"`{option}` must be a range of whole numbers from 1 on", repr(text), f"`{option}`",
-            "Write the least and the most, as `1..4`, or the most alone, as `4`; or a part of one GPU, `--gpus 0.5`.",
+            f"Write the least and the most, as `1..4`, or the most alone, as `4`{or_else}.",
             option=option.strip("-"),
         )  # fmt: skip
     return n_least, n_most

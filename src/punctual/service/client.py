@@ -1,4 +1,4 @@
-"""A client for programs: `punctual.Client`; `punctual.AsyncClient` has the same names for event loops.
+"""A client for programs: `punctual.Client`.
 
 It needs nothing beside the standard library but what answers are read into, and is loaded on first use.
 """
@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from pydantic.alias_generators import to_snake
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.job import JobState
+from punctual.core.status import ToldState
 from punctual.core.verdict import Verdict
 from punctual.runtime.control_socket import short_enough
 from punctual.runtime.paths import service_root, service_socket
@@ -108,6 +108,9 @@ class SubmitOptions(TypedDict, total=False):
     guarantee: bool
     work: str
     like: str
+    at_deadline: str
+    on_stall: str
+    stop_grace: str
     name: str
     cwd: str
     env: dict[str, str]
@@ -187,7 +190,7 @@ class Client:
         return Job(self, self.show(name).name)
 
     def jobs(
-        self, *, state: Sequence[JobState] = (), verdict: Sequence[Verdict] = (), name: str | None = None
+        self, *, state: Sequence[ToldState] = (), verdict: Sequence[Verdict] = (), name: str | None = None
     ) -> list[JobStanding]:
         """All jobs that are remembered, in order of submission; those in one of the states, and so on.
 

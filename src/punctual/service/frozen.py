@@ -7,7 +7,6 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from html import escape
 from pathlib import Path
 
@@ -20,12 +19,11 @@ from punctual.runtime.chain import chain
 from punctual.runtime.json_text import json_text
 from punctual.runtime.kept_log import KeptLog
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import reader
+from punctual.runtime.runs import now_of
 from punctual.runtime.when import Now
 from punctual.service.schema import Health, JobPage
 from punctual.service.standing import job_standing
 from punctual.service.told_course import job_history, job_program, why_answer
-from punctual.store.boot import clock_shift
 
 FOLDER = Path(__file__).with_name("page_files")
 
@@ -56,19 +54,12 @@ def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId
     said
         The jobs, and what each came to in a sentence or two.
     """
-    now, board = _now_of(run), StatusBoard(n_ended=len(messages))  # none is forgotten
+    now, board = now_of(run), StatusBoard(n_ended=len(messages))  # none is forgotten
     for message in messages:
         board.fold(message)
     statuses = [board.job(job) for job in said]
     told = {"at": now.wall.isoformat(), "said": said, "answers": _answers(run, messages, statuses, now)}
     return _document(told, title=", ".join(said))
-
-
-def _now_of(run: RunFolder) -> Now:
-    """The present in the time of the journal."""
-    with closing(reader(run)) as journal:
-        now, shift_s = Now.read(), clock_shift(journal)
-    return Now(now.at - shift_s, now.wall)
 
 
 def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[JobStatus], now: Now) -> dict[str, str]:

@@ -17,12 +17,12 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
-from punctual.core.job import JobState
 from punctual.core.resources import Resources
-from punctual.core.status import JobStatus
+from punctual.core.status import JobStatus, ToldState
 from punctual.core.verdict import Verdict, verdict
 from punctual.runtime.job_names import names_in
 from punctual.runtime.job_options import JobOptions
+from punctual.runtime.paths import user_home
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
 from punctual.service.context import Context, ServiceContext, Submitter, json_answer, note_change, told
@@ -84,7 +84,7 @@ def submit(
 @router.get("/jobs", response_model=JobPage, responses=answers())
 async def list_jobs(
     context: Context,
-    state: Annotated[list[JobState], Query(max_length=16)] = [],  # noqa: B006 -- FastAPI copies it
+    state: Annotated[list[ToldState], Query(max_length=16)] = [],  # noqa: B006 -- FastAPI copies it
     verdicts: Annotated[list[Verdict], Query(alias="verdict", max_length=16)] = [],  # noqa: B006 -- the same
     name: Annotated[str | None, Query(max_length=64, description="What the name begins with.")] = None,
     cursor: Annotated[str | None, Query(max_length=256, description="`nextCursor` of the page before.")] = None,
@@ -242,7 +242,7 @@ def checked_submission_of(asked: SubmitRequest, capacity: Resources, together: R
         program=tuple(asked.program),
         after=tuple(asked.after),
         secret_env=tuple(asked.secret_env),
-        cwd=Path(asked.cwd) if asked.cwd is not None else Path.home(),
+        cwd=Path(asked.cwd) if asked.cwd is not None else user_home(),
         checkpoint_dir=None if asked.checkpoint_dir is None else Path(asked.checkpoint_dir),
         inherited=_inherited(asked.inherit_env),
     )

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple, get_args
 
-from punctual.core.job import JobState
-from punctual.core.status import JobStatus
+from punctual.core.status import JobStatus, ToldState
 from punctual.core.verdict import remaining_time, slack_s, verdict
 from punctual.runtime.local_host import LocalHost
 from punctual.runtime.when import Now
@@ -49,7 +48,7 @@ _OF_JOBS = (
 def metrics(host: LocalHost, kept: KeptTexts[JobMetrics]) -> list[Metric]:
     """How jobs and nodes stand; `kept` has what `job_metrics` makes."""
     now, cluster = host.clocks(), cluster_standing(host)
-    states = [({"state": state}, float(cluster.jobs_by_state.get(state, 0))) for state in get_args(JobState)]
+    states = [({"state": state}, float(cluster.jobs_by_state.get(state, 0))) for state in get_args(ToldState)]
     told = [_metric("punctual_jobs", "Jobs by state, those that have ended lately included.", states)]
     for kind in ("capacity", "held", "free"):
         amounts = [({"node": node.name}, getattr(node, kind).cores) for node in cluster.nodes]

@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError
 
 from punctual.core.job import WEIGHT_MAX, JobState
 from punctual.core.program import PATTERN_LENGTH_MAX
+from punctual.core.status import ToldState
 from punctual.core.verdict import Verdict
 from punctual.runtime.json_text import finite
 
@@ -78,7 +79,8 @@ class SubmitRequest(RequestBody):
         description="The program and its arguments; no shell reads them.", examples=[["python", "train.py"]]
     )
     deadline: ShortText | None = Field(
-        None, description="A duration (`90s`, `1h30m`) or a time (`18:00`, `2026-12-01T18:00:00+01:00`)."
+        None,
+        description="A duration (`90s`, `1h30m`) or a time (`18:00`, `18:00 tomorrow`, `2026-12-01T18:00:00+01:00`).",
     )
     cores: ShortText | None = Field(None, description="Least and most cores, `0.1..2`, or the most alone.")
     memory: ShortText | None = Field(
@@ -106,6 +108,11 @@ class SubmitRequest(RequestBody):
     )
     work: ShortText | None = Field(None, description="Core time of the whole job, `30m`, if it is known.")
     like: ShortText | None = Field(None, description="Name of a job that has finished: `work` is what that took.")
+    at_deadline: ShortText | None = Field(
+        None, description="`train-on`, or `stop`: ask it to stop so that it is done at the deadline."
+    )
+    on_stall: ShortText | None = Field(None, description="When no step comes any more: `tell`, `stop` or `retry`.")
+    stop_grace: ShortText | None = Field(None, description="Time to save once it was asked to stop, `60s`.")
     name: ShortText | None = Field(None, description="None: made from the program's.")
     cwd: Folder | None = Field(None, description="Where the program runs; null: the home folder of the service's user.")
     env: Annotated[dict[VariableName, Text], Field(max_length=4096)] = Field(
@@ -190,9 +197,9 @@ class JobStanding(AnswerBody):
     """One job as it stands. Times of the clock are ISO 8601 with an offset from UTC."""
 
     name: str
-    state: JobState
+    state: ToldState
     verdict: Verdict | None = Field(description="null: the job has no deadline, or nothing is known of it yet.")
-    reason: ReasonText | None = Field(description="Why its grant was last to change, or what it waits for.")
+    reason: ReasonText | None = Field(description="Why its grant last changed, or what it waits for.")
     cause: str = Field(description="Why it ends or has ended; empty: it does not.")
     exit_code: int | None
     program: list[str] = Field(description="The command line, without what looks like a secret.")
@@ -208,6 +215,11 @@ class JobStanding(AnswerBody):
         description="Of a job that was turned away: the earliest that would have been accepted; null: none, or not known.",
     )
     progress_percentage: float | None
+    line_since: datetime | None = Field(
+        None,
+        description="Since when the straight line to its deadline counts: its first step, or the last change of the deadline.",
+    )
+    line_since_percentage: float | None = Field(None, description="How far the job was then; the line begins there.")
     steps_done: float | None
     steps_total: float | None
     steps_per_second: float | None
@@ -381,8 +393,17 @@ class PhaseTimes(AnswerBody):
     until_seconds: float
 
 
+class LineToDeadline(AnswerBody):
+    """A part of the straight line to the deadline: where it begins and ends, in seconds since submission and in percent."""
+
+    since_seconds: float
+    since_percentage: float
+    until_seconds: float
+    until_percentage: float
+
+
 class JobHistory(AnswerBody):
-    """The course of a job. Curves are thinned evenly; used cores are then means of longer times."""
+    """The course of a job. Curves are thinned evenly; used cores are means of half a second or longer."""
 
     job: str
     submitted: datetime
@@ -395,6 +416,10 @@ class JobHistory(AnswerBody):
     forecasts: CourseCurve = Field(description="The expected finish, in seconds since submission.")
     losses: CourseCurve
     resizes: CourseCurve = Field(description="Seconds that each start and change of the grant took until it was there.")
+    lines: list[LineToDeadline] = Field(
+        description="The straight line to each deadline, from the job's first step or where it was when the deadline was "
+        "changed, as long as that was in force."
+    )
     phases: list[PhaseTimes] = Field(description="As far as the job tells of them; the last, if there are many.")
 
 

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
+from punctual.distribution import check_extras
 from punctual.runtime.control_socket import listener_pid, make_room, short_enough
-from punctual.runtime.extras import check_extra
 from punctual.runtime.local_host import LocalHost
 from punctual.runtime.paths import service_root, service_socket
 from punctual.runtime.run_folder import RunFolder
@@ -74,7 +74,7 @@ def free_address() -> str:
 
 def check_installed() -> None:
     """Raise `InvalidSpec` unless the libraries of the service are there; imports none of them."""
-    check_extra("service", "the service", "fastapi", "uvicorn")
+    check_extras("the service", "service")
 
 
 @contextmanager

@@ -113,7 +113,7 @@ class SpanReader:
         summary = summarize(messages, job)
         events = self._events(summary, messages)
         span = (self._ns(summary.submitted_at), self._ns(messages[-1].at))
-        self._tell("job", span, _attributes(summary), events, error=_error(messages[-1]))
+        self._tell("job", span, _attributes(summary), events, error=_error(summary))
 
     def _events(self, summary: RunSummary, messages: Sequence[Message]) -> list[SpanEvent]:
         """What happened to a job. Of more than a span may have, the SDK drops the first: changes of grants come first."""
@@ -166,14 +166,9 @@ def _life(messages: Sequence[Message], job: JobId, end: Message) -> list[Message
     return []
 
 
-def _error(end: Message) -> str:
-    """Why a job ended without success; empty: it did not."""
-    match end:
-        case JobFailed(cause=cause):
-            return cause or "failed"
-        case RejectJob(reason=reason):
-            return reason.text
-    return ""
+def _error(summary: RunSummary) -> str:
+    """Why a job did not succeed; empty: it did, or its user stopped it."""
+    return "" if summary.status in ("finished", "stopped") else summary.cause or str(summary.status)
 
 
 def _attributes(summary: RunSummary) -> dict[str, Value | None]:

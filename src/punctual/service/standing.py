@@ -25,6 +25,7 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
     """One job as it stands `now`."""
     remaining = remaining_time(status, now.at)
     done_frac, reason = status.done_frac, status.reason
+    line_from = status.line_from or (None, None)
     counts = None if status.spec.worker is None else status.spec.worker_counts()
     return JobStanding(
         name=status.id,
@@ -43,6 +44,8 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
         deadline=_wall(now, status.deadline_at),
         earliest_deadline=_wall(now, _earliest_deadline_at(status)),
         progress_percentage=None if done_frac is None else 100.0 * done_frac,
+        line_since=_wall(now, line_from[0]),
+        line_since_percentage=None if line_from[1] is None else 100.0 * line_from[1],
         steps_done=status.steps_done,
         steps_total=status.steps_expected or status.steps_total,
         steps_per_second=status.rate_sps,
@@ -113,7 +116,7 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
 
 def _earliest_deadline_at(status: JobStatus) -> float | None:
     """The earliest deadline that would have been accepted of a job that was turned away; None: it was not, or none would."""
-    if status.state != "failed" or status.reason is None:
+    if status.state != "turned away" or status.reason is None:
         return None
     earliest_s = status.reason.facts.get("earliest_deadline_s")
     return None if earliest_s is None else status.submitted_at + earliest_s

@@ -5,7 +5,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.extras import check_extra
+from punctual.distribution import check_extras
 
 Signal = Literal["traces", "metrics"]
 _SIGNALS: tuple[Signal, ...] = ("traces", "metrics")
@@ -27,7 +27,7 @@ def is_exported(signal: Signal) -> bool:
 
 def check_telemetry() -> None:
     """Raise `InvalidSpec` where the libraries are not there or the environment asks for what they cannot do."""
-    check_extra("otel", "OpenTelemetry", "opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+    check_extras("OpenTelemetry", "otel")
     for name in _variables(_PROTOCOL):
         _check(
             name,

@@ -3,13 +3,21 @@
 from collections.abc import Sequence
 
 from punctual.core.status import JobStatus
-from punctual.metrics.run import Point, RunCourse
+from punctual.metrics.run import Point, RunCourse, smooth_usage
 from punctual.runtime.chain import Link
 from punctual.runtime.json_text import finite
 from punctual.runtime.redaction import LEFT_OUT, is_secret_name
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.when import Now
-from punctual.service.schema import CourseCurve, JobHistory, JobProgram, PhaseTimes, WhyAnswer, WhyEntry
+from punctual.service.schema import (
+    CourseCurve,
+    JobHistory,
+    JobProgram,
+    LineToDeadline,
+    PhaseTimes,
+    WhyAnswer,
+    WhyEntry,
+)
 
 #: Points that a curve has at most, where nothing else is asked for, and that can be asked for.
 N_POINTS, N_POINTS_MAX = 200, 500
@@ -17,19 +25,28 @@ N_POINTS, N_POINTS_MAX = 200, 500
 
 def job_history(status: JobStatus, course: RunCourse, now: Now, n_points: int = N_POINTS) -> JobHistory:
     """How the job came to stand as it does; of each curve `n_points` at most."""
-    series = course.series()
+    series, until_at = course.series(), now.at if status.ended_at is None else status.ended_at
     return JobHistory(
         job=status.id,
         submitted=now.wall_of(status.submitted_at),
-        until=now.wall_of(now.at if status.ended_at is None else status.ended_at),
+        until=now.wall_of(until_at),
         progress=_curve([(elapsed_s, 100 * done_frac) for elapsed_s, done_frac in series.progress], n_points),
         granted=_curve(series.grant, n_points),
-        used=_curve(series.usage, n_points),
+        used=_curve(smooth_usage(series.usage, until_at - status.submitted_at), n_points),
         workers=_curve(series.workers, n_points),
         deadlines=_curve(series.deadlines, n_points),
         forecasts=_curve(series.forecasts, n_points),
         losses=_curve(series.losses, n_points),
         resizes=_curve(series.resizes, n_points),
+        lines=[
+            LineToDeadline(
+                since_seconds=line.from_s,
+                since_percentage=100 * line.from_frac,
+                until_seconds=line.until_s,
+                until_percentage=100 * line.until_frac,
+            )
+            for line in series.lines[-n_points:]
+        ],
         phases=[
             PhaseTimes(name=phase.name, since_seconds=phase.from_s, until_seconds=phase.until_s)
             for phase in series.phases[-n_points:]

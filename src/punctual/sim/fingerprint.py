@@ -4,11 +4,24 @@ import hashlib
 import inspect
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
+from punctual.distribution import __version__
+
 #: What takes part in a simulation. Displays, drawings, live executors and what they keep do not.
-_PARTS = ("core", "optim", "models", "controllers", "policies", "metrics", "registry.py", "traces", "runtime", "sim")
+_PARTS = (
+    "core",
+    "optim",
+    "models",
+    "controllers",
+    "policies",
+    "metrics",
+    "distribution.py",
+    "registry.py",
+    "traces",
+    "runtime",
+    "sim",
+)
 
 _DRAWINGS = Path(__file__).parent / "drawing"
 
@@ -43,7 +56,7 @@ def of_tables(path: Path) -> str:
 def of_program() -> str:
     """Punctual's version, and a hash of the source of everything that takes part in a simulation."""
     home = Path(__file__).parents[1]
-    return f"{version('punctual')}+{_of_files(home, _sources(home))}"
+    return f"{__version__}+{_of_files(home, _sources(home))}"
 
 
 def of_plug_in(kind: type) -> str:

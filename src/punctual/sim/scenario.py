@@ -42,6 +42,7 @@ _TOML = ".toml"
 #: More runs of each policy are a slip.
 _N_SEEDS_MAX = 10_000
 
+DEFAULT_GENERATOR = "poisson"
 DEFAULT_N_JOBS = 200
 DEFAULT_LOAD = 0.9
 
@@ -218,7 +219,7 @@ class Scenario(BaseModel):
             return given
         if given.file is not None:
             return given
-        generator = given.generator or PlugInChoice(name="poisson")
+        generator = given.generator or PlugInChoice(name=DEFAULT_GENERATOR)
         kind = parts.generator(generator.name)
         bound, known = generator.bound_to(kind, "trace.generator"), parameters_of(kind)
         # A parameter that is given stands; what the generator does not have is not its to choose.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.extras import check_extra
+from punctual.distribution import check_extras
 from punctual.sim import fingerprint, parts
 from punctual.sim.assembly import open_trace
 from punctual.sim.declared import declared
@@ -225,7 +225,7 @@ def _raise_invalid(failure: Failure | None) -> None:
 
 def check_libraries() -> None:
     """Raise `InvalidSpec` unless the libraries of a study are there."""
-    check_extra("sim", "a study", "numpy", "scipy", "polars", "matplotlib", "tomli_w")
+    check_extras("a study", "sim")
 
 
 def write_index(out: Path, scenario: Scenario, runs: tuple[StoredRun, ...]) -> None:

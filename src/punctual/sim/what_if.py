@@ -35,7 +35,6 @@ from punctual.runtime.host_state import HostState, new_state
 from punctual.runtime.policy_worker import end_with
 from punctual.runtime.restored_state import restored_state
 from punctual.runtime.run_folder import RunFolder, run_named
-from punctual.runtime.run_journal import reader
 from punctual.sim.job import SimJob
 from punctual.sim.recorded import HELD_BACK_FRAC, ProportionalSpeed
 from punctual.sim.simulation import Simulation, registered
@@ -116,7 +115,7 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
     InvalidSpec
         The journal cannot be read.
     """
-    with closing(reader(run)) as journal:
+    with closing(run.read_journal()) as journal:
         state, last_at = restored_state(run, journal)
         at = max(last_at, state.time.now())
         # Of the same instant: to read the journal again would bring what has come since.

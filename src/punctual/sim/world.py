@@ -251,7 +251,7 @@ class World:
     def _stopped(self, state: TrueState, at: float) -> list[Event]:
         reports = self._report(state.id, at)
         self._forget(state)
-        return [*reports, JobFailed(at=at, job=state.id, cause=f"stopped: {state.stop_cause}")]
+        return [*reports, JobFailed(at=at, job=state.id, cause=str(state.stop_cause), is_stopped=True)]
 
     def _crash(self, state: TrueState, at: float, cause: str) -> list[Event]:
         reports = self._report(state.id, at)
@@ -355,6 +355,7 @@ class World:
             used_core_s=state.used_core_s_at(at),
             in_flight_core_s=0.0,
             landed=steps >= state.job.work_steps,
+            is_read=False,
             busy_s=0.0,
             device_s=0.0,
             active_s=0.0,

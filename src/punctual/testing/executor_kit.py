@@ -265,7 +265,7 @@ class ExecutorConformance:
         stage.launch()
         stage.stop()
         failed = stage.wait_for(JobFailed)
-        assert (failed.job, failed.retryable) == (JOB, False)
+        assert (failed.job, failed.retryable, failed.is_stopped) == (JOB, False, True)
         assert "enough" in failed.cause
         self._is_over(stage)
 
@@ -312,7 +312,7 @@ class ExecutorConformance:
         stage.wait_until(lambda: len(stage.events) > n_events)
         (stopped,) = stage.events[n_events:]
         assert isinstance(stopped, JobFailed)
-        assert (stopped.job, stopped.retryable) == (unknown, False)
+        assert (stopped.job, stopped.retryable, stopped.is_stopped) == (unknown, False, True)
         assert stage.look() is None
 
     def _is_over(self, stage: ExecutorStage) -> None:

@@ -10,7 +10,7 @@ from tests.client.elastic.agent_stage import Stage
 from tests.waiting import wait_until
 
 from punctual.executors.local.freezer import SignalFreezer
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.process_tree import cpu_clock_ns
 
 SCRIPT = Path(__file__).parent / "link_training.py"

@@ -18,7 +18,7 @@ from torch import Tensor
 from punctual.client.elastic import links
 from punctual.client.elastic.collectives import Apart, Collectives
 from punctual.client.elastic.membership import Progress, source_of
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 
 HERE = Path(__file__).parent
 NOBODY = 65534

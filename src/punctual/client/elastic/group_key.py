@@ -41,7 +41,7 @@ def certificate_of(key: bytes) -> str:
             "workers on several nodes need the package `cryptography`",
             str(error),
             "this Python",
-            "Install it on each node: pip install 'punctual[ray]'.",
+            "Install it on each node: pip install cryptography.",
         ) from None
     private = Ed25519PrivateKey.from_private_bytes(sha256(b"punctual group" + key).digest())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "punctual")])

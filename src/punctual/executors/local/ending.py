@@ -33,13 +33,15 @@ def end_event(
     stop_cause: str | None,
     seen_bytes: int = 0,
     last_output: Callable[[], str] = str,
+    *,
+    restarts: bool = False,
 ) -> JobFinished | JobFailed:
     """The last event about a job.
 
     Parameters
     ----------
     sample, landed_at
-        How far it came, and when everything declared was done; None: at the end of its process.
+        How far it came, and when the program had its results; None: at the end of its process.
     last
         The keeper's last line; None: it was killed.
     stop_cause
@@ -48,17 +50,21 @@ def end_event(
         The most memory that its processes were seen to hold.
     last_output
         The end of what the process has written.
+    restarts
+        Whether it was asked because it is to be started again.
     """
-    stopped = None if stop_cause is None else stopped_by(stop_cause)
-    if last is None:
-        return events.failed(stopped or "its keeper was killed, and the job with it", retryable=stopped is None)
-    if "failed" in last:
-        return events.failed(stopped or _not_run(program, last["failed"]), last["code"])
-    code = int(last["ended"])
-    if code == 0 and (stopped is None or sample.all_steps_done):
+    code = None if last is None else last["code"] if "failed" in last else int(last["ended"])
+    if last is not None and code == 0 and (stop_cause is None or sample.all_steps_done):
         return events.finished(landed_at or last["at_ns"] / 1e9)
-    if stopped is not None:
-        return events.failed(stopped, code)
+    if stop_cause is not None and restarts:
+        return events.failed(stop_cause, code, retryable=True)
+    if stop_cause is not None:
+        return events.stopped(stop_cause, code)
+    if last is None:
+        return events.failed("its keeper was killed, and the job with it", retryable=True)
+    if "failed" in last:
+        return events.failed(_not_run(program, last["failed"]), code)
+    code = int(last["ended"])
     cause, out_of_memory = cause_of_failure(last, seen_bytes)
     cause += _of_device_memory(last_output())
     return events.failed(cause, code, retryable=is_retryable(code) or out_of_memory, out_of_memory=out_of_memory)
@@ -92,20 +98,16 @@ def has_left(last: Mapping[str, Any] | None) -> bool:
 
 
 def faults_of(events: JobEvents, process: JobProcess, sample: ProgressSample) -> list[InvalidSpec]:
-    """What a job that ended with success had said of its steps and did not do."""
+    """Return the faults of a job that ended with success; a job that does not report its progress has none."""
+    if not process.is_tracked:
+        return []
     return found_faults(
         events.job,
         faults=process.progress.faults,
         reported=sample.unit_at is not None,
         steps_done=sample.steps_done,
         steps_total=sample.steps_total,
-        is_read=not process.can_pace,
     )
-
-
-def stopped_by(cause: str) -> str:
-    """The cause of the end of a job that was stopped."""
-    return f"stopped: {cause}"
 
 
 def _not_run(program: Program, why: str) -> str:

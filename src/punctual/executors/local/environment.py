@@ -38,6 +38,9 @@ def job_environment(
     chosen = {
         "OMP_NUM_THREADS": n_threads,
         "MKL_NUM_THREADS": n_threads,
+        # How many there are to be used, to joblib and to Python from 3.13 on.
+        "LOKY_MAX_CPU_COUNT": n_threads,
+        "PYTHON_CPU_COUNT": n_threads,
         # A thread that waits by spinning burns the quota that the thread it waits for would need.
         "OMP_WAIT_POLICY": "PASSIVE",
     }

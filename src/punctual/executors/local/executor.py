@@ -13,7 +13,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import ProgressReported
 from punctual.core.failures import cause_of, is_foreseen, short_of
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation
+from punctual.core.job import STOP_GRACE_S, Allocation
 from punctual.core.program import Program
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import NOTHING, Resources
@@ -37,8 +37,6 @@ from punctual.wire import DeviceUse, WorkerStatus, process_number
 
 _LOG = logging.getLogger(__name__)
 
-#: How long a job that was asked to stop may take to the end of its step, and for its checkpoint.
-STOP_GRACE_S = 60.0
 #: Of how many jobs that have ended it is still known what they declared and did not do.
 _N_ENDED_MAX = 100
 
@@ -279,7 +277,7 @@ class LocalExecutor:
         elif isinstance(command, ResizeJob):
             run.resize(command, sink)
         else:
-            run.stop(command.cause)
+            run.stop(command)
 
     def _has_ended_before(self, run: JobRun, at: float) -> bool:
         """Whether the end of the job was told before a command was made; if it was on its way then, it is the answer."""
@@ -340,4 +338,5 @@ def _sample_of(report: ProgressReported) -> ProgressSample:
         unit_at=report.unit_at,
         in_flight_core_s=report.in_flight_core_s,
         landed=report.landed,
+        is_read=report.is_read,
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from punctual.core.commands import LaunchJob, ResizeJob
+from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
@@ -18,8 +18,9 @@ from punctual.core.failures import cause_of, is_foreseen, short_of
 from punctual.core.program import Program
 from punctual.core.protocols import Sink
 from punctual.core.resources import NOTHING, Resources
+from punctual.core.story import Reason
 from punctual.executors.local.context import ExecutorContext
-from punctual.executors.local.ending import end_event, faults_of, has_left, stopped_by
+from punctual.executors.local.ending import end_event, faults_of, has_left
 from punctual.executors.local.freezer import is_killed
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_events import JobEvents
@@ -35,6 +36,12 @@ _LOG = logging.getLogger(__name__)
 _LOOK_S = 0.02
 #: The same at a paused job, for a signal that has killed it.
 _PAUSED_LOOK_S = 0.25
+#: Warning of a job that nothing can hold to its grant.
+_UNHELD = Reason(
+    "not-held",
+    "a program whose output is read cannot be paced and runs at full speed, and there are no quotas here (`punctual doctor` "
+    "says why)",
+)
 #: How long the end of a process may take to become known once its group is gone.
 _END_KNOWN_S_MAX = 5.0
 #: What the files of a group that is gone say: it was so when they were opened, or since.
@@ -92,7 +99,12 @@ class JobRun:
         #: When a process that was asked to leave has had its time to do so.
         self._leave_by = inf
         self._was_asked_to_leave = False
+        self._told_unheld = False
         self._stop_cause: str | None = None
+        #: Whether it was stopped as Ctrl-C does it, which it may catch; whether it is to be started again; and after how many
+        #: seconds it was ended by force. None: it was not.
+        self._is_interrupted = self._restarts = False
+        self._forced_after_s: float | None = None
         self._faults: list[InvalidSpec] = []
         #: What has failed already, and is in the log.
         self._noted: set[str] = set()
@@ -178,7 +190,7 @@ class JobRun:
                 f"its keeper, process {self._process.keeper_pid}, hears nothing: it was stopped or hangs, and the job stands still "
                 "once it has written what its pipe can hold; have the keeper go on (`kill -CONT`), or stop the job"
             )
-            self._sink(self._events.warned(self._context.clock.now(), "keeper-silent", text))
+            self._sink(self._events.warned(self._context.clock.now(), Reason("keeper-silent", text)))
 
     def observe(self, at: float, sink: Sink) -> None:
         """Report progress and usage, if the job has been started."""
@@ -190,27 +202,32 @@ class JobRun:
             self._report(at, sink)
             self._process.progress.heartbeat()
 
-    def stop(self, cause: str) -> None:
+    def stop(self, command: StopJob) -> None:
         """Have the job end, after a checkpoint if it can make one; returns at once."""
         with self._lock:
-            if self.ended or self._stop_cause is not None:
+            self._restarts = command.restarts and (self._stop_cause is None or self._restarts)
+            if self.ended or (self._stop_cause is not None and (command.interrupts or not self._is_interrupted)):
                 return
-            self._stop_cause = cause
+            self._stop_cause, self._is_interrupted = command.cause, command.interrupts
             is_asked = False
             with self.excused("asked to stop"):
-                is_asked = self._ask_to_stop()
+                is_asked = self._ask_to_stop(interrupts=command.interrupts)
             if not is_asked:
-                self.terminate()
+                self.terminate(self._process.stop_grace_s)
 
-    def _ask_to_stop(self) -> bool:
-        """Have the job make a checkpoint and end; False: it cannot."""
-        if self._grant is None or not self._process.progress.can_stop:
+    def _ask_to_stop(self, *, interrupts: bool) -> bool:
+        """Have the job make a checkpoint and end, or interrupt it; False: neither can be done."""
+        if self._grant is None:
             return False
-        self._context.poller.watch(self._lose_patience, self._context.stop_grace_s)
-        self._process.progress.ask_to_stop()
-        self._process.progress.heartbeat()
-        self._grant.lift()  # the sooner the checkpoint is written
-        return True
+        if self._process.progress.can_stop:
+            self._context.poller.watch(self._lose_patience, self._process.stop_grace_s)
+            self._process.progress.ask_to_stop()
+            self._process.progress.heartbeat()
+            self._grant.lift()  # the sooner the checkpoint is written
+            return True
+        if interrupts:
+            self._process.interrupt()
+        return interrupts
 
     def release(self) -> None:
         """Leave the job to whoever takes it over next: it goes on, and nothing is told of it here any more."""
@@ -219,16 +236,19 @@ class JobRun:
                 self.ended, self.told_end_at = True, inf
                 self._process.release()
 
-    def terminate(self) -> None:
-        """SIGTERM for the job, which also resumes it; said again, SIGKILL. A keeper that does not end it is killed."""
+    def terminate(self, grace_s: float = 0.0) -> None:
+        """End the job: its own process is asked, and after `grace_s` all of them, then killed. So is a keeper that hangs."""
         with self._lock:
             self._stop_cause = self._stop_cause or "Punctual is ending"
             if self._has_left and not self.ended:
-                self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
+                self._tell_end(self._events.stopped(self._stop_cause))
             if not self.ended:
                 with self.excused("looked at"):
-                    self._context.poller.watch(self._insist, END_S_MAX)
-            self._process.terminate()
+                    self._context.poller.watch(self._insist, grace_s + END_S_MAX)
+            if grace_s:
+                self._process.terminate()
+            else:
+                self._process.hurry()
 
     def _insist(self) -> None:
         """The keeper has had its time to end the job, and hangs; the poller's."""
@@ -329,9 +349,9 @@ class JobRun:
             process.finish(None)
         with self._lock:
             if not self.ended:
-                cause = stopped_by(self._stop_cause) if self._stop_cause is not None else None
-                told = cause or f"it could not be followed any more: {cause_of(error)}"
-                self._tell_end(self._events.failed(told, retryable=cause is None))
+                cause = f"it could not be followed any more: {cause_of(error)}"
+                stopped = None if self._stop_cause is None else self._events.stopped(self._stop_cause)
+                self._tell_end(stopped or self._events.failed(cause, retryable=True))
 
     def _lose(self) -> None:
         """Another process steers the job now."""
@@ -352,7 +372,9 @@ class JobRun:
                 self._answer()
             if (asked_bytes := self._process.asked_memory_bytes) and not self._process.has_memory_limit:
                 self._sink(
-                    self._events.warned(self._context.clock.now(), "memory-not-limited", not_limited(asked_bytes))
+                    self._events.warned(
+                        self._context.clock.now(), Reason("memory-not-limited", not_limited(asked_bytes))
+                    )
                 )
             if self._deferred is not None:
                 (command, sink), self._deferred = self._deferred, None
@@ -375,7 +397,7 @@ class JobRun:
                 return
             self._context.devices.free(self._launch.job)
             if self._stop_cause is not None:
-                self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
+                self._tell_end(self._events.stopped(self._stop_cause))
             elif self._was_asked_to_leave:  # an earlier process has made room; the next command may start another
                 self._has_left = True
                 if self._answer_to is None:
@@ -398,16 +420,29 @@ class JobRun:
             with self.excused("observed"):
                 if self._grant is not None:
                     self._report(self._context.clock.now(), self._sink)
-                self._seen, landed_at = self._process.sample(), self._process.progress.landed_at()
+                self._seen, landed_at = self._process.sample(), self._process.results_at(last)
             memory = self._process.memory
             seen_bytes = 0 if memory is None else memory.peak_bytes
             event = end_event(
                 self._events, self._program, self._seen, landed_at, last, self._stop_cause, seen_bytes,
-                self._process.last_output,
+                self._process.last_output, restarts=self._restarts,
             )  # fmt: skip
+            self._tell_cut_off(last)
             if isinstance(event, JobFinished):
                 self._faults = faults_of(self._events, self._process, self._seen)
+                if (shortfall := self._process.progress.shortfall()) is not None:
+                    self._sink(self._events.warned(event.at, shortfall))
             self._tell_end(event)
+
+    def _tell_cut_off(self, last: Mapping[str, Any] | None) -> None:
+        """Tell of a job that was ended by force: whatever it was saving then is not whole."""
+        forced_after_s = self._forced_after_s if last is None else last.get("forced_after_s", self._forced_after_s)
+        if self._stop_cause is not None and forced_after_s is not None:
+            text = (
+                f"it had not ended {forced_after_s:.0f} s after it was asked to, and was killed: a checkpoint that it was making "
+                "is not whole (`--stop-grace` gives it more time)"
+            )
+            self._sink(self._events.warned(self._context.clock.now(), Reason("cut-off", text)))
 
     def _tell_end(self, event: JobFinished | JobFailed) -> None:
         self.ended, self._grant = True, None
@@ -482,6 +517,7 @@ class JobRun:
     def _lose_patience(self) -> None:
         """The job has had its time for a checkpoint; the poller's."""
         if not self.ended:
+            self._forced_after_s = self._process.stop_grace_s
             self.terminate()
 
     # Making room: a job of workers with a checkpoint is paused by ending its process, so that it holds nothing. One that
@@ -496,7 +532,7 @@ class JobRun:
     def _ask_to_leave(self, grant: JobGrant) -> None:
         if self._leave_by == inf:
             self._was_asked_to_leave = True
-            self._leave_by = time.monotonic() + self._context.stop_grace_s
+            self._leave_by = time.monotonic() + self._process.stop_grace_s
             self._process.progress.ask_to_leave()
             self._process.progress.heartbeat()
             grant.lift()
@@ -551,7 +587,12 @@ class JobRun:
         if sample.unit_at is None:  # a process that was started again has not said yet where it goes on
             sample = replace(self._seen, unreadable=sample.unreadable)
         if sample.unreadable and not self._seen.unreadable:
-            sink(self._events.warned(at, "unreadable-progress", sample.unreadable))
+            sink(self._events.warned(at, Reason("unreadable-progress", sample.unreadable)))
+        for notice in process.progress.new_notices():
+            sink(self._events.warned(at, notice))
+        if not self._context.actuator.can_cap and (sample.is_read or not process.can_pace) and not self._told_unheld:
+            self._told_unheld = True
+            sink(self._events.warned(at, _UNHELD))
         self._seen = sample
         used_core_s = self._used_before_core_s + (0.0 if self._has_left else process.used_core_s)
         memory_bytes = 0 if self._has_left or process.memory is None else process.memory.read()

@@ -14,7 +14,8 @@ out         ``{"started": pid, "at_ns": stamp}``, or, also instead of the first 
             "errno": number}`` as the last line
 in          anything, at least every `lease_s` seconds: the job is still steered; `STAY_PAUSED`: and stays paused
 out         ``{"expired": true}`` as the last line: nothing has come for so long; the connection is closed
-out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds, "counted": …}``, the last line
+out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds, "counted": …}``, the last line; with
+            ``"forced_after_s"`` if the job was asked to end, and was ended by force so many seconds later
 =========== ================================================================================================
 
 ========================================= ==================================================================
@@ -28,9 +29,14 @@ hangs, or has closed the connection       word was `STAY_PAUSED`. Until then oth
 nothing comes for `fence_s`               as with SIGTERM: another machine may start the job soon
 somebody comes to the *takeover socket*   the keeper hands over the control connection, unless another holds
                                           it; see `LaunchRequest.takeover_fd`
-SIGTERM to guard or keeper                the keeper lifts the quota; SIGTERM to the job's process group,
-                                          SIGKILL after 5 s
-SIGTERM again                             SIGKILL at once
+SIGINT                                    the keeper lifts the quota; SIGINT to the job's process group, as a
+                                          terminal sends it
+SIGTERM                                   the keeper lifts the quota; SIGTERM to the job's own process, or to what
+                                          its shell waits for; after `grace_s` to all others, SIGKILL 5 s later
+SIGALRM                                   the same as if `grace_s` were over
+SIGTERM again, SIGQUIT                    SIGKILL at once
+SIGUSR1, SIGUSR2                          the same to the first of the job's processes, from its own down, that catch
+                                          it; if none does, to whom SIGTERM would go
 the keeper is killed                      the kernel sends the job SIGTERM; the guard lifts the quota, ends
                                           what is left after 5 s with SIGKILL, and clears up
 the guard is killed                       the keeper goes on without it
@@ -47,25 +53,25 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 if __name__ == "__main__":  # run by path, with nothing of the package loaded
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import job_signals  # type: ignore[import-not-found]
     import kept_files  # type: ignore[import-not-found]
     from job_log import JobLog  # type: ignore[import-not-found]
 else:
-    from punctual.executors.local import kept_files
+    from punctual.executors.local import job_signals, kept_files
     from punctual.executors.local.job_log import JobLog
 
-GRACE_S = 5.0
+#: The signals that mean something to a guard, and so to its keeper.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+#: How long a job that is asked to end has, where its request does not say it.
+_GRACE_S = 60.0
 #: How long a request may take to come. A process that is stopped before it sends one must not keep others from the job.
 _REQUEST_S_MAX = 20.0
-#: Between two looks for processes that were born while their parents were being killed.
-_SWEEP_S = 0.05
-
 #: What renews the lease of a job that its user has paused.
 STAY_PAUSED = b"p"
 
@@ -111,6 +117,8 @@ class LaunchRequest:
         the connection says so.
     fence_s
         After so many seconds without such a word the job is ended. None: it goes on without.
+    grace_s
+        How long the job's own process has once it was asked to end. None: what is left of its allocation, or a minute.
     logs
         Of each log: its path, where what goes into it can be read, and a pipe that gets a byte when there is more.
     log_bytes_max
@@ -141,6 +149,7 @@ class LaunchRequest:
     end_file: str | None = None
     lease_s: float | None = None
     fence_s: float | None = None
+    grace_s: float | None = None
     logs: list[tuple[str, int, int]] = field(default_factory=list)
     log_bytes_max: int = 1 << 26
     takeover_fd: int | None = None
@@ -166,7 +175,8 @@ class Keeper:
         self._job_pid = self._started_at_ns = 0
         self._logs: dict[int, JobLog] = {}
         self._ended: tuple[int, int] | None = None
-        self._kill_at: float | None = None
+        self._ending: job_signals.Ending | None = None
+        self._gives_up = False
         self._counters = kept_files.Counters(request.counters)
         self._counted: dict[str, int] = {}
 
@@ -191,11 +201,13 @@ class Keeper:
         while self._has_children:
             self._wait()
             self._reap()
-            self._sweep()
+            if self._ending is not None:
+                self._ending.go_on(os.getpid())
         return self._finish()
 
     def _wait(self, most_s: float = inf) -> None:
-        timeout_s = min(self._lease_left_s(), self._fence_left_s(), self._kill_left_s(), most_s)
+        ending_s = inf if self._ending is None else self._ending.left_s()
+        timeout_s = min(self._lease_left_s(), self._fence_left_s(), ending_s, most_s)
         ready = [fd for fd, _ in self._poll.poll(None if timeout_s == inf else timeout_s * 1e3)]
         # The connection first: whoever comes to the takeover socket may know already that it has been closed.
         for fd in sorted(ready, key=lambda fd: fd != self._connection_fd):
@@ -217,7 +229,7 @@ class Keeper:
                 self._lift()
         if self._fence_left_s() == 0.0:
             self._is_fenced = True
-            self._terminate()
+            self._end(grace_s=0.0)
 
     def _lease_left_s(self) -> float:
         if not self._is_steered:
@@ -227,12 +239,9 @@ class Keeper:
         return max(0.0, self._heard_at + self._request.lease_s - time.monotonic())
 
     def _fence_left_s(self) -> float:
-        if self._request.fence_s is None or self._kill_at is not None:
+        if self._request.fence_s is None or self._ending is not None:
             return inf
         return max(0.0, self._heard_at + self._request.fence_s - time.monotonic())
-
-    def _kill_left_s(self) -> float:
-        return inf if self._kill_at is None else max(_SWEEP_S, self._kill_at - time.monotonic())
 
     def _hear(self, connection_fd: int) -> None:
         """Whatever is said after the request renews the lease; nothing at all is the end of the connection."""
@@ -289,16 +298,33 @@ class Keeper:
 
     def _take_signals(self) -> None:
         for number in os.read(self._wake_fd, 64):
-            if number == signal.SIGTERM:
-                self._terminate()
+            if number in (signal.SIGTERM, signal.SIGALRM, signal.SIGQUIT):
+                self._end_by(number)
+            elif number == signal.SIGINT:
+                self._lift()
+                _signal_group(self._job_pid, signal.SIGINT)
+            elif number in (signal.SIGUSR1, signal.SIGUSR2):
+                for pid in job_signals.receivers(self._job_pid, number):
+                    job_signals.send(pid, number)
 
-    def _terminate(self) -> None:
+    def _end_by(self, number: int) -> None:
+        if self._ended is not None and not self._has_children:  # only the record of the end is still to be written
+            self._gives_up = True
+        elif number == signal.SIGQUIT or (number == signal.SIGTERM and self._ending is not None):
+            self._end(grace_s=0.0).kill()
+        else:
+            request = self._request
+            left_s = job_signals.stop_grace_s(request.grace_s, request.environment, _GRACE_S)
+            self._end(grace_s=left_s if number == signal.SIGTERM else 0.0)
+
+    def _end(self, *, grace_s: float) -> job_signals.Ending:
+        """Have the job end within so many seconds, or at once if it was asked before."""
         self._lift()
-        if self._kill_at is not None:
-            self._kill_at = 0.0
-            return
-        self._kill_at = time.monotonic() + GRACE_S
-        _signal_group(self._job_pid, signal.SIGTERM)
+        if self._ending is None:
+            self._ending = job_signals.Ending(self._job_pid, grace_s)
+        elif not grace_s:
+            self._ending.hurry()
+        return self._ending
 
     def _reap(self) -> None:
         while True:
@@ -311,25 +337,18 @@ class Keeper:
                 return
             if pid == self._job_pid and self._ended is None:
                 self._ended = (_exit_code(status), time.monotonic_ns())
-                if self._kill_at is None:  # otherwise it was told to end, or killed
+                if self._ending is None:  # otherwise it was told to end, or killed
                     self._counted = self._counters.more()
                 self._end_descendants()
 
     def _end_descendants(self) -> None:
         """What the job has left behind must not run on where nothing caps it."""
-        if self._kill_at is None:
-            self._kill_at = time.monotonic() + GRACE_S
-        for pid in descendants(os.getpid()):
-            _signal(pid, signal.SIGTERM)
-
-    def _sweep(self) -> None:
-        if self._kill_at is None or time.monotonic() < self._kill_at:
-            return
-        for pid in descendants(os.getpid()):
-            _signal(pid, signal.SIGKILL)
+        if self._ending is None:
+            self._ending = job_signals.Ending(0, 0.0)
+        self._ending.own_has_ended()
 
     def _lift(self) -> None:
-        _lift(self._request.lift, descendants(os.getpid()))
+        _lift(self._request.lift, job_signals.descendants(os.getpid()))
 
     def _give_up(self, error: OSError) -> int:
         code = _EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
@@ -351,6 +370,9 @@ class Keeper:
             "counted": {**self._counted, "asked_memory_bytes": self._request.asked_memory_bytes},
             **({"fenced": True} if self._is_fenced else {}),
         }
+        forced_after_s = None if self._ending is None else self._ending.forced_after_s
+        if forced_after_s is not None:
+            last["forced_after_s"] = forced_after_s
         boot, page = kept_files.read(_BOOT_ID).strip(), _read_page(self._request.page_fd).hex()
         self._keep_end(json.dumps({**last, "boot": boot, "page": page, "started_ns": self._started_at_ns}))
         _clear_up(self._request)
@@ -359,10 +381,10 @@ class Keeper:
 
     def _keep_end(self, text: str) -> None:
         """Write how the job ended, at once or, where nobody is there who is told, when that is possible again."""
-        self._kill_at = inf  # nothing is left to be killed; SIGTERM is for this process now
+        self._ending = None  # nothing is left to be killed; SIGTERM is for this process now
         give_up_at = time.monotonic() + _END_S_MAX
         while not kept_files.write_whole(self._request.end_file, text):
-            if self._connection_fd is not None or self._kill_at == 0.0 or time.monotonic() > give_up_at:
+            if self._connection_fd is not None or self._gives_up or time.monotonic() > give_up_at:
                 return
             self._wait(_END_AGAIN_S)
 
@@ -377,25 +399,6 @@ def say(connection_fd: int, **fields: Any) -> None:
         os.write(connection_fd, json.dumps(fields).encode() + b"\n")
     except OSError:
         pass
-
-
-def descendants(ancestor: int) -> list[int]:
-    """All processes below `ancestor`, zombies included."""
-    parents = dict(_parents())
-    found, last = [ancestor], {ancestor}
-    while last:
-        last = {pid for pid, parent in parents.items() if parent in last}
-        found += last
-    return found[1:]
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    """Each process of this machine, and its parent."""
-    for name in os.listdir("/proc"):
-        status = kept_files.read(f"/proc/{name}/stat") if name.isdigit() else ""
-        if status:
-            # The program's name stands in brackets and may hold brackets and spaces itself.
-            yield int(name), int(status.rpartition(")")[2].split()[1])
 
 
 def _start(request: LaunchRequest) -> int:
@@ -468,7 +471,7 @@ def _lift(lift: list[list[str]], processes: list[int]) -> None:
     for path, text in lift:
         kept_files.write(path, text)
     for pid in processes:
-        _signal(pid, signal.SIGCONT)
+        job_signals.send(pid, signal.SIGCONT)
 
 
 def _clear_up(request: LaunchRequest) -> None:
@@ -477,13 +480,6 @@ def _clear_up(request: LaunchRequest) -> None:
         kept_files.remove_dir(folder)
     for path, mark in request.own_files:
         kept_files.remove_own(path, mark)
-
-
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except OSError:  # gone already
-        pass
 
 
 def _signal_group(pid: int, number: int) -> None:
@@ -524,13 +520,15 @@ class Guard:
     def run(self) -> int:
         """Stay until the keeper, or all it has left, is gone; the exit code."""
         # A signal that comes while it reads does not end the reading.
-        signal.signal(signal.SIGTERM, lambda *_: _signal(self._keeper_pid, signal.SIGTERM))
+        for number in SIGNALS:
+            signal.signal(number, lambda number, _: job_signals.send(self._keeper_pid, number))
         with open(self._request_fd, "rb") as repeated:
             text = repeated.read()
         _, status = os.waitpid(self._keeper_pid, 0)
         if os.WIFEXITED(status):
             return os.WEXITSTATUS(status)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         self._end_job(text)
         return _exit_code(status)
 
@@ -539,13 +537,13 @@ class Guard:
             request = LaunchRequest(**json.loads(text))
         except ValueError:  # the keeper was killed before it had a job
             request = LaunchRequest(argv=[])
-        _lift(request.lift, descendants(os.getpid()))
-        kill_at = time.monotonic() + GRACE_S  # the kernel has sent the job SIGTERM
+        _lift(request.lift, job_signals.descendants(os.getpid()))
+        kill_at = time.monotonic() + job_signals.GRACE_S  # the kernel has sent the job SIGTERM
         while self._reap():
             if time.monotonic() >= kill_at:
-                for pid in descendants(os.getpid()):
-                    _signal(pid, signal.SIGKILL)
-            time.sleep(_SWEEP_S)
+                for pid in job_signals.descendants(os.getpid()):
+                    job_signals.send(pid, signal.SIGKILL)
+            time.sleep(job_signals.SWEEP_S)
         _clear_up(request)
 
     def _reap(self) -> bool:
@@ -562,9 +560,8 @@ class Guard:
 def main(connection_fd: int) -> int:
     """Keep one job, of which a request comes over `connection_fd`; its exit code."""
     # Signals that do not matter get a function too: if they were ignored, so would they be in the job.
-    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGCHLD, signal.SIGHUP, *SIGNALS):
         signal.signal(number, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: None)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         request_fd, repeat_fd = os.pipe()

@@ -21,7 +21,8 @@ from punctual.core.ids import JobId
 from punctual.executors.local import keeper
 from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.command_group import leave_command_group
-from punctual.executors.local.keeper import GRACE_S, STAY_PAUSED, LaunchRequest
+from punctual.executors.local.job_signals import GRACE_S
+from punctual.executors.local.keeper import STAY_PAUSED, LaunchRequest
 from punctual.executors.local.kept_files import UNFINISHED
 
 #: What starts a keeper: nothing of the user's settings or packages, which it does not need and which take time.
@@ -165,15 +166,27 @@ class KeeperLink:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def terminate(self) -> None:
-        """Have the job ended; said again, have it killed. A keeper that was stopped goes on."""
-        self._signal(signal.SIGTERM)
-        self._signal(signal.SIGCONT)
+        """Have the job ended; said again, have it killed."""
+        self._ask(signal.SIGTERM)
+
+    def interrupt(self) -> None:
+        """Send the job what Ctrl-C sends in a terminal."""
+        self._ask(signal.SIGINT)
+
+    def hurry(self) -> None:
+        """Have the job ended as if it had had its time for that."""
+        self._ask(signal.SIGALRM)
 
     def kill(self) -> None:
         """End the keeper itself at once, and count it as gone even if it hangs in the kernel; its guard ends the job."""
         self._signal(signal.SIGKILL)
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
+
+    def _ask(self, number: int) -> None:
+        """Send the keeper a signal; one that was stopped goes on."""
+        self._signal(number)
+        self._signal(signal.SIGCONT)
 
     def close(self) -> None:
         """Close the connection; return when a keeper that is a child of this process has ended."""

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +23,8 @@ from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import JobDevices
 from punctual.executors.local.environment import job_environment
 from punctual.executors.local.files_limit import check_files_left
-from punctual.executors.local.keeper import GRACE_S, LaunchRequest
+from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE, GRACE_S, stop_grace_s
+from punctual.executors.local.keeper import LaunchRequest
 from punctual.executors.local.keeper_link import (
     KeeperLink,
     Kept,
@@ -38,8 +39,13 @@ from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, write_through
 from punctual.executors.local.page_files import new_page, page_path
 from punctual.executors.local.process_tree import state_of
-from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
-from punctual.executors.local.progress_text import ProgressText
+from punctual.executors.local.progress import (
+    OutputProgress,
+    PageProgress,
+    ProgressSample,
+    ProgressSource,
+    TrackedOrRead,
+)
 from punctual.executors.local.workers import Workers, parts_in
 from punctual.wire import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, Page
 
@@ -48,6 +54,8 @@ _OUTPUT_S_MAX = 5.0
 #: How long the end of a process that was told to end may take.
 END_S_MAX = GRACE_S + 2 * _OUTPUT_S_MAX
 _LOOK_S = 0.05
+#: A launcher takes a second or so to leave after its training has.
+_LEAVING_S = 2.0
 #: So much of a log's end is searched for why the process has ended.
 _LAST_BYTES = 4096
 
@@ -97,11 +105,7 @@ class JobProcess:
         self._page_fd: int | None = None
         self._close_page_fd: Callable[[], object] = lambda: None
         self.workers = None if page is None or launch.spec.worker is None else Workers(page, launch.spec.worker)
-        self.progress: ProgressSource = (
-            OutputProgress(ProgressText(program.progress_pattern or "auto"), launch.spec.work_steps, sample)
-            if page is None
-            else PageProgress(page, launch.submitted_at)
-        )
+        self.progress: ProgressSource = _progress(program, launch, page, sample)
         self.group: JobGroup | None = None
         self.pid = 0
         self.first_cores = 0.0
@@ -150,13 +154,18 @@ class JobProcess:
         n_devices = gpus_of(launch, context.node)
         process.devices = JobDevices.adopted(context.devices, launch.job, process.pid, n_devices, used)
         process._log_paths = [Path(log) for log, *_ in request.logs]
-        process._output = JobOutput.adopted(process._log_paths, kept.bell_fds, process._receiver())
+        process._output = JobOutput.adopted(process._log_paths, kept.bell_fds, process._receiver_of())
         return process
 
     @property
     def can_pace(self) -> bool:
         """Whether the program keeps to a pacing line."""
         return self._program.progress_pattern is None
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether the program reports its progress itself."""
+        return self.progress.is_tracked
 
     @property
     def asked_memory_bytes(self) -> int:
@@ -171,7 +180,7 @@ class JobProcess:
     @property
     def is_read(self) -> bool:
         """Whether the output passes through this process."""
-        return self._on_output is not None or self._program.progress_pattern is not None
+        return self._on_output is not None or self.progress.is_output_read
 
     def read_usage(self) -> float:
         """CPU seconds used up to now; what was read last where the group is gone, as it is with the last process."""
@@ -179,6 +188,18 @@ class JobProcess:
             if self.group is not None:
                 self.used_core_s = self.group.used_core_s()
         return self.used_core_s
+
+    def results_at(self, last: Mapping[str, Any] | None) -> float | None:
+        """When the program had its results; None: at the end of its own process, of which `last` is the keeper's last line.
+
+        A process that reports and is the job's own has run to its end by its last stamp, and then only leaves. Behind a shell
+        or a launcher others may work on.
+        """
+        landed_at = self.progress.landed_at()
+        if landed_at is None or self.workers is not None or self.progress.reporter_pid in (0, self.pid):
+            return landed_at
+        ended_at = inf if last is None or "at_ns" not in last else last["at_ns"] / 1e9
+        return landed_at if ended_at - landed_at < _LEAVING_S else None
 
     def sample(self) -> ProgressSample:
         """The latest of its progress."""
@@ -246,9 +267,7 @@ class JobProcess:
             self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
             streams = self._context.streams_of(job)
-            if streams is not None and not self.can_pace:  # what is read for progress is one stream
-                streams = replace(streams, is_split=False)
-            output = self._output = JobOutput.new(self._context.log_of(job), self._receiver(), streams)
+            output = self._output = JobOutput.new(self._context.log_of(job), self._receiver_of(), streams)
             self._logs = output.logs
             self._log_paths = [Path(log) for log, *_ in self._logs]
             try:
@@ -285,6 +304,7 @@ class JobProcess:
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
             fence_s=self._context.fence_s,
+            grace_s=self._grace_s(),
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,
@@ -293,6 +313,12 @@ class JobProcess:
             asked_memory_bytes=self.asked_memory_bytes,
             progress_pattern=program.progress_pattern,
         )
+
+    def _grace_s(self) -> float | None:
+        """How long the process has once it was asked to end; None: that is known then, as in an allocation."""
+        asked_s, inherited = self._launch.spec.ends.grace_s, self._context.environment_of(self._launch.job) or {}
+        in_allocation = asked_s is None and ALLOCATION_END_VARIABLE in inherited
+        return None if in_allocation else stop_grace_s(asked_s, {}, self._context.stop_grace_s)
 
     def _environment(self, page: str | None) -> dict[str, str]:
         spec, job = self._launch.spec, self._launch.job
@@ -364,13 +390,31 @@ class JobProcess:
                 self._link.release()
         if self._output is not None:
             self._output.stop()
+        self.progress.finish(self.used_core_s)
+
+    @property
+    def stop_grace_s(self) -> float:
+        """How long the process has once it was asked to end."""
+        environment = self._context.environment_of(self._launch.job) or {}
+        return stop_grace_s(self._launch.spec.ends.grace_s, environment, self._context.stop_grace_s)
 
     def terminate(self) -> None:
-        """SIGTERM for the process; said again, SIGKILL. One that is about to be started is not."""
+        """Ask the process to end, which has its time for that; said again, SIGKILL. One that is about to be started is not."""
+        self._end(KeeperLink.terminate)
+
+    def interrupt(self) -> None:
+        """The same as Ctrl-C does: the program may catch it and go on."""
+        self._end(KeeperLink.interrupt)
+
+    def hurry(self) -> None:
+        """End the process, which has had its time: SIGTERM for all of it, then SIGKILL."""
+        self._end(KeeperLink.hurry)
+
+    def _end(self, by: Callable[[KeeperLink], None]) -> None:
         with self._lock:
             self._unwanted = True
             if self._link is not None and not self._link_closed:
-                self._link.terminate()
+                by(self._link)
 
     def kill(self) -> None:
         """End it at once, without its keeper, which may hang."""
@@ -387,6 +431,7 @@ class JobProcess:
         self.clear_away()
         if self._output is not None:
             self._output.finish(_OUTPUT_S_MAX)
+        self.progress.finish(self.used_core_s)
         if last is not None and "ended" in last and self.group is not None:
             self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
 
@@ -444,20 +489,34 @@ class JobProcess:
         """0: not known yet."""
         return 0 if self._link is None else self._link.pid
 
-    def _receiver(self) -> Receive | None:
-        """What gets the output of the job; None: it goes where that of this process does, and is not looked at."""
-        progress = self.progress
-        if not isinstance(progress, OutputProgress):
-            return self._on_output
-        pass_on = self._on_output or partial(write_through, 1)
+    def _receiver_of(self) -> Callable[[int], Receive] | None:
+        """Return receivers of the output by stream; None if it goes to the output of this process unseen."""
+        progress, on_output = self.progress, self._on_output
+        if not progress.is_output_read:
+            return None if on_output is None else lambda _: on_output
 
-        def receive(output: bytes) -> None:
-            try:
-                pass_on(output)
-            finally:
-                progress.receive(output, self.read_usage())
+        def receiver(stream: int) -> Receive:
+            pass_on = on_output or partial(write_through, stream)
 
-        return receive
+            def receive(output: bytes) -> None:
+                try:
+                    pass_on(output)
+                finally:
+                    progress.receive(output, self.read_usage(), stream)
+
+            return receive
+
+        return receiver
+
+
+def _progress(program: Program, launch: LaunchJob, page: Page | None, sample: ProgressSample) -> ProgressSource:
+    """Return the source of a job's progress: its page, its output, or the page with the output until the page is used."""
+    spec = launch.spec
+    from_page = None if page is None else PageProgress(page, launch.submitted_at)
+    if from_page is not None and spec.worker is not None:
+        return from_page
+    from_output = OutputProgress(program.progress_pattern, spec.work_steps, spec.deadline_s, sample)
+    return from_output if from_page is None else TrackedOrRead(from_page, from_output)
 
 
 def gpus_of(launch: LaunchJob, node: NodeId) -> float:

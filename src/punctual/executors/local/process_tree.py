@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from punctual.executors.local.keeper import descendants
+from punctual.executors.local.job_signals import descendants
 
 #: Times that the kernel adds up for ended children are in these.
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -1,6 +1,6 @@
 // The course of one job in charts: progress against its deadline, which can be moved there; cores; loss.
 import { chart } from "./chart.js";
-import { amount, at, clock, element, VERDICTS } from "./texts.js";
+import { amount, at, clock, drawn, element, VERDICTS } from "./texts.js";
 
 const HEIGHT = 170;
 /** What one press of an arrow key, and one of it with Shift, moves the deadline by: shares of what is shown. */
@@ -27,12 +27,13 @@ function finishes(job, now) {
 /** How long its course is so far, in milliseconds. @param {any} told */
 const lasted = (told) => Date.parse(told.until) - Date.parse(told.submitted);
 
-/** What the chart of progress shows of time, and what the others do, which end now. @param {any} told @param {any} job @param {Other} other */
+/** What the chart of progress shows of time, and what the others do, which end now; of a run that has ended all show the same. @param {any} told @param {any} job @param {Other} other */
 function times(told, job, other) {
   const from = Date.parse(told.submitted), now = Date.parse(told.until), expected = finishes(job, now);
   const beside = other ? from + lasted(other.told) : from;
-  const last = Math.max(now, from + 1000, beside, ...(job.deadline && !job.ended ? [Date.parse(job.deadline)] : []), ...(expected || []));
-  const to = last + (job.ended ? 0 : BEYOND_FRAC * (last - from)), end = Math.max(now, from + 1000, beside);
+  const deadlines = job.landed || !job.ended ? told.deadlines.values.map((/** @type {number} */ seconds) => from + 1000 * seconds) : [];
+  const last = Math.max(now, from + 1000, beside, ...deadlines, ...(expected || []));
+  const to = last + (job.ended ? 0 : BEYOND_FRAC * (last - from)), end = job.ended ? to : Math.max(now, from + 1000, beside);
   const past = { from, to: end, left: clock(from), right: clock(end) };
   return { from, now, to, expected, left: clock(from), right: clock(to), past };
 }
@@ -123,7 +124,12 @@ function drawProgress(told, job, span, other) {
     drawing.path("interval", `${here}L${low} ${drawing.y(100)}H${high}Z`, "interval of the forecast");
     drawing.path("curve forecast", `${here}L${middle} ${drawing.y(100)}`, "forecast");
   }
-  if (job.deadline) drawing.path("curve goal", `M${drawing.x(span.from)} ${drawing.y(0)}L${drawing.x(deadline)} ${drawing.y(100)}`, "line to the deadline");
+  const since = Date.parse(told.submitted);
+  told.lines.forEach((/** @type {any} */ line, /** @type {number} */ i) =>
+    drawing.line({ times: [line.sinceSeconds, line.untilSeconds].map((seconds) => since + 1000 * seconds), values: [line.sincePercentage, line.untilPercentage] },
+      "goal", i + 1 < told.lines.length ? "line to an earlier deadline" : "line to the deadline"));
+  for (const former of told.deadlines.values.slice(0, -1).map((/** @type {number} */ seconds) => since + 1000 * seconds))
+    if (former <= span.to) drawing.upright(former, "", "mark former").append(drawn("title", {}, `deadline before it was changed, ${clock(former)}`));
   drawing.line(progress, "progress", "progress");
   if (!job.ended) drawing.upright(span.now, "now");
   drawing.frame(100);

@@ -18,11 +18,11 @@ const rows = new Map();
 let jobs = [];
 let lastId = "", isLooking = false;
 
-/** Where the line from the job's submission to its deadline is now, in percent; empty: there is none. @param {any} job @param {number} nowMs */
+/** Where the line to the job's deadline is now, in percent; empty: there is none. @param {any} job @param {number} nowMs */
 function line(job, nowMs) {
-  if (job.landed || job.ended || job.deadline === null) return "";
-  const begun = Date.parse(job.submitted), lasts = Date.parse(job.deadline) - begun;
-  return Math.min(100, Math.max(0, (100 * (nowMs - begun)) / lasts)).toFixed(0);
+  if (job.landed || job.ended || job.deadline === null || job.lineSince === null) return "";
+  const begun = Date.parse(job.lineSince), lasts = Date.parse(job.deadline) - begun, left = 100 - job.lineSincePercentage;
+  return Math.min(100, Math.max(0, lasts > 0 ? 100 - left * (1 - (nowMs - begun) / lasts) : 100)).toFixed(0);
 }
 /** Why it is as it is; of a refusal also which deadline would have been accepted. @param {any} job */
 const why = (job) =>

@@ -3,8 +3,6 @@ import { quotesAfterPause, shown } from "./quoted.js";
 import { health, inOneText, jobPath, oneJob, post, Refused } from "./service.js";
 import { amount, at, clock, element } from "./texts.js";
 
-const ENDED = ["finished", "failed"];
-
 /** @param {any} least @param {any} most */
 const bounds = (least, most) => (least === null || most === null ? null : `${least}..${most}`);
 /** What of a job can be set, as the service takes it; null: it has none. @type {Record<string, (job: any) => any>} */
@@ -155,7 +153,7 @@ async function learnRole() {
 /** @param {any} job as it stands */
 export function steerable(job) {
   if (!at("steer").dataset.role) learnRole(); // the service was away when it was asked: the next time that the job is looked at it is known
-  at("steer").hidden = !["submitter", "operator"].includes(at("steer").dataset.role) || ENDED.includes(job.state);
+  at("steer").hidden = !["submitter", "operator"].includes(at("steer").dataset.role) || job.ended !== null;
   if (at("steer").hidden) at("steer-sure").close(); // a dialog that is open and hidden would hold the page
   at("steer-pause").disabled = job.state === "paused";
   at("steer-resume").disabled = job.state !== "paused";

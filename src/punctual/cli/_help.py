@@ -1,0 +1,82 @@
+"""How help is laid out: commands and options in sections, examples below; and what a word that is no command may mean."""
+
+from difflib import get_close_matches
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+#: Sections of what is in no other; they are the first and the last.
+_ARGUMENTS, _OTHER = "Arguments", "Options"
+#: Words of other tools -> the command that does the same here.
+ELSEWHERE = {
+    **dict.fromkeys(("status", "list", "ls", "jobs", "queue", "squeue", "qstat", "sinfo", "sacct"), "ps"),
+    **dict.fromkeys(
+        ("cancel", "kill", "rm", "delete", "remove", "abort", "end", "terminate", "scancel", "qdel"), "stop"
+    ),
+    **dict.fromkeys(("start", "launch", "exec", "train"), "run"),
+    **dict.fromkeys(("sbatch", "qsub", "add", "enqueue"), "submit"),
+    **dict.fromkeys(("log", "tail", "output", "cat"), "logs"),
+    **dict.fromkeys(("info", "describe", "inspect", "job"), "show"),
+    **dict.fromkeys(("explain", "reason", "reasons"), "why"),
+    **dict.fromkeys(("edit", "update", "modify", "change", "scontrol", "renice"), "set"),
+    **dict.fromkeys(("suspend", "hold"), "pause"),
+    **dict.fromkeys(("continue", "release", "unpause"), "resume"),
+    **dict.fromkeys(("serve", "server", "service", "daemon", "page", "ui", "web", "dashboard"), "up"),
+    **dict.fromkeys(("shutdown", "quit", "exit"), "down"),
+    **dict.fromkeys(("watch", "htop", "monitor"), "top"),
+    **dict.fromkeys(("estimate", "predict", "forecast", "ask"), "quote"),
+    **dict.fromkeys(("takeover", "adopt", "reattach"), "attach"),
+    **dict.fromkeys(("sim", "study"), "simulate"),
+    **dict.fromkeys(("prune", "gc", "purge"), "clean"),
+    **dict.fromkeys(("check", "diagnose", "env"), "doctor"),
+    **dict.fromkeys(("plot", "summary"), "report"),
+    **dict.fromkeys(("login", "tokens", "auth"), "token"),
+}
+
+
+class SectionedCommand(TyperCommand):
+    """A command whose help has its options in sections, those of `rich_help_panel`, as plain text."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: []}
+        for param in self.get_params(ctx):
+            section = getattr(param, "rich_help_panel", None)
+            section = section or (_ARGUMENTS if param.param_type_name == "argument" else _OTHER)
+            if (record := param.get_help_record(ctx)) is not None:
+                rows.setdefault(section, []).append(record)
+        rows[_OTHER] = rows.pop(_OTHER, [])
+        _write(formatter, rows)
+
+
+class SectionedGroup(TyperGroup):
+    """The same of an application: its commands are in sections."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for name, command in commands:
+            if command is not None:
+                section = getattr(command, "rich_help_panel", None) or "Commands"
+                rows.setdefault(str(section), []).append((name, command.get_short_help_str(limit=formatter.width)))
+        _write(formatter, rows)
+
+
+def _write(formatter: Any, rows: dict[str, list[tuple[str, str]]]) -> None:
+    for section, records in rows.items():
+        if records:
+            with formatter.section(section):
+                formatter.write_dl(records)
+
+
+def examples(*lines: str) -> str:
+    """The lines below the help of a command, left as they are."""
+    return "\b\nExamples:\n" + "\n".join(f"  $ {line}" for line in lines)
+
+
+def meant_by(word: str, commands: list[str]) -> str:
+    """What to do instead of `word`, which is no command."""
+    if word in ELSEWHERE:
+        return f"`punctual {ELSEWHERE[word]}` does that; `punctual --help` lists all commands."
+    close = get_close_matches(word, commands, n=1) or get_close_matches(word, list(ELSEWHERE), n=1)
+    told = "".join(f"Did you mean `punctual {ELSEWHERE.get(other, other)}`? " for other in close)
+    return f"{told}`punctual --help` lists all commands."

@@ -1,0 +1,188 @@
+"""What is noticed of jobs between their events: that a deadline passes, that no step comes; and what is done about it."""
+
+from dataclasses import dataclass
+from math import inf
+
+from punctual.core.control import Forecast, PhaseProgress
+from punctual.core.job import STOP_GRACE_S
+from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
+from punctual.core.outbox import Outbox
+from punctual.core.resources import TOLERANCE
+from punctual.core.scheduled_job import Periods, ScheduledJob
+from punctual.core.story import Reason
+
+#: A job stands still once no step has come for so many times what steps take, and for so many times the longest that one has
+#: taken so far: an evaluation that was seen once may come again.
+_STEPS, _LONGEST = 10.0, 2.0
+#: It is stopped or retried once that has lasted so many times as long, if it used less than this share of what it was granted.
+_ENDED, _IDLE_FRAC = 2.0, 0.05
+#: One that computes may do something that nobody has declared: it has a fifth of its deadline, or so many times as long.
+_ENDED_BUSY = 10.0
+#: A program that has its results takes a second or so to leave.
+_LEAVING_S = 2.0
+#: The share of the deadline that is kept for a checkpoint of which nothing is known, and for how many times what is known.
+_CHECKPOINT_FRAC, _CHECKPOINT_TIMES = 0.1, 2.0
+
+
+class Watch:
+    """Looks at a job at each tick and at its deadline, tells its user, and has it stopped where its user wants that."""
+
+    def __init__(self, outbox: Outbox, periods: Periods) -> None:
+        self._outbox = outbox
+        self._periods = periods
+
+    def look_in(self, job: ScheduledJob, at: float, after_s: float) -> None:
+        """Have the job looked at after so many seconds, unless nobody ever does."""
+        if job.spec.controller is not None:
+            self._outbox.set_timer(at, "tick", job, after_s)
+
+    def expect_deadline(self, job: ScheduledJob, at: float) -> None:
+        """Have `deadline_passed` called when the deadline of a job that is looked at passes."""
+        if job.spec.controller is not None and job.deadline_at is not None:
+            self._outbox.set_timer(at, "deadline", job, max(0.0, job.deadline_at - at))
+
+    def deadline_passed(self, job: ScheduledJob, at: float) -> str:
+        """Tell that the deadline has passed; why the job is to be stopped for that, or nothing if it is not."""
+        if job.deadline_at is None or at < job.deadline_at or "deadline-passed" in job.told:
+            return ""
+        if job.has_landed:
+            self._look_for_more(job, at, job.deadline_at)
+            return ""
+        self._tell(job, at, Reason("deadline-passed", f"the deadline has passed{_where(job)}"))
+        is_to_stop = job.spec.ends.at_deadline == "stop" and job.stop_cause is None
+        return "its deadline has come" if is_to_stop else ""
+
+    def look(self, job: ScheduledJob, at: float) -> None:
+        """Tell what a tick shows before the controller is asked; what the job held must be accrued."""
+        if job.stop_cause is not None:  # it is not expected to train on
+            return
+        for warning in warnings_at_tick(job, self._periods):
+            self._tell(job, at, warning)
+        silence = _silence(job, self._periods)
+        if "stalled" in job.told and silence is None:
+            job.told -= {"stalled"}
+            self._outbox.warn(at, job, Reason("steps-go-on", f"steps go on, {_count(job)}"))
+        elif silence is not None and "stalled" not in job.told:
+            self._tell(job, at, Reason("stalled", silence.told()))
+        if silence is not None and job.spec.ends.on_stall != "tell" and silence.is_to_end():
+            job.stop_cause, job.restarts = silence.told(), job.spec.ends.on_stall == "retry"
+
+    def judge(self, job: ScheduledJob, at: float, forecast: Forecast | None) -> None:
+        """Tell how the deadline stands after a tick, and stop the job where it is to be done by then and will not be."""
+        if job.stop_cause is not None:
+            return
+        if (change := change_of_feasibility(job, forecast)) is not None:
+            self._outbox.warn(at, job, change)
+        if _is_due_to_stop(job, at, forecast):
+            job.stop_cause = "it would not be done by its deadline"
+
+    def _look_for_more(self, job: ScheduledJob, at: float, deadline_at: float) -> None:
+        """Tell that a program with all its steps done works on after the deadline, once it has had time to leave."""
+        if at < deadline_at + _LEAVING_S:
+            self._outbox.set_timer(at, "deadline", job, deadline_at + _LEAVING_S - at)
+        elif job.progress is not None and job.progress.unit_at == job.landed_at <= deadline_at:
+            text = "all declared steps were done before the deadline, but the program works on after it"
+            self._tell(job, at, Reason("deadline-passed", text))
+
+    def _tell(self, job: ScheduledJob, at: float, reason: Reason) -> None:
+        job.told |= {reason.code}
+        self._outbox.warn(at, job, reason)
+
+
+def _where(job: ScheduledJob) -> str:
+    """How far the job is, to be added to that its deadline has passed."""
+    if job.started_at is None:
+        return " before the job was started"
+    state = {"queued": ", and the job waits to be started again", "paused": ", and the job is paused"}
+    return f"{state.get(job.status, '')}{',' if job.status in state else ''} {_count(job)}"
+
+
+def _count(job: ScheduledJob) -> str:
+    progress = job.progress
+    if progress is None or not job.is_training:
+        return "with no step reported"
+    total = "" if progress.steps_total is None else f" of {progress.steps_total:g}"
+    return f"at step {progress.steps_done:g}{total}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """For how long no step has come, and for how long that is nothing unusual, also if the job computes; seconds.
+
+    `has_begun`: whether a step was made. `step_s`: what steps take; None: that is not known. `used_frac`: how much of its grant the job used meanwhile.
+    """
+
+    lasted_s: float
+    patience_s: float
+    busy_patience_s: float
+    has_begun: bool
+    step_s: float | None
+    used_frac: float
+
+    def told(self) -> str:
+        if not self.has_begun:
+            return f"the first step has not ended after {self.lasted_s:.0f} s"
+        return f"no step for {self.lasted_s:.0f} s" + (
+            "" if self.step_s is None else f"; they took {self.step_s:.2g} s"
+        )
+
+    def is_to_end(self) -> bool:
+        """Whether it has lasted long enough to do something about it."""
+        patience_s = self.patience_s if self.used_frac < _IDLE_FRAC else self.busy_patience_s
+        return self.lasted_s > _ENDED * patience_s
+
+
+def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
+    """The silence of a job that has begun to train and stands still; None: it does not."""
+    progress, deadline_s = job.progress, job.spec.deadline_s
+    if progress is None or progress.landed or job.status != "running" or not (job.held and job.is_training):
+        return None
+    if progress.steps_total is not None and progress.steps_done >= progress.steps_total > 0:
+        return None  # a program that is only read evaluates or saves, as far as anybody knows
+    lasted_s, step_s = progress.at - max(progress.unit_at, job.held_since_at), _step_s(job)
+    share_s = inf if deadline_s is None else periods.grace_frac * deadline_s
+    expected_s = share_s if step_s is None else max(min(periods.grace_s, share_s), min(_STEPS * step_s, share_s))
+    patience_s = max(expected_s, _LONGEST * max(job.longest_unit_s, step_s or 0.0))
+    if not lasted_s > patience_s:
+        return None
+    return _Silence(
+        lasted_s=lasted_s,
+        patience_s=patience_s,
+        busy_patience_s=_ENDED_BUSY * patience_s if deadline_s is None else max(patience_s, share_s),
+        has_begun=progress.steps_done > 0,
+        step_s=step_s,
+        used_frac=progress.in_flight_core_s / (lasted_s * max(job.held.cores, TOLERANCE)),
+    )
+
+
+def _step_s(job: ScheduledJob) -> float | None:
+    """What a step is to take with what the job holds: as until now, as it costs, or as its pacing line says."""
+    progress, begun, pacing = job.progress, job.begun, job.pacing()
+    if progress is None or begun is None or progress.steps_done <= begun[0]:
+        return None
+    n_steps = progress.steps_done - begun[0]
+    cost_s = (progress.used_core_s - progress.in_flight_core_s - begun[1]) / n_steps / max(job.held.cores, TOLERANCE)
+    return max((progress.unit_at - begun[2]) / n_steps, cost_s, 0.0 if pacing is None else pacing.s_per_step)
+
+
+def _is_due_to_stop(job: ScheduledJob, at: float, forecast: Forecast | None) -> bool:
+    """Whether a job that is to be done at its deadline will not be, and a checkpoint takes all the time that is left."""
+    deadline_s = job.spec.deadline_s
+    if job.spec.ends.at_deadline != "stop" or deadline_s is None or job.has_landed or job.deadline_at is None:
+        return False
+    left_s = job.deadline_at - at
+    if forecast is not None and forecast.earliest_finish_s <= deadline_s:
+        return False
+    return left_s <= (_step_s(job) or 0.0) + _checkpoint_s(job, deadline_s)
+
+
+def _checkpoint_s(job: ScheduledJob, deadline_s: float) -> float:
+    """What a checkpoint may take."""
+    known = [phase.wall_s / phase.units_measured for phase in job.phases if _is_checkpoint(phase)]
+    if known:
+        return _CHECKPOINT_TIMES * max(known)
+    return min(_CHECKPOINT_FRAC * deadline_s, STOP_GRACE_S if job.spec.ends.grace_s is None else job.spec.ends.grace_s)
+
+
+def _is_checkpoint(phase: PhaseProgress) -> bool:
+    return phase.name == "checkpoint" and phase.units_measured > 0

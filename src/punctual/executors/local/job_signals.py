@@ -1,0 +1,206 @@
+"""Who of a job's processes is asked to end, and when: for its keeper, with nothing but the standard library.
+
+A training that is asked to end may have a handler that saves. It is the job's own process that is asked, alone: a signal to
+its whole group would end its loader's workers under it. A shell, and a launcher that does not catch the signal, would end
+and leave what it waits for: in its place, that is asked. If it goes on with other commands for seconds after that has ended,
+all are asked. The others are asked when the time for that is over, and what is left then is killed. No process is asked twice.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from math import inf
+
+if __name__ == "job_signals":  # loaded by the keeper, by path
+    import kept_files  # type: ignore[import-not-found]
+else:
+    from punctual.executors.local import kept_files
+
+#: How long a process that has got SIGTERM has before SIGKILL, where nothing else is said.
+GRACE_S = 5.0
+#: Between two looks for processes that were born while their parents were being killed.
+SWEEP_S = 0.05
+#: When the allocation of Slurm ends in which a job runs, in seconds since 1970.
+ALLOCATION_END_VARIABLE = "SLURM_JOB_END_TIME"
+
+#: They pass no signal on to what they wait for.
+_SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox", "tcsh", "csh"}
+
+
+class Ending:
+    """The end of a job that was asked to end.
+
+    Parameters
+    ----------
+    job_pid
+        The job's own process, the leader of its group.
+    grace_s
+        How long that has before all others are asked too.
+    """
+
+    def __init__(self, job_pid: int, grace_s: float) -> None:
+        self._job_pid, self._had_time = job_pid, grace_s > 0
+        self._asked_at = time.monotonic()
+        #: When those are looked for whom a shell waits for now; when all are asked; and when they are killed.
+        self._look_at = self._asked_at
+        self._all_at = self._asked_at + grace_s
+        self._kill_at = inf
+        self._asked: set[int] = set()
+        #: After how many seconds its own process was ended by force; None: it ended by itself.
+        self.forced_after_s: float | None = None
+
+    def hurry(self) -> None:
+        """The time to end is over."""
+        self._all_at = min(self._all_at, time.monotonic())
+
+    def kill(self) -> None:
+        """Kill all at once."""
+        self._kill_at = 0.0
+
+    def own_has_ended(self) -> None:
+        """The job's own process has ended: what it has left has no time of its own."""
+        if self.forced_after_s is None:
+            self._job_pid = 0
+        self.hurry()
+
+    def left_s(self) -> float:
+        """Seconds until there is something to do."""
+        at = min(self._look_at, self._all_at, self._kill_at)
+        return max(SWEEP_S if at == self._kill_at else 0.0, at - time.monotonic())
+
+    def go_on(self, ancestor: int) -> None:
+        """Ask or kill whose turn it is, of the processes below `ancestor`."""
+        now = time.monotonic()
+        if now >= self._kill_at:
+            self._note_force(now)
+            for pid in descendants(ancestor):
+                send(pid, signal.SIGKILL)
+        elif now >= self._all_at:
+            if self._had_time:
+                self._note_force(now)
+            self._ask(descendants(ancestor))
+            self._look_at, self._all_at, self._kill_at = inf, inf, now + GRACE_S
+        elif now >= self._look_at:
+            # A shell goes on with its next command when the one before has saved and ended. A short one may still run; if it
+            # is a loop, or a long one, all are asked.
+            alive = descendants(ancestor)
+            goes_on = self._asked.isdisjoint(alive) and self._asked
+            self._ask(alive if goes_on else targets(self._job_pid))
+            self._look_at = now + GRACE_S
+
+    def _ask(self, pids: list[int]) -> None:
+        for pid in pids:
+            if pid not in self._asked:
+                self._asked.add(pid)
+                send(pid, signal.SIGTERM)
+
+    def _note_force(self, now: float) -> None:
+        if self._job_pid and self.forced_after_s is None:
+            self.forced_after_s = now - self._asked_at
+
+
+def targets(pid: int) -> list[int]:
+    """The processes of a job that can see to their own end: its own process, or those that it waits for."""
+    children = [child for child, parent in parents() if parent == pid]
+    readers = _readers_of_siblings(children)
+    awaited = [child for child in children if child not in readers]
+    if not awaited or not _waits(pid):
+        return [pid]
+    name, caught, ignored = _name(pid), _mask(pid, "SigCgt"), [_mask(child, "SigIgn") for child in awaited]
+    has_handler = bool(caught & _bit(signal.SIGTERM))
+    # What a shell without a terminal runs in the background ignores Ctrl-C: a shell with a trap waits for it, and passes on.
+    in_background = all(mask & _bit(signal.SIGINT) for mask in ignored)
+    if has_handler and (name not in _SHELLS or in_background):
+        return [pid]
+    return [target for child in awaited for target in targets(child)]
+
+
+def receivers(pid: int, number: int) -> list[int]:
+    """The processes of a job for which a signal of its user is meant: a launcher that does not catch it would end by it."""
+    return _catching(pid, number) or targets(pid)
+
+
+def _catching(pid: int, number: int) -> list[int]:
+    """The first processes, from `pid` down, that catch the signal."""
+    if _mask(pid, "SigCgt") & _bit(number):
+        return [pid]
+    return [catching for child, parent in parents() if parent == pid for catching in _catching(child, number)]
+
+
+def stop_grace_s(asked_s: float | None, environment: Mapping[str, str], default_s: float) -> float:
+    """How long a job has to end: as was asked for; in an allocation of Slurm what is left of that; or the default."""
+    if asked_s is not None:
+        return asked_s
+    text = environment.get(ALLOCATION_END_VARIABLE, "")
+    left_s = float(text) - time.time() if text.isdigit() else 0.0
+    return left_s if left_s > 0 else default_s
+
+
+def descendants(ancestor: int) -> list[int]:
+    """All processes below `ancestor`, zombies included."""
+    parent_of = dict(parents())
+    below, last = [ancestor], {ancestor}
+    while last:
+        last = {pid for pid, parent in parent_of.items() if parent in last}
+        below += last
+    return below[1:]
+
+
+def parents() -> Iterator[tuple[int, int]]:
+    """Each process of this machine, and its parent."""
+    for name in os.listdir("/proc"):
+        status = kept_files.read(f"/proc/{name}/stat") if name.isdigit() else ""
+        if status:
+            # The program's name stands in brackets and may hold brackets and spaces itself.
+            yield int(name), int(status.rpartition(")")[2].split()[1])
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal to a process that may be gone."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
+
+
+def _waits(pid: int) -> bool:
+    """Whether a process waits for the end of another one."""
+    where = kept_files.read(f"/proc/{pid}/wchan")
+    if where in ("", "0"):  # the kernel does not say
+        return _name(pid) in _SHELLS
+    return where.startswith(("do_wait", "kernel_wait4", "kernel_waitid"))
+
+
+def _readers_of_siblings(pids: list[int]) -> set[int]:
+    """Those that read what another one of them writes, as `tee` behind a training: they end with it."""
+    written = {pid: {_file_of(pid, 1), _file_of(pid, 2)} for pid in pids}
+    return {
+        pid
+        for pid in pids
+        if (source := _file_of(pid, 0)).startswith("pipe:")
+        and any(source in files for other, files in written.items() if other != pid)
+    }
+
+
+def _file_of(pid: int, fd: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{fd}")
+    except OSError:
+        return ""
+
+
+def _name(pid: int) -> str:
+    return str(kept_files.read(f"/proc/{pid}/comm")).strip()
+
+
+def _mask(pid: int, field: str) -> int:
+    """A set of signals as `/proc` tells it."""
+    for line in str(kept_files.read(f"/proc/{pid}/status")).splitlines():
+        if line.startswith(field):
+            return int(line.split()[1], 16)
+    return 0
+
+
+def _bit(number: int) -> int:
+    return 1 << (number - 1)

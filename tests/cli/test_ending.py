@@ -1,0 +1,160 @@
+"""A job ends under `punctual run` as it would end alone: Ctrl-C, SIGTERM, the signals of batch systems; live."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+from tests.cli.programs import SPIN, Terminal, objects
+from tests.waiting import PATIENCE_S, wait_until
+
+#: Tells what it got, and goes on after it as a test says by a file `saves`, which it waits for.
+CATCHING = (
+    SPIN
+    + """
+import pathlib, signal, sys, time, punctual
+def heard(number, _):
+    with open("heard", "a") as file:
+        file.write(f"{number} ")
+    while not pathlib.Path("saves").exists():
+        time.sleep(0.01)
+    pathlib.Path("saved").touch()
+    sys.exit(3)
+for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, heard)
+try:
+    for i in punctual.track(range(10**6)):
+        step(0.002)
+        pathlib.Path("begun").touch()
+except KeyboardInterrupt:
+    print("exiting from training early", flush=True)
+finally:
+    pathlib.Path("finally").touch()
+print("test loss 1.23", flush=True)
+"""
+)
+
+#: Has a hook that takes as long as a test wants.
+HOOKED = (
+    SPIN
+    + """
+import pathlib, time, punctual
+@punctual.on_stop
+def save():
+    pathlib.Path("saving").touch()
+    while not pathlib.Path("saves").exists():
+        time.sleep(0.01)
+    pathlib.Path("saved").touch()
+for i in punctual.track(range(10**6)):
+    step(0.002)
+    pathlib.Path("begun").touch()
+"""
+)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path)
+    yield terminal
+    terminal.close()
+    assert terminal.left_behind() == []
+
+
+def begun(terminal: Terminal, program: str, *options: str) -> "Popen[str]":
+    """A job that trains, and of which that is known."""
+    run = terminal.begin(program, "--deadline", "1h", *options)
+    terminal.wait_for_job(lambda job: (job["steps_done"] or 0) > 0)
+    return run
+
+
+def wait_for_file(terminal: Terminal, name: str) -> None:
+    wait_until((terminal.folder / name).exists)
+
+
+def test_a_program_that_catches_ctrl_c_ends_as_it_would_alone(terminal: Terminal) -> None:
+    run = begun(terminal, CATCHING)
+    run.send_signal(signal.SIGINT)
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    assert output.splitlines() == ["exiting from training early", "test loss 1.23"]
+    assert run.returncode == 0, errors
+    assert "The job was stopped (Ctrl-C) at step" in errors
+
+
+def test_a_program_that_does_not_catch_ctrl_c_runs_its_finally_blocks(terminal: Terminal) -> None:
+    run = begun(terminal, CATCHING.replace("except KeyboardInterrupt", "except ZeroDivisionError"))
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 130, errors
+    assert (terminal.folder / "finally").exists()
+    assert "KeyboardInterrupt" in errors
+
+
+@pytest.mark.parametrize("program", [CATCHING, HOOKED])
+def test_a_second_ctrl_c_ends_it_at_once(program: str, terminal: Terminal) -> None:
+    stubborn = program.replace("except KeyboardInterrupt:", "except KeyboardInterrupt:\n    heard(2, None)")
+    run = begun(terminal, stubborn)
+    run.send_signal(signal.SIGINT)
+    wait_for_file(terminal, "heard" if program is CATCHING else "saving")
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 130, errors
+    assert not (terminal.folder / "saved").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGXCPU])
+def test_a_handler_has_its_time_and_its_exit_status(number: signal.Signals, terminal: Terminal) -> None:
+    run = begun(terminal, CATCHING)
+    run.send_signal(number)
+    wait_for_file(terminal, "heard")
+    (terminal.folder / "saves").touch()
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert (terminal.folder / "saved").exists()
+    assert (terminal.folder / "heard").read_text() == f"{signal.SIGTERM:d} "
+    assert run.returncode == 3, errors
+    assert f"The job was stopped ({number.name}) at step" in errors
+
+
+def test_punctual_stop_asks_in_the_same_way(terminal: Terminal) -> None:
+    run = begun(terminal, CATCHING)
+    assert terminal.tell("stop").returncode == 0
+    wait_for_file(terminal, "heard")
+    (terminal.folder / "saves").touch()
+    run.communicate(timeout=PATIENCE_S)
+    assert (terminal.folder / "saved").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_before_a_limit_of_time_are_passed_on(number: signal.Signals, terminal: Terminal) -> None:
+    (terminal.folder / "saves").touch()
+    run = begun(terminal, CATCHING)
+    run.send_signal(number)
+    run.communicate(timeout=PATIENCE_S)
+    assert (terminal.folder / "heard").read_text() == f"{number:d} "
+    assert run.returncode == 3
+
+
+@pytest.mark.parametrize("program", [CATCHING, HOOKED])
+def test_a_checkpoint_that_was_cut_off_is_told_everywhere(program: str, terminal: Terminal) -> None:
+    run = begun(terminal, program, "--stop-grace", "200ms", "--name", "cut", "--json")
+    run.send_signal(signal.SIGTERM)
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 143, errors
+    assert not (terminal.folder / "saved").exists()
+    *told, report = objects(output)
+    text = next(line["text"] for line in told if line.get("code") == "cut-off")
+    assert "a checkpoint that it was making is not whole" in text
+    assert "is not whole" in report["text"]
+    assert "cut-off" in [warning["code"] for warning in report["warnings"]]
+    assert "is not whole" in terminal.tell("why", "cut").stdout
+
+
+def test_a_hook_may_take_as_long_as_was_asked_for(terminal: Terminal) -> None:
+    run = begun(terminal, HOOKED, "--stop-grace", "1h")
+    run.send_signal(signal.SIGTERM)
+    wait_for_file(terminal, "saving")
+    (terminal.folder / "saves").touch()
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 143, errors
+    assert (terminal.folder / "saved").exists()
+    assert "is not whole" not in errors
