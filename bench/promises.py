@@ -5,13 +5,12 @@ Drawn jobs ask for three to five times what there is, with deadlines soon after 
 """
 
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
-from _common import RESULTS, parser, print_table, write_results
+from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 
 from punctual.core.cluster import Node
 from punctual.core.commands import WarnUser
@@ -117,34 +116,49 @@ def counted(journal: Sequence[Message]) -> Count:
     return Count(1, len(promised), len(broken), len(broken - warned), len(warned & promised.keys()))
 
 
+HEADS = ("parameters", "not pausable", "worlds", "promises", "broken", "broken, not warned", "warned")
+COUNTED = ("n_worlds", "n_promised", "n_broken", "n_broken_unwarned", "n_warned")
+
+
 def main() -> int:
     """Play worlds until enough was promised; say whether a promise was broken."""
     options = parser(__doc__ or "").parse_args()
     wanted = 1000 if options.quick else N_PROMISED_WANTED
     rows = {(name, share): Count() for name in SETTINGS for share in UNPAUSABLE}
-    begun_s, seed = time.monotonic(), 0
+    seed = 0
     while sum(row.n_promised for row in rows.values()) < wanted:
         for (name, share), row in rows.items():
             row.add(world(seed, SETTINGS[name], share))
         seed += 1
-    heads = ["parameters", "not pausable", "worlds", "promises", "broken", "broken, not warned", "warned"]
-    table = [[name, f"{share:.0%}", *asdict(row).values()] for (name, share), row in rows.items()]
-    print_table(heads, table)
     found = [{"parameters": name, "unpausable_frac": share, **asdict(row)} for (name, share), row in rows.items()]
-    name = f"promises{'-quick' if options.quick else ''}"
-    write_results(name, {"commit": commit(), "n_jobs": N_JOBS, "rows": found})
-    if not options.quick:
-        lines = [f"| {' | '.join(heads)} |", f"|{'---|' * 2}{'--:|' * 5}"]
-        lines += [f"| {' | '.join(str(cell) for cell in row)} |" for row in table]
-        (RESULTS / "promises.md").write_text("<!-- made by bench/promises.py -->\n\n" + "\n".join(lines) + "\n")
-    total = replace(next(iter(rows.values())))
-    for row in list(rows.values())[1:]:
-        total.add(row)
-    print(
-        f"{time.monotonic() - begun_s:.0f} s; {'' if not total.n_broken else 'MISSED: '}"
-        f"{total.n_broken} of {total.n_promised} promises broken, {total.n_broken_unwarned} without a warning"
+    results = write_results("promises", {"n_jobs": N_JOBS, "rows": found}, page, quick=options.quick)
+    print_table(HEADS, cells_of(results))
+    print()
+    short = [
+        f"{row['n_broken']} broken under {row['parameters']} with {row['unpausable_frac']:.0%} not pausable"
+        for row in results["rows"]
+        if row["n_broken"]
+    ]
+    return conclude(figure(results), short)
+
+
+def cells_of(results: Results) -> list[list[object]]:
+    return [
+        [row["parameters"], f"{row['unpausable_frac']:.0%}", *(row[name] for name in COUNTED)]
+        for row in results["rows"]
+    ]
+
+
+def figure(results: Results) -> str:
+    n_promised, n_broken, n_unwarned = (
+        sum(row[name] for row in results["rows"]) for name in ("n_promised", "n_broken", "n_broken_unwarned")
     )
-    return int(total.n_broken > 0)
+    return f"{n_broken} of {n_promised:,} promises broken (target: 0), {n_unwarned} of them without a warning"
+
+
+def page(results: Results) -> str:
+    table = markdown_table(HEADS, cells_of(results))
+    return "\n".join([f"{figure(results)}.", "", *table, "", stamp_text(results), ""])
 
 
 if __name__ == "__main__":
