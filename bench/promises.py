@@ -7,11 +7,11 @@ Drawn jobs ask for three to five times what there is, with deadlines soon after 
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from random import Random
 from typing import Any
 
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import parser, print_table, stamp_text, write_results
 
 from punctual.core.cluster import Node
 from punctual.core.commands import WarnUser
@@ -117,26 +117,36 @@ def counted(journal: Sequence[Message]) -> Count:
     return Count(1, len(promised), len(broken), len(broken - warned), len(warned & promised.keys()))
 
 
+_HEADS = ["parameters", "not pausable", "worlds", "promises", "broken", "broken, not warned", "warned"]
+
+
+def _cells(results: dict[str, Any]) -> list[list[str]]:
+    return [
+        [row["parameters"], f"{row['unpausable_frac']:.0%}", *(str(row[each.name]) for each in fields(Count))]
+        for row in results["rows"]
+    ]
+
+
+def page(results: dict[str, Any]) -> str:
+    """The table, for bench/results/promises.md."""
+    lines = [_HEADS, ["---"] * 2 + ["--:"] * (len(_HEADS) - 2), *_cells(results)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"<!-- made by bench/promises.py -->\n\n{table}\n\n{stamp_text(results)}\n"
+
+
 def main() -> int:
     """Play worlds until enough was promised; say whether a promise was broken."""
     options = parser(__doc__ or "").parse_args()
-    wanted = 1000 if options.quick else N_PROMISED_WANTED
+    wanted = 600 if options.quick else N_PROMISED_WANTED
     rows = {(name, share): Count() for name in SETTINGS for share in UNPAUSABLE}
     begun_s, seed = time.monotonic(), 0
     while sum(row.n_promised for row in rows.values()) < wanted:
         for (name, share), row in rows.items():
             row.add(world(seed, SETTINGS[name], share))
         seed += 1
-    heads = ["parameters", "not pausable", "worlds", "promises", "broken", "broken, not warned", "warned"]
-    table = [[name, f"{share:.0%}", *asdict(row).values()] for (name, share), row in rows.items()]
-    print_table(heads, table)
     found = [{"parameters": name, "unpausable_frac": share, **asdict(row)} for (name, share), row in rows.items()]
-    name = f"promises{'-quick' if options.quick else ''}"
-    write_results(name, {"commit": commit(), "n_jobs": N_JOBS, "rows": found})
-    if not options.quick:
-        lines = [f"| {' | '.join(heads)} |", f"|{'---|' * 2}{'--:|' * 5}"]
-        lines += [f"| {' | '.join(str(cell) for cell in row)} |" for row in table]
-        (RESULTS / "promises.md").write_text("<!-- made by bench/promises.py -->\n\n" + "\n".join(lines) + "\n")
+    results = write_results("promises", {"n_jobs": N_JOBS, "rows": found}, page, quick=options.quick)
+    print_table(_HEADS, _cells(results))
     total = replace(next(iter(rows.values())))
     for row in list(rows.values())[1:]:
         total.add(row)
