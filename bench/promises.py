@@ -123,7 +123,7 @@ COUNTED = ("n_worlds", "n_promised", "n_broken", "n_broken_unwarned", "n_warned"
 def main() -> int:
     """Play worlds until enough was promised; say whether a promise was broken."""
     options = parser(__doc__ or "").parse_args()
-    wanted = 1000 if options.quick else N_PROMISED_WANTED
+    wanted = 600 if options.quick else N_PROMISED_WANTED
     rows = {(name, share): Count() for name in SETTINGS for share in UNPAUSABLE}
     seed = 0
     while sum(row.n_promised for row in rows.values()) < wanted:
