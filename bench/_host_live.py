@@ -85,7 +85,7 @@ def obey(host: LocalHost, is_over: threading.Event) -> None:
 
 
 def main(n_jobs: int, profile: str | None) -> None:
-    with local_host(f"bench-{n_jobs}", HostOptions(), output_of=lambda _: _drop) as host:
+    with local_host(f"bench-{n_jobs}", HostOptions(jobs_at_once=n_jobs + 1), output_of=lambda _: _drop) as host:
         jobs = submissions(n_jobs)
         host.subscribe(ready_line(host, len(jobs)))
         for job in jobs:

@@ -71,7 +71,9 @@ def faults_of_processes(home: Path) -> list[str]:
     return faults
 
 
-def groups_of(hosts: Sequence[int], controllers: Sequence[str] = ("cpu", "cpuacct", "freezer", "")) -> list[Path]:
+def groups_of(
+    hosts: Sequence[int], controllers: Sequence[str] = ("cpu", "cpuacct", "freezer", "memory", "")
+) -> list[Path]:
     """The control groups that hosts with these process ids have made."""
     trees = {tree.own / FOLDER for controller in controllers if (tree := hierarchy(controller))}
     return [group for tree in trees for pid in hosts for group in tree.glob(f"{pid}-*")]

@@ -52,11 +52,9 @@ class Family:
 
 def most(runs: Sequence[Run], *keys: str) -> float | None:
     """The largest of these figures; none if a run does not have them."""
-    return (
-        max((run[key] for run in runs for key in keys), default=None)
-        if all(key in run for run in runs for key in keys)
-        else None
-    )
+    if any(key not in run for run in runs for key in keys):
+        return None
+    return max((run[key] for run in runs for key in keys), default=None)
 
 
 def sections_of(families: Sequence[Family], results: Results) -> list[Section]:

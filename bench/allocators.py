@@ -1,4 +1,4 @@
-"""Our allocator against all others: completion time, queueing and deadlines at once, and the published simulators' traces.
+"""Our allocator against all others: completion time, waiting and deadlines at once, and the published simulators' traces.
 
 Each cell is one simulation of one policy on one setting (trace, load, restart cost, error of the declared speeds, seed).
 Cells that are there already and were made with the same code of the policies are kept with `--resume`; `--bounds` only computes
@@ -17,7 +17,7 @@ from typing import Any
 from _allocator_cells import deadline_bound, run, verdict
 from _allocator_tables import markdown, show
 from _allocator_worlds import OUTSIDE, WORLDS, Setting, available, folder, jobs_of, nodes
-from _common import RESULTS, Results, parser, stamp, stamp_text, write_results
+from _common import RESULTS, Results, parser, revision, revisions, stamp, stamp_text, write_results
 from _jct_bound import jct_bound_s
 from _reference import in_turns
 
@@ -82,6 +82,8 @@ def main() -> int:
     outside: dict[str, dict[str, Any]] = kept.get("outside", {})
     # A bound does not depend on the policies: cells stay those of the revision that made them.
     options.stamp = kept["stamp"] if kept and options.bounds else stamp()
+    if kept and not options.bounds and set(revisions(kept)) != {revision()}:
+        options.stamp["cells_kept_of"] = kept["stamp"]
     begun_s = time.monotonic()
     worlds = ["modelarts-like"] if options.quick else [w for w in options.worlds or available(folder()) if w in WORLDS]
     names = _QUICK if options.quick else options.policies or policies()

@@ -68,7 +68,8 @@ def main() -> int:
 
     torch.set_num_threads(1)
     n_turns = 2 if options.quick else N_TURNS
-    turns = {name: measured(case, WAYS.values(), n_turns) for name, case in CASES.items()}
+    cases = list(CASES.items())[-2 if options.quick else 0 :]  # the others take seconds a step
+    turns = {name: measured(case, WAYS.values(), n_turns) for name, case in cases}
     results = write_results("dropout", {"ways": list(WAYS), "turns": turns}, page, quick=options.quick)
     print_table(HEADS, rows_of(results))
     gain = most_gain(results)

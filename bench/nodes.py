@@ -115,11 +115,13 @@ def measure(n_rounds: int, n_changes: int) -> dict[str, dict[str, list[float]]]:
         for name, way in WAYS.items():
             with tempfile.TemporaryDirectory() as folder:
                 training = Training(Path(folder), [SCRIPT, way], spans_nodes=name != "one node")
-                for _ in range(n_changes):
-                    seen[name]["grow"].append(training.resize(training.n_alone + 1))
-                    seen[name]["step"].append(training.step_s(N_STEPS))
-                    seen[name]["shrink"].append(training.resize(training.n_alone))
-                training.close()
+                try:
+                    for _ in range(n_changes):
+                        seen[name]["grow"].append(training.resize(training.n_alone + 1))
+                        seen[name]["step"].append(training.step_s(N_STEPS))
+                        seen[name]["shrink"].append(training.resize(training.n_alone))
+                finally:
+                    training.close()
     return seen
 
 

@@ -90,7 +90,7 @@ def test_is_below_what_policies_reach_and_above_all_jobs_alone(load: float) -> N
 
 def test_enough_is_15_percent_above_the_bound_or_as_near_as_any_policy_that_declines_nobody() -> None:
     def cell(jct_s: float, n_rejected: int = 0) -> dict[str, float]:
-        return {"jct_mean_s": jct_s, "queued_mean_s": 0.0, "n_deadlines_met": 5, "n_rejected": n_rejected}
+        return {"jct_mean_s": jct_s, "waiting_mean_s": 0.0, "n_deadlines_met": 5, "n_rejected": n_rejected}
 
     bound = {"n": 5, "jct_s": 100.0}
     assert verdict({"ours": cell(114.0), "other": cell(101.0)}, "ours", bound)["jct"]

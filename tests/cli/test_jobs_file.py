@@ -276,3 +276,10 @@ def test_the_line_of_a_job_says_how_it_stands() -> None:
     assert verdict(folded(started(at), at=at)).plain == "running"
     landed = folded(started(at), progressed(at + 59, 1000, 9.0, landed=True), at=at)
     assert verdict(landed).plain == "landed 1.0s early"
+
+
+def test_a_time_of_toml_is_the_same_as_that_text(tmp_path: Path) -> None:
+    jobs = [
+        read(tmp_path, f'[[job]]\nprogram = "true"\ndeadline = {text}')[0] for text in ("23:59:59", '"23:59:59 today"')
+    ]
+    assert jobs[0].spec.deadline_s == pytest.approx(jobs[1].spec.deadline_s, abs=2.0)

@@ -147,6 +147,15 @@ def test_a_job_that_makes_no_steps_any_more_is_told_with_what_they_took(desk: De
     assert told(silence(desk, 52.0, 51.9, 101), "steps-go-on") == ["steps go on, at step 101 of 200"]
 
 
+def test_a_program_that_works_on_after_its_last_step_does_not_stand_still(desk: Desk) -> None:
+    desk.run(A, 2.0, ends=EndRules(on_stall="stop"))
+    train(desk, 10.0)
+    commands = silence(desk, 90.0, 10.0, 100, total=100)
+    assert none(commands, StopJob)
+    assert told(commands, "stalled") == []
+    assert only(silence(desk, 91.0, 10.0, 100, total=101), StopJob)
+
+
 def test_with_a_far_deadline_half_a_minute_is_enough(desk: Desk) -> None:
     desk.run(A, 2.0, deadline_s=36_000.0)
     train(desk, 10.0)

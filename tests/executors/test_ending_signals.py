@@ -153,6 +153,21 @@ def test_a_training_that_a_shell_starts_after_another_is_asked_too(keep: Keep, f
     assert (folder.heard("a"), folder.heard("b")) == ([signal.SIGTERM], [signal.SIGTERM])
 
 
+def test_a_loop_of_a_shell_or_a_launcher_ends_long_before_its_time(keep: Keep, folder: Folder) -> None:
+    loop = "import subprocess, sys\nwhile True: subprocess.call(['sleep', '0.2']); open('up-launcher', 'w').write('1')"
+    links = [
+        keep("sh", "-c", "while true; do sleep 0.2; echo 1 > up-shell; done", grace_s=1000.0),
+        keep(PYTHON, "-c", loop, grace_s=1000.0),
+    ]
+    for link, name in zip(links, ("shell", "launcher"), strict=True):
+        folder.wait_for(name)
+        link.terminate()
+    for link in links:
+        last = last_of(link)
+        assert last["ended"] == 128 + signal.SIGTERM
+        assert "forced_after_s" not in last
+
+
 def test_trainings_side_by_side_are_asked(keep: Keep, folder: Folder) -> None:
     link = keep("bash", "-c", "$PYTHON train.py a & $PYTHON train.py b & wait", grace_s=1000.0)
     folder.wait_for("a")
@@ -246,6 +261,18 @@ def test_signals_of_the_job_s_own_reach_it(number: int, way: str, keep: Keep, fo
         assert folder.heard(name) == [number]
         (folder.path / f"heard-{name}").unlink()
         (folder.path / f"up-{name}").unlink()
+
+
+def test_a_launcher_that_does_not_catch_a_signal_is_not_ended_by_it(keep: Keep, folder: Folder) -> None:
+    launch = "import subprocess, sys, time\nranks = [subprocess.Popen([sys.executable, 'train.py', name]) for name in 'ab']\n"
+    poll = "while any(rank.poll() is None for rank in ranks): time.sleep(0.01)"
+    link = keep(PYTHON, "-c", launch + poll)
+    for name in "ab":
+        folder.wait_for(name)
+    folder.may_save()
+    os.kill(link.pid, signal.SIGUSR1)
+    assert last_of(link)["ended"] == 0
+    assert [folder.heard(name) for name in "ab"] == [[signal.SIGUSR1], [signal.SIGUSR1]]
 
 
 def test_sigquit_kills_at_once(keep: Keep, folder: Folder) -> None:

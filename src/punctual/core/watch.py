@@ -137,6 +137,8 @@ def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
     progress, deadline_s = job.progress, job.spec.deadline_s
     if progress is None or progress.landed or job.status != "running" or not (job.held and job.is_training):
         return None
+    if progress.steps_total is not None and progress.steps_done >= progress.steps_total > 0:
+        return None  # a program that is only read evaluates or saves, as far as anybody knows
     lasted_s, step_s = progress.at - max(progress.unit_at, job.held_since_at), _step_s(job)
     share_s = inf if deadline_s is None else periods.grace_frac * deadline_s
     expected_s = share_s if step_s is None else max(min(periods.grace_s, share_s), min(_STEPS * step_s, share_s))

@@ -20,6 +20,7 @@ from punctual.policies._base import PolicyBase
 from punctual.policies._carried import amounts_in
 from punctual.policies._configurations import ChoiceTable, Pool
 from punctual.policies._core_sharing import CoreSharing, CoreSharingOptions
+from punctual.policies._earliest import no_guarantee, waits_for_promise
 from punctual.policies._jobs import is_bound, is_protected, n_demanded, n_workers, seconds_for, seniority, span_text
 from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder
@@ -116,7 +117,7 @@ class PromisesFirst(PolicyBase):
 
     *Formula.* Worth of a step u_j = (w_j/b_j) (v_j/1 h)^−`volume_power` (1 + `urgency` t_j³),
     t_j the share of the time to the deadline that the job needs at its fastest, 0 if it is promised or cannot be met
-    together with the others. The knapsack maximises Σ u_j r_j(q_j), less what changes lose, over the numbers that keep all promises.
+    together with the others, 1 if it never ran and nobody knows what it needs. The knapsack maximises Σ u_j r_j(q_j), less what changes lose, over the numbers that keep all promises.
 
     *Source.* The idea of a guaranteed share is that of [elasticflow2023], the bound that of [sinha1979], the choice of
     deadlines that can be met together that of [moore1968]; objective and the plan over spans are ours.
@@ -247,10 +248,14 @@ class UtilityModel:
         return worth
 
     def tightness(self, features: JobFeatures) -> FloatArray:
-        """Share of the time to the deadline that the job needs at its fastest; 0 if promised, or not to be met with the others."""
+        """Share of the time to the deadline that the job needs at its fastest; 0 if promised, or not to be met with the others.
+
+        1 for a job with a deadline that never ran, and of which nobody knows how much it has to do: it has to be measured.
+        """
         counts = self._reachable & ~features.promised
-        tight = np.zeros(len(counts))
-        tight[counts] = (features.remaining / (features.fastest * features.room_s))[counts]
+        is_unknown = np.isnan(features.remaining) & (features.attained_s == 0.0) & ~features.promised
+        tight = np.where(is_unknown & (features.room_s > 0) & np.isfinite(features.room_s), 1.0, 0.0)
+        np.divide(features.remaining, features.fastest * features.room_s, out=tight, where=counts)
         return tight
 
     def values(self, features: JobFeatures, rates: FloatArray) -> FloatArray:
@@ -275,7 +280,10 @@ class _Round:
     def __init__(self, policy: PromisesFirst, builder: PlanBuilder) -> None:
         self._policy, self._builder, self._at = policy, builder, builder.snapshot.at
         waiting = self._waiting()
-        start_rigid(builder, (view for view in waiting if view.spec.controller is None))
+        rigid = [view for view in waiting if view.spec.controller is None and view.spec.worker is None]
+        #: Nothing can be promised to a job of which neither workers nor a controller say how fast it is.
+        self._unpromisable = [view for view in rigid if waits_for_promise(view)]
+        start_rigid(builder, (view for view in rigid if view not in self._unpromisable))
         options = CoreSharingOptions(
             promises=policy.admission != "none",
             risk_sigmas=policy.risk_sigmas,
@@ -374,11 +382,13 @@ class _Round:
 
     def _allowed(self, table: ChoiceTable) -> BoolArray:
         """The columns with which nobody is paused that may not be, and every promise is kept."""
-        allowed = self._protecting(table)
+        allowed, never_ending = self._protecting(table), self._admission.never_ending()
         for i, candidate in enumerate(self._candidates):
             reservation = self._admission.reservation(candidate)
             if candidate.view.spec.controller is not None and isfinite(candidate.left_s):
                 allowed[i] &= _used(candidate, reservation, table.amounts[i])
+            if candidate.id in never_ending:
+                allowed[i, 1:] = False
             if reservation is not None:
                 allowed[i] &= _keeping(candidate, reservation, table.amounts[i])
             if self._admission.is_starting(candidate) and allowed[i, candidate.column] and candidate.column:
@@ -413,7 +423,7 @@ class _Round:
         least = 0 if reservation is None else reservation.amount
         kind, n = options.kinds[column], options.counts[column]
         smaller = {
-            count for count, on in zip(options.counts, options.kinds, strict=True) if on == kind and 0 < count < n
+            count for count, on in zip(options.counts, options.kinds, strict=True) if n > count > 0 and on == kind
         }
         return Move(
             view=candidate.view,
@@ -467,7 +477,11 @@ class _Round:
         solution = solution or self._cores.solution
         return replace(
             plan,
-            declines={**self._admission.declines(), **self._cores.declines},
+            declines={
+                **self._admission.declines(),
+                **self._cores.declines,
+                **{view.spec.id: no_guarantee(view, self._at, None) for view in self._unpromisable},
+            },
             promises={**self._admission.promises(), **self._cores.promises()},
             warnings={**self._admission.warnings, **self._cores.warnings},
             bound=solution.bound if solution is not None else None,

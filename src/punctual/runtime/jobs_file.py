@@ -211,7 +211,9 @@ def _text(value: Any) -> str:
 
 
 def _deadline(value: Any) -> str:
-    """A number is one of seconds."""
+    """A number is one of seconds; TOML's own time, `18:00:00`, is one of day and no duration."""
+    if isinstance(value, time):
+        return f"at {value:%H:%M:%S}"
     return _text(value) if isinstance(value, str | datetime | date | time) else f"{_number(value)}s"
 
 

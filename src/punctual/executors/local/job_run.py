@@ -4,7 +4,7 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
@@ -213,7 +213,7 @@ class JobRun:
             with self.excused("asked to stop"):
                 is_asked = self._ask_to_stop(interrupts=command.interrupts)
             if not is_asked:
-                self._terminate(self._process.terminate, self._process.stop_grace_s)
+                self.terminate(self._process.stop_grace_s)
 
     def _ask_to_stop(self, *, interrupts: bool) -> bool:
         """Have the job make a checkpoint and end, or interrupt it; False: neither can be done."""
@@ -236,19 +236,19 @@ class JobRun:
                 self.ended, self.told_end_at = True, inf
                 self._process.release()
 
-    def terminate(self) -> None:
-        """End the job soon: SIGTERM for all of it, which also resumes it, then SIGKILL. A keeper that does not is killed."""
+    def terminate(self, grace_s: float = 0.0) -> None:
+        """End the job: its own process is asked, and after `grace_s` all of them, then killed. So is a keeper that hangs."""
         with self._lock:
-            self._terminate(self._process.hurry, 0.0)
-
-    def _terminate(self, end: Callable[[], None], within_s: float) -> None:
-        self._stop_cause = self._stop_cause or "Punctual is ending"
-        if self._has_left and not self.ended:
-            self._tell_end(self._events.stopped(self._stop_cause))
-        if not self.ended:
-            with self.excused("looked at"):
-                self._context.poller.watch(self._insist, within_s + END_S_MAX)
-        end()
+            self._stop_cause = self._stop_cause or "Punctual is ending"
+            if self._has_left and not self.ended:
+                self._tell_end(self._events.stopped(self._stop_cause))
+            if not self.ended:
+                with self.excused("looked at"):
+                    self._context.poller.watch(self._insist, grace_s + END_S_MAX)
+            if grace_s:
+                self._process.terminate()
+            else:
+                self._process.hurry()
 
     def _insist(self) -> None:
         """The keeper has had its time to end the job, and hangs; the poller's."""

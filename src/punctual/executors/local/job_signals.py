@@ -2,8 +2,8 @@
 
 A training that is asked to end may have a handler that saves. It is the job's own process that is asked, alone: a signal to
 its whole group would end its loader's workers under it. A shell, and a launcher that does not catch the signal, would end
-and leave what it waits for: in its place, that is asked. The others are asked when the time for that is over, and what is
-left then is killed. No process is asked twice.
+and leave what it waits for: in its place, that is asked. If it goes on with other commands for seconds after that has ended,
+all are asked. The others are asked when the time for that is over, and what is left then is killed. No process is asked twice.
 """
 
 import os
@@ -82,8 +82,11 @@ class Ending:
             self._ask(descendants(ancestor))
             self._look_at, self._all_at, self._kill_at = inf, inf, now + GRACE_S
         elif now >= self._look_at:
-            # A shell goes on with its next command when the one before has saved and ended: a short one may still run.
-            self._ask(targets(self._job_pid))
+            # A shell goes on with its next command when the one before has saved and ended. A short one may still run; if it
+            # is a loop, or a long one, all are asked.
+            alive = descendants(ancestor)
+            goes_on = self._asked.isdisjoint(alive) and self._asked
+            self._ask(alive if goes_on else targets(self._job_pid))
             self._look_at = now + GRACE_S
 
     def _ask(self, pids: list[int]) -> None:
@@ -111,6 +114,18 @@ def targets(pid: int) -> list[int]:
     if has_handler and (name not in _SHELLS or in_background):
         return [pid]
     return [target for child in awaited for target in targets(child)]
+
+
+def receivers(pid: int, number: int) -> list[int]:
+    """The processes of a job for which a signal of its user is meant: a launcher that does not catch it would end by it."""
+    return _catching(pid, number) or targets(pid)
+
+
+def _catching(pid: int, number: int) -> list[int]:
+    """The first processes, from `pid` down, that catch the signal."""
+    if _mask(pid, "SigCgt") & _bit(number):
+        return [pid]
+    return [catching for child, parent in parents() if parent == pid for catching in _catching(child, number)]
 
 
 def stop_grace_s(asked_s: float | None, environment: Mapping[str, str], default_s: float) -> float:

@@ -35,7 +35,8 @@ SIGTERM                                   the keeper lifts the quota; SIGTERM to
                                           its shell waits for; after `grace_s` to all others, SIGKILL 5 s later
 SIGALRM                                   the same as if `grace_s` were over
 SIGTERM again, SIGQUIT                    SIGKILL at once
-SIGUSR1, SIGUSR2                          the same to whom SIGTERM would go
+SIGUSR1, SIGUSR2                          the same to the first of the job's processes, from its own down, that catch
+                                          it; if none does, to whom SIGTERM would go
 the keeper is killed                      the kernel sends the job SIGTERM; the guard lifts the quota, ends
                                           what is left after 5 s with SIGKILL, and clears up
 the guard is killed                       the keeper goes on without it
@@ -303,7 +304,7 @@ class Keeper:
                 self._lift()
                 _signal_group(self._job_pid, signal.SIGINT)
             elif number in (signal.SIGUSR1, signal.SIGUSR2):
-                for pid in job_signals.targets(self._job_pid):
+                for pid in job_signals.receivers(self._job_pid, number):
                     job_signals.send(pid, number)
 
     def _end_by(self, number: int) -> None:

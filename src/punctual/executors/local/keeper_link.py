@@ -166,23 +166,27 @@ class KeeperLink:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def terminate(self) -> None:
-        """Have the job ended; said again, have it killed. A keeper that was stopped goes on."""
-        self._signal(signal.SIGTERM)
-        self._signal(signal.SIGCONT)
+        """Have the job ended; said again, have it killed."""
+        self._ask(signal.SIGTERM)
 
     def interrupt(self) -> None:
         """Send the job what Ctrl-C sends in a terminal."""
-        self._signal(signal.SIGINT)
+        self._ask(signal.SIGINT)
 
     def hurry(self) -> None:
         """Have the job ended as if it had had its time for that."""
-        self._signal(signal.SIGALRM)
+        self._ask(signal.SIGALRM)
 
     def kill(self) -> None:
         """End the keeper itself at once, and count it as gone even if it hangs in the kernel; its guard ends the job."""
         self._signal(signal.SIGKILL)
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
+
+    def _ask(self, number: int) -> None:
+        """Send the keeper a signal; one that was stopped goes on."""
+        self._signal(number)
+        self._signal(signal.SIGCONT)
 
     def close(self) -> None:
         """Close the connection; return when a keeper that is a child of this process has ended."""
