@@ -144,7 +144,7 @@ _LINKS = {"is", "are", "was", "as", "to", "set", "overwritten", "equals"}
 _SETTING = re.compile(
     r"accumulat(?:e|ion)|after|anneal|at|before|begin|best|between|checkpoint|consecutive|cooldown|decay|decod(?:e|ing)"
     r"|denoising|diffusion|display|drop|each|eval(?:uation)?|every|first|from|hold|inference|initial|interval|is|lag|last|least"
-    r"|length|local|log(?:ging)?|min(?:imum)?|next|patience|per|plot|previous|print|prune|report|resum(?:e|ing)|rollout|sampling"
+    r"|length|local|log(?:ging)?|micro|min(?:imum)?|next|patience|per|plot|previous|print|prune|report|resum(?:e|ing)|rollout|sampling"
     r"|sav(?:e|ing)|since|skip(?:ped)?|start|stop|summary|test|to|until|val(?:id(?:ation)?)?|warm(?:up)?|within"
 )
 #: A share that is called so is progress.
@@ -154,7 +154,7 @@ _OTHER = re.compile(
     r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
     r"|tokeniz|preproc|prepar|featuriz|generating|sampling|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard"
 )
-_TRAINING = re.compile(r"train|pretrain|finetun|fit")
+_TRAINING = re.compile(r"train(?!able)|pretrain|finetun|fit")
 #: Where these are sampled, that is the training.
 _CHAINS = {"chain", "chains", "draw", "draws"}
 #: A bar that is called by an activity (`Tokenizing`, `Resizing images`) is of that activity, but for these.
@@ -233,7 +233,7 @@ _FILE = re.compile(r"[A-Za-z_~]/|/[A-Za-z_~]|\.[A-Za-z]\w{0,9}\W{0,2}$")
 _CHUNK_BEFORE, _CHUNK_AFTER = re.compile(r"\S*$"), re.compile(r"\S*")
 #: A measured value with its name, which says nothing of whose progress a line tells.
 _MEASURED = re.compile(r"(?<![\w./-])[\w./-]{1,40}['\"]?\s?[:=]\s{0,8}['\"]?[-+]?\d[\d.,eE+-]*")
-_VALUE = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b")
+_VALUE = re.compile(r"(?:\d[\d.]*|\?)(?:s/\w{1,12}|\w{1,12}/s)|[-+]?\d[\d.,:]*(?:e[-+]?\d+)?|\?|\bnan\b|\binf\b")
 #: A process names itself before what it writes; its number tells counts apart.
 _PROCESS = re.compile(r"(rank|default|worker|gpu|pid|proc|process|node|device|cuda)(\W{0,3})(\d+)", re.IGNORECASE)
 _AS_LETTERS = str.maketrans("0123456789", "abcdefghij")
@@ -367,7 +367,7 @@ class _Place:
         if unit is not Unit.UNKNOWN:
             words = _without_idle(name)
             settings = [word for word in words[:-1] if _SETTING.fullmatch(word)]
-            is_measured_at = settings == ["at"] and _MEASURED_AT.match(self._after)
+            is_measured_at = settings in (["at"], ["after"]) and _MEASURED_AT.match(self._after)
             if (settings and not is_measured_at) or _VALUES & {*words[:-1]}:
                 return None
             is_total = bool(set(words[:-1]) & _TOTAL) or words[-1] in _PLURALS

@@ -176,7 +176,7 @@ class ProgressReader:
         """Pass on to another series: the next loop of the training, or the right series at last."""
         is_after = before.series.last_line < chosen.series.first_line
         is_like = before.is_done or chosen.series.unit <= before.series.unit  # no epochs of what was counted before
-        is_next = before.is_trained and chosen.is_trained and is_after and is_like
+        is_next = before.is_trained and before.series.n_grown > 0 and chosen.is_trained and is_after and is_like
         if is_next:
             ended = before.total if before.is_done and self._steps_total is None else None
             self._earlier_steps += before.steps if ended is None else ended

@@ -422,7 +422,7 @@ class SeriesTable:
                 is_behind=is_beside and is_behind,
                 is_before=is_beside or around.first_line <= series.first_line,
                 inner_step=series.last - moved,
-                inner_laps=series.n_laps - (moved < 0),
+                inner_laps=series.n_laps - (moved < 0 and not is_beside),
             )
             if not outer.is_before:
                 outer.judge(series)
