@@ -12,10 +12,10 @@ TORCH_SOURCE = $$($(BIN)/python -m pip config list | grep -e find-links -e index
 SOURCES := src tests $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-light lint format bench docs clean
+.PHONY: help demo test test-light lint format bench results results-check docs clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.for-demo ## train a small network to a deadline of about a minute, and watch it land
 	$(BIN)/punctual demo
@@ -31,6 +31,7 @@ lint: $(VENV)/.for-dev ## style, types and layers
 	$(BIN)/ruff format --check $(SOURCES) docs
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports --no-logo
+	test ! -d bench || $(BIN)/python bench/_results.py check
 
 format: $(VENV)/.for-dev ## what `make lint` complains about and a program can repair
 	$(BIN)/ruff check --fix $(SOURCES) docs
@@ -40,6 +41,12 @@ bench: $(VENV)/.for-dev ## each benchmark, quickly; fails if one falls short of 
 	@short=; for script in $(filter-out bench/_%,$(wildcard bench/*.py)); do \
 		echo "== $$script"; $(BIN)/python $$script --quick || short="$$short $$script"; \
 	done; test -z "$$short" || { echo "short of their targets:$$short"; exit 1; }
+
+results: $(VENV)/.for-dev ## each benchmark in full, one after the other, many hours; what has a result of this revision is skipped
+	$(BIN)/python bench/_results.py make
+
+results-check: $(VENV)/.for-dev ## what the documentation prints of results against the files of results
+	$(BIN)/python bench/_results.py check
 
 docs: $(VENV)/.for-docs ## the documentation, into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

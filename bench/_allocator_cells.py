@@ -162,12 +162,12 @@ def verdict(cells: Mapping[str, Mapping[str, Any]], ours: str, bound: Mapping[st
         name: float(cell["jct_mean_s"]) / jct_s for name, cell in cells.items() if jct_s and not cell["n_rejected"]
     }
     nearest = min(distances.values(), default=None)
-    best_queued_s = min(float(cell["queued_mean_s"] or 0.0) for cell in others)
-    queued_s = float(mine["queued_mean_s"] or 0.0)
+    best_waiting_s = min(float(cell["waiting_mean_s"] or 0.0) for cell in others)
+    waiting_s = float(mine["waiting_mean_s"] or 0.0)
     met_frac = mine["n_deadlines_met"] / n_due if n_due else 1.0
     return {
-        "distances": distances, "queued_s": queued_s, "best_queued_s": best_queued_s, "met_frac": met_frac,
+        "distances": distances, "waiting_s": waiting_s, "best_waiting_s": best_waiting_s, "met_frac": met_frac,
         "best_met_frac": max(cell["n_deadlines_met"] for cell in others) / n_due if n_due else 1.0,
         "jct": None if nearest is None or ours not in distances else distances[ours] <= max(NEAR, nearest),
-        "queue": queued_s <= best_queued_s + 0.01 * float(mine["jct_mean_s"]), "met": met_frac >= 0.98,
+        "wait": waiting_s <= best_waiting_s + 0.01 * float(mine["jct_mean_s"]), "met": met_frac >= 0.98,
     }  # fmt: skip

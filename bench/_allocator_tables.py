@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from _allocator_worlds import OUTSIDE
-from _common import print_table
+from _common import conclude, print_table
 from _reference import TURNS
 
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -31,7 +31,7 @@ def _grid(heads: list[str], rows: list[list[str]]) -> str:
 
 
 def _by_load(cells: Cells, ours: str) -> str:
-    """Geometric mean of JCT relative to ours, mean queueing, share of the bound met, by policy and load."""
+    """Geometric mean of JCT relative to ours, mean waiting (all time holding nothing), share of the bound met, by policy and load."""
     groups: dict[tuple[str, str], list[tuple[float, float, float, float]]] = defaultdict(list)
     for key, row in cells.items():
         _, load, restart, error, _ = key.split("/")
@@ -43,7 +43,7 @@ def _by_load(cells: Cells, ours: str) -> str:
             if one.get("jct_mean_s"):
                 values = (
                     one["jct_mean_s"] / mine["jct_mean_s"], one["jct_p99_s"] / mine["jct_p99_s"],
-                    one["queued_mean_s"] or 0.0, one["n_deadlines_met"] / bound,
+                    one["waiting_mean_s"] or 0.0, one["n_deadlines_met"] / bound,
                 )  # fmt: skip
                 groups[name, load].append(values)
     loads = sorted({load for _, load in groups}, key=float)
@@ -51,14 +51,14 @@ def _by_load(cells: Cells, ours: str) -> str:
     for name in sorted({name for name, _ in groups}, key=lambda name: (name != ours, name)):
         found = [groups.get((name, load)) for load in loads]
         lines.append([f"**{name}**" if name == ours else name, *(_cell(one) if one else "–" for one in found)])
-    text = "Mean JCT and (in brackets) p99 as multiples of ours; mean queueing in s; deadlines met as a share of the bound."
+    text = "Mean JCT and (in brackets) p99 as multiples of ours; mean waiting (all time holding nothing) in s; deadlines met as a share of the bound."
     return text + "\n\n" + _grid(["policy", *(f"load {load}" for load in loads)], lines)
 
 
 def _cell(found: list[tuple[float, float, float, float]]) -> str:
     jct, p99 = (exp(sum(log(one[i]) for one in found) / len(found)) for i in (0, 1))
-    queued, met = (sum(one[i] for one in found) / len(found) for i in (2, 3))
-    return f"{jct:.2f} ({p99:.2f}), {queued:.0f} s, {met:.3f}"
+    waiting, met = (sum(one[i] for one in found) / len(found) for i in (2, 3))
+    return f"{jct:.2f} ({p99:.2f}), {waiting:.0f} s, {met:.3f}"
 
 
 def groups_of(verdicts: Verdicts) -> dict[tuple[str, ...], list[Mapping[str, Any]]]:
@@ -109,12 +109,12 @@ def _verdict_table(verdicts: Verdicts) -> str:
 
 
 #: What a verdict says beside distances, and how it is shown.
-_RESPECTS = {"queued_s": ".0f", "best_queued_s": ".0f", "met_frac": ".3f", "best_met_frac": ".3f"}
+_RESPECTS = {"waiting_s": ".0f", "best_waiting_s": ".0f", "met_frac": ".3f", "best_met_frac": ".3f"}
 
 
 def _head(respect: str) -> str:
     return {
-        "queued_s": "queue s", "best_queued_s": "least queue of the others s", "met_frac": "met / bound",
+        "waiting_s": "wait s", "best_waiting_s": "least wait of the others s", "met_frac": "met / bound",
         "best_met_frac": "best met of the others / bound",
     }[respect]  # fmt: skip
 
@@ -152,10 +152,10 @@ def show(
     """Key figures beside their targets; 1 if one is short."""
     fair = {key: one for key, one in verdicts.items() if float(key.split("/")[1]) <= 1.2 and one["jct"] is not None}
     rows: list[tuple[str, str, str, bool]] = []
-    for respect in ("jct", "queue", "met"):
+    for respect in ("jct", "wait", "met"):
         share = sum(bool(one[respect]) for one in fair.values()) / max(1, len(fair))
         rows.append((f"settings up to load 1.2 with enough: {respect}", f"{share:.2f}", f"{target}", share >= target))
-    won = [bool(one["jct"] and one["queue"] and one["met"]) for one in fair.values()]
+    won = [bool(one["jct"] and one["wait"] and one["met"]) for one in fair.values()]
     share = sum(won) / max(1, len(won))
     rows.append(("settings with enough in all three at once", f"{share:.2f}", f"{target}", share >= target))
     over = [one["met_frac"] for key, one in verdicts.items() if float(key.split("/")[1]) > 1.2]
@@ -180,12 +180,8 @@ def show(
     print_table(
         ["", "is", "target", ""], [[what, got, goal, "ok" if fine else "SHORT"] for what, got, goal, fine in rows]
     )
-    n_short = sum(not fine for *_, fine in rows)
-    print(
-        f"{len(fair)} settings in {took_s:.0f} s; enough in all three respects at once {share:.2f} (target: at least {target}); "
-        f"{n_short} of {len(rows)} figures short"
-    )
-    return int(n_short > 0)
+    figures = f"{len(fair)} settings in {took_s:.0f} s; enough in all three respects at once {share:.2f} (target: at least {target})"
+    return conclude(figures, [f"{what}: {got} ({goal})" for what, got, goal, fine in rows if not fine])
 
 
 def most_over_median(cells: Cells, key: str) -> tuple[str, float]:

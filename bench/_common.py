@@ -1,18 +1,30 @@
-"""What the benchmarks share: the option, the table, the file of results, the last line."""
+"""What the benchmarks share: the option, the table, the file of results with its stamp, the page made of it, the last line."""
 
 import argparse
 import json
+import os
+import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+#: Of the project: a result depends on these paths, and not on earlier results.
+_MEASURED_PATHS = ("src", "bench", ":(exclude)bench/results")
+
+#: One file of results, as JSON gives it back.
+Results = dict[str, Any]
+#: Makes bench/results/NAME.md of bench/results/NAME.json, and of nothing else.
+PageOf = Callable[[Results], str]
 
 
 def parser(description: str) -> argparse.ArgumentParser:
     """A command line with `--quick`, to which a benchmark adds its own options."""
+    revision()  # the one with which the command began, whatever is committed while it runs
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--quick", action="store_true", help="fewer repetitions: for a look, not for the record")
     return made
@@ -23,25 +35,110 @@ def json_lines(output: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
+# The stamp.
+
+
 @cache
-def commit() -> str:
-    """The revision that is measured, with a `+` if there are changes on top; empty outside a checkout."""
-    here = Path(__file__).parent
-    found = subprocess.run(
-        ["git", "rev-parse", "--short=10", "HEAD"], cwd=here, capture_output=True, text=True, check=False
-    )
-    changed = subprocess.run(
-        ["git", "status", "--porcelain", "../src"], cwd=here, capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() + ("+" if changed.stdout else "")
+def revision() -> str:
+    """The last revision that changed src or bench, with a `+` if there are changes on top; empty outside a checkout."""
+    last = _git("log", "-1", "--format=%h", "--abbrev=10", "--", *_MEASURED_PATHS)
+    return last + "+" * bool(last and _git("status", "--porcelain", "--", *_MEASURED_PATHS))
 
 
-def write_results(name: str, results: object) -> Path:
-    """Write bench/results/NAME.json."""
+def _git(*words: str) -> str:
+    try:
+        found = subprocess.run(
+            ["git", *words], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return ""
+    return found.stdout.strip()
+
+
+def stamp() -> dict[str, Any]:
+    """The code, the machine and the time of a measurement."""
+    return {
+        "revision": revision(), "at": datetime.now(UTC).isoformat(timespec="seconds"), "processor": _processor(),
+        "n_cores": len(os.sched_getaffinity(0)), "memory_gib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30,
+        "system": platform.platform(), "python": platform.python_version(), "torch": _version("torch"),
+        "load": os.getloadavg(),
+    }  # fmt: skip
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def stamp_text(results: Results) -> str:
+    """The stamp in a sentence, with the revisions of all parts; earlier results lack parts of it."""
+    found, named = results.get("stamp", {}), sorted(set(revisions(results)))
+    parts = [f"Measured at revision{'s' * (len(named) > 1)} {', '.join(named) or 'unknown'}"]
+    if "processor" in found:
+        parts.append(f"on {found['processor']}, {found['n_cores']} cores, {found['memory_gib']:.0f} GiB")
+    parts += [f"{name} {found[key]}" for name, key in (("Python", "python"), ("torch", "torch")) if found.get(key)]
+    if "load" in found:
+        parts.append(f"load {found['load'][-1]:.1f}")
+    if "at" in found:
+        parts.append(found["at"][:10])
+    return ", ".join(parts) + "."
+
+
+def revisions(results: object) -> Iterator[str]:
+    """Every revision that is named in results: that of the stamp, and those of parts that were measured by themselves."""
+    if isinstance(results, dict):
+        for key, value in results.items():
+            yield from [value] if key == "revision" else revisions(value)
+    elif isinstance(results, list):
+        for value in results:
+            yield from revisions(value)
+
+
+# Results.
+
+
+def write_results(name: str, results: Results, page: PageOf | None = None, *, quick: bool = False) -> Results:
+    """Write bench/results/NAME.json with its stamp, and NAME.md by `page`; of a quick run NAME-quick.json alone.
+
+    Results that have a stamp keep it: of parts of an earlier run, to which others were added. Returned is what a reader finds.
+    """
     RESULTS.mkdir(exist_ok=True)
+    text = json.dumps({"stamp": stamp(), **results}, indent=1) + "\n"
+    path = RESULTS / f"{name}{'-quick' * quick}.json"
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)
+    written: Results = json.loads(text)
+    if page is not None and not quick:
+        (RESULTS / f"{name}.md").write_text(page(written), encoding="utf-8")
+    return written
+
+
+def on_record(name: str) -> Results:
+    """What bench/results/NAME.json has; nothing if there is none."""
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(results, indent=1) + "\n")
-    return path
+    found: Results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def conclude(figures: str, short: Sequence[str]) -> int:
+    """Print the last line: the key figure beside its target, and the targets that were missed. Return the exit status."""
+    verdict = "SHORT: " + "; ".join(short) if short else "met"
+    print(f"{figures}: {verdict}")
+    return int(bool(short))
+
+
+# Tables.
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -51,3 +148,9 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     for row in cells:
         rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         print("  ".join([row[0].ljust(widths[0]), *rest]).rstrip())
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Lines of a table; all columns but the first to the right."""
+    lines = ["| " + " | ".join(heads) + " |", "|---" + "|--:" * (len(heads) - 1) + "|"]
+    return [*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)]

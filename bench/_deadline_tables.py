@@ -1,10 +1,11 @@
 """What the runs of `bench/deadline.py` come to: the verdict on each target, the tables, the plot."""
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from _report import Target, targets_table
 
 #: One run as `bench/deadline.py` records it.
 RunRow = dict[str, Any]
@@ -24,23 +25,6 @@ PUBLISHED = "published"
 DECOR_BOUND_CORE_S = 50.0 * 1.0 * (2 + 1.0 / 12.0) / 4
 #: A job that needs more than this share of all CPU time until its deadline is not feasible, whoever steers it.
 FULL_FRAC = 0.97
-
-
-@dataclass(frozen=True)
-class Target:
-    """A figure to be reached, and what was reached. `got` None: no run speaks about it."""
-
-    text: str
-    limit: float
-    got: float | None
-    shown: Callable[[float], str] = "{:.3%}".format
-    at_least: bool = False
-
-    @property
-    def reached(self) -> bool | None:
-        if self.got is None:
-            return None
-        return self.got >= self.limit if self.at_least else self.got <= self.limit
 
 
 def feasible(run: RunRow) -> bool:
@@ -72,8 +56,8 @@ def mean(values: Sequence[float]) -> float | None:
 def made_again(runs: Sequence[RunRow], conditions: Iterable[str]) -> list[RunRow]:
     """The runs; those of ours in the main table under another name that were made without others to compare with."""
     table = [run for run in runs if in_main_table(run, conditions)]
-    compared = {run["commit"] for run in table if run["controller"] != OURS}
-    again = [run for run in table if run["controller"] == OURS and run["commit"] not in compared]
+    compared = {run["revision"] for run in table if run["controller"] != OURS}
+    again = [run for run in table if run["controller"] == OURS and run["revision"] not in compared]
     return [run | {"controller": AGAIN} if run in again else run for run in runs]
 
 
@@ -116,6 +100,11 @@ def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:
         ),
         Target("CPU time of steering, share of a core", 0.005, steering),
     ]
+
+
+def verdicts(runs: list[RunRow], conditions: Iterable[str]) -> list[Target]:
+    """The targets, of the feasible runs of the main table and of all others."""
+    return targets(runs, [run for run in runs if in_main_table(run, conditions) and feasible(run)])
 
 
 def by_bound(runs: Sequence[RunRow]) -> tuple[list[RunRow], list[RunRow]]:
@@ -180,7 +169,7 @@ def markdown(
     landings, published = pick(runs, condition=LANDINGS), pick(runs, condition=PUBLISHED)
     others = [run for run in runs if not in_main_table(run, conditions) and run not in [*landings, *published]]
     parts = [
-        _verdict(targets(runs, main)),
+        "\n".join(targets_table(verdicts(runs, conditions))),
         _provenance(table, others),
         "\n## Every cell\n",
         _cells(main, conditions, controllers),
@@ -239,7 +228,7 @@ def _published(runs: Sequence[RunRow]) -> str:
 
 
 def _revisions(runs: Sequence[RunRow]) -> str:
-    return ", ".join(sorted({run.get("commit", "unknown") for run in runs})) or "none"
+    return ", ".join(sorted({run.get("revision", "unknown") for run in runs})) or "none"
 
 
 def by_load(runs: Iterable[RunRow]) -> dict[float, list[RunRow]]:
@@ -279,16 +268,6 @@ def _landings_row(name: str, runs: Sequence[RunRow]) -> str:
     spread = f"{statistics.stdev(found):.3%}" if len(found) > 1 else ""
     late = sum(each > 0 for each in signed)
     return f"| {name} | {len(runs)} | {mean(found):.3%} | {spread} | {min(signed):+.3%} | {max(signed):+.3%} | {late} |"
-
-
-def _verdict(found: Sequence[Target]) -> str:
-    rows = ["| figure | target | measured | |", "|---|--:|--:|---|"]
-    for target in found:
-        sign = "at least " if target.at_least else "at most "
-        got = "not measured" if target.got is None else target.shown(target.got)
-        word = {True: "reached", False: "**missed**", None: ""}[target.reached]
-        rows.append(f"| {target.text} | {sign}{target.shown(target.limit)} | {got} | {word} |")
-    return "\n".join(rows)
 
 
 def _cells(main: list[RunRow], conditions: dict[str, tuple[float, ...]], controllers: Sequence[str]) -> str:

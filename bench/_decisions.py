@@ -7,9 +7,9 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from _deadline_tables import Target
-from _large_decisions import optimus
+from _large_decisions import OPTIMUS
 from _reference import TURNS, in_turns
+from _report import Family, Run, Section, Target, most
 
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
@@ -21,10 +21,6 @@ from punctual.policies.elastic_mip import ElasticMip
 from punctual.runtime.cluster_file import NodeGroup, nodes_of
 from punctual.sim.workload import Elastic, sim_jobs
 from punctual.traces.generators.modelarts_like import ModelartsLike
-
-Run = dict[str, Any]
-#: Name, heads, rows, targets, runs.
-Measured = tuple[str, list[str], list[list[str]], list[Target], list[Run]]
 
 MS = "{:.1f} ms".format
 N_JOBS, N_NODES, PER_NODE = 200, 128, 8
@@ -41,18 +37,21 @@ CASES = {
 }
 
 
-def elastic_mip(*, quick: bool) -> Measured:
+def elastic_mip(*, quick: bool) -> list[Run]:
     """The policy `elastic-mip` at the size for which its source gives a time."""
-    runs = [_run(name, seed) for name in CASES for seed in range(3 if quick else 10)]
+    return [_run(name, seed) for name in CASES for seed in range(3 if quick else 10)]
+
+
+def _elastic_mip_section(runs: list[Run]) -> Section:
     heads = ["200 jobs × 1024 devices", "after changes", "slowest", "all speeds new", "slowest", "jobs changed", "gap"]
     rows = [_row(name, [run for run in runs if run["case"] == name]) for name in CASES]
-    slowest = max(run["changes_turns"] for run in runs)
+    slowest = most(runs, "changes_turns")
     target = Target("whole decision of elastic-mip, 200 × 1024: CPU time, slowest of all", LIMIT, slowest, TURNS)
-    return "whole decisions", heads, rows, [target], runs
+    return Section("whole decisions", heads, rows, [target])
 
 
 #: A family of decisions is added here.
-DECISION_FAMILIES = [elastic_mip, optimus]
+DECISION_FAMILIES = [Family(elastic_mip, _elastic_mip_section), OPTIMUS]
 
 
 def _row(name: str, runs: list[Run]) -> list[str]:

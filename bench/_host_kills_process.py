@@ -34,12 +34,11 @@ from punctual.runtime.host_executor import HERE
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
-from punctual.runtime.run_folder import RunFolder, run_named
+from punctual.runtime.run_folder import run_named
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
 from punctual.runtime.sweeping import sweep
 from punctual.store.sqlite import SqliteJournal
-from punctual.store.stored import StoredJournal
 
 RUN = "kills"
 #: What an executor might have to say.
@@ -177,17 +176,13 @@ class NoRoom:
         return JobProcess.made(*arguments)  # type: ignore[arg-type]
 
 
-def _killing_journal(run: RunFolder, *, take: bool = False) -> StoredJournal:
-    return KillingJournal(run.journal, take=take)
-
-
 def main(text: str) -> int:
     faulthandler.enable()
     told = json.loads(text)
     round_ = Round(**told["round"])
     kill = Kill(told["kind"], told["nth"], told["moment"])
     KillingJournal.kill = kill
-    composed.host_journal = restore.host_journal = _killing_journal
+    composed.SqliteJournal = restore.SqliteJournal = KillingJournal  # type: ignore[misc]
     folder, run = Path(told["folder"]), run_named(RUN)
     if told["kind"] == GrantFailed.__name__ and not told["resumes"]:
         local.JobProcess = NoRoom()  # type: ignore[misc, assignment]

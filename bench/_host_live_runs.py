@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,12 @@ class LiveRun:
     n_moved: int = 0
     report_s: list[float] = field(default_factory=list)
     change_s: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, kept: dict[str, Any]) -> "LiveRun":
+        """A run as a file of results has it."""
+        named = {one.name: kept[one.name] for one in fields(cls)}
+        return cls(**named | {"usage": {kind: Usage(**usage) for kind, usage in kept["usage"].items()}})
 
     @property
     def reports_per_job_s(self) -> float:

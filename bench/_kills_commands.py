@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import _kills_training
 from resize import children
 
 from punctual.core.errors import InvalidSpec
@@ -23,7 +22,6 @@ from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import run_named
 from punctual.runtime.runs import jobs_of
-from punctual.store.sqlite import SqliteJournal
 from punctual.wire import Page
 
 PATIENCE_S = 420.0
@@ -109,7 +107,7 @@ def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
         terminal = Terminal(Path(folder))
         training = (
             sys.executable,
-            str(_kills_training.__file__),
+            str(Path(__file__).with_name("_kills_training.py")),
             str(n_epochs),
             str(Path(folder) / "checkpoints"),
             str(PAUSE_S),
@@ -216,7 +214,7 @@ def _kill_worker(page: Page, rng: random.Random) -> bool:
 
 def _count(terminal: Terminal, result: Steered) -> None:
     """What the journal says of it."""
-    with SqliteJournal(terminal.run.journal, read_only=True) as journal:
+    with terminal.run.read_journal() as journal:
         resumed = [message for _, message in journal.read_from(1) if isinstance(message, SteeringResumed)]
     result.n_takeovers = len(resumed)
     result.unsteered_s = sum(one.at - one.lost_at for one in resumed)

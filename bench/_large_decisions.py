@@ -4,10 +4,9 @@ import gc
 import random
 import time
 from dataclasses import replace
-from typing import Any
 
-from _deadline_tables import Target
 from _reference import TURNS, in_turns
+from _report import Family, Run, Section, Target, most
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
@@ -19,9 +18,6 @@ from punctual.policies.optimus import Optimus
 from punctual.runtime.cluster_file import NodeGroup, nodes_of
 from punctual.sim.workload import ParameterServers, sim_jobs
 from punctual.traces.generators import optimus as generator
-
-Run = dict[str, Any]
-Measured = tuple[str, list[str], list[list[str]], list[Target], list[Run]]
 
 S = "{:.1f} s".format
 COUNT = "{:,.0f}".format
@@ -38,26 +34,33 @@ RULE = ParameterServers(
 )  # fmt: skip
 
 
-def optimus(*, quick: bool) -> Measured:
+def optimus(*, quick: bool) -> list[Run]:
     """The policy `optimus` with fitted speed models: all jobs new, and again after ten minutes."""
     n_jobs, n_nodes = (N_JOBS // 10, N_NODES // 10) if quick else (N_JOBS, N_NODES)
-    runs = [_run(n_jobs, n_nodes, seed) for seed in range(1 if quick else 3)]
+    return [_run(n_jobs, n_nodes, seed) for seed in range(1 if quick else 3)]
+
+
+def _optimus_section(runs: list[Run]) -> Section:
     heads = ["jobs × nodes, seed", "workers and servers", "all new: CPU time", "10 min later", "jobs changed"]
     rows = [
         [
-            f"{COUNT(n_jobs)} × {COUNT(n_nodes)}, {run['seed']}", COUNT(run["n_parts"]), S(run["new_s"]),
+            f"{COUNT(run['n_jobs'])} × {COUNT(run['n_nodes'])}, {run['seed']}", COUNT(run["n_parts"]), S(run["new_s"]),
             S(run["later_s"]), COUNT(run["n_changed"]),
         ]
         for run in runs
     ]  # fmt: skip
-    slowest = None if quick else max(max(run["new_turns"], run["later_turns"]) for run in runs)
-    n_parts = None if quick else min(run["n_parts"] for run in runs)
+    is_whole = all(run["n_jobs"] == N_JOBS for run in runs)
+    slowest = most(runs, "new_turns", "later_turns") if is_whole else None
+    n_parts = min(run["n_parts"] for run in runs) if is_whole else None
     size = f"optimus {COUNT(N_JOBS)} jobs × {COUNT(N_NODES)} nodes"
     targets = [
         Target(f"{size}: CPU time of a decision, slowest of all", LIMIT, slowest, TURNS),
         Target(f"{size}: workers and servers, fewest of all", N_PARTS, n_parts, COUNT, at_least=True),
     ]
-    return "large decisions", heads, rows, targets, runs
+    return Section("large decisions", heads, rows, targets)
+
+
+OPTIMUS = Family(optimus, _optimus_section)
 
 
 def _run(n_jobs: int, n_nodes: int, seed: int) -> Run:

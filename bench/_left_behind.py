@@ -71,7 +71,9 @@ def faults_of_processes(home: Path) -> list[str]:
     return faults
 
 
-def groups_of(hosts: Sequence[int], controllers: Sequence[str] = ("cpu", "cpuacct", "freezer", "")) -> list[Path]:
+def groups_of(
+    hosts: Sequence[int], controllers: Sequence[str] = ("cpu", "cpuacct", "freezer", "memory", "")
+) -> list[Path]:
     """The control groups that hosts with these process ids have made."""
     trees = {tree.own / FOLDER for controller in controllers if (tree := hierarchy(controller))}
     return [group for tree in trees for pid in hosts for group in tree.glob(f"{pid}-*")]
@@ -82,10 +84,10 @@ def faults_of_groups(hosts: Sequence[int]) -> list[str]:
     return [f"group left: {group}" for group in groups_of(hosts)]
 
 
-def faults_of_files(run: RunFolder, jobs: Iterable[str], *, others: Iterable[str] = ()) -> Iterator[str]:
-    """Files of a run that should be gone when all its jobs have ended; `others`: names that are kept beside the usual ones."""
+def faults_of_files(run: RunFolder, jobs: Iterable[str]) -> Iterator[str]:
+    """Files of a run that should be gone when all its jobs have ended."""
     if run.runtime_dir.exists():
         yield f"live places left: {[file.name for file in run.runtime_dir.iterdir()]}"
-    kept = {"journal.db", "journal.db-wal", "journal.db-shm", "run.json", "jobs.jsonl", *others}
+    kept = {"journal.db", "journal.db-wal", "journal.db-shm", "run.json", "jobs.jsonl"}
     kept |= {f"{job}.{ending}" for job in jobs for ending in ("log", "facts.json")}
     yield from (f"file left: {file.name}" for file in run.state_dir.iterdir() if file.name not in kept)

@@ -1,8 +1,7 @@
 """The published simulators' inputs as jobs of ours, and what those simulators came to on them.
 
-Their figures were measured on the kind of machine that this benchmark runs on: user CPU seconds, deadlines met of all
-jobs of the trace, mean completion time, makespan. Where a range of CPU seconds was noted for several policies together,
-its lower end stands here.
+Their figures are deadlines met of all jobs of the trace, mean completion time, makespan. What ElasticFlow's costs is measured by
+`bench/simulator.py --elasticflow`.
 """
 
 import csv
@@ -42,9 +41,8 @@ class Published:
 
     Attributes
     ----------
-    turns
-        What theirs costs in turns of the reference: how often our CPU time it took where both ran in one hour on one machine
-        (single runs, user CPU time), times our turns with the same code. None: it was not run beside ours.
+    command
+        Trace, cluster, schedule and device for `_elasticflow.py`; None: theirs is not run beside ours.
     met, jct_s, makespan_s
         Theirs; None where it was not noted.
     same, differs
@@ -54,7 +52,7 @@ class Published:
     simulator: str
     trace: str
     theirs: str
-    turns: float | None = None
+    command: tuple[str, str, str, str] | None = None
     met: int | None = None
     jct_s: float | None = None
     makespan_s: float | None = None
@@ -253,16 +251,18 @@ _TIRESIAS_DIFFERS = (
 
 def _elasticflow(
     trace: str, path: str, tables: str, cluster: str, per_node: int, *,
-    edf: tuple[int, float | None], tiresias: tuple[int, float | None],
+    edf: int, tiresias: int,
 ) -> list[Published]:  # fmt: skip
+    nodes, kind = cluster.replace("x", "g"), tables.rpartition("_")[2]
+    given = (str(data().absolute() / "traces" / path), f"cluster_specs/n{nodes}.csv")
     return [
         Published(
-            simulator="ElasticFlow", trace=trace, theirs="EDF", turns=edf[1], met=edf[0],
+            simulator="ElasticFlow", trace=trace, theirs="EDF", met=edf, command=(*given, "edf", kind),
             jobs=by_rule(path, lambda: tables_of(tables, per_node)), cluster=cluster,
             policy="earliest-deadline", ours="earliest-deadline, largest measured size", same=_EDF_SAME, differs=_EDF_DIFFERS,
         ),
         Published(
-            simulator="ElasticFlow", trace=trace, theirs="Tiresias", turns=tiresias[1], met=tiresias[0],
+            simulator="ElasticFlow", trace=trace, theirs="Tiresias", met=tiresias, command=(*given, "dlas-gpu", kind),
             jobs=by_rule(path, Rigid), cluster=cluster, policy="shortest-remaining",
             ours="shortest-remaining, rigid", same=_TIRESIAS_SAME, differs=_TIRESIAS_DIFFERS,
         ),
@@ -275,19 +275,19 @@ _ITP = "microsoft_itp_2021/with_models_deadlines"
 PUBLISHED: tuple[Published, ...] = (
     *_elasticflow(
         "cluster01", f"{_ITP}/cluster01.csv", "elasticflow/throughputs_A100", "64x8", 8,
-        edf=(298, 5.0e6), tiresias=(787, 1.9e6),
+        edf=298, tiresias=787,
     ),
     *_elasticflow(
         "cluster10", f"{_ITP}/cluster10.csv", "elasticflow/throughputs_A100", "32x8", 8,
-        edf=(202, None), tiresias=(124, None),
+        edf=202, tiresias=124,
     ),
     *_elasticflow(
         "195job", f"{_ITP}/195job.csv", "elasticflow/throughputs_A100", "16x8", 8,
-        edf=(19, None), tiresias=(96, None),
+        edf=19, tiresias=96,
     ),
     *_elasticflow(
         "elasticVpollux_e", "elasticflow_repo/elasticVpollux_e.csv", "elasticflow/throughputs_T4", "16x4", 4,
-        edf=(23, 0.20e6), tiresias=(56, 0.46e6),
+        edf=23, tiresias=56,
     ),
     Published(
         simulator="Gavel", trace="max_min_fairness", theirs="FIFO", jct_s=47_735, makespan_s=212_507,

@@ -1,6 +1,5 @@
 """A training that grows from one node to two and shrinks back: Punctual's beside Ray Train's, on one machine, in turns."""
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,14 +11,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import _ray_resize_training
-from _common import commit
+from _common import stamp
 from nodes import Training
 from resize import Change, StepLog, environment, wait_until
 
 from punctual.core.errors import InvalidSpec
 
-PROGRAM = _ray_resize_training.__file__
+PROGRAM = str(Path(__file__).with_name("_ray_resize_training.py"))
 OURS = "Punctual"
 #: How often Ray Train looks whether it can have another number of workers, seconds; and what else is set.
 _DEFAULT_INTERVAL_S = 60.0
@@ -124,7 +122,7 @@ def turn_of(name: str, cluster: Any) -> dict[str, Any]:
     changes += ray_changes(name, cluster)
     alone = looks_alone(max(looks))
     return {
-        "commit": commit(), "load": os.getloadavg()[0], "beside": name, "changes": [asdict(change) for change in changes],
+        "stamp": stamp(), "beside": name, "changes": [asdict(change) for change in changes],
         "n_looks": len(looks), "n_looks_alike": sum(alone[step] == told for step, told in looks.items()),
     }  # fmt: skip
 

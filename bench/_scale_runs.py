@@ -47,6 +47,11 @@ class ScaleRun:
     by_kind: dict[str, dict[str, float]]
     planned_s: list[float] = field(repr=False)
     running_s: float = 0.0
+    n_plans: int | None = None
+
+    @property
+    def n_decided(self) -> int:
+        return sum(int(kind["n"]) for kind in self.by_kind.values())
 
     @property
     def decision_p99_s(self) -> float:
@@ -183,7 +188,7 @@ def _window(service: ScaledService, n_agents: int, n_jobs: int, window_s: float,
         n_threads=last["n_threads"], threads=threads, decided_s=[taken for _, taken in last["decided_s"]],
         by_kind=by_kind(last["decided_s"]), planned_s=first["planned_s"],
         submitting_s=[taken for _, taken in first["decided_s"]],
-        running_s=running_s,
+        running_s=running_s, n_plans=len(first["planned_s"]),
     )  # fmt: skip
 
 

@@ -41,9 +41,9 @@ class LiveService:
         What those said that could not start.
     """
 
-    def __init__(self, folder: Path, actuator: str, store: str | None) -> None:
+    def __init__(self, folder: Path, actuator: str) -> None:
         self.folder, self.home = folder, folder / "home"
-        self._options = ["--actuator", actuator, *([] if store is None else ["--store", store])]
+        self._options = ["--actuator", actuator]
         self._clock, self._output = folder / "clock" / "by_s", folder / "service.log"
         self._clock.parent.mkdir()
         self._clock.with_name("sitecustomize.py").write_text(_FAKE_CLOCK)

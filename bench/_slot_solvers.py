@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from _deadline_tables import Target
 from _reference import TURNS, in_turns
+from _report import Family, Run, Section, Target, most
 from slots import least_cost, minimum_share, most_on_time
 from tests.bench.slot_reference import fewest_device_slots, instance, most_weight
 
@@ -15,9 +15,6 @@ from punctual.optim.frieze_clarke import exact_packing, frieze_clarke
 from punctual.optim.sum_of_ratios import PairProblem, approximate_pair, fastest_pair
 
 T = TypeVar("T")
-Run = dict[str, Any]
-#: Name, heads, rows, targets, runs.
-Measured = tuple[str, list[str], list[list[str]], list[Target], list[Run]]
 
 SHARE = "{:.3f}".format
 S = "{:.2f} s".format
@@ -34,12 +31,15 @@ def timed_s(solve: Callable[[], T]) -> tuple[float, T]:
     return time.process_time() - begun, answer
 
 
-def few_jobs_on_time(*, quick: bool) -> Measured:
+def few_jobs_on_time(*, quick: bool) -> list[Run]:
     """Most weight on time of 12 jobs, beside HiGHS."""
     cases = [
         (*size, x, seed) for size in SMALL[: 1 if quick else 2] for x in TIGHT for seed in range(1 if quick else 10)
     ]
-    runs = [_few_run(*case, time_limit_s=4.0 if quick else 60.0) for case in cases]
+    return [_few_run(*case, time_limit_s=4.0 if quick else 60.0) for case in cases]
+
+
+def _few_jobs_on_time_section(runs: list[Run]) -> Section:
     heads = [
         "devices × slots, tightness",
         "of HiGHS's weight",
@@ -60,7 +60,7 @@ def few_jobs_on_time(*, quick: bool) -> Measured:
         Target("12 jobs: weight on time over HiGHS's, worst of all", 0.98, _least(runs, "ratio"), SHARE, at_least=True),
         Target("12 jobs: below minimum share", 0, sum(run["ratio"] < run["share"] for run in runs), "{:.0f}".format),
     ]
-    return "slots: weight on time, 12 jobs", heads, rows, targets, runs
+    return Section("slots: weight on time, 12 jobs", heads, rows, targets)
 
 
 def _few_run(devices: int, slots: int, tightness: float, seed: int, time_limit_s: float) -> Run:
@@ -74,12 +74,15 @@ def _few_run(devices: int, slots: int, tightness: float, seed: int, time_limit_s
     }  # fmt: skip
 
 
-def few_jobs_cost(*, quick: bool) -> Measured:
+def few_jobs_cost(*, quick: bool) -> list[Run]:
     """Least cost of 12 jobs with all deadlines met, beside HiGHS."""
     cases = [
         (*size, x, seed) for size in SMALL[: 1 if quick else 2] for x in EASY for seed in range(1 if quick else 10)
     ]
-    runs = [run for case in cases if (run := _cost_run(*case, time_limit_s=3.0 if quick else 60.0))]
+    return [run for case in cases if (run := _cost_run(*case, time_limit_s=3.0 if quick else 60.0))]
+
+
+def _few_jobs_cost_section(runs: list[Run]) -> Section:
     heads = [
         "devices × slots, tightness",
         "over HiGHS's cost",
@@ -100,7 +103,7 @@ def few_jobs_cost(*, quick: bool) -> Measured:
         Target("12 jobs: cost over HiGHS's, worst of all", 1.03, _most(runs, "ratio"), SHARE),
         Target("12 jobs: dearer than minimum share", 0, sum(_is_dearer(run) for run in runs), "{:.0f}".format),
     ]
-    return "slots: cost, 12 jobs", heads, rows, targets, runs
+    return Section("slots: cost, 12 jobs", heads, rows, targets)
 
 
 def _cost_run(devices: int, slots: int, tightness: float, seed: int, time_limit_s: float) -> Run | None:
@@ -128,9 +131,12 @@ def _is_dearer(run: Run) -> bool:
     return run["share"] is not None and run["ratio"] > run["share"]
 
 
-def many_jobs_on_time(*, quick: bool) -> Measured:
+def many_jobs_on_time(*, quick: bool) -> list[Run]:
     """Most weight on time of 1000 jobs on 4096 devices over 100 slots, beside its own bound."""
-    runs = [_many_run(tightness, seed) for tightness in TIGHT for seed in range(1 if quick else 5)]
+    return [_many_run(tightness, seed) for tightness in TIGHT for seed in range(1 if quick else 5)]
+
+
+def _many_jobs_on_time_section(runs: list[Run]) -> Section:
     heads = ["tightness", "of all weight", "bound", "minimum share", "proven gap", "worst", "CPU time", "slowest"]
     rows = [
         [
@@ -141,7 +147,7 @@ def many_jobs_on_time(*, quick: bool) -> Measured:
     ]  # fmt: skip
     targets = [
         Target("1000 × 4096 × 100: gap to our own bound, worst", 0.02, _most(runs, "gap"), "{:.2%}".format),
-        Target("1000 × 4096 × 100: CPU time, slowest", 500_000.0, _most(runs, "turns"), TURNS),
+        Target("1000 × 4096 × 100: CPU time, slowest", 500_000.0, most(runs, "turns"), TURNS),
         Target(
             "1000 × 4096 × 100: below minimum share",
             0,
@@ -149,7 +155,7 @@ def many_jobs_on_time(*, quick: bool) -> Measured:
             "{:.0f}".format,
         ),
     ]
-    return "slots: weight on time, 1000 jobs × 4096 devices × 100 slots", heads, rows, targets, runs
+    return Section("slots: weight on time, 1000 jobs × 4096 devices × 100 slots", heads, rows, targets)
 
 
 def _many_run(tightness: float, seed: int) -> Run:
@@ -163,9 +169,12 @@ def _many_run(tightness: float, seed: int) -> Run:
     }  # fmt: skip
 
 
-def pairs_of_one_job(*, quick: bool) -> Measured:
+def pairs_of_one_job(*, quick: bool) -> list[Run]:
     """The published way to choose workers and servers, beside the exact one."""
-    runs = [_pair_run(kind, epsilon, seed) for kind in ("sync", "async") for epsilon in (0.1, 0.03) for seed in range(5 if quick else 30)]  # fmt: skip
+    return [_pair_run(kind, epsilon, seed) for kind in ("sync", "async") for epsilon in (0.1, 0.03) for seed in range(5 if quick else 30)]  # fmt: skip
+
+
+def _pairs_of_one_job_section(runs: list[Run]) -> Section:
     heads = ["kind, ε", "published over exact", "most", "programmes", "published", "exact"]
     rows = [
         [
@@ -177,7 +186,7 @@ def pairs_of_one_job(*, quick: bool) -> Measured:
     targets = [
         Target("pairs: exact slower than published", 0, sum(r["ratio"] < 1 - 1e-9 for r in runs), "{:.0f}".format)
     ]
-    return "sum of ratios: time of one job", heads, rows, targets, runs
+    return Section("sum of ratios: time of one job", heads, rows, targets)
 
 
 def _pair_run(kind: Any, epsilon: float, seed: int) -> Run:
@@ -195,10 +204,13 @@ def _pair_run(kind: Any, epsilon: float, seed: int) -> Run:
     }  # fmt: skip
 
 
-def packings(*, quick: bool) -> Measured:
+def packings(*, quick: bool) -> list[Run]:
     """The published way to choose the admitted jobs, beside the exact one; four resources."""
     cases = [(50, 0), (50, 1), (100, 1)] if quick else [(50, 0), (50, 1), (100, 1), (200, 1), (50, 2)]
-    runs = [_packing_run(n_jobs, size, seed) for n_jobs, size in cases for seed in range(1 if quick else 5)]
+    return [_packing_run(n_jobs, size, seed) for n_jobs, size in cases for seed in range(1 if quick else 5)]
+
+
+def _packings_section(runs: list[Run]) -> Section:
     heads = ["jobs, subsets up to", "published over exact", "least", "published", "exact"]
     rows = [
         [
@@ -208,7 +220,7 @@ def packings(*, quick: bool) -> Measured:
         for (n_jobs, size), own in _cases(runs).items()
     ]  # fmt: skip
     targets = [Target("packings: exact below published", 0, sum(r["ratio"] > 1 + 1e-9 for r in runs), "{:.0f}".format)]
-    return "packing: profit of the admitted jobs", heads, rows, targets, runs
+    return Section("packing: profit of the admitted jobs", heads, rows, targets)
 
 
 def _packing_run(n_jobs: int, size: int, seed: int) -> Run:
@@ -225,7 +237,11 @@ def _packing_run(n_jobs: int, size: int, seed: int) -> Run:
 
 def _cases(runs: list[Run]) -> dict[Any, list[Run]]:
     """The runs of each case, in order of appearance."""
-    return {case: [run for run in runs if run["case"] == case] for case in dict.fromkeys(run["case"] for run in runs)}
+    found: dict[Any, list[Run]] = {}
+    for run in runs:
+        case = run["case"]
+        found.setdefault(tuple(case) if isinstance(case, list) else case, []).append(run)
+    return found
 
 
 def _mean(runs: list[Run], key: str) -> float:
@@ -244,4 +260,8 @@ def _most(runs: list[Run], key: str) -> float:
     return max(run[key] for run in runs)
 
 
-SLOT_FAMILIES = [few_jobs_on_time, few_jobs_cost, many_jobs_on_time, pairs_of_one_job, packings]
+SLOT_FAMILIES = [
+    Family(few_jobs_on_time, _few_jobs_on_time_section), Family(few_jobs_cost, _few_jobs_cost_section),
+    Family(many_jobs_on_time, _many_jobs_on_time_section), Family(pairs_of_one_job, _pairs_of_one_job_section),
+    Family(packings, _packings_section),
+]  # fmt: skip

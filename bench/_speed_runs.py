@@ -17,16 +17,16 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-import torch
-import torch.distributed as dist
-from torch import nn
+from typing import TYPE_CHECKING
 
 from punctual.client.elastic.virtual_ranks import cut
 from punctual.client.elastic.worker_pool import HANG_VARIABLE
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_v1 import CgroupV1, CgroupV1Group
 from punctual.wire import PAGE_VARIABLE, Page, WorkerTarget
+
+if TYPE_CHECKING:
+    from torch import nn
 
 SYNCHRONOUS, ASYNCHRONOUS, ALL_REDUCE = "synchronous servers", "asynchronous servers", "all-reduce"
 
@@ -97,7 +97,10 @@ def enter(entrances: list[str]) -> None:
             file.write(str(os.getpid()))
 
 
-def make_model() -> nn.Module:
+def make_model() -> "nn.Module":
+    import torch
+    from torch import nn
+
     torch.manual_seed(0)
     return nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(N_LAYERS)])
 
@@ -188,6 +191,8 @@ def _parent(pid: int) -> int:
 
 def all_reduce_sps(n_workers: int, limits: Quotas, effort: Effort) -> float:
     """Steps a second with the same global batch for any number of workers."""
+    import torch.distributed as dist
+
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     start = multiprocessing.get_context("forkserver")
     start.set_forkserver_preload(["torch", "torch._dynamo", "_speed_runs"])
@@ -211,6 +216,9 @@ def all_reduce_sps(n_workers: int, limits: Quotas, effort: Effort) -> float:
 
 
 def _reduce(rank: int, n_workers: int, port: int, entrances: list[str], effort: Effort, outbox: Connection) -> None:
+    import torch
+    import torch.distributed as dist
+
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", store=dist.TCPStore("127.0.0.1", port, is_master=False), rank=rank, world_size=n_workers

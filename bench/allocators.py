@@ -1,4 +1,4 @@
-"""Our allocator against all others: completion time, queueing and deadlines at once, and the published simulators' traces.
+"""Our allocator against all others: completion time, waiting and deadlines at once, and the published simulators' traces.
 
 Each cell is one simulation of one policy on one setting (trace, load, restart cost, error of the declared speeds, seed).
 Cells that are there already and were made with the same code of the policies are kept with `--resume`; `--bounds` only computes
@@ -17,7 +17,7 @@ from typing import Any
 from _allocator_cells import deadline_bound, run, verdict
 from _allocator_tables import markdown, show
 from _allocator_worlds import OUTSIDE, WORLDS, Setting, available, folder, jobs_of, nodes
-from _common import RESULTS, commit, parser, write_results
+from _common import RESULTS, Results, parser, revision, revisions, stamp, stamp_text, write_results
 from _jct_bound import jct_bound_s
 from _reference import in_turns
 
@@ -81,7 +81,9 @@ def main() -> int:
     cells: dict[str, dict[str, Any]] = kept.get("cells", {})
     outside: dict[str, dict[str, Any]] = kept.get("outside", {})
     # A bound does not depend on the policies: cells stay those of the revision that made them.
-    options.revision = kept["commit"] if kept and options.bounds else commit()
+    options.stamp = kept["stamp"] if kept and options.bounds else stamp()
+    if kept and not options.bounds and set(revisions(kept)) != {revision()}:
+        options.stamp["cells_kept_of"] = kept["stamp"]
     begun_s = time.monotonic()
     worlds = ["modelarts-like"] if options.quick else [w for w in options.worlds or available(folder()) if w in WORLDS]
     names = _QUICK if options.quick else options.policies or policies()
@@ -166,21 +168,30 @@ def _cell_in_time(setting: Setting, policy: str, n_jobs: int, until_s: float) ->
 
 
 def _write(cells: dict[str, Any], outside: dict[str, Any], out: Path, options: Any) -> None:
-    found = {"commit": options.revision, "n_jobs": options.jobs, "cells": cells, "outside": outside}
+    found = {"stamp": options.stamp, "n_jobs": options.jobs, "cells": cells, "outside": outside}
     write_results(out.stem, found)
 
 
 def _report(out: Path, cells: dict[str, Any], outside: dict[str, Any], options: Any, took_s: float) -> int:
     _write(cells, outside, out, options)
+    if "-quick" not in out.stem:
+        out.with_suffix(".md").write_text(page(json.loads(out.read_text())))
+    return show(cells, verdicts_of(cells), outside, OURS, OURS_OUTSIDE, TARGET_FRAC, took_s)
+
+
+def verdicts_of(cells: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     verdicts = {}
     for key, row in cells.items():
         bound = row.get("bound", {})
         valid = {name: one for name, one in row.items() if name != "bound" and one.get("jct_mean_s")}
         if "n" in bound and OURS in valid and len(valid) > 1:
             verdicts[key] = verdict(valid, OURS, bound)
-    if "-quick" not in out.stem:
-        out.with_suffix(".md").write_text(markdown(cells, verdicts, outside, OURS))
-    return show(cells, verdicts, outside, OURS, OURS_OUTSIDE, TARGET_FRAC, took_s)
+    return verdicts
+
+
+def page(results: Results) -> str:
+    cells = results["cells"]
+    return f"{markdown(cells, verdicts_of(cells), results['outside'], OURS)}\n{stamp_text(results)}\n"
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ are longer in proportion to what it costs to start one, above 2 core-seconds: wh
 how PyTorch is imported. `--quick` trains regressions in NumPy, which start at once.
 """
 
-import json
 import random
 import statistics
 import sys
@@ -26,12 +25,12 @@ from dataclasses import asdict
 from typing import Any
 
 import _contention_jobs as jobs
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import PageOf, Results, markdown_table, on_record, parser, print_table, revision, stamp_text, write_results
 from _contention_jobs import TOLERANCE_FRAC, Load
 from _contention_runs import KERNEL, SCALED, Outcome, Profile, calibrate, play
-from _deadline_tables import Target
-from simulator import got, limit, table, verdict
+from _report import TARGET_HEADS, Target, conclude_targets, target_rows, targets_table
 
+NAME = "contention"
 OURS = "promises-first"
 #: Policy -> what it is called in the tables.
 RULES = {
@@ -77,19 +76,18 @@ def _play(kind: str, seed: int, policy: str, profiles: Mapping[str, Profile], *,
         loads = jobs.overload(seed, scale)
         ends_at = max(load.due_at or 0.0 for load in loads) + AFTERWARDS_S
     outcomes = play(loads, policy, profiles, ends_at=ends_at, declare=kind == TOLD)
-    told = {"kind": kind, "seed": seed, "policy": policy, "commit": commit()}
+    told = {"kind": kind, "seed": seed, "policy": policy, "revision": revision()}
     return told | {"loads": [asdict(load) for load in loads], "outcomes": [asdict(outcome) for outcome in outcomes]}
 
 
 class Record:
     """What has been played so far, on disk after each play."""
 
-    def __init__(self, name: str, *, resume: bool, quick: bool) -> None:
-        self._name = name
-        path = RESULTS / f"{name}.json"
-        kept = json.loads(path.read_text()) if resume and path.exists() else {"profiles": None, "plays": []}
-        self.plays: list[Play] = kept["plays"]
-        found = kept["profiles"] or {app: asdict(profile) for app, profile in calibrate(quick=quick).items()}
+    def __init__(self, *, resume: bool, quick: bool) -> None:
+        self._quick = quick
+        kept = on_record(NAME) if resume and not quick else {}
+        self.plays: list[Play] = kept.get("plays", [])
+        found = kept.get("profiles") or {app: asdict(profile) for app, profile in calibrate(quick=quick).items()}
         self.profiles = {app: Profile(**profile) for app, profile in found.items()}
 
     def find(self, kind: str, seed: int, policy: str) -> Play | None:
@@ -99,10 +97,13 @@ class Record:
 
     def add(self, one: Play) -> None:
         self.plays.append(one)
-        profiles = {app: asdict(profile) for app, profile in self.profiles.items()}
-        write_results(self._name, {"profiles": profiles, "plays": self.plays})
+        self.write()
         print_table(_JOB_HEADS, _job_rows(one))
         print(flush=True)
+
+    def write(self, page_of: PageOf | None = None) -> Results:
+        profiles = {app: asdict(profile) for app, profile in self.profiles.items()}
+        return write_results(NAME, {"profiles": profiles, "plays": self.plays}, page_of, quick=self._quick)
 
 
 class Seen:
@@ -286,28 +287,36 @@ def _overload_targets(kind: str, runs: Sequence[Seen]) -> list[Target]:
     ]  # fmt: skip
 
 
-def markdown(found: Sequence[Play]) -> str:
-    plays = [Seen(one) for one in found]
+def reached(plays: Sequence[Seen]) -> list[Target]:
     fits, overloads = ([one for one in plays if (one.kind == "fits") is fit] for fit in (True, False))
-    reached = targets(fits, overloads)
-    lines = table(
-        ["figure", "target", "measured", ""], [[one.text, limit(one), got(one), verdict(one)] for one in reached]
-    )
+    return targets(fits, overloads)
+
+
+def page(results: Results) -> str:
+    found: list[Play] = results["plays"]
+    plays = [Seen(one) for one in found]
+    fits = [one for one in plays if one.kind == "fits"]
+    overloads = [one for one in plays if one.kind != "fits"]
+    lines = targets_table(reached(plays))
     seeds = {run.seed: run for run in fits}
     peaks = [jobs.least_peak(run.loads) for run in seeds.values()]
     demands = [jobs.most_demanded(run.loads) for run in seeds.values()]
     lines += ["", f"## Eight that fit, draws: {len(seeds)}", ""]
     peak, demand = _mean_and_range(peaks, "{:.0%}"), _mean_and_range(demands, "{:.0%}")
     lines += [f"The clairvoyant plan needs {peak} of the machine, constant demands {demand}.", ""]
-    lines += table(RULE_HEADS, rule_rows(fits))
+    lines += markdown_table(RULE_HEADS, rule_rows(fits))
     shown = next((one for one in found if one["kind"] == "fits" and one["policy"] == OURS), None)
     if shown is not None:
-        lines += ["", f"## Draw {shown['seed']} under promises-first", "", *table(_JOB_HEADS, _job_rows(shown))]
+        lines += [
+            "",
+            f"## Draw {shown['seed']} under promises-first",
+            "",
+            *markdown_table(_JOB_HEADS, _job_rows(shown)),
+        ]
     if overloads:
         lines += ["", "## 160 % of what fits, under promises-first", ""]
-        lines += table(OVERLOAD_HEADS, overload_rows(overloads))
-    commits = ", ".join(sorted({one["commit"] for one in found}))
-    return "\n".join([*lines, "", f"Measured at revision {commits}.", ""])
+        lines += markdown_table(OVERLOAD_HEADS, overload_rows(overloads))
+    return "\n".join([*lines, "", stamp_text(results), ""])
 
 
 def main() -> int:
@@ -315,21 +324,12 @@ def main() -> int:
     made.add_argument("--seeds", type=int, default=3, help="draws of the trainings")
     made.add_argument("--resume", action="store_true", help="go on after what is on record")
     options = made.parse_args()
-    name = "contention-quick" if options.quick else "contention"
-    record = Record(name, resume=options.resume, quick=options.quick)
+    record = Record(resume=options.resume, quick=options.quick)
     found = list(plays(options, record))
-    if not options.quick:
-        (RESULTS / f"{name}.md").write_text(markdown(found), encoding="utf-8")
-    seen = [Seen(one) for one in found]
-    reached = targets([one for one in seen if one.kind == "fits"], [one for one in seen if one.kind != "fits"])
-    print_table(
-        ["figure", "target", "measured", ""], [[one.text, limit(one), got(one), verdict(one)] for one in reached]
-    )
-    key = reached[0]
-    print(
-        f"{sum(one.reached is True for one in reached)} of {len(reached)} targets; {key.text}: {got(key)} (target: {limit(key)})"
-    )
-    return int(any(one.reached is not True for one in ([key] if options.quick else reached)))
+    record.write(page)
+    targets = reached([Seen(one) for one in found])
+    print_table(TARGET_HEADS, target_rows(targets))
+    return conclude_targets(targets, targets[0], quick=options.quick)
 
 
 if __name__ == "__main__":

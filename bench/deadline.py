@@ -15,7 +15,7 @@ at 1.0 times the fastest time everything that happens beside the job makes it la
 can be made piece by piece: `--apps vision --ratios 1.5 1.8 --repeats 1 --resume` takes twelve minutes.
 
 Every run is written to `bench/results/deadline.json` when it ends. A run of a part, or of some controllers, replaces what
-the file has of these and keeps the rest; `--resume` keeps all and goes on after the last one.
+the file has of these and keeps the rest; `--resume` keeps those of this revision, too, and goes on after the last one.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import _common
 import _deadline_tables
+from _report import Target, conclude_targets
 
-RESULTS = _common.RESULTS / "deadline.json"
+NAME = "deadline"
 PUNCTUAL = [sys.executable, "-m", "punctual"]
 
 APPS = ("vision", "language", "speech")
@@ -195,10 +197,9 @@ def _report(output: str, exit_code: int) -> dict[str, object]:
     return reports[-1]
 
 
-def calibrate(lane: Lane, app: str) -> Profile:
+def calibrate(lane: Lane, app: str, few: int = 20, many: int = 100) -> Profile:
     """Two runs at full speed, a short and a longer one: the difference is what steps cost."""
     cell = Cell(app, 0.0, "undisturbed", "decor-pi", 0.0)
-    few, many = 20, 100
     landed = {n: float(str(lane.run(cell, n)["landed_s"])) for n in (few, many)}
     step_s = (landed[many] - landed[few]) / (N_EPOCHS * (many - few))
     return Profile(startup_s=landed[few] - N_EPOCHS * few * step_s, step_s=step_s)
@@ -263,34 +264,39 @@ class Work:
 class Record:
     """All runs made so far, on disk after each."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.content: dict[str, list[dict[str, object]] | object] = {"runs": [], "profiles": {}}
-        if path.exists():
-            self.content = json.loads(path.read_text())
+        self.content: dict[str, Any] = {"runs": [], "profiles": {}, **_common.on_record(NAME)}
+        self.content.pop("stamp", None)
 
     @property
-    def runs(self) -> list[dict[str, object]]:
-        return self.content["runs"]  # type: ignore[return-value]
+    def runs(self) -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = self.content["runs"]
+        return runs
 
     @property
-    def profiles(self) -> dict[str, object]:
-        return self.content["profiles"]  # type: ignore[return-value]
+    def profiles(self) -> dict[str, Any]:
+        profiles: dict[str, Any] = self.content["profiles"]
+        return profiles
 
     @property
-    def compared(self) -> list[dict[str, object]]:
+    def compared(self) -> list[dict[str, Any]]:
         """Runs that have been made again since, without the controllers that they were compared with."""
-        return self.content.setdefault("compared", [])  # type: ignore[return-value]
+        compared: list[dict[str, Any]] = self.content.setdefault("compared", [])
+        return compared
 
-    def drop(self, parts: Sequence[str], controllers: Sequence[str]) -> None:
-        """Forget the runs of these parts by these controllers, but for what others were compared with."""
-        gone = [run for run in self.runs if part_of(run) in parts and run["controller"] in controllers]
+    def drop(self, parts: Sequence[str], controllers: Sequence[str], but_of: str | None) -> None:
+        """Forget the runs of these parts by these controllers, but for those of a revision, and what others were compared with."""
+        gone = [
+            run
+            for run in self.runs
+            if part_of(run) in parts and run["controller"] in controllers and run["revision"] != but_of
+        ]
         kept = [run for run in self.runs if run not in gone]
-        commits = {run["commit"] for run in kept if part_of(run) == "main"}
+        revisions = {run["revision"] for run in kept if part_of(run) == "main"}
         self.content["runs"] = kept
         shown = [run for run in gone if _deadline_tables.in_main_table(run, CONDITIONS)]
-        self.compared.extend(run for run in shown if run["commit"] in commits)
+        self.content["compared"] = [run for run in [*self.compared, *shown] if run["revision"] in revisions]
 
     def missing(self, work: Work) -> Work:
         """The work with those of its controllers that have not run it."""
@@ -301,19 +307,17 @@ class Record:
 
     def add(self, run: dict[str, object]) -> None:
         with self._lock:
-            self.runs.append(run | {"commit": _common.commit()})
+            self.runs.append(run | {"revision": _common.revision()})
             self.save()
 
     def fail(self, work: Work, why: str) -> None:
         with self._lock:
-            self.content.setdefault("failures", []).append({"block": work.block, "why": why})  # type: ignore[attr-defined]
+            self.content.setdefault("failures", []).append({"block": work.block, "why": why})
             self.save()
         print(f"failed: {work.block}: {why}", flush=True)
 
     def save(self) -> None:
-        scratch = self._path.with_suffix(".tmp")
-        scratch.write_text(json.dumps(self.content, indent=1))
-        scratch.replace(self._path)
+        _common.write_results(NAME, self.content)
 
 
 def part_of(run: dict[str, object]) -> str:
@@ -421,17 +425,16 @@ def _line(run: dict[str, object]) -> str:
     )
 
 
-def main() -> None:
+def main() -> int:
     options = _options()
     with _home(options.home) as home:
         n_lanes = 2 if options.quick else options.lanes
         lanes = [Lane(cpu, Path(home)) for cpu in sorted(os.sched_getaffinity(0))[:n_lanes]]
         if options.quick:
-            raise SystemExit(quick(lanes))
+            return quick(lanes)
         if not options.tables:
             full(lanes, Path(home), options)
-    record = Record(RESULTS)
-    tabulate(record.runs, record.compared)
+    return tabulate()
 
 
 def _home(kept: Path | None) -> AbstractContextManager[str]:
@@ -442,22 +445,34 @@ def _home(kept: Path | None) -> AbstractContextManager[str]:
     return nullcontext(str(kept))
 
 
-def tabulate(runs: list[dict[str, object]], compared: list[dict[str, object]]) -> None:
-    """Write the tables and the plot from the runs on record."""
-    controllers: tuple[str, ...] = CONTROLLERS
-    if compared:
-        runs = [*_deadline_tables.made_again(runs, CONDITIONS), *compared]
-        controllers = (_deadline_tables.AGAIN, *CONTROLLERS)
+def shown_runs(content: _common.Results) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The runs of the tables, and the controllers in them."""
+    runs, compared = content["runs"], content.get("compared", [])
+    if not compared:
+        return runs, CONTROLLERS
+    return [*_deadline_tables.made_again(runs, CONDITIONS), *compared], (_deadline_tables.AGAIN, *CONTROLLERS)
+
+
+def page(results: _common.Results) -> str:
+    runs, controllers = shown_runs(results)
     text = _deadline_tables.markdown(runs, CONDITIONS, controllers, (BY_PACING, BY_OUTPUT))
-    RESULTS.with_suffix(".md").write_text(text)
-    _deadline_tables.plot(runs, CONDITIONS, controllers, RESULTS.with_suffix(".png"))
+    return f"{text}\n{_common.stamp_text(results)}\n"
+
+
+def tabulate() -> int:
+    """Write the tables and the plot from the runs on record; the exit status."""
+    text = page(_common.on_record(NAME))
+    (_common.RESULTS / f"{NAME}.md").write_text(text, encoding="utf-8")
+    runs, controllers = shown_runs(_common.on_record(NAME))
+    _deadline_tables.plot(runs, CONDITIONS, controllers, _common.RESULTS / f"{NAME}.png")
     print(text)
+    found = _deadline_tables.verdicts(runs, CONDITIONS)
+    return conclude_targets(found, found[0], quick=False)
 
 
 def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
-    record, parts = Record(RESULTS), (options.part,) if options.part else PARTS
-    if not options.resume:
-        record.drop(parts, options.controllers)
+    record, parts = Record(), (options.part,) if options.part else PARTS
+    record.drop(parts, options.controllers, _common.revision() if options.resume else None)
     until_at = time.monotonic() + options.minutes * 60
     with ThreadPoolExecutor(len(lanes)) as pool:
         apps = (*options.apps, PRINTING) if "lacking" in parts else tuple(options.apps)
@@ -493,7 +508,7 @@ def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
 def quick(lanes: list[Lane]) -> int:
     """One short job under two controllers, side by side where there are two CPUs."""
     deadline_s = 30.0
-    profile = calibrate(lanes[0], "vision")
+    profile = calibrate(lanes[0], "vision", 10, 50)
     works = [("remaining-cost",), ("decor-pi",)]
 
     def one(i: int) -> dict[str, object]:
@@ -504,13 +519,10 @@ def quick(lanes: list[Lane]) -> int:
         ours, theirs = pool.map(one, range(2))
     for run in (ours, theirs):
         print(_line(run))
-    _common.write_results("deadline-quick", [ours, theirs])
-    deviation = abs(float(str(ours["deviation_frac"])))
-    print(f"remaining-cost: |finish - D| / D = {deviation:.3%}, target {TARGET_FRAC:.1%} (for jobs of 45 to 90 s)")
-    print(
-        f"{deviation * deadline_s * 1e3:.0f} ms; the target of undisturbed jobs of 45 to 90 s, 0.05 %, is 34 ms of their mean"
-    )
-    return int(deviation > TARGET_FRAC)
+    _common.write_results(NAME, {"runs": [ours, theirs]}, quick=True)
+    deviation_frac = abs(float(str(ours["deviation_frac"])))
+    target = Target("remaining-cost: |finish - D| / D", TARGET_FRAC, deviation_frac)
+    return conclude_targets([target], target, quick=True)
 
 
 def _options() -> argparse.Namespace:
@@ -531,9 +543,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--home", type=Path, help="keep the journals of all runs in this folder")
-    parser.add_argument("--resume", action="store_true", help="keep all runs that are there and make the others")
+    parser.add_argument("--resume", action="store_true", help="keep the runs of this revision and make the others")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,7 +11,7 @@ Without `--quick` the figures are written to bench/results/elastic_deadline.json
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from dataclasses import asdict
 
 import _common
@@ -19,10 +19,12 @@ import _elastic_live
 import _elastic_worlds
 from _elastic_live import LiveRun
 from _elastic_worlds import Row
+from _report import TARGET_HEADS, Target, conclude_targets, target_rows
 
 #: Mean deviation, share of late runs, mean number of changes, mean cost: what is to be reached where nothing unforeseen happens.
 TARGETS = (0.001, 0.0, 3.0, 1.05)
 RATIOS = (1.2, 1.5)
+NAME = "elastic_deadline"
 
 
 def simulate(n_runs: int, worlds: tuple[str, ...], controllers: tuple[str, ...]) -> list[Row]:
@@ -36,40 +38,50 @@ def simulate(n_runs: int, worlds: tuple[str, ...], controllers: tuple[str, ...])
     return found
 
 
-def markdown(heads: tuple[str, ...], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "--:|" * (len(heads) - 2)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
-
-
 def record(rows: list[Row], runs: list[LiveRun]) -> None:
     """Replace the parts that were made; keep the others as they are on record."""
-    path = _common.RESULTS / "elastic_deadline.json"
-    content = json.loads(path.read_text()) if path.exists() else {}
+    content = {name: part for name, part in _common.on_record(NAME).items() if name != "stamp"}
     if rows:
-        content["simulated"] = {"commit": _common.commit(), "rows": [asdict(row) for row in rows]}
+        content["simulated"] = {"stamp": _common.stamp(), "rows": [asdict(row) for row in rows]}
     if runs:
-        content["live"] = {"commit": _common.commit(), "runs": [asdict(run) for run in runs]}
-    _common.write_results("elastic_deadline", content)
-    parts = []
-    if "simulated" in content:
-        cells = [_elastic_worlds.cells(Row(**row)) for row in content["simulated"]["rows"]]
-        parts.append("## Simulated\n\n" + markdown(_elastic_worlds.HEADS, cells))
-    if "live" in content:
-        cells = [_elastic_live.cells(LiveRun(**run)) for run in content["live"]["runs"]]
-        parts.append("## Live\n\n" + markdown(_elastic_live.HEADS, cells))
-    path.with_suffix(".md").write_text("\n".join(parts))
+        content["live"] = {"stamp": _common.stamp(), "runs": [asdict(run) for run in runs]}
+    _common.write_results(NAME, content, page)
 
 
-def verdict(rows: list[Row]) -> bool:
-    """Print the key figures of the simulated part beside their targets; whether all are reached."""
+def page(results: _common.Results) -> str:
+    lines = []
+    if "simulated" in results:
+        part = results["simulated"]
+        cells = [_elastic_worlds.cells(Row(**row)) for row in part["rows"]]
+        lines += [
+            "## Simulated",
+            "",
+            *_common.markdown_table(_elastic_worlds.HEADS, cells),
+            "",
+            _common.stamp_text(part),
+            "",
+        ]
+    if "live" in results:
+        part = results["live"]
+        cells = [_elastic_live.cells(LiveRun(**run)) for run in part["runs"]]
+        lines += ["## Live", "", *_common.markdown_table(_elastic_live.HEADS, cells), "", _common.stamp_text(part), ""]
+    return "\n".join(lines)
+
+
+def targets(rows: list[Row]) -> list[Target]:
+    """Of the simulated part, where nothing unforeseen happens."""
     ours = [row for row in rows if row.controller == _elastic_worlds.OURS and row.world in _elastic_worlds.FORESEEN]
-    names = ("deviation_frac", "late_frac", "n_resizes", "cost")
-    got = [sum(getattr(row, name) for row in ours) / len(ours) for name in names]
-    print(
-        f"two-level: deviation {got[0]:.3%} (target {TARGETS[0]:.1%}), late {got[1]:.1%} (target {TARGETS[1]:.0%}), "
-        f"changes {got[2]:.2f} (target {TARGETS[2]:g}), worker-seconds {got[3]:.3f} of the best mix (target {TARGETS[3]:g})"
-    )
-    return all(figure <= target for figure, target in zip(got, TARGETS, strict=True))
+    names = {
+        "deviation_frac": "deviation",
+        "late_frac": "late",
+        "n_resizes": "changes",
+        "cost": "worker-seconds of the best mix",
+    }
+    shown = ("{:.3%}".format, "{:.1%}".format, "{:.2f}".format, "{:.3f}".format)
+    return [
+        Target(f"two-level: {text}", most, sum(getattr(row, name) for row in ours) / len(ours) if ours else None, how)
+        for (name, text), most, how in zip(names.items(), TARGETS, shown, strict=True)
+    ]
 
 
 def live(n_repeats: int, *, quick: bool) -> list[LiveRun]:
@@ -83,7 +95,7 @@ def live(n_repeats: int, *, quick: bool) -> list[LiveRun]:
     return runs
 
 
-def main() -> None:
+def main() -> int:
     options = _options()
     rows, runs = [], []
     if not options.live:
@@ -98,8 +110,9 @@ def main() -> None:
         _common.print_table(_elastic_live.HEADS, [_elastic_live.cells(run) for run in runs])
     if not options.quick:
         record(rows, runs)
-    if rows and not verdict(rows):
-        raise SystemExit(1)
+    found = targets(rows)
+    _common.print_table(TARGET_HEADS, target_rows(found))
+    return conclude_targets(found, found[0], quick=options.quick or not rows)
 
 
 def _options() -> argparse.Namespace:
@@ -111,4 +124,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

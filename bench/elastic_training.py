@@ -28,7 +28,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, markdown_table, on_record, parser, print_table, stamp_text, write_results
+from _report import TARGET_HEADS, Target, conclude_targets, target_rows
 
 from punctual.wire import PAGE_VARIABLE, WORKERS_VARIABLE, Page, WorkerTarget
 
@@ -51,6 +52,7 @@ SEEDS = (0, 1, 2)
 #: Draws of the weights that are moved by one ulp.
 N_NUDGES = 3
 PATIENCE_S = 900.0
+NAME = "elastic_training"
 
 
 # Price.
@@ -298,11 +300,6 @@ def fidelity_cells(row: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def markdown(heads: tuple[str, ...], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
 def main() -> int:
     options = parser(__doc__.splitlines()[0])
     options.add_argument(
@@ -312,10 +309,11 @@ def main() -> int:
     options.add_argument("--train", nargs=2, help="internal")
     chosen = options.parse_args()
     if chosen.train:
-        return run_training(*chosen.train)
+        run_training(*chosen.train)
+        return 0
     names = chosen.programs or (["vision"] if chosen.quick else ["vision", "language", "speech"])
-    written = RESULTS / f"{file_name(is_quick=chosen.quick)}.json"
-    found = json.loads(written.read_text()) if chosen.only and written.exists() else {"price": [], "fidelity": []}
+    found: Results = {"price": [], "fidelity": [], **(on_record(NAME) if chosen.only and not chosen.quick else {})}
+    found.pop("stamp", None)
     for name in names:
         if chosen.only != "fidelity":
             n_rounds, n_ranks = (6, N_RANKS[:1]) if chosen.quick else (20, N_RANKS)
@@ -323,11 +321,14 @@ def main() -> int:
         if chosen.only != "price":
             row = fidelity(name, 40, 4, SEEDS[:1], 0) if chosen.quick else fidelity(name, 200, 20, SEEDS, N_NUDGES)
             put(found["fidelity"], name, [row])
-        write_results(written.stem, {**found, "commit": commit()})
+        write_results(NAME, found, quick=chosen.quick)
+    write_results(NAME, found, page, quick=chosen.quick)
     print_table(PRICE_HEADS, [price_cells(row) for row in found["price"]])
     print()
     print_table(FIDELITY_HEADS, [fidelity_cells(row) for row in found["fidelity"]])
-    return conclude(found["price"], found["fidelity"], is_quick=chosen.quick)
+    targets = targets_of(found)
+    print_table(TARGET_HEADS, target_rows(targets))
+    return conclude_targets(targets, targets[0], quick=chosen.quick)
 
 
 def put(rows: list[dict[str, Any]], name: str, new: list[dict[str, Any]]) -> None:
@@ -335,44 +336,47 @@ def put(rows: list[dict[str, Any]], name: str, new: list[dict[str, Any]]) -> Non
     rows[:] = [row for row in rows if row["program"] != name] + new
 
 
-def file_name(*, is_quick: bool) -> str:
-    return "elastic_training-quick" if is_quick else "elastic_training"
+def page(results: Results) -> str:
+    lines = ["<!-- made by bench/elastic_training.py -->", ""]
+    lines += [*markdown_table(PRICE_HEADS, [price_cells(row) for row in results["price"]]), ""]
+    lines += [
+        *markdown_table(FIDELITY_HEADS, [fidelity_cells(row) for row in results["fidelity"]]),
+        "",
+        stamp_text(results),
+    ]
+    return "\n".join([*lines, ""])
 
 
-def conclude(price_rows: list[dict[str, Any]], fidelity_rows: list[dict[str, Any]], *, is_quick: bool) -> int:
-    if not is_quick:
-        tables = [
-            markdown(PRICE_HEADS, [price_cells(row) for row in price_rows]),
-            markdown(FIDELITY_HEADS, [fidelity_cells(row) for row in fidelity_rows]),
-        ]
-        (RESULTS / "elastic_training.md").write_text(
-            "<!-- made by bench/elastic_training.py -->\n\n" + "\n".join(tables)
-        )
+def targets_of(results: Results) -> list[Target]:
     counted = {"elastic": "elastic", "deterministic": f"deterministic, {N_RANKS[0]} ranks"}
-    worst = {
-        kind: max([row["cpu_ratio"] - 1 for row in price_rows if row["way"] == way], default=0.0)
+    found = [
+        Target(
+            f"worst price, {way}", PRICE_MAX[kind],
+            max([row["cpu_ratio"] - 1 for row in results["price"] if row["way"] == way], default=None), "{:+.1%}".format,
+        )
         for kind, way in counted.items()
-    }
-    n_faithful = sum(is_faithful(row) for row in fidelity_rows)
-    n_close = sum(row["loss_difference"] <= LOSS_DIFFERENCE_MAX for row in fidelity_rows)
-    is_met = len(fidelity_rows) == n_faithful == n_close and all(
-        worst[kind] <= most for kind, most in PRICE_MAX.items()
-    )
-    said = ", ".join(
-        f"{counted[kind]} {worst[kind]:+.1%} (target: at most {most:+.0%})" for kind, most in PRICE_MAX.items()
-    )
-    print(
-        f"worst price: {said}; of {len(fidelity_rows)} programs {n_faithful} faithful and {n_close} with losses within "
-        f"{LOSS_DIFFERENCE_MAX:.0e} (target: all): {'met' if is_met else 'SHORT'}"
-    )
-    return 0 if is_met else 1
+    ]  # fmt: skip
+    rows = results["fidelity"]
+    n_close = sum(row["loss_difference"] <= LOSS_DIFFERENCE_MAX for row in rows)
+    return [
+        *found,
+        Target(
+            f"programs of {len(rows)} that are faithful",
+            len(rows),
+            sum(map(is_faithful, rows)),
+            "{:.0f}".format,
+            at_least=True,
+        ),
+        Target(
+            f"programs with losses within {LOSS_DIFFERENCE_MAX:.0e}", len(rows), n_close, "{:.0f}".format, at_least=True
+        ),
+    ]
 
 
-def run_training(wanted: str, out: str) -> int:
+def run_training(wanted: str, out: str) -> None:
     import punctual
 
     punctual.elastic(partial(train, Training(**json.loads(wanted)), out))
-    return 0
 
 
 if __name__ == "__main__":

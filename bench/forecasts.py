@@ -10,8 +10,6 @@ deadline, and runs that cannot reach theirs and so run at their ceiling, are tol
 control, those of the others follow the cost of a step.
 """
 
-import json
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -20,7 +18,7 @@ from math import isfinite
 from pathlib import Path
 from random import Random
 
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp_text, write_results
 from _forecasts_live import live_trainings
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -144,10 +142,10 @@ CASES = (
 
 def recorded() -> list[Told]:
     """Real trainings that a line landed; those that could not be in time have no such end."""
-    path, controller = RESULTS / "deadline.json", RemainingCost()
+    controller = RemainingCost()
     half_s = INTERVAL_SIGMAS * controller.landed_std_s
     told = []
-    for run in json.loads(path.read_text())["runs"]:
+    for run in on_record("deadline").get("runs", []):
         is_paced = run["controller"] == "remaining-cost" and "quota alone" not in run["condition"]
         if is_paced and run["condition"] != "infeasible":
             due_s = run["landed_s"] - run["deviation_s"] - controller.margin_least_s
@@ -164,13 +162,12 @@ def play(n_runs: int) -> None:
             name = PLAYED[training.end_s > training.deadline_s]
             told[name] += told_at(intervals_s, training.end_s)
     kept = {name: [asdict(each) for each in group] for name, group in told.items()}
-    write_results(LIVE_FILE, {"commit": commit(), "load": os.getloadavg(), "n_runs": n_runs, "told": kept})
+    write_results(LIVE_FILE, {"n_runs": n_runs, "told": kept})
 
 
 def played() -> dict[str, list[Told]]:
     """What was kept of live trainings."""
-    path = RESULTS / f"{LIVE_FILE}.json"
-    kept = json.loads(path.read_text())["told"] if path.exists() else {}
+    kept = on_record(LIVE_FILE).get("told", {})
     return {name: [Told(**each) for each in group] for name, group in kept.items()}
 
 
@@ -215,24 +212,24 @@ def main() -> int:
     rows = [row(name, group) for name, group in told.items()] + [row("all", everything)]
     heads = ["runs", "told", *(f"at {100 * at_frac:.0f} %" for at_frac in AT_FRACS), "held %", "width %"]
     print_table(heads, rows)
-    fracs = {name: held_frac(group) for name, group in told.items()}
-    if not options.quick:
-        write_results(
-            "forecasts",
-            {"commit": commit(), "n_runs": n_runs, "held_frac": {**fracs, "all": held_frac(everything)},
-             "rows": [dict(zip(heads, cells, strict=True)) for cells in rows]},
-        )  # fmt: skip
-        lines = [heads, ["---"] * len(heads), *rows]
-        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-        (RESULTS / "forecasts.md").write_text(f"{table}\n")
+    fracs = {name: held_frac(group) for name, group in {**told, "all": everything}.items()}
+    table = [dict(zip(heads, cells, strict=True)) for cells in rows]
+    write_results("forecasts", {"n_runs": n_runs, "held_frac": fracs, "rows": table}, page, quick=options.quick)
     # A few runs scatter: what is asked of each kind in the full benchmark is asked of all together in a quick one.
-    judged = [held_frac(everything)] if options.quick else [judged_frac(group) for group in told.values()]
-    is_met = all(LEAST <= frac <= MOST for frac in judged)
-    worst = max(judged, key=lambda frac: abs(frac - 0.9))
-    print(
-        f"intervals that hold the end: {100 * worst:.0f} % at worst (target: {100 * LEAST:.0f} to {100 * MOST:.0f} %)"
+    judged = (
+        {"all": held_frac(everything)} if options.quick else {name: judged_frac(group) for name, group in told.items()}
     )
-    return 0 if is_met else 1
+    worst = max(judged.values(), key=lambda frac: abs(frac - 0.9))
+    return conclude(
+        f"intervals that hold the end: {100 * worst:.0f} % at worst (target: {100 * LEAST:.0f} to {100 * MOST:.0f} %)",
+        [f"{name}: {100 * frac:.0f} %" for name, frac in judged.items() if not LEAST <= frac <= MOST],
+    )
+
+
+def page(results: Results) -> str:
+    rows = results["rows"]
+    lines = markdown_table(list(rows[0]), [list(row.values()) for row in rows])
+    return "\n".join([*lines, "", f"{results['n_runs']} simulated runs of each kind. {stamp_text(results)}", ""])
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ from typing import Any
 
 from _allocator_cells import made
 from _allocator_worlds import nodes
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
 from _published import POLLUX_KINDS, SIA_RESTART_S, SIA_SLOWDOWN, data, fixed_batch, has_data, trace_of
+from _report import Target, conclude_targets
 
 from punctual.core.cluster import Node
 from punctual.core.resources import Resources
@@ -189,11 +190,28 @@ def sia_table(found: Mapping[str, dict[str, float]]) -> tuple[list[str], list[li
     return heads, rows
 
 
-def drift_table() -> tuple[list[str], list[list[str]]]:
+DRIFT_HEADS = ["model", "speed-up of 16 devices: first quarter", "last quarter"]
+
+
+def drift_rows() -> list[list[str]]:
     """How much the speed-up changes during a training, while policies know its average."""
     trainings = AdaptiveBatch(tables=str(data() / "profiles" / "pollux_osdi21")).read.trainings
-    heads = ["model", "speed-up of 16 devices: first quarter", "last quarter"]
-    return heads, [[model, *(f"{up:.1f}" for up in drift(one))] for model, one in trainings.items() if model != "ncf"]
+    return [[model, *(f"{up:.1f}" for up in drift(one))] for model, one in trainings.items() if model != "ncf"]
+
+
+def tables(results: Results) -> list[tuple[list[str], list[list[str]]]]:
+    """Heads and rows; a quick run has the first table only, of one workload."""
+    found = [pollux_table(results["pollux"], results["workloads"])]
+    if "sia" in results:
+        found += [sia_table(results["sia"]), (DRIFT_HEADS, results["drift"])]
+    return found
+
+
+def page(results: Results) -> str:
+    lines = ["<!-- made by bench/goodput.py -->", ""]
+    for heads, rows in tables(results):
+        lines += [*markdown_table(heads, rows), ""]
+    return "\n".join([*lines, stamp_text(results), ""])
 
 
 def main() -> int:
@@ -203,33 +221,22 @@ def main() -> int:
         print("the data are not there: set PUNCTUAL_DATA")
         return 1
     workloads = [CHECKED] if options.quick else list(range(1, 9))
-    pollux = pollux_runs(workloads, [Way("", QUICK)] if options.quick else WAYS)
-    tables = [pollux_table(pollux, workloads)]
+    results: dict[str, Any] = {
+        "workloads": workloads, "pollux": pollux_runs(workloads, [Way("", QUICK)] if options.quick else WAYS)
+    }  # fmt: skip
     if not options.quick:
         jobs = sia_jobs()
-        sia: dict[str, dict[str, float]] = {name: run(name, jobs, SIA_NODES) for name in POLICIES}
-        tables += [sia_table(sia), drift_table()]
-        record: dict[str, Any] = {"pollux": pollux, "sia": sia, "drift": drift_table()[1]}
-        printed = {"pollux": POLLUX_PRINTS, "sia": SIA_PRINTS}
-        write_results("goodput", {"commit": commit(), "printed": printed, **record})
-        (RESULTS / "goodput.md").write_text(_markdown(tables))
-    for heads, rows in tables:
+        results |= {"sia": {name: run(name, jobs, SIA_NODES) for name in POLICIES}, "drift": drift_rows()}
+    write_results("goodput", results, page, quick=options.quick)
+    for heads, rows in tables(results):
         print_table(heads, rows)
         print()
-    jct_s, printed_s = pollux[OURS][workloads.index(CHECKED)]["jct_mean_s"], POLLUX_PRINTS["Pollux"][CHECKED - 1]
-    limit_s = printed_s * (1 + MARGIN_FRAC)
-    print(
-        f"mean JCT of {OURS}, workload-{CHECKED}: {jct_s:,.0f} s (Pollux printed {printed_s:,.0f} s; at most {limit_s:,.0f} s)"
-    )
-    return int(jct_s > limit_s)
-
-
-def _markdown(tables: Iterable[tuple[list[str], list[list[str]]]]) -> str:
-    texts = []
-    for heads, rows in tables:
-        lines = [heads, ["---", *["--:"] * (len(heads) - 1)], *rows]
-        texts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
-    return "<!-- made by bench/goodput.py -->\n\n" + "\n\n".join(texts) + "\n"
+    printed_s = POLLUX_PRINTS["Pollux"][CHECKED - 1]
+    target = Target(
+        f"mean JCT of {OURS}, workload-{CHECKED} (Pollux printed {printed_s:,.0f} s)", printed_s * (1 + MARGIN_FRAC),
+        results["pollux"][OURS][workloads.index(CHECKED)]["jct_mean_s"], "{:,.0f} s".format,
+    )  # fmt: skip
+    return conclude_targets([target], target, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, commit, json_lines, parser, print_table, write_results
+from _common import Results, conclude, json_lines, markdown_table, parser, print_table, stamp_text, write_results
 from _processes import descendants_of, wait_until
 
 PROGRAM = str(Path(__file__).with_name("_gpu_training.py"))
@@ -59,10 +59,10 @@ print(json.dumps(found), flush=True)
 
 @dataclass
 class Part:
-    """One part of the benchmark: whether it came out as it should, and what was found."""
+    """One part of the benchmark: whether it came out as it should (None: told, not judged), and what was found."""
 
     name: str
-    is_met: bool
+    is_met: bool | None
     text: str
     found: dict[str, Any] = field(default_factory=dict)
 
@@ -238,11 +238,11 @@ def turns_cost(bench: Bench) -> Part:
 def turns_cost_narrow(bench: Bench) -> Part:
     """The same with trainings that do not fill the device, which turns cannot serve well: told, not judged."""
     if bench.kind != "cuda":
-        return Part("cost of turns, device not filled", True, "only on a GPU")
+        return Part("cost of turns, device not filled", None, "only on a GPU")
     narrow = Bench("cuda-narrow", bench.folder, bench.scale, bench.started)
     seconds, costs = _costs_of(narrow, ("alone", "by turns", "at once"))
     text = f"{costs['by turns']:+.1%} by turns, {costs['at once']:+.1%} at once: told, not judged"
-    return Part("cost of turns, device not filled", True, text, {"seconds": seconds, "cost_frac": costs})
+    return Part("cost of turns, device not filled", None, text, {"seconds": seconds, "cost_frac": costs})
 
 
 def _costs_of(bench: Bench, ways: Sequence[str]) -> tuple[dict[str, list[float]], dict[str, float]]:
@@ -421,9 +421,13 @@ def has_gpu() -> bool:
 def main() -> int:
     options = parser("Trainings on a GPU, or on a device that stands in for one.")
     options.add_argument("--stand-in", action="store_true", help="do not use a GPU")
+    options.add_argument("--only-gpu", action="store_true", help="measure nothing where there is no GPU")
     options.add_argument("--part", action="append", choices=sorted(PARTS), help="only this; may be given several times")
     chosen = options.parse_args()
     kind = "stand-in" if chosen.stand_in or not has_gpu() else "cuda"
+    if chosen.only_gpu and kind != "cuda":
+        print("not run: there is no GPU")
+        return 0
     names = [name for name in PARTS if name in (chosen.part or PARTS)]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(kind, Path(folder), 0.4 if chosen.quick and kind == "stand-in" else 1.0)
@@ -436,28 +440,31 @@ def main() -> int:
                 parts += together.map(lambda name: _attempt(name, bench), beside)
         finally:
             bench.close()
-    short = [part.name for part in parts if not part.is_met]
-    print_table(("part", "", ""), [(part.name, "met" if part.is_met else "SHORT", part.text) for part in parts])
+    print_table(("part", "", ""), [(part.name, VERDICTS[part.is_met], part.text) for part in parts])
     about = _said("nvidia-smi", "--query-gpu=name,driver_version,mig.mode.current", "--format=csv,noheader").strip()
     results = {
-        "commit": commit(), "device": about or "stand-in", "kind": kind, "load": os.getloadavg(),
+        "device": about or "stand-in", "kind": kind,
         "parts": {part.name: {"is_met": part.is_met, "text": part.text, **part.found} for part in parts},
     }  # fmt: skip
-    write_results(f"gpu-{'quick' if chosen.quick else kind}", results)
-    if kind == "cuda":
-        _write_page(parts, about)
-    print(
-        f"{len(parts) - len(short)} of {len(parts)} parts on {about or 'a stand-in device'}: "
-        + (f"SHORT: {', '.join(short)}" if short else "met")
+    write_results(f"gpu-{kind}", results, page if kind == "cuda" else None, quick=chosen.quick)
+    judged = [part for part in parts if part.is_met is not None]
+    short = [part for part in judged if not part.is_met]
+    return conclude(
+        f"{len(judged) - len(short)} of {len(judged)} parts on {about or 'a stand-in device'}",
+        [f"{part.name}: {part.text}" for part in short],
     )
-    return 1 if short else 0
 
 
-def _write_page(parts: Sequence[Part], about: str) -> None:
-    rows = [f"| {part.name} | {'met' if part.is_met else 'SHORT'} | {part.text} |" for part in parts]
-    (RESULTS / "gpu.md").write_text(
-        "\n".join(["| part | | |", "|---|---|---|", *rows, "", f"Measured on {about}, revision {commit()}."]) + "\n"
-    )
+VERDICTS = {True: "met", False: "SHORT", None: "told"}
+
+
+def page(results: Results) -> str:
+    rows = [
+        [name, VERDICTS[part["is_met"]], "; ".join([part["text"], *([part["note"]] if "note" in part else [])])]
+        for name, part in results["parts"].items()
+    ]
+    lines = markdown_table(("part", "", ""), rows)
+    return "\n".join([*lines, "", f"Measured on {results['device']}. {stamp_text(results)}", ""])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ the kernel's and the disk's.
 *Simulations.* The same simulations with the code of another checkout (`--before`) and with this one, in turns.
 """
 
-import os
 import sys
 import tempfile
 import time
@@ -33,11 +32,10 @@ from typing import Any
 
 import _host_journals
 import _host_live_runs
-from _common import RESULTS, commit, parser, print_table, write_results
-from _deadline_tables import Target
-from _host_simulations import compared, ratio_of
+from _common import Results, parser
+from _host_simulations import Compared, compared, ratio_of
 from _reference import TURNS, turn_s
-from simulator import got, limit, table, verdict
+from _report import Section, Target, conclude_targets, page_of, report
 
 N_JOBS = 50
 #: Turns of the reference a second, all jobs together; MB; ms.
@@ -47,45 +45,55 @@ REPORTS_LEAST = 0.97
 #: MB; turns of the reference; ratio.
 JOURNAL_LIMIT_MB, START_LIMIT, SIMULATION_LIMIT = 5.0, 1_000_000.0, 1.03
 
-#: The rows of a table, and what is in the file of results.
-Rows = list[list[str]]
-Results = dict[str, Any]
 PERCENT, MEGABYTES, MILLISECONDS = "{:.2%}".format, "{:.1f} MB".format, "{:.1f} ms".format
 TIMES = "{:.3f}x".format
 
 
-class Report:
-    """What is found, section by section."""
-
-    def __init__(self) -> None:
-        self.targets: list[Target] = []
-        self.tables: list[tuple[str, list[str], Rows]] = []
-        self.results: Results = {}
-
-    def add(self, name: str, heads: list[str], rows: Rows, results: object, targets: list[Target]) -> None:
-        self.tables.append((name, heads, rows))
-        self.results[name] = results
-        self.targets += targets
-        print(name)
-        print_table(heads, rows)
-        print(flush=True)
-
-    def markdown(self) -> str:
-        rows = [[target.text, limit(target), got(target), verdict(target)] for target in self.targets]
-        lines = table(["figure", "target", "measured", ""], rows)
-        for name, heads, cells in self.tables:
-            lines += ["", f"## {name}", "", *table(heads, cells)]
-        load = os.getloadavg()[2]
-        return "\n".join([*lines, "", f"Measured at revision {commit()}; the load of the machine was {load:.1f}.", ""])
+# What is measured.
 
 
-def live(report: Report, options: Namespace, folder: Path) -> None:
+def live(options: Namespace, folder: Path) -> list[dict[str, Any]]:
     window_s = 8.0 if options.quick else 60.0
     before_s = turn_s()
     runs = _host_live_runs.measure(N_JOBS, folder, window_s, quick=options.quick, profile=options.profile)
     each_s = (before_s + turn_s()) / 2
-    many, single = runs
-    heads = ["processes", "number", "CPU, of one core", "resident, MB"]
+    return [{**asdict(run), "turn_us": each_s * 1e6} for run in runs]
+
+
+def journal(options: Namespace, folder: Path) -> list[dict[str, Any]]:
+    return [asdict(_host_journals.day(folder, drift_s, 4.0 if options.quick else 24.0)) for drift_s in (300.0, 60.0)]
+
+
+def start(options: Namespace, folder: Path) -> list[dict[str, Any]]:
+    n_messages = 20_000 if options.quick else 1_000_000
+    return [asdict(found) for found in _host_journals.starts(folder, N_JOBS, n_messages, 3 if options.quick else 9)]
+
+
+def simulations(options: Namespace, _: Path) -> list[dict[str, Any]]:
+    if options.before is None:
+        return []
+    quick = {"rigid/fifo": 1000, "steered/proportional": 1}
+    families = quick if options.quick else {"rigid/fifo": 5000, "elastic/greedy": 1000, "steered/proportional": 4}
+    n_seeds, n_rounds = (1, 3) if options.quick else (3, 7)
+    cases = [f"{family}/{n_jobs}/{seed}" for family, n_jobs in families.items() for seed in range(n_seeds)]
+    return [asdict(row) for row in compared(options.before, cases, n_rounds)]
+
+
+MEASURES: dict[str, Callable[[Namespace, Path], list[dict[str, Any]]]] = {
+    "live": live, "journal": journal, "start": start, "simulations": simulations,
+}  # fmt: skip
+
+
+# What it comes to.
+
+
+def sections(results: Results) -> list[Section]:
+    found = [*_live_sections(results["live"]), _journal_section(results["journal"]), _start_section(results["start"])]
+    return [*found, *([_simulations_section(results["simulations"])] if results["simulations"] else [])]
+
+
+def _live_sections(kept: list[dict[str, Any]]) -> list[Section]:
+    many, single = runs = [_host_live_runs.LiveRun.of(run) for run in kept]
     rows = []
     for run in runs:
         for kind, usage in run.usage.items():
@@ -93,20 +101,21 @@ def live(report: Report, options: Namespace, folder: Path) -> None:
             rows.append([label, str(usage.n_processes), PERCENT(usage.cores), f"{usage.rss_mb:.1f}"])
     if many.last_minutes_cores is not None:
         rows.append([f"host, {N_JOBS} jobs in their last minutes", "1", PERCENT(many.last_minutes_cores), "–"])
-    name = f"A host with live jobs, under {many.actuator}, over {many.window_s:.0f} s"
     reports = many.reports_per_job_s / single.reports_per_job_s if single.n_reports else None
+    turns = many.usage["host"].cores / kept[0]["turn_us"] * 1e6
     targets = [
-        Target(f"CPU time of a host with {N_JOBS} jobs that run, a second", CPU_LIMIT, many.usage["host"].cores / each_s, TURNS),
+        Target(f"CPU time of a host with {N_JOBS} jobs that run, a second", CPU_LIMIT, turns, TURNS),
         Target("its memory", MEMORY_LIMIT_MB, many.usage["host"].rss_mb, MEGABYTES),
         Target(
             f"reports per job and second, {N_JOBS} jobs over one job", REPORTS_LEAST, reports, TIMES, at_least=True
         ),
     ]  # fmt: skip
-    report.add(name, heads, rows, [{**asdict(run), "turn_us": each_s * 1e6} for run in runs], targets)
-    _grants(report, many)
+    name = f"A host with live jobs, under {many.actuator}, over {many.window_s:.0f} s"
+    heads = ["processes", "number", "CPU, of one core", "resident, MB"]
+    return [Section(name, heads, rows, targets), _grants_section(many)]
 
 
-def _grants(report: Report, run: _host_live_runs.LiveRun) -> None:
+def _grants_section(run: _host_live_runs.LiveRun) -> Section:
     rows = []
     for label, values in (("the report it rests on", run.report_s), ("the moved deadline", run.change_s)):
         in_order = sorted(1e3 * value for value in values)
@@ -115,20 +124,14 @@ def _grants(report: Report, run: _host_live_runs.LiveRun) -> None:
     heads = ["to a changed grant from", "deadlines that changed one", "least, ms", "median", "95 %", "most"]
     median_ms = _host_live_runs.median_ms(run.report_s)
     target = Target("from a report to a changed quota, median", GRANT_LIMIT_MS, median_ms, MILLISECONDS)
-    report.add("From a report to a grant", heads, rows, {"report_s": run.report_s, "change_s": run.change_s}, [target])
+    return Section("From a report to a grant", heads, rows, [target])
 
 
-def journal(report: Report, options: Namespace, folder: Path) -> None:
-    days = [_host_journals.day(folder, drift_s, 4.0 if options.quick else 24.0) for drift_s in (300.0, 60.0)]
+def _journal_section(kept: list[dict[str, Any]]) -> Section:
+    days = [_host_journals.Day(**day) for day in kept]
     heads = [
-        "its cost of a step changes every",
-        "hours",
-        "messages",
-        "reports",
-        "grants changed",
-        "MB then",
-        "MB a day",
-    ]
+        "its cost of a step changes every", "hours", "messages", "reports", "grants changed", "MB then", "MB a day",
+    ]  # fmt: skip
     rows = [
         [
             f"{day.drift_s:.0f} s", f"{day.hours:.0f}", f"{day.n_messages:,}", f"{day.n_reports:,}", f"{day.n_grants:,}",
@@ -137,80 +140,57 @@ def journal(report: Report, options: Namespace, folder: Path) -> None:
         for day in days
     ]  # fmt: skip
     target = Target("journal of a job that just runs, a day", JOURNAL_LIMIT_MB, days[0].mb_day, MEGABYTES)
-    report.add(
-        "The journal of one job with a day to its deadline", heads, rows, [asdict(day) for day in days], [target]
-    )
+    return Section("The journal of one job with a day to its deadline", heads, rows, [target])
 
 
-def start(report: Report, options: Namespace, folder: Path) -> None:
-    n_messages = 20_000 if options.quick else 1_000_000
-    starts = _host_journals.starts(folder, N_JOBS, n_messages, 3 if options.quick else 9)
+def _start_section(kept: list[dict[str, Any]]) -> Section:
+    starts = [_host_journals.Start(**found) for found in kept]
     heads = [
-        "start",
-        "jobs",
-        "messages",
-        "read again",
-        "imports, s",
-        "restoring, s",
-        "together, s",
-        "turns of the reference",
+        "start", "jobs", "messages", "read again", "imports, s", "restoring, s", "together, s", "turns of the reference",
         "µs a turn",
-    ]
+    ]  # fmt: skip
+    middle = starts[len(starts) // 2]
     rows = [
         [
             label, str(found.n_jobs), f"{found.n_messages:,}", f"{found.n_read:,}", f"{found.import_s:.2f}",
             f"{found.restore_s:.2f}", f"{found.total_s:.2f}", f"{found.turns:,.0f}", f"{found.turn_us:.1f}",
         ]
-        for label, found in (("best", starts[0]), ("median", starts[len(starts) // 2]), ("worst", starts[-1]))
+        for label, found in (("best", starts[0]), ("median", middle), ("worst", starts[-1]))
     ]  # fmt: skip
-    median = starts[len(starts) // 2].turns
-    target = Target(f"start behind {starts[0].n_messages:,} messages, median", START_LIMIT, median, TURNS)
-    report.add("A start behind many messages", heads, rows, [asdict(found) for found in starts], [target])
+    target = Target(f"start behind {starts[0].n_messages:,} messages, median", START_LIMIT, middle.turns, TURNS)
+    return Section("A start behind many messages", heads, rows, [target])
 
 
-def simulations(report: Report, options: Namespace, _: Path) -> None:
-    if options.before is None:
-        return
-    quick = {"rigid/fifo": 1000, "steered/proportional": 1}
-    families = quick if options.quick else {"rigid/fifo": 5000, "elastic/greedy": 1000, "steered/proportional": 4}
-    n_seeds, n_rounds = (1, 3) if options.quick else (3, 7)
-    names = [f"{family}/{n_jobs}" for family, n_jobs in families.items()]
-    rows_found = compared(options.before, [f"{name}/{seed}" for name in names for seed in range(n_seeds)], n_rounds)
+def _simulations_section(kept: list[dict[str, Any]]) -> Section:
+    rows_found = [Compared(**row) for row in kept]
     heads = ["simulation", "CPU s before", "CPU s now", "ratio", "the same came out"]
     rows = [
         [row.case, f"{row.before_s:.3f}", f"{row.after_s:.3f}", TIMES(row.ratio), "yes" if row.is_same else "no"]
         for row in rows_found
     ]
     targets = []
-    for name in names:
-        of_name = [row for row in rows_found if row.case.startswith(name)]
-        spread = f"{min(row.ratio for row in of_name):.2f} to {max(row.ratio for row in of_name):.2f}"
-        text = f"CPU time of simulations, now over before, {name.split('/')[0]} ({spread})"
-        targets.append(Target(text, SIMULATION_LIMIT, ratio_of(of_name), TIMES))
-    report.add("Simulations before and now", heads, rows, [asdict(row) for row in rows_found], targets)
+    for family in dict.fromkeys(row.case.split("/")[0] for row in rows_found):
+        of_family = [row for row in rows_found if row.case.startswith(f"{family}/")]
+        spread = f"{min(row.ratio for row in of_family):.2f} to {max(row.ratio for row in of_family):.2f}"
+        text = f"CPU time of simulations, now over before, {family} ({spread})"
+        targets.append(Target(text, SIMULATION_LIMIT, ratio_of(of_family), TIMES))
+    return Section("Simulations before and now", heads, rows, targets)
 
 
-SECTIONS: tuple[Callable[[Report, Namespace, Path], None], ...] = (live, journal, start, simulations)
+def page(results: Results) -> str:
+    return page_of(sections(results), results)
 
 
 def main() -> int:
     options = _options()
-    report = Report()
-    for section in SECTIONS:
+    results: Results = {"took_s": {}}
+    for name, measure in MEASURES.items():
         begun_at = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="punctual-bench-") as folder:
-            section(report, options, Path(folder))
-        report.results[f"{section.__name__}, s"] = time.monotonic() - begun_at
-    name = "host-quick" if options.quick else "host"
-    write_results(name, {"commit": commit(), "load": os.getloadavg(), **report.results})
-    if not options.quick:
-        (RESULTS / "host.md").write_text(report.markdown(), encoding="utf-8")
-    for target in report.targets:
-        if target.reached is not True:
-            print(f"{verdict(target)}: {target.text}: {got(target)} ({limit(target)})")
-    key, n_reached = report.targets[0], sum(target.reached is True for target in report.targets)
-    print(f"{n_reached} of {len(report.targets)} targets reached; {key.text}: {got(key)} (target: {limit(key)})")
-    return int(n_reached < len(report.targets))
+            results[name] = measure(options, Path(folder))
+        results["took_s"][name] = time.monotonic() - begun_at
+    targets = report("host", results, sections, page, quick=options.quick)
+    return conclude_targets(targets, targets[0], quick=options.quick)
 
 
 def _options() -> Namespace:

@@ -49,7 +49,7 @@ from pathlib import Path
 from typing import Any
 
 import _host_kills_process
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp, stamp_text, write_results
 from _host_kills_journal import faults_of_job, faults_of_promises, kinds_of, n_promises_of
 from _host_kills_process import RUN
 from _host_kills_scenarios import KINDS, MOMENTS, SCENARIOS, Job, Round, drawn
@@ -62,7 +62,6 @@ from _left_behind import (
     words_of,
 )
 from _processes import children
-from simulator import table
 
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import end_state, ended_by
@@ -283,7 +282,7 @@ def measured(name: str, rounds: Sequence[Round], seed: int, *, quick: bool) -> d
     for round_ in results:
         if reference is not None and round_.final and round_.final != reference.final:
             round_.faults.append(f"the weights are {round_.final}, and undisturbed {reference.final}")
-    part = {"commit": commit(), "load": os.getloadavg(), "seed": seed, "rounds": [asdict(r) for r in results]}
+    part = {"stamp": stamp(), "seed": seed, "rounds": [asdict(r) for r in results]}
     return part if reference is None else {**part, "undisturbed": asdict(reference)}
 
 
@@ -320,22 +319,26 @@ def figure(name: str, part: dict[str, Any]) -> str:
     return (
         f"kill -9 in `{name}`: {n_rounds - n_faulty(part)} of {n_rounds} rounds without a fault (target: all), "
         f"{sum(row['n_killed'] for row in rows)} processes killed at "
-        f"{sum(bool(row['n_killed']) for row in rows)} of {len(SCENARIOS[name].kinds)} kinds of messages"
+        f"{sum(bool(row['n_killed']) for row in rows)} of {sum(bool(row['n_rounds']) for row in rows)} kinds of messages"
     )
 
 
-def page_of(parts: dict[str, dict[str, Any]]) -> str:
-    """All scenarios, for the documentation."""
+def scenarios_of(results: Results) -> dict[str, dict[str, Any]]:
+    return {name: results[name] for name in SCENARIOS if name in results}
+
+
+def page(results: Results) -> str:
+    """All scenarios."""
     lines: list[str] = []
-    for name, part in parts.items():
-        lines += [f"{figure(name, part)}.", "", *table(list(HEADS), cells_of(part)), ""]
+    for name, part in scenarios_of(results).items():
+        lines += [f"{figure(name, part)}.", "", *markdown_table(HEADS, cells_of(part)), ""]
         without = [f"`{kind}` ({why})" for kind, why in SCENARIOS[name].without.items()]
         lines += [f"Kinds that `{name}` does not have: {'; '.join(without)}.", ""] if without else []
         if "undisturbed" in part:
             n_rare = sum(round_["has_rare"] for round_ in part["rounds"])
             rare = ", ".join(f"`{job}`" for job, row in SCENARIOS[name].jobs.items() if row.is_rare)
             lines += [f"{n_rare} rounds, and one in which nothing is killed, have {rare} too.", ""]
-        lines += [f"Measured at revision {part['commit']}.", ""]
+        lines += [stamp_text(part), ""]
     return "\n".join(lines)
 
 
@@ -368,14 +371,15 @@ def main() -> int:
         parts[name] = measured(name, rounds[:n_rounds], options.seed, quick=options.quick)
         print_table(HEADS, cells_of(parts[name]))
         print()
-    if not options.quick:
-        recorded = RESULTS / "host_kills.json"
-        before = json.loads(recorded.read_text()) if recorded.exists() else {}
-        every = {name: part for name in SCENARIOS if (part := parts.get(name, before.get(name))) is not None}
-        write_results("host_kills", every)
-        (RESULTS / "host_kills.md").write_text(page_of(every), encoding="utf-8")
-    print("; ".join(figure(name, part) for name, part in parts.items()))
-    return int(any(n_faulty(part) for part in parts.values()))
+    before = {} if options.quick else on_record("host_kills")
+    write_results("host_kills", scenarios_of({**before, **parts}), page, quick=options.quick)
+    short = [
+        f"{name}: {round_['kind']}: {fault}"
+        for name, part in parts.items()
+        for round_ in (*part["rounds"], part.get("undisturbed", {"kind": "undisturbed", "faults": []}))
+        for fault in round_["faults"]
+    ]
+    return conclude("; ".join(figure(name, part) for name, part in parts.items()), short)
 
 
 if __name__ == "__main__":

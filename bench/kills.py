@@ -9,7 +9,6 @@ Then the command that steers such a training is killed, again and again, in the 
 taking over as well, and `punctual attach` steers on; see `_kills_commands`.
 """
 
-import json
 import os
 import random
 import signal
@@ -23,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import _kills_commands
-import _kills_training
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp, stamp_text, write_results
 from resize import children
 
 from punctual.wire import PAGE_VARIABLE, Page, WorkerTarget
@@ -71,7 +69,7 @@ class Training:
         }  # fmt: skip
         command = [
             sys.executable,
-            str(_kills_training.__file__),
+            str(Path(__file__).with_name("_kills_training.py")),
             str(self._n_epochs),
             str(self._folder / "checkpoints"),
         ]
@@ -188,7 +186,7 @@ def kill_commands(*, quick: bool) -> dict[str, Any]:
 
 
 def _part(expected: str, runs: Sequence[Run | _kills_commands.Steered]) -> dict[str, Any]:
-    return {"commit": commit(), "expected": expected, "runs": [asdict(run) for run in runs]}
+    return {"stamp": stamp(), "expected": expected, "runs": [asdict(run) for run in runs]}
 
 
 def _table(part: dict[str, Any], columns: dict[str, str]) -> list[list[str]]:
@@ -203,12 +201,6 @@ def _table(part: dict[str, Any], columns: dict[str, str]) -> list[list[str]]:
     return [[*columns, "as undisturbed"], *rows]
 
 
-def _markdown(part: dict[str, Any], heads: list[str], *rows: list[str]) -> str:
-    lines = [heads, ["---", *["--:"] * (len(heads) - 1)], *rows]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{table}\n\nMeasured at revision {part['commit']}."
-
-
 def last_line(parts: dict[str, dict[str, Any]]) -> str:
     """The key figure beside its target."""
     equal = [run["final"] == part["expected"] for part in parts.values() for run in part["runs"]]
@@ -221,6 +213,19 @@ def last_line(parts: dict[str, dict[str, Any]]) -> str:
     )
 
 
+def parts_of(results: Results) -> dict[str, dict[str, Any]]:
+    return {name: results[name] for name in COLUMNS if name in results}
+
+
+def page(results: Results) -> str:
+    parts = parts_of(results)
+    lines = [f"{last_line(parts)}."]
+    for name, part in parts.items():
+        heads, *rows = _table(part, COLUMNS[name])
+        lines += ["", *markdown_table(heads, rows), "", stamp_text(part)]
+    return "\n".join([*lines, ""])
+
+
 def main() -> int:
     made = parser(__doc__ or "")
     made.add_argument(
@@ -228,23 +233,20 @@ def main() -> int:
     )
     options = made.parse_args()
     measure = {"workers": kill_workers, "commands": kill_commands}
-    recorded = RESULTS / "kills.json"
-    parts = {name: measure[name](quick=options.quick) for name in COLUMNS if options.part in (None, name)}
-    if not options.quick:
-        before = json.loads(recorded.read_text()) if recorded.exists() else {}
-        parts = {name: part for name in COLUMNS if (part := parts.get(name, before.get(name))) is not None}
-        write_results("kills", parts)
-    tables = {name: _table(part, COLUMNS[name]) for name, part in parts.items()}
-    for heads, *rows in tables.values():
+    made_now = {name: measure[name](quick=options.quick) for name in COLUMNS if options.part in (None, name)}
+    parts = made_now if options.quick else parts_of({**on_record("kills"), **made_now})
+    write_results("kills", parts, page, quick=options.quick)
+    for name, part in parts.items():
+        heads, *rows = _table(part, COLUMNS[name])
         print_table(heads, rows)
         print()
-    last = last_line(parts)
-    if not options.quick:
-        pages = [_markdown(parts[name], *table) for name, table in tables.items()]
-        (RESULTS / "kills.md").write_text("\n\n".join([last, *pages]) + "\n")
-    print(last)
-    is_equal = all(run["final"] == part["expected"] for part in parts.values() for run in part["runs"])
-    return int(not is_equal or not all(part["expected"] for part in parts.values()))
+    short = [
+        f"{name}, seed {run['seed']}: ended as {run['final'] or 'nothing'}"
+        for name, part in parts.items()
+        for run in part["runs"]
+        if run["final"] != part["expected"] or not part["expected"]
+    ]
+    return conclude(last_line(parts), short)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
 from _profile_tables import MeasuredJob, dl2, elasticflow, folder, pollux, sia, synergy
+from _report import Target, conclude_targets
 from scipy.optimize import nnls
 
 from punctual.core.ids import JobId
@@ -254,7 +255,6 @@ def measured(profiles: Path, *, quick: bool) -> dict[str, Any]:
     times, rates = all_reduce_tables(ring, at_random, seeds)
     spread, _ = all_reduce_tables(ring, spread_out, range(1))
     return {
-        "commit": commit(),
         "n_seeds": n_seeds,
         "parameter_server": parameter_servers(list(dl2(profiles)), range(10 if quick else 50)),
         "all_reduce": {
@@ -316,17 +316,29 @@ def tables(found: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]
     ]  # fmt: skip
 
 
-def write_page(found: dict[str, Any], last: str) -> None:
-    lines = [
-        "# Speed models on measured tables",
-        "",
-        f"Revision {found['commit']}, {found['n_seeds']} seeds. {last}",
-        "",
+def targets(found: dict[str, Any]) -> list[Target]:
+    percents = "{:.1f} %".format
+    return [
+        *(
+            Target(f"all-reduce from {N_POINTS} points, {source}", ALL_REDUCE_TARGET, error, percents)
+            for source, error in found["all_reduce"]["random_means"].items()
+        ),
+        *(
+            Target(f"parameter-server, {row['network']}, {text}", row[f"{key}_target"], row[key], percents)
+            for row in found["parameter_server"]
+            for key, text in (("all", "9 of 10 parts"), ("ten", "10 points"))
+        ),
     ]
-    for title, heads, rows in tables(found):
-        lines += [f"## {title}", "", f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-        lines += [f"| {' | '.join(row)} |" for row in rows] + [""]
-    (RESULTS / "models.md").write_text("\n".join(lines))
+
+
+def page(results: Results) -> str:
+    reached = targets(results)
+    n_met = sum(target.reached is True for target in reached)
+    figures = f"{n_met} of {len(reached)} targets reached; {results['n_seeds']} seeds."
+    lines = ["# Speed models on measured tables", "", f"{figures} {stamp_text(results)}", ""]
+    for title, heads, rows in tables(results):
+        lines += [f"## {title}", "", *markdown_table(heads, rows), ""]
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -335,25 +347,12 @@ def main() -> int:
     if profiles is None:
         print("no measured tables: set PUNCTUAL_DATA to the folder that holds profiles/: not run")
         return 0
-    found = measured(profiles, quick=options.quick)
+    found = write_results("models", measured(profiles, quick=options.quick), page, quick=options.quick)
     for title, heads, rows in tables(found):
         print(f"\n{title}")
         print_table(heads, rows)
-    reached = found["all_reduce"]["random_means"]
-    n_met = sum(
-        row["all"] <= row["all_target"] and row["ten"] <= row["ten_target"] for row in found["parameter_server"]
-    )
-    is_met = n_met == len(found["parameter_server"]) and max(reached.values()) <= ALL_REDUCE_TARGET
-    figures = ", ".join(f"{source} {error:.1f}" for source, error in reached.items())
-    last = (
-        f"all-reduce from 6 points: {figures} % (target: at most {ALL_REDUCE_TARGET:.0f} % each); parameter-server: "
-        f"{n_met} of {len(found['parameter_server'])} networks within both targets: {'met' if is_met else 'SHORT'}"
-    )
-    write_results("models-quick" if options.quick else "models", found)
-    if not options.quick:
-        write_page(found, last)
-    print(last)
-    return 0 if is_met else 1
+    reached = targets(found)
+    return conclude_targets(reached, reached[0], quick=options.quick)
 
 
 if __name__ == "__main__":

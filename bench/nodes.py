@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 
 from punctual.wire import (
     GROUP_KEY_VARIABLE,
@@ -115,36 +115,47 @@ def measure(n_rounds: int, n_changes: int) -> dict[str, dict[str, list[float]]]:
         for name, way in WAYS.items():
             with tempfile.TemporaryDirectory() as folder:
                 training = Training(Path(folder), [SCRIPT, way], spans_nodes=name != "one node")
-                for _ in range(n_changes):
-                    seen[name]["grow"].append(training.resize(training.n_alone + 1))
-                    seen[name]["step"].append(training.step_s(N_STEPS))
-                    seen[name]["shrink"].append(training.resize(training.n_alone))
-                training.close()
+                try:
+                    for _ in range(n_changes):
+                        seen[name]["grow"].append(training.resize(training.n_alone + 1))
+                        seen[name]["step"].append(training.step_s(N_STEPS))
+                        seen[name]["shrink"].append(training.resize(training.n_alone))
+                finally:
+                    training.close()
     return seen
 
 
-def main() -> int:
-    quick = parser(__doc__ or "").parse_args().quick
-    load = os.getloadavg()[0]
-    seen = measure(1 if quick else 2, 2 if quick else 4)
-    heads = ["40 MB, 2 workers", "grow, s (most)", "shrink, s (most)", "step, ms"]
-    rows = [
+HEADS = ["40 MB, 2 workers", "grow, s (most)", "shrink, s (most)", "step, ms"]
+
+
+def rows_of(results: Results) -> list[list[str]]:
+    return [
         [
             name,
             f"{statistics.median(times['grow']):.3f} ({max(times['grow']):.3f})",
             f"{statistics.median(times['shrink']):.3f} ({max(times['shrink']):.3f})",
             f"{1e3 * statistics.median(times['step']):.0f}",
         ]
-        for name, times in seen.items()
+        for name, times in results["seconds"].items()
     ]
-    print_table(heads, rows)
-    if not quick:
-        text = "\n".join(["| " + " | ".join(row) + " |" for row in [heads, ["---"] * 4, *rows]])
-        note = f"Commit {commit()}, {os.cpu_count()} cores, load {load:.1f} at the start, medians (and largest)."
-        (RESULTS / "nodes.md").write_text(f"{text}\n\n{note}\n")
-        write_results("nodes", {"commit": commit(), "load": load, "seconds": seen})
-    longest = max(max(seen["two nodes, TLS"][kind]) for kind in ("grow", "shrink"))
-    return int(longest > STOP_S_MAX)
+
+
+def page(results: Results) -> str:
+    lines = markdown_table(HEADS, rows_of(results))
+    return "\n".join([*lines, "", f"Medians, and the largest in brackets. {stamp_text(results)}", ""])
+
+
+def main() -> int:
+    quick = parser(__doc__ or "").parse_args().quick
+    seen = measure(1 if quick else 2, 2 if quick else 4)
+    results = write_results("nodes", {"seconds": seen}, page, quick=quick)
+    print_table(HEADS, rows_of(results))
+    longest = {f"{name}, {kind}": max(times[kind]) for name, times in seen.items() for kind in ("grow", "shrink")}
+    on_two = {what: stop_s for what, stop_s in longest.items() if what.startswith("two nodes, TLS")}
+    return conclude(
+        f"longest stop by a change on two nodes: {max(on_two.values()):.2f} s (target: at most {STOP_S_MAX} s)",
+        [f"{what}: {stop_s:.2f} s" for what, stop_s in on_two.items() if stop_s > STOP_S_MAX],
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _common import parser, print_table, write_results
+from _common import Results, parser
+from _report import Section, Target, conclude_targets, page_of, report
 
 from punctual.wire import PAGE_VARIABLE, Directives, Page
 
@@ -94,30 +95,28 @@ def repetition() -> dict[str, float]:
     return {**turns, **micros, "n_heavy": n_heavy, "turn_us": turn_us}
 
 
+def sections(results: Results) -> list[Section]:
+    runs = results["runs"]
+    rows, targets = [], []
+    for key, (what, limit) in TARGETS.items():
+        turns, us = [run[key] for run in runs], statistics.median(run[f"{key}_us"] for run in runs)
+        middle = statistics.median(turns)
+        rows.append([what, *(f"{value:,.3g}" for value in (middle, min(turns), max(turns))), f"{us:,.2f}"])
+        targets.append(Target(f"{what}, median", limit, middle, "{:,.3g} turns".format))
+    n_heavy = max(run["n_heavy"] for run in runs)
+    targets.append(Target("of numpy and torch loaded by it", 0, n_heavy, "{:.0f}".format))
+    return [Section("What a training pays", ["cost of", "turns, median", "least", "most", "µs, median"], rows, targets)]
+
+
+def page(results: Results) -> str:
+    return page_of(sections(results), results)
+
+
 def main() -> int:
     options = parser("Cost of the client in a training process.").parse_args()
     runs = [repetition() for _ in range(3 if options.quick else 15)]
-    found = {key: statistics.median(run[key] for run in runs) for key in TARGETS}
-    rows = [
-        (
-            what, f"{found[key]:.3g}", f"{min(r[key] for r in runs):.3g}", f"{max(r[key] for r in runs):.3g}", limit,
-            f"{statistics.median(run[f'{key}_us'] for run in runs):.2f}",
-        )
-        for key, (what, limit) in TARGETS.items()
-    ]  # fmt: skip
-    print_table(("cost of", "turns, median", "min", "max", "limit", "µs, median"), rows)
-    n_heavy = max(run["n_heavy"] for run in runs)
-    write_results(
-        "overhead-quick" if options.quick else "overhead",
-        {"median": found, "runs": runs, "limits": {key: TARGETS[key][1] for key in TARGETS}},
-    )
-    is_met = not n_heavy and all(found[key] <= TARGETS[key][1] for key in TARGETS)
-    print(
-        f"{found['linked']:.2f} turns of the reference a step (target: at most {TARGETS['linked'][1]}), "
-        f"import {found['import']:,.0f} (target: at most {TARGETS['import'][1]:,.0f}), "
-        f"numpy or torch loaded: {'yes' if n_heavy else 'no'} (target: no): {'met' if is_met else 'SHORT'}"
-    )
-    return 0 if is_met else 1
+    targets = report("overhead", {"runs": runs}, sections, page, quick=options.quick)
+    return conclude_targets(targets, targets[1], quick=options.quick)
 
 
 if __name__ == "__main__":

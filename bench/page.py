@@ -20,31 +20,27 @@ import statistics
 import sys
 import tempfile
 import time
-from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from os import getloadavg
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from _common import RESULTS, commit, parser, write_results
-from _deadline_tables import Target
+from _common import Results, parser
 from _reference import TURNS, turn_s
-from host import Report
-from playwright.sync_api import Browser, Page
+from _report import Section, Target, conclude_targets, page_of, report
 from service import Service, service
-from simulator import got, limit, verdict
-
-sys.path.append(str(Path(__file__).parents[1]))  # the browser of the tests
-
-from tests.page.live_page import PROGRAMS, browser_of, chromium_here
 
 from punctual.service import page as page_module
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 PAINT_S, SCRIPT_S, SIZE_BYTES, COST_FRAC = 1.0, 0.05, 300_000, 0.01
 #: The same as multiples: of a page of one line; of filling a bare table; and 1 % of a core where a turn takes 3.3 µs.
 PAINT_TIMES, SCRIPT_TIMES, COST_TURNS = 10.0, 5.0, 3000.0
 TIMES = "{:.1f}x".format
 N_CELLS = 9
+PLACES = ("all jobs", "one job")
 
 #: In a task of its own: what a debugger evaluates is not counted as script.
 BARE_TABLE = """([rows, cells]) => new Promise((resolve) => setTimeout(() => {
@@ -77,18 +73,18 @@ FULL = Sizes(n_jobs=500, n_paints=10, n_blocks=3, block_s=30.0)
 QUICK = Sizes(n_jobs=120, n_paints=2, n_blocks=1, block_s=12.0)
 
 
-def opened(browser: Browser, live: Service) -> Page:
+def opened(browser: "Browser", live: Service) -> "Page":
     """The page with all jobs, in a context of its own."""
     shown = browser.new_context().new_page()
     shown.goto(f"http://127.0.0.1:{live.server.port}/#token={live.server.token}")
     return shown
 
 
-def closed(shown: Page) -> None:
+def closed(shown: "Page") -> None:
     shown.context.close()
 
 
-def paints(report: Report, sizes: Sizes, live: Service, browser: Browser) -> None:
+def paints(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"the page": [], "a page of one line": []}
     for _ in range(sizes.n_paints):
         shown = opened(browser, live)
@@ -99,18 +95,10 @@ def paints(report: Report, sizes: Sizes, live: Service, browser: Browser) -> Non
         bare.goto("http://127.0.0.1/")
         found["a page of one line"].append(bare.evaluate(FIRST_PAINT))
         closed(bare)
-    rows = [
-        [name, *(f"{1e3 * value:.0f}" for value in (min(each), statistics.median(each), max(each)))]
-        for name, each in found.items()
-    ]
-    target = Target("first paint, slowest", PAINT_S, max(found["the page"]), "{:.2f} s".format)
-    medians = {name: statistics.median(each) for name, each in found.items()}
-    ratio = medians["the page"] / medians["a page of one line"]
-    relative = Target("first paint, medians, to a page of one line", PAINT_TIMES, ratio, TIMES)
-    report.add("First paint", ["what", "least, ms", "median", "most"], rows, found, [target, relative])
+    return found
 
 
-def updates(report: Report, sizes: Sizes, live: Service, browser: Browser) -> None:
+def updates(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, float]:
     looks: list[str] = []
     shown = opened(browser, live)
     shown.wait_for_selector("#jobs tr")
@@ -122,17 +110,10 @@ def updates(report: Report, sizes: Sizes, live: Service, browser: Browser) -> No
     shown.wait_for_timeout(1e3 * sizes.block_s)
     each_s = {name: (value - before_s[name]) / max(len(looks), 1) for name, value in spent_s().items()}
     closed(shown)
-    each_s["a bare table"] = _bare_table_s(sizes, browser)
-    rows = [[name, f"{1e3 * value:.1f}"] for name, value in each_s.items()]
-    text = f"script of an update with {sizes.n_jobs} jobs"
-    target = Target(text, SCRIPT_S, each_s["script"] if looks else None, lambda value: f"{1e3 * value:.1f} ms")
-    ratio = each_s["script"] / each_s["a bare table"] if looks else None
-    relative = Target("script of an update, to filling a bare table", SCRIPT_TIMES, ratio, TIMES)
-    told = {"n_updates": len(looks), **each_s}
-    report.add(f"An update, mean of {len(looks)}", ["what", "ms"], rows, told, [target, relative])
+    return {"n_updates": len(looks), **each_s, "a bare table": _bare_table_s(sizes, browser)}
 
 
-def _meter(shown: Page) -> Callable[[], dict[str, float]]:
+def _meter(shown: "Page") -> Callable[[], dict[str, float]]:
     """What tells how much CPU time the page's thread has used since it was opened, in seconds."""
     session = shown.context.new_cdp_session(shown)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -145,7 +126,7 @@ def _meter(shown: Page) -> Callable[[], dict[str, float]]:
     return spent_s
 
 
-def _bare_table_s(sizes: Sizes, browser: Browser) -> float:
+def _bare_table_s(sizes: Sizes, browser: "Browser") -> float:
     shown = browser.new_context().new_page()
     spent_s = _meter(shown)
     before_s = spent_s()["script"]
@@ -156,16 +137,15 @@ def _bare_table_s(sizes: Sizes, browser: Browser) -> float:
     return taken_s
 
 
-def size(report: Report) -> None:
+def files() -> dict[str, int]:
+    """The size of each."""
     folder = Path(page_module.__file__).with_name("page_files")
-    found = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
-    target = Target("size of the page's files", SIZE_BYTES, sum(found.values()), "{:,.0f} bytes".format)
-    report.add("Size", ["file", "bytes"], [[name, f"{value:,}"] for name, value in found.items()], found, [target])
+    return {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
 
 
-def cost(report: Report, sizes: Sizes, live: Service, browser: Browser) -> None:
+def cost(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, list[float]]:
     """What the service pays for a page with all jobs, and for one with a job that runs."""
-    places = {"all jobs": "#/", "one job": f"#/jobs/{live.names[0]}"}
+    places = {PLACES[0]: "#/", PLACES[1]: f"#/jobs/{live.names[0]}"}
     turns_s, blocks = [turn_s()], {name: list[float]() for name in (*places, "no page")}
     for _ in range(sizes.n_blocks):
         for name, place in places.items():
@@ -177,18 +157,7 @@ def cost(report: Report, sizes: Sizes, live: Service, browser: Browser) -> None:
             closed(shown)
         blocks["no page"].append(_used_frac(live, sizes.block_s))
     turns_s.append(turn_s())
-    each_s, bare_frac = statistics.mean(turns_s), statistics.mean(blocks["no page"])
-    rows, targets = [], list[Target]()
-    for name, each in blocks.items():
-        mean = statistics.mean(each)
-        told = f"{(mean - bare_frac) / each_s:,.0f}" if name in places else f"a turn: {1e6 * each_s:.1f} µs"
-        rows.append([name, f"{mean:.2%}", f"{min(each):.2%} to {max(each):.2%}", told])
-        if name in places:
-            text, cost_frac = f"service's CPU time for an open page, {name}", mean - bare_frac
-            targets.append(Target(f"{text}, of a core", COST_FRAC, cost_frac, "{:.2%}".format))
-            targets.append(Target(f"{text}, turns of the reference a second", COST_TURNS, cost_frac / each_s, TURNS))
-    heads = ["page", "of a core", "each", "turns a second more than without"]
-    report.add("The service beside it", heads, rows, {**blocks, "turn_s": turns_s}, targets)
+    return {**blocks, "turn_s": turns_s}
 
 
 def _used_frac(live: Service, lasts_s: float) -> float:
@@ -203,37 +172,88 @@ def _cpu_s(live: Service) -> float:
     return time.clock_gettime((~int(live.run.record()["pid"]) << 3) | 2)
 
 
+# What it comes to.
+
+
+def sections(results: Results) -> list[Section]:
+    return [
+        _paints_section(results["paints"]), _updates_section(results["updates"], results["sizes"]["n_jobs"]),
+        _cost_section(results["cost"]), _size_section(results["files"]),
+    ]  # fmt: skip
+
+
+def _paints_section(found: dict[str, list[float]]) -> Section:
+    rows = [
+        [name, *(f"{1e3 * value:.0f}" for value in (min(each), statistics.median(each), max(each)))]
+        for name, each in found.items()
+    ]
+    medians = {name: statistics.median(each) for name, each in found.items()}
+    ratio = medians["the page"] / medians["a page of one line"]
+    return Section("First paint", ["what", "least, ms", "median", "most"], rows, [
+        Target("first paint, slowest", PAINT_S, max(found["the page"]), "{:.2f} s".format),
+        Target("first paint, medians, to a page of one line", PAINT_TIMES, ratio, TIMES),
+    ])  # fmt: skip
+
+
+def _updates_section(found: dict[str, float], n_jobs: int) -> Section:
+    n_updates = found["n_updates"]
+    rows = [[name, f"{1e3 * value:.1f}"] for name, value in found.items() if name != "n_updates"]
+    script_s = found["script"] if n_updates else None
+    ratio = found["script"] / found["a bare table"] if n_updates else None
+    return Section(f"An update, mean of {n_updates}", ["what", "ms"], rows, [
+        Target(f"script of an update with {n_jobs} jobs", SCRIPT_S, script_s, lambda value: f"{1e3 * value:.1f} ms"),
+        Target("script of an update, to filling a bare table", SCRIPT_TIMES, ratio, TIMES),
+    ])  # fmt: skip
+
+
+def _cost_section(found: dict[str, list[float]]) -> Section:
+    each_s, bare_frac = statistics.mean(found["turn_s"]), statistics.mean(found["no page"])
+    rows, targets = [], list[Target]()
+    for name in (*PLACES, "no page"):
+        each = found[name]
+        mean = statistics.mean(each)
+        told = f"{(mean - bare_frac) / each_s:,.0f}" if name in PLACES else f"a turn: {1e6 * each_s:.1f} µs"
+        rows.append([name, f"{mean:.2%}", f"{min(each):.2%} to {max(each):.2%}", told])
+        if name in PLACES:
+            text, cost_frac = f"service's CPU time for an open page, {name}", mean - bare_frac
+            targets.append(Target(f"{text}, of a core", COST_FRAC, cost_frac, "{:.2%}".format))
+            targets.append(Target(f"{text}, turns of the reference a second", COST_TURNS, cost_frac / each_s, TURNS))
+    heads = ["page", "of a core", "each", "turns a second more than without"]
+    return Section("The service beside it", heads, rows, targets)
+
+
+def _size_section(found: dict[str, int]) -> Section:
+    target = Target("size of the page's files", SIZE_BYTES, sum(found.values()), "{:,.0f} bytes".format)
+    return Section("Size", ["file", "bytes"], [[name, f"{value:,}"] for name, value in found.items()], [target])
+
+
+def page(results: Results) -> str:
+    return page_of(sections(results), results)
+
+
 def main() -> int:
     options = parser("What the page of a service costs.").parse_args()
     sizes = QUICK if options.quick else FULL
+    # The browser of the tests.
+    sys.path.append(str(Path(__file__).parents[1]))
+    from tests.page.live_page import PROGRAMS, browser_of, chromium_here
+
     program = chromium_here()
     if program is None:
         raise SystemExit(f"this benchmark needs Chromium: none of {', '.join(PROGRAMS)} is in PATH")
-    report = Report()
+    results: Results = {"sizes": asdict(sizes)}
     with (
         tempfile.TemporaryDirectory(prefix="punctual-bench-") as name,
         service(Path(name) / "home", sizes.n_jobs) as live,
     ):
         time.sleep(2.0)  # the last of the submitted trainings start
         with browser_of(program) as browser:
-            paints(report, sizes, live, browser)
-            updates(report, sizes, live, browser)
-            cost(report, sizes, live, browser)
-    size(report)
-    return _close(report, options, sizes)
-
-
-def _close(report: Report, options: Namespace, sizes: Sizes) -> int:
-    name = "page-quick" if options.quick else "page"
-    write_results(name, {"commit": commit(), "load": getloadavg(), "sizes": asdict(sizes), **report.results})
-    if not options.quick:
-        (RESULTS / "page.md").write_text(report.markdown(), encoding="utf-8")
-    for target in report.targets:
-        print(f"{verdict(target)}: {target.text}: {got(target)} ({limit(target)})")
-    print(f"load: {', '.join(f'{load:.1f}' for load in getloadavg())}")
-    n_reached = sum(target.reached is True for target in report.targets)
-    print(f"{n_reached} of {len(report.targets)} targets reached")
-    return int(n_reached < len(report.targets))
+            results["paints"] = paints(sizes, live, browser)
+            results["updates"] = updates(sizes, live, browser)
+            results["cost"] = cost(sizes, live, browser)
+    results["files"] = files()
+    targets = report("page", results, sections, page, quick=options.quick)
+    return conclude_targets(targets, targets[0], quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ it any allowed number. A start, going on after a pause and a change of size cost
 compare policies as the published simulators did, where nothing costs anything.
 """
 
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -13,7 +12,17 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import (
+    RESULTS,
+    Results,
+    conclude,
+    markdown_table,
+    on_record,
+    parser,
+    print_table,
+    stamp_text,
+    write_results,
+)
 from _policy_cases import POLICIES, WORKLOADS, Workload, jobs_of, record_of
 from _published import PUBLISHED, by_rule, gavel_jobs, has_data
 
@@ -256,22 +265,17 @@ def last_line(results: dict[str, Any]) -> str:
     )
 
 
-def markdown(results: dict[str, Any]) -> str:
+def page(results: Results) -> str:
     runs = results["runs"]
     lines = [
-        f"Revision {results['commit']}; means over the seeds with 95 % intervals (Student). {last_line(results)}.",
+        f"Means over the seeds with 95 % intervals (Student). {last_line(results)}. {stamp_text(results)}",
         "", "## At a glance", "",
         "Mean completion time over FIFO's, and deadlines met, at load 1 (saturn: as recorded).", "",
-        *_table(*at_a_glance(runs)), "", "## Published orderings", "", *_table(ORDER_HEADS, results["orderings"]),
+        *markdown_table(*at_a_glance(runs)), "", "## Published orderings", "", *markdown_table(ORDER_HEADS, results["orderings"]),
     ]  # fmt: skip
     for title, rows in sections(runs).items():
-        lines += ["", f"## {title}", "", *_table(HEADS, rows)]
+        lines += ["", f"## {title}", "", *markdown_table(HEADS, rows)]
     return "\n".join([*lines, ""])
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
-    lines = ["| " + " | ".join(heads) + " |", "|---" + "|--:" * (len(heads) - 1) + "|"]
-    return [*lines, *("| " + " | ".join(row) + " |" for row in rows)]
 
 
 def measured(*, quick: bool, n_processes: int) -> dict[str, Any]:
@@ -280,7 +284,7 @@ def measured(*, quick: bool, n_processes: int) -> dict[str, Any]:
         some = [one for one in workloads if one.name != "philly"]
         workloads = [replace(one, loads=one.loads[1:2] or one.loads, seeds=(0,)) for one in some]
     with ProcessPoolExecutor(n_processes) as pool:
-        found: dict[str, Any] = {"commit": commit(), "runs": list(pool.map(simulated, assignments(workloads)))}
+        found: dict[str, Any] = {"runs": list(pool.map(simulated, assignments(workloads)))}
     if has_data():
         found["orderings"] = [one.row() for one in orderings()]
         found["key"] = key_figure((0,) if quick else WORKLOADS[0].seeds)
@@ -293,10 +297,11 @@ def main() -> int:
     made.add_argument("--tables", action="store_true", help="only tables, from the runs on record")
     options = made.parse_args()
     if options.tables:
-        results = json.loads((RESULTS / "policies.json").read_text(encoding="utf-8"))
+        results = on_record("policies")
+        (RESULTS / "policies.md").write_text(page(results), encoding="utf-8")
     else:
-        results = measured(quick=options.quick, n_processes=options.processes)
-        write_results("policies-quick" if options.quick else "policies", results)
+        found = measured(quick=options.quick, n_processes=options.processes)
+        results = write_results("policies", found, page if "key" in found else None, quick=options.quick)
     for title, rows in sections(results["runs"]).items():
         print(title)
         print_table(HEADS, rows)
@@ -305,10 +310,8 @@ def main() -> int:
         print("no published traces: set PUNCTUAL_DATA to the folder that holds traces/; only the generator was run")
         return 0
     print_table(ORDER_HEADS, results["orderings"])
-    if not options.quick:
-        (RESULTS / "policies.md").write_text(markdown(results), encoding="utf-8")
-    print(last_line(results))
-    return int(results["key"]["high"] >= 1)
+    high = results["key"]["high"]
+    return conclude(last_line(results), [f"upper end of SRTF's mean JCT over FIFO's: {high:.3f}"] if high >= 1 else [])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ joins, the state of the training, weights and AdamW's moments, is sent to it.
 """
 
 import mmap
-import os
 import statistics
 import sys
 import tempfile
@@ -21,11 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from _common import RESULTS, commit, parser, print_table, write_results
-from _resize_training import GLOBAL_BATCH_SIZE, dataset, model_of
+from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 from resize import Elastic
-from torch import distributed, nn
 
 if TYPE_CHECKING:
     from punctual.client.elastic.context import Context
@@ -65,6 +61,10 @@ def train(size: str, port: int, gate_path: str, log_path: str, context: "Context
     port
         Of the store of open connections; 0: they are private.
     """
+    import torch
+    from _resize_training import GLOBAL_BATCH_SIZE, dataset, model_of
+    from torch import nn
+
     if port:
         from _open_group import OpenGroup
 
@@ -131,6 +131,8 @@ class Gated:
 
 def turns_of(size: str, n_rounds: int, n_steps: int) -> list[Turn]:
     """Turns of `n_steps`; in every other round the other one is first."""
+    from torch import distributed
+
     store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     found: list[Turn] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -185,14 +187,28 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def write_page(rows: Sequence[dict[str, Any]], line: str) -> None:
-    lines = [HEADS, ["---", "---", *["--:"] * (len(HEADS) - 2)], *map(cells, rows)]
-    table = "".join(f"| {' | '.join(each)} |\n" for each in lines)
-    (RESULTS / "private_store.md").write_text(
-        f"<!-- made by bench/private_store.py -->\n\n{line}\n\n{table}\nMedians of {rows[0]['n_rounds']} rounds; ratios are "
-        f"of the two turns of a round. Measured at revision {commit()}, torch {torch.__version__}; the load of the machine "
-        f"was {os.getloadavg()[2]:.0f}, of which this benchmark is two.\n"
+def rows_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    sizes = dict.fromkeys(turn.size for turn in turns)
+    return [row_of(turns, size, what) for size in sizes for what in MEASURES]
+
+
+def last_line(rows: Sequence[dict[str, Any]]) -> str:
+    """The key figure beside its target."""
+    worst = max(rows, key=lambda row: row["ratio"])
+    return (
+        f"private over open, the largest of {len(rows)} medians: {worst['ratio']:.2f}, {worst['what']} with "
+        f"{worst['size']} (target: at most {RATIO_MAX})"
     )
+
+
+def page(results: Results) -> str:
+    rows = rows_of([Turn(**turn) for turn in results["turns"]])
+    lines = ["<!-- made by bench/private_store.py -->", "", f"{last_line(rows)}.", ""]
+    lines += [*markdown_table(HEADS, [cells(row) for row in rows]), ""]
+    lines.append(
+        f"Medians of {rows[0]['n_rounds']} rounds; ratios are of the two turns of a round. {stamp_text(results)}"
+    )
+    return "\n".join([*lines, ""])
 
 
 def main() -> int:
@@ -212,24 +228,10 @@ def main() -> int:
     for size in chosen.sizes:
         turns += turns_of(size, n_rounds, N_STEPS[size] // (4 if chosen.quick else 1))
         print_table(HEADS, [cells(row_of(turns, size, what)) for what in MEASURES])
-    rows = [row_of(turns, size, what) for size in chosen.sizes for what in MEASURES]
-    worst = max(rows, key=lambda row: row["ratio"])
-    is_met = worst["ratio"] <= RATIO_MAX
-    line = (
-        f"private over open, the largest of {len(rows)} medians: {worst['ratio']:.2f}, {worst['what']} with "
-        f"{worst['size']} (target: at most {RATIO_MAX}): {'met' if is_met else 'SHORT'}"
-    )
-    write_results(
-        "private_store-quick" if chosen.quick else "private_store",
-        {
-            "commit": commit(), "torch": torch.__version__, "load": os.getloadavg(), "rows": rows,
-            "turns": [asdict(turn) for turn in turns],
-        },
-    )  # fmt: skip
-    if not chosen.quick:
-        write_page(rows, line)
-    print(line)
-    return 0 if is_met else 1
+    write_results("private_store", {"turns": [asdict(turn) for turn in turns]}, page, quick=chosen.quick)
+    rows = rows_of(turns)
+    short = [f"{row['what']} with {row['size']}: {row['ratio']:.2f}" for row in rows if row["ratio"] > RATIO_MAX]
+    return conclude(last_line(rows), short)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ while Ray Train does not know yet that there is a node more, it trains. It needs
 The file has not the name `ray.py`, which would hide the package of that name from everything beside it.
 """
 
-import json
 import math
 import os
 import signal
@@ -40,52 +39,57 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from _common import RESULTS, commit, parser, write_results
-from _deadline_tables import Target
+from _common import Results, on_record, parser
+from _report import Section, Target, conclude_targets, page_of, report
 from _scale_runs import ScaleRun, measured, quantile
-from host import PERCENT, TIMES, Report
-from simulator import got, limit, verdict
 
 JOBS_PER_AGENT = 5
 #: Exponent of what a cost grows with; seconds.
 GROWTH_LIMIT, QUOTES_LIMIT_S = 1.2, 2.0
 CUT_S = 30.0
-RESIZE_NAME = "From one node to two and back"
 STOP_LIMIT_S, TIMES_LEAST = 1.0, 20.0
+PERCENT, TIMES = "{:.2%}".format, "{:.3f}x".format
 EXPONENT, SECONDS = "{:.2f}".format, "{:.2f} s".format
 
 
-def scale(report: Report, options: Namespace, folder: Path) -> None:
+def scale(options: Namespace, folder: Path) -> Results:
     sizes = (5, 20) if options.quick else (10, 50, 200)
     settle_s, window_s = (3.0, 5.0) if options.quick else (15.0, 40.0)
     nothing = measured(1, 0, folder / "nothing", 1.0, window_s / 2)
     runs = [measured(n, JOBS_PER_AGENT * n, folder / str(n), settle_s, window_s) for n in sizes]
+    return {"runs": [run.kept() for run in (nothing, *runs)]}
+
+
+def scale_sections(results: Results) -> list[Section]:
+    nothing, *runs = (ScaleRun(**kept) for kept in results["runs"])
     heads = [
         "agents", "jobs", "service, of a core", "planner", "agents together", "service, MB", "planner, MB", "threads",
         "decisions a second", "p50, ms", "p99", "most",
     ]  # fmt: skip
-    rows = [_scale_row(run) for run in (nothing, *runs)]
     before, last = runs[-2], runs[-1]
     cpu = growth([run.cores - nothing.cores for run in (before, last)], (before, last))
     memory = growth([run.rss_mb - nothing.rss_mb for run in (before, last)], (before, last))
     size = f"from {before.n_agents} to {last.n_agents} agents"
-    results = [run.kept() for run in (nothing, *runs)]
-    report.add("Many agents without training", heads, rows, results, [
+    targets = [
         Target(f"growth of CPU time {size}, exponent", GROWTH_LIMIT, cpu, EXPONENT),
         Target(f"growth of memory {size}, exponent", GROWTH_LIMIT, memory, EXPONENT),
         Target(
             f"growth of the p99 of a decision from {runs[0].n_agents} to {last.n_agents} agents, exponent", GROWTH_LIMIT,
             growth([run.decision_p99_s for run in (runs[0], last)], (runs[0], last)), EXPONENT,
         ),
-    ])  # fmt: skip
-    rows = [_coming_row(run) for run in runs]
-    report.add("While the jobs come, one after the other", [
+    ]  # fmt: skip
+    coming_heads = [
         "agents", "jobs", "until all run, s", "plans", "a plan, p50, ms", "p99", "a decision, p50, ms", "p99", "most",
-    ], rows, None, [])  # fmt: skip
+    ]  # fmt: skip
     threads = [name for name, used in last.threads.items() if used >= 0.001]
-    rows = [[name, *(PERCENT(run.threads.get(name, 0.0)) for run in runs)] for name in threads]
-    report.add("CPU of the service by thread", ["thread", *(str(run.n_agents) for run in runs)], rows, None, [])
+    thread_rows = [[name, *(PERCENT(run.threads.get(name, 0.0)) for run in runs)] for name in threads]
+    return [
+        Section("Many agents without training", heads, [_scale_row(run) for run in (nothing, *runs)], targets),
+        Section("While the jobs come, one after the other", coming_heads, [_coming_row(run) for run in runs]),
+        Section("CPU of the service by thread", ["thread", *(str(run.n_agents) for run in runs)], thread_rows),
+    ]
 
 
 def growth(costs: Sequence[float], runs: Sequence[ScaleRun]) -> float:
@@ -100,40 +104,51 @@ def _ms(values: Sequence[float], *fracs: float) -> list[str]:
 def _scale_row(run: ScaleRun) -> list[str]:
     return [
         str(run.n_agents), f"{run.n_jobs:,}", PERCENT(run.service_cores), PERCENT(run.planner_cores), PERCENT(run.agents_cores),
-        f"{run.rss_mb:.1f}", f"{run.planner_mb:.1f}", str(run.n_threads), f"{len(run.decided_s) / run.window_s:.0f}",
+        f"{run.rss_mb:.1f}", f"{run.planner_mb:.1f}", str(run.n_threads), f"{run.n_decided / run.window_s:.0f}",
         *_ms(run.decided_s, 0.5, 0.99, 1.0),
     ]  # fmt: skip
 
 
 def _coming_row(run: ScaleRun) -> list[str]:
     return [
-        str(run.n_agents), f"{run.n_jobs:,}", f"{run.running_s:.1f}", str(len(run.planned_s)), *_ms(run.planned_s, 0.5, 0.99),
+        str(run.n_agents), f"{run.n_jobs:,}", f"{run.running_s:.1f}", "–" if run.n_plans is None else str(run.n_plans), *_ms(run.planned_s, 0.5, 0.99),
         *_ms(run.submitting_s, 0.5, 0.99, 1.0),
     ]  # fmt: skip
 
 
-def shards(report: Report, options: Namespace, _: Path) -> None:
+def shards(options: Namespace, _: Path) -> Results:
     from _shards import added, jobs_of, played
 
     n_jobs, n_seeds, loads = (60, 1, (1.3,)) if options.quick else (200, 2, (1.3, 2.5))
-    rows, results, targets = [], [], []
+    runs = []
     for load in loads:
         drawn = [jobs_of(n_jobs, load, seed) for seed in range(n_seeds)]
-        found = [added([played(n, jobs, seed) for seed, jobs in enumerate(drawn)]) for n in (1, 2, 4)]
-        for run in found:
-            rows.append([
-                f"{load:.1f}", str(run.n_shards), f"{run.n_met} of {run.n_jobs}", f"{run.jct_sum_s / run.n_jobs:,.0f}",
-                str(len(run.plans_s)), *_ms(run.plans_s, 0.5, 0.99),
-            ])  # fmt: skip
+        for n in (1, 2, 4):
+            run = added([played(n, jobs, seed) for seed, jobs in enumerate(drawn)])
             kept = [quantile(run.plans_s, i / 200) for i in range(201)]
-            results.append({"load": load, **asdict(run), "plans_s": kept})
+            runs.append({"load": load, **asdict(run), "n_plans": len(run.plans_s), "plans_s": kept})
+    return {"runs": runs}
+
+
+def shard_sections(results: Results) -> list[Section]:
+    runs = results["runs"]
+    rows = [
+        [
+            f"{run['load']:.1f}", str(run["n_shards"]), f"{run['n_met']} of {run['n_jobs']}",
+            f"{run['jct_sum_s'] / run['n_jobs']:,.0f}", str(run.get("n_plans", "–")), *_ms(run["plans_s"], 0.5, 0.99),
+        ]
+        for run in runs
+    ]  # fmt: skip
+    targets = []
+    for load in dict.fromkeys(run["load"] for run in runs):
+        n_met = {run["n_shards"]: run["n_met"] for run in runs if run["load"] == load}
         text = f"load {load:.1f}: deadlines met with two services over those with one"
-        targets.append(Target(text, 0.97, found[1].n_met / found[0].n_met, TIMES, at_least=True))
+        targets.append(Target(text, 0.97, n_met[2] / n_met[1], TIMES, at_least=True))
     heads = ["load", "services", "deadlines met", "mean time to the end, s", "plans", "a plan, CPU p50, ms", "p99"]
-    report.add("A cluster divided among services, simulated", heads, rows, results, targets)
+    return [Section("A cluster divided among services, simulated", heads, rows, targets)]
 
 
-def nodes(report: Report, options: Namespace, folder: Path) -> None:
+def nodes(options: Namespace, folder: Path) -> Results:
     from _ray_nodes import ray_nodes
     from _ray_play import CORES, N_NODES, played, step_core_s
 
@@ -141,7 +156,13 @@ def nodes(report: Report, options: Namespace, folder: Path) -> None:
     kinds = ("a node is lost",) if options.quick else ("fits", "a node is lost")
     with ray_nodes(N_NODES, CORES, folder) as cluster:
         each_core_s = step_core_s(folder)
-        seen = [played(kind, cluster, folder, each_core_s) for kind in kinds]
+        return {"runs": [asdict(played(kind, cluster, folder, each_core_s)) for kind in kinds]}
+
+
+def node_sections(results: Results) -> list[Section]:
+    from _ray_play import Seen
+
+    seen = [Seen(**run) for run in results["runs"]]
     rows = [
         [run.kind, name, run.states[name], "–" if late is None else f"{late:+.2%}", ", ".join(run.warnings[name])]
         for run in seen
@@ -158,77 +179,96 @@ def nodes(report: Report, options: Namespace, folder: Path) -> None:
     quotes_s = max(lost.quotes_s, default=None) if lost.lost_noticed_s else None
     targets.append(Target("all quotes renewed after the loss of the node is told", QUOTES_LIMIT_S, quotes_s, SECONDS))
     heads = ["play", "training", "ended", "late by, of its deadline", "told to its user"]
-    report.add("Trainings on three Ray nodes", heads, rows, [asdict(run) for run in seen], targets)
-    rows = [
+    costs = [
         [
             run.kind, f"{run.lasted_s:.0f}", PERCENT(run.bridge_cores),
             *("–" if value is None else f"{value:.2f}" for value in (run.lost_noticed_s, max(run.quotes_s, default=None))),
         ]
         for run in seen
     ]  # fmt: skip
-    heads = [
-        "play",
-        "lasted, s",
-        "process that talks to Ray, of a core",
-        "node counts as lost after, s",
+    cost_heads = [
+        "play", "lasted, s", "process that talks to Ray, of a core", "node counts as lost after, s",
         "all quotes renewed, s",
+    ]  # fmt: skip
+    return [
+        Section("Trainings on three Ray nodes", heads, rows, targets),
+        Section("The loss, and what Ray costs", cost_heads, costs),
     ]
-    report.add("The loss, and what Ray costs", heads, rows, None, [])
 
 
-def partition(report: Report, options: Namespace, folder: Path) -> None:
+def partition(options: Namespace, folder: Path) -> Results:
     from _ray_partition import cut
 
-    found = cut(folder, 5.0 if options.quick else CUT_S)
+    return {"cut": asdict(cut(folder, 5.0 if options.quick else CUT_S))}
+
+
+def partition_sections(results: Results) -> list[Section]:
+    found = results["cut"]
     heads = [
-        "cut off for, s",
-        "steps meanwhile",
-        "processes that the training had",
+        "cut off for, s", "steps meanwhile", "processes that the training had",
         "service learns of steps again after, s",
-    ]
-    rows = [[f"{found.lasted_s:.0f}", str(found.steps_meanwhile), str(found.n_processes), f"{found.told_again_s:.1f}"]]
-    report.add("A node that is cut off from its service", heads, rows, asdict(found), [
-        Target("processes that the training had", 1.0, float(found.n_processes), "{:.0f}".format),
-        Target("steps of it meanwhile", 1.0, float(found.steps_meanwhile), "{:.0f}".format, at_least=True),
-    ])  # fmt: skip
+    ]  # fmt: skip
+    row = [
+        f"{found['lasted_s']:.0f}", str(found["steps_meanwhile"]), str(found["n_processes"]), f"{found['told_again_s']:.1f}",
+    ]  # fmt: skip
+    return [
+        Section("A node that is cut off from its service", heads, [row], [
+            Target("processes that the training had", 1.0, found["n_processes"], "{:.0f}".format),
+            Target("steps of it meanwhile", 1.0, found["steps_meanwhile"], "{:.0f}".format, at_least=True),
+        ])
+    ]  # fmt: skip
 
 
-def resize(report: Report, options: Namespace, folder: Path) -> None:
+def resize(options: Namespace, folder: Path) -> Results:
     from _ray_nodes import ray_cluster
-    from _ray_resize import OURS, RAY_TRAIN, Turns, needs_ray_train, turn_of
+    from _ray_resize import RAY_TRAIN, needs_ray_train, turn_of
 
     needs_ray_train()
     names = list(RAY_TRAIN)[-1:] if options.quick else list(RAY_TRAIN)
-    turns = json.loads((RESULTS / "ray_resize.json").read_text())[RESIZE_NAME] if options.add else []
+    turns: list[dict[str, Any]] = on_record("ray_resize").get("turns", []) if options.add else []
     with ray_cluster(1, folder) as cluster:
         for _ in range(1 if options.quick else options.turns):
             turns.append(turn_of(names[len(turns) % len(names)], cluster))
+    return {"turns": turns}
+
+
+def resize_sections(results: Results) -> list[Section]:
+    from _ray_resize import OURS, RAY_TRAIN, Turns
+
+    turns = results["turns"]
     found = Turns(turns)
-    names = [name for name in names if found.of(name, 1)]
+    names = [name for name in RAY_TRAIN if found.of(name, 1)]
     heads = ["training", "1 → 2 nodes, s", "steps redone", "2 → 1, s", "redone", "times ours, 1 → 2", "2 → 1"]
     longest_s = max(change.stop_s for i in (1, 2) for change in found.of(OURS, i))
     alike_frac = sum(turn["n_looks_alike"] for turn in turns) / sum(turn["n_looks"] for turn in turns)
-    report.add(RESIZE_NAME, heads, found.rows(names), turns, [
-        Target(f"{OURS}: longest stop", STOP_LIMIT_S, longest_s, SECONDS),
-        Target(f"{OURS}: weights as with one worker all the time", 1.0, alike_frac, PERCENT, at_least=True),
-        *(
-            Target(f"{name}: stop when {text}, times ours", TIMES_LEAST, median(found.times_less(name, i)), TIMES, at_least=True)
-            for name in names
-            for text, i in (("growing", 1), ("shrinking", 2))
-        ),
-    ])  # fmt: skip
+    return [
+        Section("From one node to two and back", heads, found.rows(names), [
+            Target(f"{OURS}: longest stop", STOP_LIMIT_S, longest_s, SECONDS),
+            Target(f"{OURS}: weights as with one worker all the time", 1.0, alike_frac, PERCENT, at_least=True),
+            *(
+                Target(f"{name}: stop when {text}, times ours", TIMES_LEAST, median(found.times_less(name, i)), TIMES, at_least=True)
+                for name in names
+                for text, i in (("growing", 1), ("shrinking", 2))
+            ),
+        ])
+    ]  # fmt: skip
 
 
-PARTS: dict[str, Callable[[Report, Namespace, Path], None]] = {
-    "scale": scale,
-    "shards": shards,
-    "nodes": nodes,
-    "partition": partition,
-    "resize": resize,
-}
-
+#: What is measured, and what it comes to.
+PARTS: dict[str, tuple[Callable[[Namespace, Path], Results], Callable[[Results], list[Section]]]] = {
+    "scale": (scale, scale_sections), "shards": (shards, shard_sections), "nodes": (nodes, node_sections),
+    "partition": (partition, partition_sections), "resize": (resize, resize_sections),
+}  # fmt: skip
 #: Those that need no Ray, which takes a minute to start on two busy cores.
 QUICK_PARTS = ("scale", "shards")
+
+
+def sections(results: Results) -> list[Section]:
+    return PARTS[results["part"]][1](results)
+
+
+def page(results: Results) -> str:
+    return page_of(sections(results), results)
 
 
 def main() -> int:
@@ -240,22 +280,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nodes and their groups are removed then too
     targets: list[Target] = []
     for name in options.part or (QUICK_PARTS if options.quick else PARTS):
-        report = Report()
         with tempfile.TemporaryDirectory(prefix="punctual-bench-") as folder:
-            PARTS[name](report, options, Path(folder))
-        file = f"ray_{name}" + ("-quick" if options.quick else "")
-        write_results(file, {"commit": commit(), "load": os.getloadavg(), **report.results})
-        if not options.quick:
-            (RESULTS / f"{file}.md").write_text(report.markdown(), encoding="utf-8")
-        targets += report.targets
-    short = [target for target in targets if target.reached is not True]
-    for target in short:
-        print(f"{verdict(target)}: {target.text}: {got(target)} ({limit(target)})")
-    key = targets[0]
-    print(
-        f"{len(targets) - len(short)} of {len(targets)} targets reached; {key.text}: {got(key)} (target: {limit(key)})"
-    )
-    return int(bool(short))
+            found = PARTS[name][0](options, Path(folder))
+        targets += report(f"ray_{name}", {"part": name, **found}, sections, page, quick=options.quick)
+    return conclude_targets(targets, targets[0], quick=options.quick)
 
 
 if __name__ == "__main__":

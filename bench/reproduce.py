@@ -4,7 +4,6 @@ With `--quick` the smaller experiments. Data sets are looked for in $PUNCTUAL_DA
 traces, or are left out themselves. With a NAME one experiment is repeated, and the results of the others stay as they are.
 """
 
-import json
 import os
 import sys
 import time
@@ -12,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, conclude, on_record, parser, print_table, stamp, stamp_text, write_results
 from experiments._base import load, names
 
 from punctual.core.errors import InvalidSpec
@@ -27,7 +26,7 @@ def measured(name: str, *, quick: bool, n_seeds: int, data: Path | None) -> Reco
     found = load(name)(quick=quick, seeds=n_seeds, data=data)
     rows = [{**asdict(row), "ratio": row.ratio} for row in found.rows]
     cost = {"cpu_s": time.process_time() - begun_s}
-    return {**asdict(found), "rows": rows, "commit": commit(), "n_seeds": n_seeds, **cost}
+    return {"stamp": stamp(), **asdict(found), "rows": rows, "n_seeds": n_seeds, **cost}
 
 
 def cells(row: Record) -> list[str]:
@@ -38,24 +37,24 @@ def _text(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def markdown(records: dict[str, Record]) -> str:
+def experiments_of(results: Results) -> dict[str, Record]:
+    return {name: one for name, one in sorted(results.items()) if name != "stamp"}
+
+
+def page(results: Results) -> str:
     lines = ["# Published experiments, run again", ""]
-    for name, one in records.items():
+    for name, one in experiments_of(results).items():
         lines += [f"## {one['title']}", "", "| " + " | ".join(HEADS) + " |", "|---|--:|--:|--:|---|"]
         lines += ["| " + " | ".join(cells(row)) + " |" for row in one["rows"]]
-        lines += ["", one["note"], "", _origin(name, one), ""]
+        command = f"`python bench/reproduce.py {name} --seeds {one['n_seeds']}`"
+        lines += [
+            "",
+            one["note"],
+            "",
+            f"{command} makes this table in {one['cpu_s']:.0f} CPU seconds. {stamp_text(one)}",
+            "",
+        ]
     return "\n".join(lines)
-
-
-def _origin(name: str, one: Record) -> str:
-    command = f"`python bench/reproduce.py {name} --seeds {one['n_seeds']}`"
-    return f"{command} makes this table; measured at revision {one['commit']} in {one['cpu_s']:.0f} CPU seconds."
-
-
-def earlier(result: str) -> dict[str, Record]:
-    """The experiments that were recorded before."""
-    path = RESULTS / f"{result}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def main() -> int:
@@ -65,24 +64,21 @@ def main() -> int:
     given = options.parse_args()
     n_seeds = given.seeds or (1 if given.quick else 3)
     data = Path(os.environ["PUNCTUAL_DATA"]) if os.environ.get("PUNCTUAL_DATA") else None
-    result = "reproduce-quick" if given.quick else "reproduce"
-    records = earlier(result) if given.name else {}
+    records = experiments_of(on_record("reproduce")) if given.name and not given.quick else {}
+    left_out = []
     for name in [given.name] if given.name else names():
         try:
             one = records[name] = measured(name, quick=given.quick, n_seeds=n_seeds, data=data)
         except InvalidSpec as error:
-            print(f"{name} is left out: {error}\n")
+            left_out.append(f"{name} is left out: {error}")
             continue
         print(f"{one['title']}: {one['cpu_s']:.1f} CPU seconds")
         print_table(HEADS[:-1], [cells(row)[:-1] for row in one["rows"]])
         print()
-        records = dict(sorted(records.items()))
-        write_results(result, records)
-        if not given.quick:
-            (RESULTS / "reproduce.md").write_text(markdown(records), encoding="utf-8")
+        write_results("reproduce", records, quick=given.quick)
+    write_results("reproduce", records, page, quick=given.quick)
     n_rows = sum(row["published"] is not None for one in records.values() for row in one["rows"])
-    print(f"{len(records)} experiments, {n_rows} published figures beside ours")
-    return 0
+    return conclude(f"{len(records)} experiments, {n_rows} published figures beside ours (no target)", left_out)
 
 
 if __name__ == "__main__":

@@ -21,16 +21,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import _resize_training
-import torch
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
 from _processes import PATIENCE_S, children, wait_until
+from _report import Target, conclude_targets, targets_table
 
 from punctual.wire import PAGE_VARIABLE, Page, WorkerStatus, WorkerTarget
 
-PROGRAM = _resize_training.__file__
+PROGRAM = str(Path(__file__).with_name("_resize_training.py"))
 COURSE = (2, 3, 2, 1)
 STOP_S_MAX = 0.5
+#: Than torchrun, of a change that adds a worker and of one that takes one away.
 TIMES_LESS_MIN = 30.0
 N_LEAK_RESIZES = 200
 #: Resizes before the first look for leaks: libraries allocate at first use.
@@ -268,11 +268,12 @@ def medians(changes: list[Change]) -> dict[str, float]:
     return {one: statistics.median(change.stop_s for change in changes if change.system == one) for one in systems}
 
 
-def times_less(changes: list[Change]) -> float:
-    """Torchrun's median stop over ours, in the changes that both have made; 0 if there are none."""
+def times_less(changes: list[Change], *, grows: bool) -> float | None:
+    """Torchrun's median stop over ours, in the changes that both have made that add a worker, or take one away."""
     theirs = {(one.before, one.after) for one in changes if one.system == "torchrun"}
-    found = medians([one for one in changes if (one.before, one.after) in theirs])
-    return found["torchrun"] / found["punctual"] if found else 0.0
+    both = [one for one in changes if (one.before, one.after) in theirs and (one.after > one.before) is grows]
+    found = medians(both)
+    return found["torchrun"] / found["punctual"] if found else None
 
 
 def rows_of(changes: list[Change]) -> list[tuple[object, ...]]:
@@ -292,64 +293,65 @@ def rows_of(changes: list[Change]) -> list[tuple[object, ...]]:
 HEADS = ("change", "punctual, s stopped", "steps redone", "torchrun, s stopped", "steps redone")
 
 
+def targets(changes: list[Change], grown: dict[str, dict[str, float]]) -> list[Target]:
+    n_redone = sum(change.n_steps_redone for change in changes if change.system == "punctual")
+    found = [
+        Target("stop, median", STOP_S_MAX, medians(changes)["punctual"], "{:.2f} s".format),
+        Target("steps redone", 0, n_redone, "{:.0f}".format),
+    ]
+    # One of torchrun's changes, that of a quick run, or one that has not ended, is no figure to be judged by.
+    if sum(one.system == "torchrun" for one in changes) > 1:
+        found += [
+            Target(f"torchrun's stop over ours, {text}", TIMES_LESS_MIN, times_less(changes, grows=grows), "{:.0f}x".format, at_least=True)
+            for text, grows in (("growing", True), ("shrinking", False))
+        ]  # fmt: skip
+    if grown:
+        found.append(
+            Target(
+                "processes with a leak", 0, sum(has_leak({who: more}) for who, more in grown.items()), "{:.0f}".format
+            )
+        )
+    return found
+
+
+def changes_of(results: Results) -> list[Change]:
+    return [Change(**one) for one in results["changes"]]
+
+
+def page(results: Results) -> str:
+    changes, grown = changes_of(results), results["grown"]
+    lines = [*targets_table(targets(changes, grown)), ""]
+    lines += [
+        "Median, least and most seconds from the last step before a change to the end of the first after it:", "",
+        *markdown_table(HEADS, rows_of(changes)), "",
+        f"What {N_LEAK_RESIZES} changes of a small model between one and two workers left behind:", "",
+    ]  # fmt: skip
+    cells = [(who, *(f"{n:+.1f}" for n in one.values())) for who, one in grown.items()]
+    lines += markdown_table(("process", "threads", "descriptors", "memory, MiB"), cells)
+    return "\n".join([*lines, "", stamp_text(results), ""])
+
+
 def main() -> int:
     options = parser("Training stopped by a change of its number of workers.").parse_args()
     changes: list[Change] = []
+    grown: dict[str, dict[str, float]] = {}
     if options.quick:
         until = time.monotonic() + QUICK_S
         changes += our_changes(1)
         changes += torchrun_changes(COURSE[:1], until)
-        grown: dict[str, dict[str, float]] = {}
     else:
         for i_round in range(3):
             changes += our_changes(2)
             changes += torchrun_changes(COURSE)
             print(f"round {i_round + 1} of 3: {medians(changes)}", flush=True)
         grown = leaks(N_LEAK_RESIZES)
-    found, ratio = medians(changes), times_less(changes)
-    n_redone = sum(change.n_steps_redone for change in changes if change.system == "punctual")
-    rows = rows_of(changes)
-    print_table(HEADS, rows)
+    results = {"changes": [asdict(one) for one in changes], "grown": grown}
+    write_results("resize", results, page, quick=options.quick)
+    print_table(HEADS, rows_of(changes))
     for who, more in grown.items():
         print(f"{who} after {N_LEAK_RESIZES} more changes: " + ", ".join(f"{key} {n:+.1f}" for key, n in more.items()))
-    is_met = found["punctual"] <= STOP_S_MAX and not n_redone and not has_leak(grown)
-    if options.quick:  # one of torchrun's four changes, or none: no figure to be judged by
-        compared = f"{ratio:.0f} times less than torchrun from 1 to 2" if ratio else "no time for torchrun"
-    else:
-        is_met = is_met and ratio >= TIMES_LESS_MIN
-        compared = f"{ratio:.0f} times less than torchrun (target: at least {TIMES_LESS_MIN:.0f})"
-    line = (
-        f"{found['punctual']:.2f} s stopped, median (target: at most {STOP_S_MAX}), {compared}, "
-        f"{n_redone} steps redone (target: 0): {'met' if is_met else 'SHORT'}"
-    )
-    name = "resize-quick" if options.quick else "resize"
-    write_results(
-        name,
-        {
-            "commit": commit(), "torch": torch.__version__, "load": os.getloadavg(), "medians_s": found,
-            "times_less": ratio, "n_steps_redone": n_redone, "changes": [asdict(one) for one in changes],
-            "grown_in_200_changes": grown,
-        },
-    )  # fmt: skip
-    if not options.quick:
-        write_page(rows, grown, line)
-    print(line)
-    return 0 if is_met else 1
-
-
-def write_page(rows: list[tuple[object, ...]], grown: dict[str, dict[str, float]], line: str) -> None:
-    table = [HEADS, ("---", *["--:"] * (len(HEADS) - 1)), *rows]
-    text = "\n".join("| " + " | ".join(str(cell) for cell in row) + " |" for row in table)
-    more = [("process", "threads", "descriptors", "memory, MiB"), ("---", "--:", "--:", "--:")]
-    cells = [(who, *(f"{n:+.1f}" for n in one.values())) for who, one in grown.items()]
-    leak = "\n".join("| " + " | ".join(row) + " |" for row in [*more, *cells])
-    (RESULTS / "resize.md").write_text(
-        f"{line}\n\nMedian, least and most seconds from the last step before a change to the end of the first after "
-        f"it, 10 million parameters with AdamW, two cores.\n\n{text}\n\nWhat {N_LEAK_RESIZES} changes of a small "
-        f"model between one and two workers left behind:\n\n{leak}\n\nMeasured at revision {commit()}, torch "
-        f"{torch.__version__}; the load of the machine was {os.getloadavg()[2]:.0f}, of which this benchmark is two or "
-        "three.\n"
-    )
+    found = targets(changes, grown)
+    return conclude_targets(found, found[0], quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -33,12 +32,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from _common import RESULTS, commit, parser, write_results
+from _common import Results, parser
 from _contended_cores import Contention, CoreLoad, simulate
-from _deadline_tables import Target
+from _report import Section, Target, conclude_targets, page_of, report
 from _service_load import Server, durable, insert, latencies_s
-from host import Report
-from simulator import got, limit, verdict
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
@@ -48,7 +45,6 @@ from punctual.core.plan import Plan
 from punctual.core.quoting import quote
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import RunFolder, run_named
-from punctual.runtime.run_journal import reader
 
 READS_LIMIT, QUOTE_LIMIT, SUBMIT_LIMIT = 10.0, 3.0, 3.0
 N_TRAININGS = 8
@@ -115,13 +111,13 @@ class Service:
         return [*whole, *(self.server.request("GET", path, headers={"Range": "bytes=0-4095"}) for path in logs)]
 
     def last_sequence(self) -> int:
-        with reader(self.run) as journal:
+        with self.run.read_journal() as journal:
             return journal.last_sequence
 
     def lateness_s(self, first: int) -> list[float]:
         """Of each tick from message number `first` on."""
         found, due = [], dict[Any, float]()
-        with reader(self.run) as journal:
+        with self.run.read_journal() as journal:
             for _, message in journal.read_from(first):
                 if isinstance(message, SetTimer):
                     due[message.timer] = message.fire_at
@@ -174,9 +170,9 @@ def empty_server(folder: Path, n_body_bytes: int) -> Iterator[Server]:
 # Reads, and control beside them.
 
 
-def reads(report: Report, sizes: Sizes, live: Service, empty: Server) -> None:
+def reads(sizes: Sizes, live: Service, empty: Server) -> dict[str, list[dict[str, list[float]]]]:
     nothing = [empty.request("GET", "/empty")]
-    blocks: dict[str, list[tuple[list[float], list[float]]]] = {"reads": [], "empty route": [], "nothing": []}
+    blocks: dict[str, list[dict[str, list[float]]]] = {"reads": [], "empty route": [], "nothing": []}
     time.sleep(5.0 if sizes == FULL else 2.0)  # the last of the submitted trainings start
     for seed in range(sizes.n_rounds):
         for name in Random(seed).sample(sorted(blocks), len(blocks)):
@@ -188,27 +184,26 @@ def reads(report: Report, sizes: Sizes, live: Service, empty: Server) -> None:
             else:
                 found = asyncio.run(latencies_s(server, requests, sizes.reads_per_s, sizes.block_s, seed))
             time.sleep(1.0)
-            blocks[name].append((found, live.lateness_s(first)))
+            blocks[name].append({"latency_s": found, "late_s": live.lateness_s(first)})
+    return blocks
+
+
+def _reads_section(blocks: dict[str, list[dict[str, list[float]]]], sizes: Sizes) -> Section:
     rows = [_read_row(name, parts) for name, parts in blocks.items()]
     heads = [
-        "block",
-        "requests",
-        "p50, ms",
-        "p99, ms",
-        "p99 of each round",
-        "ticks",
-        "late by, ms: median",
-        "95 %",
-        "most",
-    ]
-    p99s = {name: [_quantile(found, 0.99) for found, _ in parts] for name, parts in blocks.items() if parts[0][0]}
+        "block", "requests", "p50, ms", "p99, ms", "p99 of each round", "ticks", "late by, ms: median", "95 %", "most",
+    ]  # fmt: skip
+    p99s = {
+        name: [_quantile(part["latency_s"], 0.99) for part in parts]
+        for name, parts in blocks.items()
+        if name != "nothing"
+    }
     ratios = [ours / theirs for ours, theirs in zip(p99s["reads"], p99s["empty route"], strict=True)]
     ratio = statistics.median(ratios)
     spread = f"{min(ratios):.1f} to {max(ratios):.1f}"
-    with_reads, without = ([late for _, part in blocks[name] for late in part] for name in ("reads", "nothing"))
+    with_reads, without = ([late for part in blocks[name] for late in part["late_s"]] for name in ("reads", "nothing"))
     text = f"{sizes.reads_per_s:.0f} reads a second, {sizes.n_jobs} jobs: p99 over the empty route's ({spread})"
-    results = {name: [{"latency_s": a, "late_s": b} for a, b in parts] for name, parts in blocks.items()}
-    report.add("Reads, and control beside them", heads, rows, results, [
+    return Section("Reads, and control beside them", heads, rows, [
         Target(text, READS_LIMIT, ratio, TIMES),
         Target(
             "ticks beside them: 95 % late by at most so much more than without, of a tick of 0.5 s",
@@ -217,11 +212,11 @@ def reads(report: Report, sizes: Sizes, live: Service, empty: Server) -> None:
     ])  # fmt: skip
 
 
-def _read_row(name: str, parts: Sequence[tuple[list[float], list[float]]]) -> list[str]:
-    found, late = [one for part, _ in parts for one in part], [one for _, part in parts for one in part]
+def _read_row(name: str, parts: Sequence[dict[str, list[float]]]) -> list[str]:
+    found, late = ([one for part in parts for one in part[key]] for key in ("latency_s", "late_s"))
     cells = [name, f"{len(found):,}"]
     if found:
-        each = [1e3 * _quantile(a, 0.99) for a, _ in parts]
+        each = [1e3 * _quantile(part["latency_s"], 0.99) for part in parts]
         cells += [f"{1e3 * _quantile(found, frac):.2f}" for frac in (0.5, 0.99)]
         cells.append(f"{min(each):.1f} to {max(each):.1f}")
     else:
@@ -236,7 +231,7 @@ def _quantile(values: Sequence[float], frac: float) -> float:
 # Submissions.
 
 
-def submissions(report: Report, sizes: Sizes, live: Service, empty: Server, folder: Path, n_body_bytes: int) -> None:
+def submissions(sizes: Sizes, live: Service, empty: Server, folder: Path, n_body_bytes: int) -> dict[str, list[float]]:
     live.reconnect()
     connection, text = durable(folder / "bare.db"), "x" * n_body_bytes
     route = http.client.HTTPConnection("127.0.0.1", empty.port, timeout=60)
@@ -259,6 +254,10 @@ def submissions(report: Report, sizes: Sizes, live: Service, empty: Server, fold
             kinds[name]()
             taken[name].append(time.perf_counter() - begun)
             time.sleep(0.05)  # what a submission starts beside its answer is over
+    return taken
+
+
+def _submissions_section(taken: dict[str, list[float]], n_jobs: int) -> Section:
     medians = {name: statistics.median(values) for name, values in taken.items()}
     rows = [
         [name, str(len(values)), *(f"{1e3 * _quantile(values, frac):.2f}" for frac in (0.05, 0.5, 0.95)),
@@ -266,8 +265,8 @@ def submissions(report: Report, sizes: Sizes, live: Service, empty: Server, fold
         for name, values in taken.items()
     ]  # fmt: skip
     heads = ["what", "times", "5 %, ms", "median", "95 %", "over a bare insert"]
-    report.add("Submissions", heads, rows, taken, [
-        Target(f"a submission over {what}, {sizes.n_jobs} jobs", SUBMIT_LIMIT, medians["submission"] / medians[kind], TIMES)
+    return Section("Submissions", heads, rows, [
+        Target(f"a submission over {what}, {n_jobs} jobs", SUBMIT_LIMIT, medians["submission"] / medians[kind], TIMES)
         for what, kind in (
             ("a bare durable insert", "bare insert"),
             ("such an insert behind an empty route", "insert behind an empty route"),
@@ -292,9 +291,8 @@ class Watched:
         return plan
 
 
-def quotes(report: Report, sizes: Sizes) -> None:
-    n_jobs = 100 if sizes == FULL else 30
-    rows, results, ratios = [], [], []
+def quotes(sizes: Sizes) -> list[dict[str, Any]]:
+    n_jobs, results = 100 if sizes == FULL else 30, []
     for seed in range(sizes.n_snapshots):
         random = Random(seed)
         loads = [
@@ -306,14 +304,22 @@ def quotes(report: Report, sizes: Sizes) -> None:
         assert watched.snapshot is not None, "no snapshot with all jobs running"
         for kind, factor in (("a deadline that can be kept", 1.2), ("one that cannot", 0.05)):
             one = _quoted(watched.policy, watched.snapshot, factor, sizes.n_quoted, random)
-            ratios.append(statistics.median(one["ratios"]))
-            spread = f"{min(one['ratios']):.2f} to {max(one['ratios']):.2f}"
-            rows.append([f"{n_jobs} jobs, seed {seed}: {kind}", f"{1e3 * one['decision_s']:.1f}", f"{1e3 * one['quote_s']:.1f}",
-                         TIMES(ratios[-1]), spread])  # fmt: skip
-            results.append({"seed": seed, "kind": kind, **one})
+            results.append({"n_jobs": n_jobs, "seed": seed, "kind": kind, **one})
+    return results
+
+
+def _quotes_section(results: list[dict[str, Any]]) -> Section:
+    medians = [statistics.median(one["ratios"]) for one in results]
+    rows = [
+        [
+            f"{one['n_jobs']} jobs, seed {one['seed']}: {one['kind']}", f"{1e3 * one['decision_s']:.1f}",
+            f"{1e3 * one['quote_s']:.1f}", TIMES(middle), f"{min(one['ratios']):.2f} to {max(one['ratios']):.2f}",
+        ]
+        for one, middle in zip(results, medians, strict=True)
+    ]  # fmt: skip
     heads = ["snapshot", "a decision, CPU ms", "a quote", "ratio, median", "spread"]
-    text = f"a quote with {n_jobs} jobs that run over a decision, worst median"
-    report.add("Quotes", heads, rows, results, [Target(text, QUOTE_LIMIT, max(ratios), TIMES)])
+    text = f"a quote with {results[0]['n_jobs']} jobs that run over a decision, worst median"
+    return Section("Quotes", heads, rows, [Target(text, QUOTE_LIMIT, max(medians), TIMES)])
 
 
 def _quoted(policy: Any, snapshot: Snapshot, factor: float, n_quoted: int, random: Random) -> dict[str, Any]:
@@ -337,30 +343,30 @@ def _quoted(policy: Any, snapshot: Snapshot, factor: float, n_quoted: int, rando
     }
 
 
+def sections(results: Results) -> list[Section]:
+    sizes = Sizes(**results["sizes"])
+    return [
+        _reads_section(results["reads"], sizes), _submissions_section(results["submissions"], sizes.n_jobs),
+        _quotes_section(results["quotes"]),
+    ]  # fmt: skip
+
+
+def page(results: Results) -> str:
+    return page_of(sections(results), results)
+
+
 def main() -> int:
     options = parser("What the service answers in time.").parse_args()
     sizes = QUICK if options.quick else FULL
-    report = Report()
+    results: Results = {"sizes": asdict(sizes)}
     with tempfile.TemporaryDirectory(prefix="punctual-bench-") as name:
         folder, n_body_bytes = Path(name), len(TRAINING) + 600
         with empty_server(folder, n_body_bytes) as empty, service(folder / "home", sizes.n_jobs) as live:
-            reads(report, sizes, live, empty)
-            submissions(report, sizes, live, empty, folder, n_body_bytes)
-    quotes(report, sizes)
-    return _close(report, options, sizes)
-
-
-def _close(report: Report, options: Namespace, sizes: Sizes) -> int:
-    name = "service-quick" if options.quick else "service"
-    write_results(name, {"commit": commit(), "load": os.getloadavg(), "sizes": asdict(sizes), **report.results})
-    if not options.quick:
-        (RESULTS / "service.md").write_text(report.markdown(), encoding="utf-8")
-    for target in report.targets:
-        if target.reached is not True:
-            print(f"{verdict(target)}: {target.text}: {got(target)} ({limit(target)})")
-    key, n_reached = report.targets[0], sum(target.reached is True for target in report.targets)
-    print(f"{n_reached} of {len(report.targets)} targets reached; {key.text}: {got(key)} (target: {limit(key)})")
-    return int(n_reached < len(report.targets))
+            results["reads"] = reads(sizes, live, empty)
+            results["submissions"] = submissions(sizes, live, empty, folder, n_body_bytes)
+    results["quotes"] = quotes(sizes)
+    targets = report("service", results, sections, page, quick=options.quick)
+    return conclude_targets(targets, targets[0], quick=options.quick)
 
 
 if __name__ == "__main__":

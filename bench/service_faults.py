@@ -7,9 +7,7 @@ acknowledged. Over it come random faults, one after another, also while users ar
 * SIGKILL for the service, the policy's process, a keeper or a job;
 * SIGSTOP for one of them, longer than the lease of four seconds; another service may take the place of one that is stopped;
 * a disk without room; a store where nothing can be opened for writing, while the service goes on or is to be started;
-* a wall clock that steps by an hour or a day (as `time.time` has it), while the service goes on or is started again;
-* with ``--store postgresql``, on a server of its own: a database that answers nobody, or is killed, for 30 seconds; the service goes
-  on, or is killed meanwhile and started again afterwards.
+* a wall clock that steps by an hour or a day (as `time.time` has it), while the service goes on or is started again.
 
 After each, a service is started again where it has ended. It must hold then that each job that was acknowledged is there, and was
 submitted once; that no two processes of a job were there at once, that none was started again but for one that was killed, and
@@ -32,18 +30,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 from _host_kills_training import MOVED
 from _left_behind import faults_of_files, faults_of_groups, faults_of_processes, faults_of_steps
-from _postgresql_server import Server, running_server
 from _service_faults_live import LiveService, awaited, code_of, small_disk
 from _service_faults_users import ANCHOR, N_OPEN, Users
-from simulator import table
 
 from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, SteeringResumed
 from punctual.core.lifecycle import ended_by
@@ -53,9 +49,8 @@ from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.runs import messages_of
 from punctual.service.client import ServiceFailed
 
-#: So many faults by the store of the journal; and in one session.
-N_FAULTS = {"sqlite": 300, "postgresql": 50}
-N_QUICK, N_SESSION = 10, 10
+#: So many faults; and in one session.
+N_FAULTS, N_QUICK, N_SESSION = 300, 10, 10
 VICTIMS = ("service", "planner", "keeper", "job")
 KINDS = (
     *(f"kill {who}" for who in VICTIMS),
@@ -64,9 +59,6 @@ KINDS = (
     "read-only store",
     "clock",
 )
-AWAY = "database away"
-#: How long a database is away, in seconds: the host looks a second for it.
-_AWAY_S, _AWAY_QUICK_S = 30.0, 3.0
 #: How long somebody is stopped, in seconds: longer than the lease of a job.
 _STOPPED_S = (4.5, 7.0)
 _ROUNDING_CORES = 1e-6
@@ -100,35 +92,23 @@ class Fault:
         return random.Random(f"{self.seed}/{self.number}")
 
 
-def kinds_of(store: str) -> tuple[str, ...]:
-    """What may come over a service whose journal is in such a store."""
-    return KINDS if store == "sqlite" else (AWAY, *KINDS)
-
-
-def drawn(seed: int, n_faults: int, kinds: Sequence[str]) -> list[Fault]:
+def drawn(seed: int, n_faults: int) -> list[Fault]:
     """As many of each kind as can be, in a random order."""
     order: list[str] = []
     while len(order) < n_faults:
         rng = random.Random(f"{seed}/kinds/{len(order)}")
-        order += rng.sample(kinds, len(kinds))
+        order += rng.sample(KINDS, len(KINDS))
     return [
         Fault(i, seed, order[i], restarts=random.Random(f"{seed}/restart/{i}").random() < 0.5) for i in range(n_faults)
     ]
 
 
 class Session:
-    """A service and its users, from its start until nothing of it is left.
+    """A service and its users, from its start until nothing of it is left."""
 
-    Parameters
-    ----------
-    server, away_s
-        Has the journal, and how long it is away if it is; None: SQLite has it.
-    """
-
-    def __init__(self, folder: Path, seed: int, server: Server | None, away_s: float) -> None:
+    def __init__(self, folder: Path, seed: int) -> None:
         actuator = random.Random(f"{seed}/actuator").choice(("auto", "pacing"))
-        self._service = LiveService(folder, actuator, None if server is None else server.url)
-        self._server, self._away_s = server, away_s
+        self._service = LiveService(folder, actuator)
         self._users = Users(folder, self._service.run)
         self._folder = folder
         self.n_taken: Counter[str] = Counter()
@@ -191,9 +171,6 @@ class Session:
         elif fault.kind == "read-only store":
             fault.has_hit = True
             yield from self._close_store(fault, rng.uniform(0.5, 3.0))
-        elif fault.kind == AWAY:
-            fault.has_hit = True
-            self._take_away(fault, rng.choice(("hangs", "is killed")))
         else:
             fault.has_hit = True
             self._service.step_clock(rng.choice((-86400, -3600, 3600, 86400)))
@@ -239,17 +216,6 @@ class Session:
                 yield "the service started where it could not write"
             elif "Traceback" in why or "to do: " not in why:
                 yield f"a store that is read only is told as {why}"
-
-    def _take_away(self, fault: Fault, how: str) -> None:
-        assert self._server is not None
-        if how == "is killed":
-            self._server.stop()
-        with self._server.hanging() if how == "hangs" else nullcontext():
-            time.sleep(self._away_s)
-            if fault.restarts:
-                self._service.kill()
-        if how == "is killed":
-            self._server.start()
 
     # What must hold.
 
@@ -352,7 +318,7 @@ class Session:
         yield from faults_of_processes(self._service.home)
         yield from faults_of_groups(self._service.pids)
         yield from (f"socket left: {file}" for file in self._service.home.resolve().rglob("*.sock"))
-        yield from faults_of_files(self._service.run, self._users.jobs, others=["store.json"])
+        yield from faults_of_files(self._service.run, self._users.jobs)
 
 
 def faults_of_grants(messages: Sequence[Message], capacity_cores: float) -> Iterator[str]:
@@ -370,7 +336,7 @@ def faults_of_grants(messages: Sequence[Message], capacity_cores: float) -> Iter
             granted.pop(message.job, None)
 
 
-def played(faults: Sequence[Fault], server: Server | None, away_s: float, tell: Callable[[Fault], None]) -> list[str]:
+def played(faults: Sequence[Fault], tell: Callable[[Fault], None]) -> list[str]:
     """Play the faults in one session; what did not hold at its end. What did not hold after each is written into it."""
     folder = Path(tempfile.mkdtemp(prefix="service-faults-"))
     before = os.environ.get(HOME_VARIABLE)
@@ -378,7 +344,7 @@ def played(faults: Sequence[Fault], server: Server | None, away_s: float, tell: 
     at_end: list[str] = []
     try:
         with small_disk(folder):
-            session = Session(folder, faults[0].number + faults[0].seed, server, away_s)
+            session = Session(folder, faults[0].number + faults[0].seed)
             try:
                 session.begin()
                 for fault in faults:
@@ -403,7 +369,7 @@ def played(faults: Sequence[Fault], server: Server | None, away_s: float, tell: 
 def rows_of(faults: Sequence[dict[str, Any]]) -> list[list[str]]:
     """By kind: how many came, how many did not find what they were meant for, what was acknowledged, and what did not hold."""
     rows = []
-    for kind in (AWAY, *KINDS):
+    for kind in KINDS:
         of_kind = [fault for fault in faults if fault["kind"] == kind]
         if of_kind:
             rows.append([
@@ -429,7 +395,7 @@ def figure(results: dict[str, Any]) -> str:
     )
 
 
-def measured(faults: Sequence[Fault], server: Server | None, away_s: float, kept: Path | None) -> dict[str, Any]:
+def measured(faults: Sequence[Fault], kept: Path | None) -> dict[str, Any]:
     """Play them in sessions of some each; those that are in the file `kept` were played before."""
     lines = [] if kept is None or not kept.exists() else [json.loads(line) for line in kept.read_text().splitlines()]
 
@@ -445,10 +411,9 @@ def measured(faults: Sequence[Fault], server: Server | None, away_s: float, kept
         return [fault for fault in faults if fault.number not in told]
 
     while rest := left():
-        at_end = played(rest[:N_SESSION], server, away_s, lambda fault: tell(asdict(fault)))
+        at_end = played(rest[:N_SESSION], lambda fault: tell(asdict(fault)))
         tell({"left": at_end})  # a session ends with the first fault after which something does not hold
     return {
-        "commit": commit(), "load": os.getloadavg(),
         "sessions": [line["left"] for line in lines if "left" in line],
         "faults": [line for line in lines if "left" not in line],
     }  # fmt: skip
@@ -457,28 +422,30 @@ def measured(faults: Sequence[Fault], server: Server | None, away_s: float, kept
 def main() -> int:
     made = parser(__doc__ or "")
     made.add_argument("--seed", type=int, default=0)
-    made.add_argument("--store", choices=tuple(N_FAULTS), default="sqlite", help="where the service keeps its journal")
     made.add_argument("--faults", type=int, help="so many")
     made.add_argument("--fault", type=int, help="this one alone, by its number")
-    made.add_argument("--kind", choices=(AWAY, *KINDS), help="this kind alone")
+    made.add_argument("--kind", choices=KINDS, help="this kind alone")
     made.add_argument("--kept", type=Path, help="a file for what was played, which is not played again")
     options = made.parse_args()
-    n_faults = options.faults or (N_QUICK if options.quick else N_FAULTS[options.store])
-    faults = drawn(options.seed, max(n_faults, (options.fault or 0) + 1), kinds_of(options.store))
+    n_faults = options.faults or (N_QUICK if options.quick else N_FAULTS)
+    faults = drawn(options.seed, max(n_faults, (options.fault or 0) + 1))
     faults = [fault for fault in faults if options.kind in (None, fault.kind)]
     if options.fault is not None:
         faults = [fault for fault in faults if fault.number == options.fault]
-    with running_server() if options.store == "postgresql" else nullcontext() as server:
-        results = measured(faults, server, _AWAY_QUICK_S if options.quick else _AWAY_S, options.kept)
+    results = measured(faults, options.kept)
     print_table(HEADS, rows_of(results["faults"]))
     print()
-    if not (options.quick or options.kind or options.fault is not None):
-        name = f"service_faults_{options.store}"
-        write_results(name, results)
-        page = [f"{figure(results)}.", "", *table(list(HEADS), rows_of(results["faults"])), ""]
-        (RESULTS / f"{name}.md").write_text("\n".join([*page, f"Measured at revision {results['commit']}.", ""]))
-    print(figure(results))
-    return int(any(fault["faults"] for fault in results["faults"]) or any(results["sessions"]))
+    if not (options.kind or options.fault is not None):
+        write_results("service_faults", results, page, quick=options.quick)
+    short = [
+        f"fault {fault['number']}, {fault['kind']}: {what}" for fault in results["faults"] for what in fault["faults"]
+    ]
+    return conclude(figure(results), [*short, *(f"left after a session: {end}" for end in results["sessions"] if end)])
+
+
+def page(results: Results) -> str:
+    table = markdown_table(HEADS, rows_of(results["faults"]))
+    return "\n".join([f"{figure(results)}.", "", *table, "", stamp_text(results), ""])
 
 
 if __name__ == "__main__":

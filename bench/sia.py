@@ -7,12 +7,12 @@ simulator each model is slowed down to what was seen on real devices, and a star
 """
 
 import sys
-from typing import Any
 
 from _allocator_cells import run
 from _allocator_worlds import nodes
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
 from _published import SIA_KINDS, SIA_RESTART_S, SIA_SLOWDOWN, data, fixed_batch, has_data, trace_of
+from _report import Target, conclude_targets
 
 from punctual.sim.job import SimJob
 from punctual.traces import TraceJob
@@ -38,36 +38,41 @@ def _job(one: TraceJob, model: str) -> SimJob:
     return fixed_batch(one, folder, SIA_KINDS, COUNTS, SIA_RESTART_S[model], SIA_SLOWDOWN[model])
 
 
+HEADS = ["policy", "mean JCT, s", "makespan, s", "p99 JCT, s", "CPU s"]
+
+
+def rows_of(results: Results) -> list[list[str]]:
+    rows = [[name, f"{jct:,.0f}", f"{end:,.0f}", "–", f"{cpu:,.0f}"] for name, (jct, end, cpu) in PRINTED.items()]
+    rows += [
+        [
+            name, f"{one['jct_mean_s']:,.0f}", f"{one['makespan_s']:,.0f}", f"{one['jct_p99_s']:,.0f}",
+            f"{one['cpu_s']:.2f}",
+        ]
+        for name, one in results["runs"].items()
+    ]  # fmt: skip
+    return rows
+
+
+def page(results: Results) -> str:
+    lines = ["<!-- made by bench/sia.py -->", "", *markdown_table(HEADS, rows_of(results)), "", stamp_text(results)]
+    return "\n".join([*lines, ""])
+
+
 def main() -> int:
     """Simulate, print the table, say whether ours is faster than what Sia prints."""
     options = parser(__doc__ or "").parse_args()
     if not has_data():
         print("the data are not there: set PUNCTUAL_DATA")
         return 1
-    found: dict[str, dict[str, Any]] = {
-        name: run(name, jobs(), NODES, reports=False) for name in (POLICIES[:3] if options.quick else POLICIES)
-    }
-    rows = [[name, f"{jct:,.0f}", f"{end:,.0f}", "–", f"{cpu:,.0f}"] for name, (jct, end, cpu) in PRINTED.items()]
-    rows += [
-        [
-            name,
-            f"{one['jct_mean_s']:,.0f}",
-            f"{one['makespan_s']:,.0f}",
-            f"{one['jct_p99_s']:,.0f}",
-            f"{one['cpu_s']:.2f}",
-        ]
-        for name, one in found.items()
-    ]
-    heads = ["policy", "mean JCT, s", "makespan, s", "p99 JCT, s", "CPU s"]
-    print_table(heads, rows)
-    if not options.quick:
-        write_results("sia", {"commit": commit(), "printed": PRINTED, "runs": found})
-        lines = [heads, ["---", *["--:"] * 4], *rows]
-        text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        (RESULTS / "sia.md").write_text(f"<!-- made by bench/sia.py -->\n\n{text}\n")
-    jct_s, printed_s = found[OURS]["jct_mean_s"], PRINTED["Sia, with batch adaptation"][0]
-    print(f"mean JCT of {OURS}, saturn-1: {jct_s:,.0f} s (Sia prints {printed_s:,.0f} s)")
-    return int(jct_s > printed_s)
+    names = POLICIES[:3] if options.quick else POLICIES
+    found = {name: run(name, jobs(), NODES, reports=False) for name in names}
+    results = write_results("sia", {"runs": found}, page, quick=options.quick)
+    print_table(HEADS, rows_of(results))
+    printed_s = PRINTED["Sia, with batch adaptation"][0]
+    target = Target(
+        f"mean JCT of {OURS}, saturn-1, to what Sia prints", printed_s, found[OURS]["jct_mean_s"], "{:,.0f} s".format
+    )
+    return conclude_targets([target], target, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -13,19 +13,18 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from _common import RESULTS, commit, parser, print_table, write_results
-from _deadline_tables import Target
+from _common import Results, parser
 
 sys.path.append(str(Path(__file__).parents[1]))  # the instances of the tests
 
 from _decisions import DECISION_FAMILIES
 from _exact import exact_knapsack, exact_vector_knapsack
 from _reference import TURNS, in_turns
-from _slot_solvers import SLOT_FAMILIES, Measured
+from _report import Family, Section, Target, conclude_targets, most, page_of, report, sections_of
+from _slot_solvers import SLOT_FAMILIES
 from tests.optim.instances import Counts, Instance, VectorInstance, cluster, vector_cluster
 
 from punctual.optim.knapsack import solve_knapsack
@@ -43,17 +42,6 @@ T = TypeVar("T")
 MS = "{:.2f} ms".format
 GAP = "{:.1e}".format
 TIMES = "{:.0f}x".format
-
-
-@dataclass(frozen=True)
-class Family:
-    """What one family of solvers came to: a table, its targets, and every single run."""
-
-    name: str
-    heads: list[str]
-    rows: list[list[str]]
-    targets: list[Target]
-    runs: list[dict[str, Any]] = field(default_factory=list)
 
 
 def timed_ms(solve: Callable[[], T], n_repetitions: int) -> tuple[float, T]:
@@ -79,10 +67,6 @@ def middle(runs: list[dict[str, Any]], key: str) -> float | None:
     return statistics.median(found) if found else None
 
 
-def most(runs: list[dict[str, Any]], key: str) -> float:
-    return max(run[key] for run in runs)
-
-
 def shown(value: float | None, how: Callable[[float], str]) -> str:
     return "–" if value is None else how(value)
 
@@ -91,16 +75,20 @@ def shown(value: float | None, how: Callable[[float], str]) -> str:
 KNAPSACK_LIMITS = {(200, 1024): None, (1000, 4096): 5_000.0, (2000, 10_000): 12_500.0}
 
 
-def knapsack(*, quick: bool) -> Family:
+def knapsack(*, quick: bool) -> list[dict[str, Any]]:
     """Multiple-choice knapsack, one resource."""
     runs = []
     for (n_jobs, capacity), counts in ((size, kind) for size in KNAPSACK_LIMITS for kind in ("all", "powers")):
         for seed in range(3 if quick else 10):
             compares = seed < (n_jobs < 2000 if quick else 3)
             runs.append(_knapsack_run(n_jobs, capacity, seed, counts, compares=compares))  # type: ignore[arg-type]
+    return runs
+
+
+def _knapsack_section(runs: list[dict[str, Any]]) -> Section:
     heads = ["jobs × devices, counts", "time", "slowest", "proven gap, worst", "exact", "slowest", "HiGHS", "faster"]
     rows = [_knapsack_row(n_jobs, capacity, counts, runs) for n_jobs, capacity, counts in _cases(runs)]
-    return Family("knapsack", heads, rows, _knapsack_targets(runs), runs)
+    return Section("knapsack", heads, rows, _knapsack_targets(runs))
 
 
 def _knapsack_run(n_jobs: int, capacity: int, seed: int, counts: Counts, *, compares: bool) -> dict[str, Any]:
@@ -133,8 +121,8 @@ def _knapsack_row(n_jobs: int, capacity: int, counts: str, runs: list[dict[str, 
     own = _of_size(runs, n_jobs, counts)
     return [
         f"{n_jobs} × {capacity}, {counts}",
-        shown(middle(own, "time_ms"), MS), MS(most(own, "time_ms")), GAP(most(own, "gap")),
-        shown(middle(own, "exact_ms"), MS), MS(most(own, "exact_ms")),
+        shown(middle(own, "time_ms"), MS), shown(most(own, "time_ms"), MS), shown(most(own, "gap"), GAP),
+        shown(middle(own, "exact_ms"), MS), shown(most(own, "exact_ms"), MS),
         shown(middle(own, "highs_ms"), "{:.0f} ms".format), shown(middle(own, "faster"), TIMES),
     ]  # fmt: skip
 
@@ -153,19 +141,23 @@ def _knapsack_targets(runs: list[dict[str, Any]]) -> list[Target]:
     return targets
 
 
-def vector_knapsack(*, quick: bool) -> Family:
+def vector_knapsack(*, quick: bool) -> list[dict[str, Any]]:
     """Three resources: devices, cores, memory."""
     runs = []
     for n_jobs, n_devices in ((200, 1024), (1000, 4096)):
         for seed in range(3 if quick else 10):
             compares = seed < (1 if quick else 3)
             runs.append(_vector_run(n_jobs, n_devices, seed, compares=compares))
+    return runs
+
+
+def _vector_knapsack_section(runs: list[dict[str, Any]]) -> Section:
     heads = ["jobs × devices", "time", "slowest", "proven gap", "worst", "HiGHS at the same gap", "faster"]
     rows = [
         [
             f"{n_jobs} × {n_devices}, 3 resources",
-            shown(middle(own, "time_ms"), MS), MS(most(own, "time_ms")), shown(middle(own, "gap"), GAP),
-            GAP(most(own, "gap")), shown(middle(own, "highs_ms"), "{:.0f} ms".format),
+            shown(middle(own, "time_ms"), MS), shown(most(own, "time_ms"), MS), shown(middle(own, "gap"), GAP),
+            shown(most(own, "gap"), GAP), shown(middle(own, "highs_ms"), "{:.0f} ms".format),
             shown(middle(own, "faster"), TIMES),
         ]
         for n_jobs, n_devices, own in ((n, c, _of_size(runs, n)) for n, c, _ in _cases(runs))
@@ -175,7 +167,7 @@ def vector_knapsack(*, quick: bool) -> Family:
         Target("vector knapsack 1000 × 4096 × 3: proven gap, worst", 0.01, most(large, "gap"), GAP),
         Target("vector knapsack 1000 × 4096 × 3: CPU time, slowest", 50_000.0, most(large, "turns"), TURNS),
     ]
-    return Family("vector knapsack", heads, rows, targets, runs)
+    return Section("vector knapsack", heads, rows, targets)
 
 
 def _vector_run(n_jobs: int, n_devices: int, seed: int, *, compares: bool) -> dict[str, Any]:
@@ -195,56 +187,25 @@ def _vector_highs(one: VectorInstance, gap: float) -> Solution:
     return exact_vector_knapsack(one.costs, one.values, one.capacities, gap_limit=gap, time_limit_s=60.0)
 
 
-def of_slots(measure: Callable[..., Measured]) -> Callable[..., Family]:
-    """A family of `_slot_solvers` or `_decisions`."""
-    return lambda quick: Family(*measure(quick=quick))
-
-
 #: A family of solvers is added here.
-FAMILIES: list[Callable[..., Family]] = [
-    knapsack, vector_knapsack, *map(of_slots, SLOT_FAMILIES), *map(of_slots, DECISION_FAMILIES),
+FAMILIES: list[Family] = [
+    Family(knapsack, _knapsack_section), Family(vector_knapsack, _vector_knapsack_section), *SLOT_FAMILIES, *DECISION_FAMILIES,
 ]  # fmt: skip
 
 
-def markdown(families: list[Family]) -> str:
-    lines = ["| figure | target | measured | |", "|---|--:|--:|---|"]
-    for target in (target for family in families for target in family.targets):
-        limit = f"{'at least' if target.at_least else 'at most'} {target.shown(target.limit)}"
-        lines.append(f"| {target.text} | {limit} | {shown(target.got, target.shown)} | {verdict(target)} |")
-    for family in families:
-        lines += ["", f"## {family.name}", "", "| " + " | ".join(family.heads) + " |"]
-        lines += ["|---" + "|--:" * (len(family.heads) - 1) + "|"]
-        lines += ["| " + " | ".join(row) + " |" for row in family.rows]
-    return "\n".join([*lines, "", METHOD, "", f"Measured at revision {commit()} on one core.", ""])
+def sections(results: Results) -> list[Section]:
+    return sections_of(FAMILIES, results)
 
 
-def verdict(target: Target) -> str:
-    return {None: "not measured", True: "reached", False: "**missed**"}[target.reached]
+def page(results: Results) -> str:
+    return page_of(sections(results), results, "", f"{METHOD} One core.")
 
 
 def main() -> int:
     quick = parser(__doc__ or "").parse_args().quick
-    families = [measure(quick=quick) for measure in FAMILIES]
-    for family in families:
-        print_table(family.heads, family.rows)
-        print()
-    name = "solvers-quick" if quick else "solvers"
-    write_results(name, {"commit": commit(), "runs": {family.name: family.runs for family in families}})
-    if not quick:
-        (RESULTS / "solvers.md").write_text(markdown(families), encoding="utf-8")
-    targets = [target for family in families for target in family.targets]
-    for target in targets:
-        if target.reached is not True:
-            print(f"{verdict(target)}: {target.text}, {shown(target.got, target.shown)}")
-    key = targets[1]
-    n_reached = sum(target.reached is True for target in targets)
-    limit = target_limit(key)
-    print(f"{n_reached} of {len(targets)} targets reached; {key.text}: {shown(key.got, key.shown)} (target: {limit})")
-    return int(any(target.reached is False for target in targets))
-
-
-def target_limit(target: Target) -> str:
-    return f"{'at least' if target.at_least else 'at most'} {target.shown(target.limit)}"
+    runs = {family.name: family.measure(quick=quick) for family in FAMILIES}
+    targets = report("solvers", {"runs": runs}, sections, page, quick=quick)
+    return conclude_targets(targets, targets[1], quick=quick)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ their fastest passes. Of each table six shapes are shown to a model, drawn at ra
 time of a step in the others is averaged: |predicted - measured| / measured. The models have their default parameters.
 """
 
-import json
 import math
 import random
 import statistics
@@ -19,7 +18,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from _common import RESULTS, commit, parser, print_table, write_results
+from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp_text, write_results
+from _report import Target, conclude_targets, targets_table
 from _speed_runs import (
     ALL_REDUCE,
     ASYNCHRONOUS,
@@ -112,7 +112,7 @@ def repeats_percent(rates: dict[Shape, list[float]]) -> float:
 def recorded() -> Rates:
     """The rates of the passes before, as they were written."""
     rates: Rates = defaultdict(dict)
-    for row in json.loads((RESULTS / "speed_models.json").read_text())["rates"]:
+    for row in on_record("speed_models")["rates"]:
         rates[row["training"]][Shape(n_workers=row["n_workers"], n_servers=row["n_servers"])] = row["rates_sps"]
     return rates
 
@@ -128,7 +128,6 @@ def result(rates: Rates, plan: Plan) -> dict[str, Any]:
     rates = {kind: found for kind, found in rates.items() if len(found) > N_POINTS}  # others have none to be foretold
     n_passes = max((len(passes) for found in rates.values() for passes in found.values()), default=0)
     return {
-        "commit": commit(),
         "setting": {
             "cores_each": CORES_EACH, "n_parameters": N_LAYERS * WIDTH * (WIDTH + 1), "global_batch": GLOBAL_BATCH,
             "local_batch_asynchronous": LOCAL_BATCH, "n_passes": n_passes,
@@ -177,19 +176,26 @@ def _rate_cells(rates: list[float]) -> list[str]:
     return [f"{one:.2f}" for one in (statistics.geometric_mean(rates), max(rates), min(rates))]
 
 
-def write_page(found: dict[str, Any], last: str) -> None:
-    setting = found["setting"]
+def targets(found: dict[str, Any]) -> list[Target]:
+    return [
+        Target(f"{row['training']} from 6 points", TARGET_PERCENT, row["mean_percent"], "{:.1f} %".format)
+        for row in found["models"]
+        if row["model"] in COUNTED
+    ]
+
+
+def page(results: Results) -> str:
+    setting = results["setting"]
     how = (
-        f"Revision {found['commit']}. {setting['n_parameters']:,} parameters; global batch {setting['global_batch']}, "
+        f"{setting['n_parameters']:,} parameters; global batch {setting['global_batch']}, "
         f"asynchronous {setting['local_batch_asynchronous']} each; {setting['cores_each']} cores for each worker and each "
         f"server; {setting['n_passes']} passes of {setting['watch_s']} s each, their mean counts. Six shapes are shown to "
-        f"the model, drawn {setting['n_draws']} times; *spread out* chooses them beforehand."
+        f"the model, drawn {setting['n_draws']} times; *spread out* chooses them beforehand. {stamp_text(results)}"
     )
-    lines = ["# Speed models on our own trainings", "", how, "", last, ""]
-    for title, heads, rows in tables(found):
-        lines += [f"## {title}", "", f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-        lines += [f"| {' | '.join(map(str, row))} |" for row in rows] + [""]
-    (RESULTS / "speed_models.md").write_text("\n".join(lines))
+    lines = ["# Speed models on our own trainings", "", how, "", *targets_table(targets(results)), ""]
+    for title, heads, rows in tables(results):
+        lines += [f"## {title}", "", *markdown_table(heads, rows), ""]
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -203,18 +209,14 @@ def main() -> int:
         print(f"no control group that CPU quotas may be written to: not run ({error})")
         return 0
     found = result(together(recorded(), rates) if options.more and not options.quick else rates, plan)
+    write_results("speed_models", found, page, quick=options.quick)
     for title, heads, rows in tables(found):
         print(f"\n{title}")
         print_table(heads, rows)
-    counted = [row for row in found["models"] if row["model"] in COUNTED]
-    is_met = bool(counted) and all(row["mean_percent"] <= TARGET_PERCENT for row in counted)
-    figures = ", ".join(f"{row['training']} {row['mean_percent']:.1f} %" for row in counted) or "too few were measured"
-    last = f"from 6 points: {figures} (target: at most {TARGET_PERCENT:.0f} % each): {'met' if is_met else 'SHORT'}"
-    write_results("speed_models-quick" if options.quick else "speed_models", found)
-    if not options.quick:
-        write_page(found, last)
-    print(last)
-    return 0 if is_met else 1
+    reached = targets(found)
+    if not reached:
+        return conclude("speed models on our own trainings", ["too few shapes were measured"])
+    return conclude_targets(reached, reached[0], quick=options.quick)
 
 
 if __name__ == "__main__":

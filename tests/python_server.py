@@ -26,7 +26,7 @@ PRELOADED = (
     "punctual.policies.promises_first",
     "punctual.policies.proportional",
     "punctual.service.app",
-    "punctual.store.postgresql",
+    "punctual.store.sqlite",
     "pydantic.dataclasses",
     "pydantic.type_adapter",
 )

@@ -28,7 +28,18 @@ N_AGAIN_MAX = 10
 LIGHT = (
     *(
         f"tests/{part}"
-        for part in ("client", "controllers", "convergence", "core", "metrics", "models", "optim", "policies", "wire")
+        for part in (
+            "client",
+            "controllers",
+            "convergence",
+            "core",
+            "metrics",
+            "models",
+            "optim",
+            "policies",
+            "progress_text",
+            "wire",
+        )
     ),
     "tests/executors/test_keeper.py",
     "tests/executors/test_page_progress.py",

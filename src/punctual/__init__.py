@@ -5,18 +5,15 @@ number of workers that changes; a notebook that compares policies needs `simulat
 needs `submit` or a `Client`. They are loaded on first use, so that importing the package costs next to nothing.
 """
 
-from punctual.distribution import __version__
-
 TYPE_CHECKING = False  # as typing's, whose import costs more than all the rest of this module
 if TYPE_CHECKING:
     from punctual.client import Phase, Run, on_stop, phase, total_steps, track, use_device
     from punctual.client.elastic.entry import elastic
-    from punctual.service.async_client import AsyncClient
+    from punctual.distribution import __version__
     from punctual.service.client import Client, submit
     from punctual.sim.api import simulate
 
 __all__ = [
-    "AsyncClient",
     "Client",
     "Phase",
     "Run",
@@ -35,14 +32,14 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'punctual' has no attribute {name!r}")
+    if name == "__version__":
+        from punctual import distribution
+
+        return distribution.__version__
     if name == "simulate":
         from punctual.sim import api
 
         return api.simulate
-    if name == "AsyncClient":
-        from punctual.service import async_client
-
-        return async_client.AsyncClient
     if name in {"Client", "submit"}:
         from punctual.service import client as service_client
 

@@ -14,7 +14,6 @@ EXTRAS = {
     "report": ("matplotlib",),
     "sim": ("matplotlib", "polars", "scipy", "tomli_w"),
     "service": ("fastapi", "uvicorn"),
-    "postgresql": ("alembic", "psycopg", "sqlalchemy"),
     "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
     "ray": ("cryptography", "ray"),
 }

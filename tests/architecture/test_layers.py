@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.architecture.source import Module, cycles, modules, own_imports, plugins
 
-PURE = {"core", "optim", "models", "convergence", "controllers", "policies", "metrics"}
+PURE = {"core", "optim", "models", "convergence", "controllers", "policies", "metrics", "progress_text"}
 FAMILIES = ["controllers", "policies", "models", "convergence"]
 IMPURE_MODULES = {
     "asyncio", "datetime", "io", "logging", "os", "pathlib", "random", "socket", "subprocess", "threading", "time",
@@ -22,13 +22,14 @@ USES = {
     "controllers": {"core"},
     "policies": {"core", "optim"},
     "metrics": {"core"},
+    "progress_text": {"core"},
     "distribution": {"core"},
     "registry": {"core", "distribution"},
     "wire": set(),
     "traces": {"core", "registry"},
     "sim": {"core", "distribution", "metrics", "registry", "runtime", "traces"},
-    "runtime": {"core", "distribution", "executors", "metrics", "registry", "store", "wire"},
-    "executors": {"core", "wire"},
+    "runtime": {"core", "distribution", "executors", "metrics", "progress_text", "registry", "store", "wire"},
+    "executors": {"core", "progress_text", "wire"},
     "store": {"core"},
     "service": {"core", "distribution", "metrics", "registry", "runtime", "sim", "store"},
     "client": {"wire"},

@@ -5,7 +5,6 @@ from typing import Any
 import _reference
 import pytest
 from _allocator_tables import most_over_median
-from _published import PUBLISHED
 
 
 def test_a_cost_is_told_in_turns_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,9 +26,3 @@ def test_a_simulation_that_costs_much_more_than_others_of_its_policy_is_named() 
     }
     assert most_over_median(cells, "cpu_s") == ("fifo", 2.0)
     assert most_over_median(cells, "n_rounds") == ("elasticflow", 40.0)
-
-
-def test_the_cost_of_another_simulator_is_known_only_where_it_ran_beside_ours() -> None:
-    assert {(one.simulator, one.trace) for one in PUBLISHED if one.turns is not None} == {
-        ("ElasticFlow", "cluster01"), ("ElasticFlow", "elasticVpollux_e"),
-    }  # fmt: skip

@@ -11,7 +11,7 @@ def run(controller: str, deviation_frac: float, used_core_s: float, **more: Any)
         "app": "vision", "ratio": 1.5, "condition": "undisturbed", "controller": controller, "deadline_s": 45.0,
         "final_deadline_s": 45.0, "repeat": 0, "deviation_frac": deviation_frac, "used_core_s": used_core_s,
         "granted_core_s": used_core_s, "n_resizes": 5, "warnings": [], "controller_cpu_s": 0.1, "ended_s": 45.0,
-        "landed_s": 45.0, "submitted_at": 0.0, "commit": "abc",
+        "landed_s": 45.0, "submitted_at": 0.0, "revision": "abc",
     }  # fmt: skip
     return made | more
 

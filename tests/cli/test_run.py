@@ -222,10 +222,61 @@ def test_output_is_read_for_progress(terminal: Terminal) -> None:
         assert report["deviation_frac"] > -0.4
 
 
-def test_that_pacing_has_no_effect_on_a_program_whose_output_is_read_is_said(terminal: Terminal) -> None:
+def test_the_output_of_a_program_without_track_is_read_and_told_in_a_line(terminal: Terminal) -> None:
+    done = terminal.punctual("run", "--deadline", "8s", "--", *terminal.script(PRINTING))
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if "progress is read from its output, 150 steps in all" in line]
+    assert len(told) == 1, done.stderr
+    assert "the program does not use `punctual.track`" in told[0]
+    assert "WARNING" not in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--progress-regex", "auto"]])
+def test_that_pacing_has_no_effect_on_a_program_whose_output_is_read_is_said(
+    terminal: Terminal, options: list[str]
+) -> None:
     program = terminal.script(PRINTING_SOON)
-    done = terminal.punctual("run", "--actuator", "pacing", "--progress-regex", "auto", "--quiet", "--", *program)
+    done = terminal.punctual("run", "--actuator", "pacing", "--quiet", *options, "--", *program)
     assert "WARNING: a program whose output is read cannot be paced" in done.stderr
+    assert "progress is read" not in done.stderr
+
+
+#: What a script prints, options, and words that are told of it; it is a success all the same.
+SUCCESSES = [
+    ("pass", [], ""),
+    ("pass", ["--deadline", "30s"], "nothing that the program wrote counts its steps"),
+    (
+        "print('hello')",
+        ["--deadline", "30s", "--progress-regex", r"step (\d+)/(\d+)"],
+        "`--progress-regex` fitted no line",
+    ),
+    ("for i in range(0, 100, 10): print(f'step {i}/100 loss 0.1')", ["--deadline", "30s"], ""),
+    ("for i in range(60): print(f'[{i}] rmse:0.1')", ["--deadline", "30s", "--steps", "60"], ""),
+    ("for i in range(1, 41): print(f'step {i}/100 loss 0.1')", ["--deadline", "30s"], "counted to 40 of 100 steps"),
+    ("for i in range(1, 141): print(f'step {i}/100 loss 0.1')", ["--deadline", "30s"], "gone beyond its total"),
+    ("for i in range(1, 4): print(f'Epoch {i}/9 loss 0.1')", ["--progress-regex", "auto"], "counted to 3 of 9"),
+]
+
+
+@pytest.mark.parametrize(("code", "options", "words"), SUCCESSES)
+def test_a_program_that_is_only_read_and_ends_with_0_is_a_success(
+    terminal: Terminal, code: str, options: list[str], words: str
+) -> None:
+    done = terminal.punctual("run", *options, "--", *terminal.script(code))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("WARNING") == bool(words), done.stderr
+    assert words in done.stderr
+    assert "punctual.phase" not in done.stderr
+    assert "run.finish" not in done.stderr
+
+
+@pytest.mark.parametrize(("code", "options", "words"), SUCCESSES[1:])
+def test_with_strict_what_was_not_read_is_a_failure(
+    terminal: Terminal, code: str, options: list[str], words: str
+) -> None:
+    done = terminal.punctual("run", "--deadline", "30s", "--strict", *options, "--", *terminal.script(code))
+    is_short = "counted to" in words or "nothing that" in words or "fitted no" in words
+    assert done.returncode == (2 if is_short else 0), done.stderr
 
 
 def test_the_first_line_is_short_and_why_tells_the_rest(terminal: Terminal) -> None:
@@ -244,7 +295,7 @@ def test_a_report_that_cannot_be_written_changes_nothing_else(terminal: Terminal
     assert "report: out.png" not in done.stderr
 
 
-@pytest.mark.parametrize("program", [SILENT, ZERO_STEPS, FEWER_STEPS, MORE_STEPS])
+@pytest.mark.parametrize("program", [ZERO_STEPS, FEWER_STEPS, MORE_STEPS])
 def test_what_the_job_declared_wrongly_is_told_at_its_end(terminal: Terminal, program: str) -> None:
     done = terminal.punctual("run", "--", *terminal.script(program))
     assert done.returncode == 2, done.stderr

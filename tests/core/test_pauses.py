@@ -52,7 +52,7 @@ def test_the_time_counts_for_the_deadline_and_for_nothing_else(paused: Desk) -> 
     reading = paused.controller.readings[-1]
     assert (reading.elapsed_s, reading.granted_core_s, reading.held_since_s) == (42.0, 12.0, 40.0)
     assert only(paused.tick(A, at=61.0), WarnUser).reason.text == (
-        "no progress was reported in 31 s; the job goes on at full speed"
+        "no progress was reported in 31 s, nor read from the output; the job goes on at full speed"
     )
 
 

@@ -372,6 +372,13 @@ def test_steps_of_which_nobody_says_how_many_there_are_are_pointed_out_at_once(d
     assert none(desk.tick(A, at=3.0), WarnUser)
 
 
+def test_what_is_missing_in_an_output_is_left_to_who_has_read_it(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    report = ProgressReported(at=2.0, job=A, steps_done=3, steps_total=None, unit_at=2.0, used_core_s=1.0, is_read=True)
+    desk.tell(report)
+    assert none(desk.tick(A, at=2.0), WarnUser)
+
+
 def test_what_the_executor_warns_of_is_told_once(desk: Desk) -> None:
     desk.run(A, 2.0)
     warned = JobWarned(at=2.0, job=A, reason=Reason("unreadable-progress", "it took too long"))

@@ -200,6 +200,7 @@ def test_warnings_are_there_until_they_are_over() -> None:
     assert after(*RUNNING, warned("infeasible"), warned("feasible")).warnings == {}
     assert after(*RUNNING, warned("no-progress"), progress(5.0, 1)).warnings == {}
     assert after(*RUNNING, warned("no-total"), progress(5.0, 1)).warnings == {}
+    assert after(*RUNNING, warned("progress-read")).warnings == {}, "it needs no attention"
     measured = PhaseProgress(name="eval", units_planned=3, units_done=1, units_measured=1)
     phases = PhaseReported(at=6.0, job=A, phases=(measured,))
     status = after(*RUNNING, warned("unmeasured-phase"), phases)

@@ -58,7 +58,7 @@ def test_on_a_terminal_the_job_has_a_terminal(tmp_path: Path) -> None:
     saved_fd = os.dup(1)
     try:
         os.dup2(terminal_fd, 1)
-        output = JobOutput.new(tmp_path / "log", None)
+        output = JobOutput.new(tmp_path / "log")
     finally:
         os.dup2(saved_fd, 1)
         for fd in (screen_fd, terminal_fd, saved_fd):

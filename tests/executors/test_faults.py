@@ -13,7 +13,6 @@ A = JobId("a")
     ("fields", "words"),
     [
         ({"reported": False}, "a job must report its progress"),
-        ({"reported": False, "is_read": True}, "lines that `--progress-regex` fits"),
         ({"reported": True, "steps_done": 3.0, "steps_total": 5.0}, "must take the 5 steps it declared"),
         ({"reported": True, "steps_done": 7.0, "steps_total": 5.0}, "must not take more steps"),
         ({"reported": True, "faults": {Fault.ZERO_STEPS}}, "at least one step"),

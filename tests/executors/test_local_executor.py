@@ -20,6 +20,7 @@ from punctual.core.commands import ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
+    Event,
     GrantApplied,
     GrantFailed,
     JobFailed,
@@ -33,7 +34,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
-from punctual.executors.local import executor, job_run, progress_text
+from punctual.executors.local import executor, job_run, own_output
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import KeeperLink, read_end
 from punctual.executors.local.launch import JobProcess
@@ -107,7 +108,7 @@ def test_the_unit_in_flight_is_that_of_a_process_which_has_another_number_for_it
 
 
 def test_a_job_that_cannot_reach_its_page_is_steered_by_what_it_prints(stage: Stage, unshare: list[str]) -> None:
-    code = "import time\nprint('step 3/9', flush=True)\ntime.sleep(60)"
+    code = "import time\nprint('step 2/9', flush=True)\nprint('step 3/9', flush=True)\ntime.sleep(60)"
     argv = (*unshare, "--mount-proc", sys.executable, "-c", code)
     stage.run("", argv=argv, progress_pattern="auto")
     stage.look_until(lambda report: (report.steps_done, report.steps_total) == (3, 9))
@@ -317,7 +318,7 @@ def test_costs_of_phases_are_handed_on_in_the_order_of_the_page(stage: Stage) ->
     stage.look_until(lambda report: report.steps_done == 2)
     line = PacingLine(end_s=1.0, end_work=5.0, s_per_step=0.1, phase_cost_steps={"checkpoint": 3.0, "evaluate": 2.0})
     stage.resized(1.0, line)
-    page = stage.executor._runs[JOB]._process.progress._page  # type: ignore[attr-defined]
+    page = stage.executor._runs[JOB]._process.progress._page._page  # type: ignore[attr-defined]
     directives = page.directives()
     assert directives.pacing
     assert directives.phase_cost_steps[:2] == (2.0, 3.0)
@@ -469,7 +470,7 @@ def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path, capfd: p
 
 
 def test_a_pattern_that_is_given_up_is_reported(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_text, "OwnPattern", partial(OwnPattern, cpu_s_max=0.1))
+    monkeypatch.setattr(own_output, "OwnPattern", partial(OwnPattern, cpu_s_max=0.1))
     code = SPIN + (
         "import os\nprint('ab 7', flush=True)\nwhile not os.path.exists('go'): spin(0.01)\n"
         "while True: print('a' * 1000, flush=True); spin(0.01)"
@@ -477,11 +478,15 @@ def test_a_pattern_that_is_given_up_is_reported(stage: Stage, tmp_path: Path, mo
     stage.run(code, progress_pattern=r"(?:a+)+b (\d+)", cwd=str(tmp_path))
     stage.look_until(lambda report: report.steps_done == 7)
     (tmp_path / "go").touch()
-    stage.look_until(lambda _: any(isinstance(event, JobWarned) for event in stage.events))
+    stage.look_until(lambda _: any(_is_unreadable(event) for event in stage.events))
     stage.look()
-    (warned,) = [event.reason for event in stage.events if isinstance(event, JobWarned)]
-    assert warned.code == "unreadable-progress"
+    reasons = [event.reason for event in stage.events if isinstance(event, JobWarned)]
+    (warned,) = [reason for reason in reasons if reason.code == "unreadable-progress"]
     assert "at step 7;" in warned.text
+
+
+def _is_unreadable(event: Event) -> bool:
+    return isinstance(event, JobWarned) and event.reason.code == "unreadable-progress"
 
 
 # Faults.
@@ -491,7 +496,6 @@ def test_a_pattern_that_is_given_up_is_reported(stage: Stage, tmp_path: Path, mo
     ("code", "words"),
     [
         ("import punctual\nfor batch in punctual.track([], epochs=3): pass", "at least one step: got 0 steps"),
-        ("pass", "must report its progress"),
         ("import punctual\nfor batch in punctual.track(range(9), total_steps=5): pass", "more steps than it declared"),
         (
             "import punctual\nfor batch in punctual.track(range(3), total_steps=5): pass",
@@ -507,11 +511,45 @@ def test_faults_are_found_at_the_end(stage: Stage, code: str, words: str) -> Non
     assert "job 'job'" in str(fault)
 
 
-def test_steps_declared_by_the_user_hold_for_output(stage: Stage) -> None:
-    stage.prepare("print('step 3')", progress_pattern=r"step (\d+)", on_output=lambda _: None)
+@pytest.mark.parametrize("pattern", [r"step (\d+)", "auto", None])
+def test_a_program_that_is_only_read_has_no_faults_and_what_is_missing_is_told(
+    stage: Stage, pattern: str | None
+) -> None:
+    code = "print('step 2', flush=True)\nprint('step 3', flush=True)"
+    stage.prepare(code, progress_pattern=pattern, on_output=lambda _: None)
     stage.launch(work_steps=10)
     assert isinstance(stage.ended(), JobFinished)
-    assert "the 10 steps it declared: got 3" in str(stage.executor.faults(JOB)[0])
+    assert stage.executor.faults(JOB) == []
+    warned = [event.reason for event in stage.events if isinstance(event, JobWarned)][-1]
+    assert warned.code == "ended-early"
+    assert "counted to 3 of 10 steps" in warned.text
+
+
+@pytest.mark.parametrize("code", ["pass", "print('hello')"])
+def test_a_program_that_says_nothing_has_no_faults(stage: Stage, code: str) -> None:
+    stage.run(code)
+    assert isinstance(stage.ended(), JobFinished)
+    assert stage.executor.faults(JOB) == []
+
+
+def test_the_output_of_a_program_without_track_is_read_on_both_streams(stage: Stage) -> None:
+    code = (
+        "import sys, time\nfor i in range(1, 9):\n"
+        "    print(f'step {i}/8 loss 0.1', file=sys.stderr, flush=True); print('a line', flush=True)\ntime.sleep(60)"
+    )
+    assert stage.run(code).can_pace
+    seen = stage.look_until(lambda report: report.steps_done == 8)
+    assert (seen.steps_total, seen.is_read) == (8, True)
+
+
+def test_a_program_that_tracks_after_it_has_printed_bars_speaks_for_itself(stage: Stage) -> None:
+    code = (
+        "import punctual, time\nfor i in range(1, 9): print(f'step {i}/8 loss 0.1', flush=True)\ntime.sleep(0.5)\n"
+        "for _ in punctual.track(range(30)): time.sleep(0.01)\ntime.sleep(60)"
+    )
+    stage.run(code)
+    seen = stage.look_until(lambda report: report.steps_total == 30 and report.steps_done == 30)
+    assert not seen.is_read
 
 
 def test_a_program_must_have_a_command() -> None:
@@ -717,7 +755,7 @@ def test_output_is_still_read_once_the_lease_has_run_out(
     code = (
         "import os, time\n"
         "for step in range(1, 9):\n"
-        "    print(f'step {step}/8', flush=True)\n"
+        "    print(f'step {step}/8 loss 0.1', flush=True)\n"
         "    while not os.path.exists(f'go{step}'): time.sleep(0.01)\n"
     )
     regained: list[JobRun] = []

@@ -19,13 +19,13 @@ COMMANDS = (
 )
 SIMULATOR = (*COMMANDS, "matplotlib", "polars", "scipy.optimize")
 EVERYTHING = (
-    *SIMULATOR, "alembic", "asyncio", "ctypes", "fastapi", "psycopg", "ray", "sqlalchemy", "torch", "uvicorn",
+    *SIMULATOR, "asyncio", "ctypes", "fastapi", "ray", "torch", "uvicorn",
 )  # fmt: skip
 
 ALL_MODULES = """
 import punctual
 for module in pkgutil.walk_packages(punctual.__path__, "punctual."):
-    if not module.name.startswith("punctual.integrations.") and module.name not in {"punctual.__main__", "punctual.store.migrations.env"}:
+    if not module.name.startswith("punctual.integrations.") and module.name != "punctual.__main__":
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as missing:

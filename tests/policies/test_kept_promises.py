@@ -65,6 +65,46 @@ def test_promises_to_others_are_kept_whatever_users_ask_for_their_own_jobs(
     assert len(others & found.promised.keys()) > 3
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("shape", CLUSTERS)
+@pytest.mark.parametrize("parameters", [{"admission": "decline"}, {"promised_frac": 1.0}, {}])
+def test_no_promise_is_broken_where_jobs_may_not_be_paused(
+    parameters: dict[str, object], shape: tuple[int, int], seed: int
+) -> None:
+    """Every third job, or all: they are not started where a promised job is to have their devices later."""
+    every = (3, 1)[seed % 2]
+    jobs = [
+        replace(job, spec=replace(job.spec, preemptible=i % every > 0))
+        for i, job in enumerate(tight_jobs(seed, 40, n_gpus=32, load=4.0))
+    ]
+    found = outcome(PromisesFirst(**parameters), jobs, *shape)  # type: ignore[arg-type]
+    assert_kept(found)
+    assert found.promised
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("parameters", [{"admission": "decline"}, {"promised_frac": 1.0}, {}])
+def test_no_promise_is_broken_where_jobs_are_slower_on_several_nodes(parameters: dict[str, object], seed: int) -> None:
+    jobs = tight_jobs(seed, 40, n_gpus=32, load=4.0, split_frac=0.7)
+    assert_kept(outcome(PromisesFirst(**parameters), jobs, 8, 4))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("left_s", [0.003, 2.0, 30.0])
+def test_nothing_is_promised_within_the_cost_of_a_change(left_s: float) -> None:
+    speed = Table(((1, 1.0), (2, 1.9)))
+    view = job(
+        "nearly",
+        (1, 2),
+        steps=0.5 * left_s,
+        speed=speed,
+        preemptible=True,
+        on={"a": 1},
+        startup_s=30.0,
+        deadline_s=left_s,
+    )
+    assert not decide(PromisesFirst(promised_frac=1.0), [view], {"a": 2}).promises
+
+
 def request(work: float, until_s: float, **changes: float) -> PromiseRequest:
     return PromiseRequest(
         id=JobId("job"), submitted_at=0.0, pool=("", True), levels=Levels.of([1, 2, 4], [1.0, 1.6, 2.4]), work=work,

@@ -111,7 +111,7 @@ def test_a_promised_job_that_was_started_again_goes_on_where_it_was_until_it_say
     begun = replace(
         elastic("job", 230.0, deadline_s=100.0), promised_until_at=100.0, started_at=0.0, steps_before=207.0
     )
-    rivals = [elastic(f"rival-{i}", 1e4, on={"a": 1}) for i in range(3)]
+    rivals = [elastic(f"rival-{i}", 1e4, on={"a": 1}, weight=100.0) for i in range(3)]
     plan = decide(SURE, [begun, *rivals], {"a": 4}, at=20.0)
     assert (promised(plan), warned(plan)) == ({"job"}, {})
     found = counts(plan, [begun, *rivals])
@@ -182,7 +182,7 @@ def test_short_jobs_are_worth_more() -> None:
         job("long", 4, steps=40_000.0, preemptible=True, on={"a": 4}),
         job("short", 4, steps=400.0, preemptible=True, at=1.0),
     ]
-    plan = decide(PromisesFirst(new_job_bonus_frac=0), jobs, {"a": 4})
+    plan = decide(PromisesFirst(), jobs, {"a": 4})
     assert counts(plan, jobs) == {"short": 4}
     assert codes(plan) == {"long": "paused", "short": "starts"}
 
@@ -190,7 +190,7 @@ def test_short_jobs_are_worth_more() -> None:
 def test_a_change_that_costs_more_than_it_gains_is_not_made() -> None:
     jobs = [job("long", 4, steps=4_000.0, preemptible=True, on={"a": 4}, startup_s=300.0)]
     jobs.append(job("short", 4, steps=3_000.0, preemptible=True, at=1.0, startup_s=300.0))
-    assert counts(decide(PromisesFirst(new_job_bonus_frac=0), jobs, {"a": 4}), jobs) == {"long": 4}
+    assert counts(decide(PromisesFirst(), jobs, {"a": 4}), jobs) == {"long": 4}
 
 
 def test_of_jobs_without_a_known_end_the_least_served_goes_first() -> None:
@@ -202,7 +202,7 @@ def test_of_jobs_without_a_known_end_the_least_served_goes_first() -> None:
 def test_a_job_that_waited_too_long_is_served() -> None:
     busy = job("busy", 4, steps=1e5, preemptible=True, on={"a": 4}, weight=1e6, at=9.0)
     waiting = job("waiting", 4, steps=400.0, preemptible=True)
-    parameters = PromisesFirst(max_wait_s=50.0, new_job_bonus_frac=0)
+    parameters = PromisesFirst(max_wait_s=50.0)
     assert counts(decide(parameters, [waiting, busy], {"a": 4}, at=100.0), [waiting, busy]) == {"busy": 4}
     late = decide(parameters, [waiting, busy], {"a": 4}, at=5000.0)
     assert isinstance(late.carry, dict)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from random import Random
 
 from tests.sim.pieces import GPU, nodes, of
@@ -45,8 +46,9 @@ def tight_jobs(
     load: float = 3.0,
     slack: tuple[float, float] = (1.05, 2.5),
     restart_s: tuple[float, float] = (10.0, 60.0),
+    split_frac: float = 1.0,
 ) -> list[SimJob]:
-    """Jobs that may be resized and paused, with speeds that are known exactly and do not depend on nodes.
+    """Jobs that may be resized and paused, with speeds that are known exactly.
 
     Parameters
     ----------
@@ -56,6 +58,8 @@ def tight_jobs(
         Bounds of the deadline as a multiple of the time that a job takes with the devices it asks for.
     restart_s
         Bounds of what a start or a change costs.
+    split_frac
+        By this factor each further node makes a job slower.
     """
     random = Random(seed)
     drawn = [_drawn(random, slack, restart_s) for _ in range(n_jobs)]
@@ -63,7 +67,7 @@ def tight_jobs(
     at, jobs = 0.0, []
     for i, (rates, work_steps, deadline_s, cost_s, _) in enumerate(drawn):
         at += random.expovariate(1.0 / gap_s)
-        jobs.append(elastic_job(f"job-{i:02}", at, rates, work_steps, deadline_s, cost_s))
+        jobs.append(elastic_job(f"job-{i:02}", at, rates, work_steps, deadline_s, cost_s, split_frac))
     return jobs
 
 
@@ -81,20 +85,29 @@ def _drawn(
 
 
 def elastic_job(
-    name: str, at: float, rates: dict[int, float], work_steps: float, deadline_s: float, cost_s: float
+    name: str,
+    at: float,
+    rates: dict[int, float],
+    work_steps: float,
+    deadline_s: float,
+    cost_s: float,
+    split_frac: float = 1.0,
 ) -> SimJob:
     """A job with these rates by number of workers, of which each start and each change costs the same time."""
-    profile = tuple(
-        SeenRate(shape=Shape(n_workers=n, n_nodes=n_nodes), rate_sps=rate)
+    measured = {
+        (n, n_nodes): rate * split_frac ** (n_nodes - 1)
         for n, rate in rates.items()
         for n_nodes in range(1, min(n, _MOST_NODES) + 1)
+    }
+    profile = tuple(
+        SeenRate(shape=Shape(n_workers=n, n_nodes=n_nodes), rate_sps=rate) for (n, n_nodes), rate in measured.items()
     )
     spec = JobSpec(
         id=JobId(name), worker=GPU, counts=tuple(rates), floor=GPU * min(rates), ceiling=GPU * max(rates), work_steps=work_steps,
         deadline_s=deadline_s, startup_s=cost_s, resize_cost_s=cost_s, preemptible=True, controller=None,
         model="tabulated", profile=profile,
     )  # fmt: skip
-    return SimJob(at, spec, Measured({(n, 1): rate for n, rate in rates.items()}), work_steps)
+    return SimJob(at, spec, Measured(measured), work_steps)
 
 
 def wishes(seed: int, jobs: Sequence[SimJob]) -> list[Event]:
@@ -131,6 +144,8 @@ class Outcome:
         When each job was first warned of its promise.
     short
         Jobs that plans gave less than they reserved for them, for more than a moment: the instants since when.
+    n_met
+        Jobs that were done by their deadlines.
     jct_mean_s
         Of all that finished; 0 if none did.
     """
@@ -139,6 +154,7 @@ class Outcome:
     late_s: dict[JobId, float] = field(default_factory=dict)
     warned_at: dict[JobId, float] = field(default_factory=dict)
     short: dict[JobId, float] = field(default_factory=dict)
+    n_met: int = 0
     n_declined: int = 0
     n_plans: int = 0
     jct_mean_s: float = 0.0
@@ -180,6 +196,7 @@ def outcome(
     for job, until_at in result.promised.items():
         if ends.get(job, until_at) > until_at:  # who was stopped is not late
             result.late_s[job] = ends[job] - until_at
+    result.n_met = sum(ends.get(job.spec.id, inf) <= job.submitted_at + (job.spec.deadline_s or inf) for job in jobs)
     result.n_declined = len(of(auditor.journal, RejectJob))
     result.jct_mean_s = sum(at - begins[job] for job, at in ends.items()) / max(1, len(ends))
     return result

@@ -73,4 +73,4 @@ def test_every_command_of_the_page_does_what_it_says(terminal: Terminal) -> None
     assert all(name in told["ps"] for name in ("first", "second"))
     assert told["logs second --follow"].splitlines()[-1] == "second has done 200 steps"
     assert told["why second"]
-    assert re.findall(r"^(\w+): has ended ", told["down --jobs stop"], re.MULTILINE) == ["first"]
+    assert re.findall(r"^(\w+): was stopped ", told["down --jobs stop"], re.MULTILINE) == ["first"]

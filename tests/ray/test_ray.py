@@ -97,7 +97,7 @@ def test_a_job_outlives_its_agent_and_its_host_and_an_update_of_both(
     pid = pid_of_waiting(go)
     assert is_alive(pid)
     agent = listener_pid(socket)
-    monkeypatch.setattr(host_executor, "version", lambda _: "another")  # as after an update
+    monkeypatch.setattr(host_executor, "__version__", "another")  # as after an update
     with resumed_host(run_named("host")) as host:
         until_all(host, lambda: host.status(JobId("a")).state == "running")
         assert is_alive(pid)

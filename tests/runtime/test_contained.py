@@ -97,10 +97,15 @@ class Saboteur:
         self._job_of: dict[int, JobId] = {}
         self.links: list[KeeperLink] = []
         made, started, opened = JobProcess.__init__, JobProcess._start_keeper, PacingOnly.open
+        paged: Callable[..., None] = PageProgress.__init__
 
         def make(process: JobProcess, context: Any, program: Any, launch: Any, *more: Any) -> None:
+            def begin(progress: PageProgress, *given: Any) -> None:
+                paged(progress, *given)
+                self._job_of[id(progress)] = launch.job
+
+            patch.setattr(PageProgress, "__init__", begin)
             made(process, context, program, launch, *more)
-            self._job_of[id(process.progress)] = launch.job
 
         def start(process: JobProcess) -> KeeperLink:
             link = started(process)

@@ -50,8 +50,8 @@ from punctual.runtime.sweeping import sweep
 from punctual.service.standing import job_standing
 from punctual.store import sqlite as sqlite_store
 from punctual.store.boot import ClockRecord
+from punctual.store.errors import JournalBusy, JournalUnusable
 from punctual.store.sqlite import SqliteJournal
-from punctual.store.stored import JournalBusy, JournalUnusable
 
 A, B = JobId("a"), JobId("b")
 

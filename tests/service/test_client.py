@@ -1,7 +1,5 @@
 """The client's two faces, and that it costs nothing where it is not used."""
 
-import asyncio
-import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,7 @@ from tests.waiting import wait_until
 
 import punctual
 from punctual.core.errors import InvalidSpec
-from punctual.service.async_client import AsyncClient, AsyncJob
-from punctual.service.client import Client, Job, ServiceFailed
+from punctual.service.client import Client, ServiceFailed
 
 
 def test_a_job_is_submitted_from_python_as_from_a_shell(
@@ -39,7 +36,7 @@ def test_a_job_and_the_policy_are_changed_from_python(service: LiveService, tmp_
     with pytest.raises(InvalidSpec) as refused:
         job.change(weight=3.0, workers="1..2")
     assert refused.value.option == "workers"
-    changed = asyncio.run(AsyncClient(service.served.url).change_policy("fifo", {"backfill": True}))
+    changed = Client(service.served.url).change_policy("fifo", {"backfill": True})
     assert (changed.name, changed.before) == ("fifo", "proportional")
     told = wait_until(Client().policy, lambda policy: policy.name == "fifo")
     assert told.parameters == {"backfill": True}
@@ -95,42 +92,6 @@ def test_a_submission_that_is_not_answered_is_said_again(service: LiveService, m
     job = client.submit(program())
     assert len(sent) == 2
     assert [status.id for status in service.host.jobs()] == [job.name]
-
-
-def test_both_faces_have_the_same_names_and_parameters() -> None:
-    for plain, other in ((Client, AsyncClient), (Job, AsyncJob)):
-        names = {name for name in vars(plain) if not name.startswith("_")}
-        assert names == {name for name in vars(other) if not name.startswith("_")}
-        for name in ("__init__", *names):
-            if plain is Client or name != "__init__":
-                ours, same = inspect.signature(getattr(plain, name)), inspect.signature(getattr(other, name))
-                assert ours.parameters == same.parameters, name
-
-
-def test_the_other_face_waits_without_blocking(service: LiveService, tmp_path: Path) -> None:
-    awaited = tmp_path / "go"
-
-    async def drive() -> tuple[str, bytes, list[str]]:
-        client = AsyncClient(service.served.url)
-        first, second = await asyncio.gather(
-            client.submit(program(awaited), name="first"), client.submit(program(), name="second")
-        )
-        await second.wait()
-        assert (await first.status()).ended is None
-        with pytest.raises(TimeoutError):
-            await first.wait(timeout_s=0.1)
-        awaited.touch()
-        log = b"".join([piece async for piece in first.logs(follow=True)])
-        kinds = []
-        async for event in client.events(job="first", after=0):
-            kinds.append(event.kind)
-            if event.kind == "JobFinished":
-                break
-        return (await first.wait()).state, log, kinds
-
-    state, log, kinds = asyncio.run(drive())
-    assert (state, log) == ("finished", b"nothing\ndone\n")
-    assert kinds[0] == "JobSubmitted"
 
 
 def test_a_training_script_does_not_load_the_client() -> None:

@@ -1,4 +1,4 @@
-"""Over HTTP: what is answered while the store of the journal is away."""
+"""Over HTTP: what is answered while the journal cannot be read."""
 
 from itertools import count
 from pathlib import Path
@@ -7,26 +7,14 @@ import pytest
 from tests.service.live_service import LiveService, live_service, program
 from tests.waiting import wait_until
 
+from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import messages_of
 from punctual.service import event_routes
 from punctual.service.client import Client
 from punctual.service.limits import Limits
-from punctual.store.sqlite import SqliteJournal
-from punctual.store.stored import About, StoreUnreachable
+from punctual.store.errors import StoreUnreachable
+from punctual.store.sqlite import About, SqliteJournal
 from punctual.store.thinning import Row
-
-
-def test_nothing_can_be_changed_and_it_is_told_why(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.host._journal, "is_behind", True)
-    for path, body in [("/jobs", {"program": program()}), ("/jobs", {"program": program(), "name": "a"})]:
-        reply = service.caller.post(path, body)
-        assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
-        told = reply.json()
-        assert "must be reachable" in told["must"]
-        assert all(told[part] for part in ("got", "where", "remedy"))
-    assert service.caller.get("/jobs").json()["jobs"] == []
-    monkeypatch.undo()
-    assert service.caller.post("/jobs", {"program": program(), "name": "a"}).status == 201
 
 
 def test_what_was_accepted_is_in_the_journal(service: LiveService, tmp_path: Path) -> None:
@@ -39,10 +27,10 @@ def test_what_was_accepted_is_in_the_journal(service: LiveService, tmp_path: Pat
 def test_a_stream_of_events_that_cannot_begin_is_refused(
     service: LiveService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def away(_: object) -> None:
+    def away(*_: object, **__: object) -> None:
         raise StoreUnreachable("the store must be reachable", "one that is away", "a test", "Wait.")
 
-    monkeypatch.setattr(event_routes, "reader", away)
+    monkeypatch.setattr(RunFolder, "read_journal", away)
     reply = service.caller.get("/events")
     assert (reply.status, reply.headers["Retry-After"], reply.json()["must"]) == (
         503,

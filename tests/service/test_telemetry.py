@@ -24,7 +24,7 @@ from punctual.runtime.submission import JobRequest, Submission, checked_submissi
 from punctual.service import spans
 from punctual.service.telemetry import observed, telemetry
 from punctual.service.telemetry_options import check_telemetry, is_configured
-from punctual.store.stored import StoreUnreachable
+from punctual.store.errors import StoreUnreachable
 
 
 @pytest.fixture(autouse=True)

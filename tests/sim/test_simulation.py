@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 import pytest
 from tests.sim.pieces import GPU, PERFECT, Fifo, Restless, Scripted, nodes, of, on, play, sim_job
 
+from punctual import registry
+from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob
 from punctual.core.control import Demand, Reading
 from punctual.core.errors import InvalidSpec, InvariantBroken
@@ -33,6 +35,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.story import Reason
+from punctual.models.tabulated import Tabulated
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
@@ -68,6 +71,32 @@ def test_the_order_of_one_rigid_job() -> None:
     ]  # fmt: skip
     report = of(journal, ProgressReported)[0]
     assert (report.steps_done, report.at, report.landed) == (10.0, 10.0, True)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "proportional", "promises-first"])
+def test_a_job_that_runs_only_with_a_promise_is_turned_away_where_none_is_given(policy: str) -> None:
+    """Neither the policy, nor what is known of the job, allows for a promise."""
+    spec = JobSpec(
+        id=JobId("a"), ceiling=Resources(cores=1.0), work_steps=10.0, deadline_s=100.0, guarantee=True, controller=None
+    )
+    cores = [Node(NodeId("node"), Resources(cores=4.0))]
+    journal = play([SimJob(0.0, spec, Constant(1.0), 10.0)], cores, registry.load("policies", policy)())
+    assert [type(message) for message in of(journal, RejectJob, LaunchJob)] == [RejectJob]
+
+
+@pytest.mark.parametrize("deadline_s", [None, 1e5])
+@pytest.mark.parametrize("policy", registry.names("policies"))
+def test_a_job_whose_speeds_are_those_of_nodes_without_devices_runs_where_devices_are(
+    policy: str, deadline_s: float | None
+) -> None:
+    profile = tuple(SeenRate(shape=Shape(n_workers=n, device="cpu"), rate_sps=float(n)) for n in (1, 2, 4))
+    spec = JobSpec(
+        id=JobId("a"), worker=GPU, counts=(1, 2, 4), floor=GPU, ceiling=GPU * 4, work_steps=1000.0,
+        deadline_s=deadline_s, preemptible=True, controller=None, model="tabulated", profile=profile,
+    )  # fmt: skip
+    kinds = [*nodes(1, 4, "gpu"), Node(NodeId("cores"), Resources(cores=8.0), "cpu")]
+    jobs, made = [SimJob(0.0, spec, PERFECT, 1000.0)], registry.load("policies", policy)()
+    assert set(finishes(play(jobs, kinds, made, models={"tabulated": Tabulated()}))) == {"a"}
 
 
 def test_jobs_of_one_instant_share_a_round() -> None:

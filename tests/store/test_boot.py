@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from tests.memory_journal import MemoryJournal
 from tests.store.journal_kit import ticks
 
@@ -13,11 +12,6 @@ FIRST = ClockRecord(boot_id="first", wall_offset_s=1_000_000.0)
 #: The machine was started again 500 s of wall time after the first boot.
 SECOND = ClockRecord(boot_id="second", wall_offset_s=1_000_500.0)
 THIRD = ClockRecord(boot_id="third", wall_offset_s=1_002_000.0)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
 
 
 def shift_on(path: Path, now: ClockRecord) -> float:

@@ -17,7 +17,6 @@ import pytest
 from tests.forked_python import ForkedPython
 from tests.memory_journal import MemoryJournal
 from tests.store.journal_kit import JournalConformance, ticks
-from tests.store.opening import opened
 
 from punctual.core.commands import ResizeJob
 from punctual.core.errors import InvalidSpec
@@ -28,9 +27,9 @@ from punctual.core.protocols import Journal
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.runtime.chain import Chain, chain
-from punctual.store import sqlite, stored
-from punctual.store.sqlite import SCHEMA_VERSION, JournalTaken, SqliteJournal
-from punctual.store.stored import About, JournalUnusable
+from punctual.store import sqlite
+from punctual.store.errors import JournalTaken, JournalUnusable
+from punctual.store.sqlite import SCHEMA_VERSION, About, SqliteJournal
 
 
 class TestMemoryJournal(JournalConformance):
@@ -46,15 +45,10 @@ class TestSqliteJournal(JournalConformance):
             yield journal
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
-
-
-def test_goes_on_where_it_stopped(where: str) -> None:
-    with opened(where) as journal:
+def test_goes_on_where_it_stopped(path: Path) -> None:
+    with SqliteJournal(path) as journal:
         journal.append(ticks(2))
-    with opened(where) as journal:
+    with SqliteJournal(path) as journal:
         assert journal.append(ticks(1, first=2)) == 3
         assert [message for _, message in journal.read_from(1)] == ticks(3)
 
@@ -66,19 +60,19 @@ def test_is_for_its_owner_only(path: Path) -> None:
     assert modes == {0o600}
 
 
-def test_is_read_by_another_connection_while_it_is_written(where: str) -> None:
-    with opened(where) as journal, opened(where, read_only=True) as reader:
+def test_is_read_by_another_connection_while_it_is_written(path: Path) -> None:
+    with SqliteJournal(path) as journal, SqliteJournal(path, read_only=True) as reader:
         journal.append(ticks(2))
         assert [number for number, _ in reader.read_from(1)] == [1, 2]
         journal.append(ticks(1))
         assert [number for number, _ in reader.read_from(3)] == [3]
 
 
-def test_reads_only_what_is_asked_for(where: str) -> None:
+def test_reads_only_what_is_asked_for(path: Path) -> None:
     stops = [
         StopRequested(at=float(i), job=JobId(name), cause='it\'s "5%"') for i, name in enumerate(("a", "b_", "bc"))
     ]
-    with opened(where) as journal:
+    with SqliteJournal(path) as journal:
         journal.append([*ticks(700), *stops, *ticks(2)])
         asked = About(kinds=("SpecChanged", "StopRequested"))
         assert list(journal.read_from(1, asked)) == list(enumerate(stops, start=701))
@@ -91,11 +85,11 @@ def test_reads_only_what_is_asked_for(where: str) -> None:
         assert [number for number, _ in journal.read_from(699, About(until=703))] == [699, 700, 701, 702, 703]
 
 
-def test_reads_of_some_jobs_what_may_concern_them(where: str) -> None:
+def test_reads_of_some_jobs_what_may_concern_them(path: Path) -> None:
     joined = NodeJoined(at=0.0, node=NodeId("n"), capacity=Resources(cores=2))
     names = ("a", "b_%", "it's", "NodeJoined", "a")
     stops = [StopRequested(at=float(i), job=JobId(name), cause='"job":"other"') for i, name in enumerate(names)]
-    with opened(where) as journal:
+    with SqliteJournal(path) as journal:
         journal.append([joined, *ticks(3), *stops])
         for job, numbers in (("a", [1, 5, 9]), ("b_%", [1, 6]), ("it's", [1, 7]), ("1", [1, 3]), ("other", [1])):
             assert [number for number, _ in journal.read_of([JobId(job)])] == numbers
@@ -113,12 +107,12 @@ def _asked(at: int, job: str) -> ResizeJob:
 
 
 def test_the_chain_of_a_job_is_the_same_from_what_concerns_it_as_from_all(
-    where: str, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command rests on the last plan before it, whichever jobs that names; also where pages and looks end between them."""
-    monkeypatch.setattr(stored, "_N_ROWS", 3)
+    monkeypatch.setattr(sqlite, "_N_ROWS", 3)
     rng = Random(0)
-    with opened(where) as journal, opened(where, read_only=True) as reader:
+    with SqliteJournal(path) as journal, SqliteJournal(path, read_only=True) as reader:
         kept, sequence = Chain(JobId("a")), 1
         for at in range(1, 120):
             kind = rng.choices(("plan", "a", "b", "tick"), (2, 2, 1, 3))[0]
@@ -152,30 +146,6 @@ def test_what_concerns_a_job_is_found_without_looking_at_all(tmp_path: Path, n_o
         assert next(steps) < 100
 
 
-def test_a_file_of_an_earlier_version_is_read_and_goes_on(path: Path) -> None:
-    """It has no subjects."""
-    with SqliteJournal(path) as journal:
-        journal.append([*ticks(3), _plan(1), _asked(1, "a"), _asked(2, "b")])
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DROP INDEX message_subject")
-        connection.execute("ALTER TABLE message DROP COLUMN subject")
-    with SqliteJournal(path, read_only=True) as reader:
-        read = [message for _, message in reader.read_of([JobId("a")])]
-        assert _asked(1, "a") in read
-        assert _asked(2, "b") not in read
-        with SqliteJournal(path) as journal:
-            journal.append([_asked(3, "a"), _asked(4, "b")])
-            for each in (reader, journal):
-                assert [message for _, message in each.read_of([JobId("a")])] == [*read, _asked(3, "a")]
-    with closing(sqlite3.connect(path)) as connection:  # and the earlier version again
-        connection.execute(
-            "INSERT INTO message (sequence, kind, body) SELECT 9, kind, body FROM message WHERE sequence = 5"
-        )
-        connection.commit()
-    with SqliteJournal(path, read_only=True) as reader:
-        assert [number for number, _ in reader.read_of([JobId("a")], 6)] == [7, 9]
-
-
 def test_what_is_told_to_be_accepted_is_on_the_disk_and_other_messages_wait_for_nothing(path: Path) -> None:
     with SqliteJournal(path) as journal:
         said: list[str] = []
@@ -189,10 +159,10 @@ def test_what_is_told_to_be_accepted_is_on_the_disk_and_other_messages_wait_for_
         assert said[-2:] == ["COMMIT", "PRAGMA synchronous = NORMAL"]
 
 
-def test_reading_does_not_write(where: str) -> None:
-    with opened(where):
+def test_reading_does_not_write(path: Path) -> None:
+    with SqliteJournal(path):
         pass
-    with opened(where, read_only=True) as reader, pytest.raises(JournalTaken):
+    with SqliteJournal(path, read_only=True) as reader, pytest.raises(JournalTaken):
         reader.append(ticks(1))
 
 
@@ -233,26 +203,27 @@ def test_anothers_database_is_refused_and_left_alone(path: Path) -> None:
 
 WRITER = """
     import sys
+    from pathlib import Path
+    from punctual.store.sqlite import SqliteJournal
     from tests.store.journal_kit import ticks
-    from tests.store.opening import opened
 
-    journal = opened(sys.argv[1])
+    journal = SqliteJournal(Path(sys.argv[1]))
     while True:
         print(journal.append(ticks(7)), flush=True)
 """
 
 
 @pytest.mark.parametrize("n_appends", [1, 40])
-def test_survives_a_kill_in_the_middle_of_writing(where: str, n_appends: int) -> None:
+def test_survives_a_kill_in_the_middle_of_writing(path: Path, n_appends: int) -> None:
     writer = ForkedPython[str](
-        [sys.executable, "-c", dedent(WRITER), where], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", dedent(WRITER), str(path)], stdout=subprocess.PIPE, text=True
     )  # fmt: skip
     with writer:
         assert writer.stdout is not None
         confirmed = [int(writer.stdout.readline()) for _ in range(n_appends)][-1]
         os.kill(writer.pid, signal.SIGKILL)
         confirmed = max([confirmed, *(int(line) for line in writer.stdout if line.endswith("\n"))])
-    with opened(where) as journal:
+    with SqliteJournal(path) as journal:
         found = [number for number, _ in journal.read_from(1)]
         assert found == list(range(1, len(found) + 1))
         assert len(found) >= confirmed, "what was confirmed is there"

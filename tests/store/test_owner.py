@@ -7,35 +7,32 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from tests.forked_python import ForkedPython
 from tests.store.journal_kit import ticks
-from tests.store.opening import opened
 
 from punctual.store import sqlite
+from punctual.store.errors import JournalTaken
 from punctual.store.owner import start_ticks, this_process
 from punctual.store.sqlite import SqliteJournal
-from punctual.store.stored import JournalTaken
 
 #: Claims a journal, and writes to it whenever it is told to; told to "stay", it does not end what it writes.
 WRITER = """
-    import os, sys
-    from punctual.store.stored import JournalTaken, StoreUnreachable
+    import sys
+    from punctual.store.errors import JournalTaken
+    from pathlib import Path
+    from punctual.store.sqlite import SqliteJournal
     from tests.store.journal_kit import ticks
-    from tests.store.opening import opened
 
     def stay():
         with journal.writing():
-            if sys.argv[1].startswith("{"):  # a statement, and the begin of a long message: as when a snapshot is on its way
-                parse, bind = b"\\0SELECT 1\\0\\0\\0", b"B" + (1_000_000).to_bytes(4, "big") + b"begin"
-                message = b"P" + (len(parse) + 4).to_bytes(4, "big") + parse + bind
-                os.write(journal._connection.connection.driver_connection.fileno(), message)
             print("writes", flush=True)
             sys.stdin.readline()
 
-    journal = opened(sys.argv[1])
+    journal = SqliteJournal(Path(sys.argv[1]))
     print("claimed", flush=True)
     for line in sys.stdin:
         try:
@@ -44,15 +41,13 @@ WRITER = """
             print(journal.append(ticks(2)), flush=True)
         except JournalTaken as error:
             print("taken" if "process" in error.got else error.got, flush=True)
-        except StoreUnreachable:
-            print("unreachable", flush=True)
 """
 
 
 @contextmanager
-def writer(where: str) -> Iterator[subprocess.Popen[str]]:
+def writer(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that has claimed the journal."""
-    command = [sys.executable, "-c", dedent(WRITER), where]
+    command = [sys.executable, "-c", dedent(WRITER), str(path)]
     with ForkedPython[str](command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert answer(process) == "claimed"
@@ -72,86 +67,81 @@ def tell_to_write(process: subprocess.Popen[str], how: str = "") -> str:
     return answer(process)
 
 
-def numbers(where: str) -> list[int]:
-    with opened(where, read_only=True) as reader:
+def numbers(path: Path) -> list[int]:
+    with SqliteJournal(path, read_only=True) as reader:
         return [number for number, _ in reader.read_from(1)]
 
 
-def test_a_second_writer_is_refused_and_changes_nothing(where: str) -> None:
-    with writer(where) as other:
+def test_a_second_writer_is_refused_and_changes_nothing(path: Path) -> None:
+    with writer(path) as other:
         assert tell_to_write(other) == "2"
         with pytest.raises(JournalTaken, match=f"process {other.pid} ") as refused:
-            opened(where)
+            SqliteJournal(path)
         assert refused.value.remedy
         assert tell_to_write(other) == "4"
-    assert numbers(where) == [1, 2, 3, 4]
+    assert numbers(path) == [1, 2, 3, 4]
 
 
-def test_two_writers_in_one_process_are_two(where: str) -> None:
-    with opened(where) as first:
+def test_two_writers_in_one_process_are_two(path: Path) -> None:
+    with SqliteJournal(path) as first:
         with pytest.raises(JournalTaken):
-            opened(where)
+            SqliteJournal(path)
         assert first.append(ticks(1)) == 1
 
 
-def test_anybody_may_read(where: str) -> None:
-    with writer(where) as other:
+def test_anybody_may_read(path: Path) -> None:
+    with writer(path) as other:
         tell_to_write(other)
-        assert numbers(where) == [1, 2]
+        assert numbers(path) == [1, 2]
 
 
-def test_a_closed_journal_is_free(where: str) -> None:
-    with opened(where) as journal:
+def test_a_closed_journal_is_free(path: Path) -> None:
+    with SqliteJournal(path) as journal:
         journal.append(ticks(1))
         assert journal.owner is not None
         assert journal.owner.pid == os.getpid()
-    with opened(where, read_only=True) as reader:
+    with SqliteJournal(path, read_only=True) as reader:
         assert reader.owner is None
-    with opened(where) as journal:
+    with SqliteJournal(path) as journal:
         assert journal.append(ticks(1)) == 2
 
 
-def test_a_killed_writer_has_no_claim(where: str) -> None:
-    with writer(where) as other:
+def test_a_killed_writer_has_no_claim(path: Path) -> None:
+    with writer(path) as other:
         tell_to_write(other)
         other.kill()
         other.wait()
-        with opened(where) as journal:
+        with SqliteJournal(path) as journal:
             assert journal.append(ticks(1)) == 3
 
 
-def test_a_writer_that_was_stopped_cannot_write_after_a_take_over(where: str) -> None:
-    with writer(where) as other:
+def test_a_writer_that_was_stopped_cannot_write_after_a_take_over(path: Path) -> None:
+    with writer(path) as other:
         os.kill(other.pid, signal.SIGSTOP)
         with pytest.raises(JournalTaken):
-            opened(where)
-        with opened(where, take=True) as journal:
+            SqliteJournal(path)
+        with SqliteJournal(path, take=True) as journal:
             journal.append(ticks(1))
             os.kill(other.pid, signal.SIGCONT)
             assert tell_to_write(other) == "taken"
             assert journal.append(ticks(1)) == 2
         assert tell_to_write(other) == "one that was closed"
-    assert numbers(where) == [1, 2]
+    assert numbers(path) == [1, 2]
 
 
 def test_a_writer_that_was_stopped_within_a_write_holds_up_nobody_who_takes_over(
-    where: str, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "_BUSY_S", 0.1)
-    with writer(where) as other:
+    with writer(path) as other:
         assert tell_to_write(other) == "2"
         assert tell_to_write(other, "stay") == "writes"
         os.kill(other.pid, signal.SIGSTOP)
-        with opened(where, take=True) as journal:
+        with SqliteJournal(path, take=True) as journal:
             assert journal.append(ticks(1)) == 3
-            if isinstance(journal, SqliteJournal):
-                assert other.wait() == -signal.SIGKILL, "the lock of a file goes with its process alone"
-            else:
-                os.kill(other.pid, signal.SIGCONT)
-                assert tell_to_write(other) == "unreachable", "the server has ended its connection"
-                assert tell_to_write(other) == "taken"
+            assert other.wait() == -signal.SIGKILL, "the lock of a file goes with its process alone"
             assert journal.append(ticks(1)) == 4
-    assert numbers(where) == [1, 2, 3, 4]
+    assert numbers(path) == [1, 2, 3, 4]
 
 
 def test_only_the_process_itself_is_killed() -> None:
@@ -169,23 +159,23 @@ def test_only_the_process_itself_is_killed() -> None:
         owner.kill()
 
 
-def test_closing_does_not_end_the_claim_of_another(where: str) -> None:
-    first = opened(where)
-    with opened(where, take=True) as second:
+def test_closing_does_not_end_the_claim_of_another(path: Path) -> None:
+    first = SqliteJournal(path)
+    with SqliteJournal(path, take=True) as second:
         first.close()
         assert second.append(ticks(1)) == 1
 
 
-def test_every_kind_of_write_needs_the_claim(where: str) -> None:
-    with opened(where) as first:
+def test_every_kind_of_write_needs_the_claim(path: Path) -> None:
+    with SqliteJournal(path) as first:
         first.append(ticks(3))
-        with opened(where, take=True):
+        with SqliteJournal(path, take=True):
             with pytest.raises(JournalTaken):
                 first.save_snapshot(3, b"state")
             with pytest.raises(JournalTaken):
                 first.thin([1], until=2)
             assert first.latest_snapshot() is None
-    assert numbers(where) == [1, 2, 3]
+    assert numbers(path) == [1, 2, 3]
 
 
 def test_who_may_still_be_there() -> None:

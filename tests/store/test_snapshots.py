@@ -12,11 +12,6 @@ from punctual.core.errors import InvalidSpec
 from punctual.store.sqlite import SqliteJournal
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
-
-
 def with_snapshots(path: Path, *sequences: int) -> None:
     with SqliteJournal(path) as journal:
         journal.append(ticks(max(sequences)))

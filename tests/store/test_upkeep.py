@@ -23,11 +23,6 @@ FOLD = Upkeep._fold_beside
 BUSY = UpkeepLimits(snapshot_messages=100, snapshot_s=1.0, thin_messages=30)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
-
-
 @contextmanager
 def kept(
     path: Path, limits: UpkeepLimits | None = None, dump: Callable[[], bytes] = lambda: STATE

@@ -26,7 +26,14 @@ _HELP_WIDTH = 100
 #: name, `EXAMPLES` for its help, and if it needs any `SETTINGS` for how its arguments are read; or an application of that
 #: name, with commands of its own.
 _SECTIONS = {
-    "Run jobs": {"run": "run", "submit": "submit", "quote": "quote", "attach": "attach", "demo": "demo"},
+    "Run jobs": {
+        "run": "run",
+        "submit": "submit",
+        "quote": "quote",
+        "read": "read",
+        "attach": "attach",
+        "demo": "demo",
+    },
     "Watch them": {"ps": "ps", "top": "top", "show": "show", "logs": "logs", "why": "why", "report": "report"},
     "Change them": {
         "deadline": "deadline",
@@ -48,7 +55,7 @@ _SECTIONS = {
 COMMANDS = {name: module for commands in _SECTIONS.values() for name, module in commands.items()}
 
 #: Commands that need nothing of Linux: those that start no job, and ask nobody who has.
-_FOR_ALL_SYSTEMS = {"clean", "compare", "controllers", "policies", "replay", "report", "simulate", "trace"}
+_FOR_ALL_SYSTEMS = {"clean", "compare", "controllers", "policies", "read", "replay", "report", "simulate", "trace"}
 
 
 #: What Typer raises for a command line that cannot be read. Which module holds it depends on Typer's version.

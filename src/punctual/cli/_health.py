@@ -25,10 +25,8 @@ from punctual.runtime.control_client import is_answering
 from punctual.runtime.disk_space import FREE_WARNING_BYTES, free_in
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import runtime_root, state_root
-from punctual.runtime.run_journal import reader, try_store
 from punctual.runtime.runs import known_runs, live_folders
 from punctual.store.boot import boot_id, clock_now
-from punctual.store.place import STORE_VARIABLE, shown_url
 from punctual.store.sqlite import SqliteJournal
 
 Level = Literal["ok", "warning", "fault"]
@@ -49,7 +47,6 @@ _USES = {
     "report": "pictures of runs",
     "sim": "`punctual simulate`, `compare` and `replay`",
     "service": "HTTP and the page of a service",
-    "postgresql": "a service's journal in PostgreSQL",
     "otel": "traces and metrics of a service to OpenTelemetry",
     "ray": "`punctual up --engine ray`",
 }
@@ -160,12 +157,8 @@ def _store() -> Iterator[Finding]:
     yield Finding("ok", "a journal can be made, written to and removed")
     for run in known_runs():
         if run.open_jobs() or run.is_live():
-            with reader(run) as journal:
-                yield Finding("ok", f"{run.journal_place} has {journal.last_sequence} messages")
-    url = os.environ.get(STORE_VARIABLE)
-    if url:
-        try_store(url)
-        yield Finding("ok", f"a journal can be made in {shown_url(url)}")
+            with run.read_journal() as journal:
+                yield Finding("ok", f"{run.journal} has {journal.last_sequence} messages")
 
 
 def _torch() -> Iterator[Finding]:
@@ -220,7 +213,7 @@ def _wall_moved_s() -> float | None:
     moved = []
     for run in known_runs():
         if run.open_jobs():
-            with suppress(InvalidSpec), reader(run) as journal:
+            with suppress(InvalidSpec), run.read_journal() as journal:
                 clock = journal.clock
                 if clock is not None and clock.boot_id == boot_id():
                     moved.append(clock_now().wall_offset_s - clock.wall_offset_s)

@@ -10,6 +10,7 @@ from punctual.core.events import GrantApplied, JobStarted, ProgressReported, Ste
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import total
+from punctual.core.story import NOTICES
 from punctual.runtime.control import standing
 from punctual.runtime.json_text import json_text
 from punctual.runtime.told_requests import told_request
@@ -51,7 +52,7 @@ class JsonLines:
                 write("grant", {**told, **held, **why})
             case WarnUser(reason=reason):
                 fields_of_reason = {"code": reason.code, "text": reason.text, "facts": dict(reason.facts)}
-                write("warning", {**told, **fields_of_reason})
+                write("notice" if reason.code in NOTICES else "warning", {**told, **fields_of_reason})
             case _ if (request := told_request(message, self._spec)) is not None and not status.ended:
                 write(request.kind, {**told, **request.facts, "text": request.text})
         self._spec = status.spec

@@ -16,6 +16,7 @@ from punctual.core.events import (
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.status import OVER
+from punctual.core.story import NOTICES
 from punctual.runtime.told_requests import told_request
 
 #: A line about the grant is written when it has changed by this share, and not within this time of the last one.
@@ -63,10 +64,9 @@ class Lines:
     def tell(self, message: Message) -> None:
         """Write the line for `message`, if it is worth one; the status knows of it already."""
         line = self._line(message) or (self._failed(message) if self._named else "")
-        if line and (not self._quiet or isinstance(message, WarnUser)):
+        is_warning = isinstance(message, WarnUser) and message.reason.code not in NOTICES
+        if line and (not self._quiet or is_warning):
             self._tell(message.at, line)
-        if isinstance(message, JobStarted) and (caveat := self._job.caveat()):
-            self._tell(message.at, f"WARNING: {caveat}")
         self._spec = self._job.status().spec
 
     def _tell(self, at: float, line: str) -> None:
@@ -80,7 +80,7 @@ class Lines:
             case JobStarted() if not self._resumed:
                 return self._begun("started")
             case WarnUser(reason=reason):
-                return reason.text if reason.code in OVER or reason.code == "waits" else f"WARNING: {reason.text}"
+                return reason.text if reason.code in {*OVER, "waits", *NOTICES} else f"WARNING: {reason.text}"
             case GrantFailed(cause=cause):
                 return f"WARNING: the grant could not be changed: {cause}"
             case StopJob(cause=cause, restarts=restarts):

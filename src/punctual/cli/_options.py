@@ -27,7 +27,25 @@ AnyJob = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 75 if the deadline is missed.")]
+Steps = Annotated[
+    int | None, typer.Option(metavar="N", help="Steps of the whole job, if neither program nor output says how many.")
+]
+ProgressRegex = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX|auto",
+        help="Read progress from the program's output: groups step, total, epoch, epochs. "
+        "[default: auto, if the program does not use `punctual.track`]",
+        show_default=False,
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Exit with 75 if the deadline is missed, with 2 if the output could not be read to the last step.",
+    ),
+]
 ReportFile = Annotated[
     Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Write the page or a picture of the run.")
 ]

@@ -18,6 +18,8 @@ from punctual.runtime.run_folder import RunFolder
 from punctual.wire import DeviceUse, WorkerStatus
 
 EXIT_MISSED = 75
+#: Codes of warnings of a program whose output is read: nothing was found there, or it did not count to its end.
+_NOT_READ = ("no-progress", "ended-early")
 #: Of a job that has ended without landing and without a status of its own: it has failed; it was stopped.
 EXIT_FAILED, EXIT_STOPPED = 1, 128 + signal.SIGTERM
 #: What a job can have come to, the best first.
@@ -65,7 +67,9 @@ class Outcome:
             return _shell_code(self.summary.exit_code) or EXIT_FAILED
         if self.faults:
             return EXIT_USER_ERROR
-        return EXIT_MISSED if strict and self.summary.on_time is False else 0
+        if strict and self.summary.on_time is False:
+            return EXIT_MISSED
+        return EXIT_USER_ERROR if strict and any(map(self.summary.warned, _NOT_READ)) else 0
 
     def _exit_code_after(self, received: int) -> int:
         """That of a job which was asked to end: its own, if its program has seen to its end itself, or as shells tell it."""
@@ -76,7 +80,7 @@ class Outcome:
 def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:
     """Lines for people about a job at its end: what it came to, and where to look further."""
     run, job = outcome.run, outcome.job
-    where = f"Why it got what it got: punctual why {job}; journal: {run.journal_place}; output: {run.log(job)}"
+    where = f"Why it got what it got: punctual why {job}; journal: {run.journal}; output: {run.log(job)}"
     report = f"; report: {drawn}" if drawn is not None else ""
     return [_told(outcome), f"{where}{report}."]
 

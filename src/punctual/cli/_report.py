@@ -109,7 +109,7 @@ def report_fields(run: RunFolder, summary: RunSummary) -> dict[str, Any]:
         "actuator": facts.get("actuator"),
         "host": facts.get("machine"),
         "submitted_wall": end.get("submitted_wall") or facts.get("wall"),
-        "journal": run.journal_place,
+        "journal": str(run.journal),
         "output": str(run.log(summary.job)),
     }
 

@@ -14,7 +14,6 @@ from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import refused_if_unwritable, state_root
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.sharing import service_run
-from punctual.store.place import STORE_VARIABLE
 
 _LOOK_S = 0.1
 #: How long a service may take to answer, on a machine whose cores are all in use.
@@ -33,10 +32,8 @@ def log_notice() -> str:
     return f"punctual: what it says is in {log_file()}"
 
 
-def started_service(options: HostOptions, arguments: Sequence[str] = (), *, store: str | None = None) -> RunFolder:
+def started_service(options: HostOptions, arguments: Sequence[str] = ()) -> RunFolder:
     """Start a service that outlives this command, with further arguments of `punctual up`; its run, once it answers.
-
-    `store`: URL of the database for its journal; None: as the environment says.
 
     Raises
     ------
@@ -44,12 +41,10 @@ def started_service(options: HostOptions, arguments: Sequence[str] = (), *, stor
         It has ended at once, and why; or it does not answer.
     """
     command = up_command(options, arguments)
-    # Not on the command line, which every user of the machine can read.
-    environment = os.environ if store is None else {**os.environ, STORE_VARIABLE: store}
     log = log_file()
     with refused_if_unwritable(log.parent):
         begun_at = log.stat().st_size if log.exists() else 0
-        process = start_detached(command, log, environment)
+        process = start_detached(command, log, os.environ)
     give_up_at = time.monotonic() + _START_S_MAX
     while time.monotonic() < give_up_at:
         has_ended = process.poll() is not None

@@ -50,14 +50,3 @@ class ShownJob:
         """Controller and actuator, in words."""
         facts = self.facts()
         return f"controller {facts['controller']}, actuator {facts['actuator']}"
-
-    def caveat(self) -> str:
-        """What to say if nothing but pacing is there, and the program cannot pace itself; empty: nothing."""
-        program = self.status().program
-        is_read = program is not None and program.progress_pattern is not None
-        if not is_read or self.facts()["actuator"] != "pacing":
-            return ""
-        return (
-            f"a program whose output is read cannot be paced and runs at full speed (`punctual why {self.id}` says why "
-            "there are no quotas)"
-        )

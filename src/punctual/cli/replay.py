@@ -17,15 +17,13 @@ from punctual.core.units import format_duration
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.json_text import json_text
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import find_job, known_jobs, known_runs
 from punctual.runtime.when import Now, past_at
 from punctual.sim.recorded import UNUSED_KINDS, Period
 from punctual.sim.replay import Replay
 from punctual.sim.replay import replay as played
 from punctual.store.boot import clock_shift
-from punctual.store.sqlite import SqliteJournal
-from punctual.store.stored import About, StoredJournal
+from punctual.store.sqlite import About, SqliteJournal
 
 FOLDER = Path("replay")
 #: So many jobs are named with why they are estimated or left out; `--json` has all.
@@ -60,7 +58,7 @@ def replay(
         check_folder(out, "--out")
         outcome = played(
             lambda: (message for _, message in opened.read_from(1, about)),
-            str(opened.file or source.name),
+            str(opened.path),
             ran or _policy_of(source),
             list(dict.fromkeys(policy or ())),
             out,
@@ -73,7 +71,7 @@ def replay(
     raise typer.Exit(EXIT_FAILED if outcome.result.failures else 0)
 
 
-def _opened(text: str) -> tuple[RunFolder, StoredJournal]:
+def _opened(text: str) -> tuple[RunFolder, SqliteJournal]:
     """The journal that `text` means, to be read: a file, or that of a run, which is named by its folder or a job too.
 
     Raises
@@ -86,7 +84,7 @@ def _opened(text: str) -> tuple[RunFolder, StoredJournal]:
         return _copied(path.parent), SqliteJournal(path, read_only=True)
     if path.is_dir() or len(path.parts) > 1:
         run = _copied(path)
-        if not run.has_journal():
+        if not run.journal.is_file():
             raise InvalidSpec(
                 "a journal must be a file, or the folder of a run that has one",
                 f"a folder without `{run.journal.name}`" if path.is_dir() else "no such file or folder",
@@ -95,7 +93,7 @@ def _opened(text: str) -> tuple[RunFolder, StoredJournal]:
             )
     else:
         run = next((run for run in known_runs() if run.name == text), None) or find_job(text, known_jobs()).run
-    return run, reader(run)
+    return run, run.read_journal()
 
 
 def _copied(folder: Path) -> RunFolder:
@@ -108,7 +106,7 @@ def _policy_of(run: RunFolder) -> str:
     return str(run.facts().get("options", {}).get("policy", HostOptions().policy))
 
 
-def _period(journal: StoredJournal, from_: str | None, until: str | None) -> Period:
+def _period(journal: SqliteJournal, from_: str | None, until: str | None) -> Period:
     """What the options mean in the journal's time.
 
     Raises

@@ -13,7 +13,7 @@ from punctual.cli._allocation import allocation, longest_grace_s, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._help import examples
-from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
+from punctual.cli._options import AsJson, ProgressRegex, Quiet, ReportFile, Steps, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import capacity_for_jobs
@@ -213,13 +213,8 @@ class StartOptions:
     gpus: Gpus = None
     cores_per_worker: CoresPerWorker = None
     servers: Servers = None
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", help="Steps of the whole job, if the program does not say.")
-    ] = None
-    progress_regex: Annotated[
-        str | None,
-        typer.Option(metavar="REGEX|auto", help="Read progress from the program's output: groups step and total."),
-    ] = None
+    steps: Steps = None
+    progress_regex: ProgressRegex = None
     until: Until = None
     on_stall: OnStall = None
     stop_grace: StopGrace = None

@@ -18,7 +18,6 @@ from punctual.runtime.control_client import standings
 from punctual.runtime.followed_host import ToldForecasts
 from punctual.runtime.host_executor import HERE
 from punctual.runtime.json_text import json_text
-from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import KnownJob, job_to_tell_of, read_about
 from punctual.runtime.when import Now
 from punctual.store.boot import clock_shift
@@ -44,7 +43,7 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
     forecasts = ToldForecasts()
     forecasts.take([{**told, "job": target.job}])
     board = StatusBoard(forecasts)
-    with reader(target.run) as journal:
+    with target.run.read_journal() as journal:
         for _, message in read_about(journal, [target.job]):
             board.fold(message)
         shift_s, present = clock_shift(journal), Now.read()
@@ -84,7 +83,7 @@ def _fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now)
         "reason": None if status.reason is None else {"code": status.reason.code, "text": status.reason.text},
         "warnings": dict(status.warnings),
         "output": str(target.run.log(target.job)),
-        "journal": target.run.journal_place,
+        "journal": str(target.run.journal),
         "host": target.run.name,
     }
 

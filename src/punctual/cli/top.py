@@ -53,7 +53,7 @@ class Watched:
 
     def look(self) -> None:
         """Take in what is new."""
-        live = {run for run in live_folders() if run.has_journal()}
+        live = {run for run in live_folders() if run.journal.is_file()}
         for run in self._hosts.keys() - live:
             self._hosts.pop(run).close()
         for run in live - self._hosts.keys():

@@ -39,15 +39,13 @@ from punctual.runtime.host_options import ACTUATORS, ENGINES, SHARING_POLICY, En
 from punctual.runtime.json_text import json_text
 from punctual.runtime.paths import HOME_VARIABLE, service_root
 from punctual.runtime.retention import prune
-from punctual.runtime.run_journal import check_driver
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.service_host import ServiceHost, service_host
 from punctual.runtime.sharing import service_run
 from punctual.runtime.sweeping import sweep
 from punctual.service.server import DEFAULT_ADDRESS
 from punctual.service.tokens import owner_file
-from punctual.store.place import STORE_VARIABLE, check_url, passwords_of, shown_url
-from punctual.store.stored import JournalTaken
+from punctual.store.errors import JournalTaken
 
 #: What the command leaves with when another process has taken its place.
 EXIT_REPLACED = 1
@@ -137,16 +135,6 @@ def up(
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     host_name: HostName = None,
     allow_plain: AllowPlain = False,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            envvar=STORE_VARIABLE,
-            help="PostgreSQL database for the journal: postgresql://USER@HOST/DATABASE. [default: a file]",
-            show_default=False,
-            show_envvar=True,
-        ),
-    ] = None,
     otel: Otel = False,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and leave.")] = False,
@@ -175,42 +163,24 @@ def up(
         otel=otel,
     )
     http.check()
-    os.environ.pop(STORE_VARIABLE, None)  # jobs have no use for it
-    if store is not None:
-        check_url(store)
-        check_driver()
     if systemd:
-        write_out(unit(options, http, store))
+        write_out(unit(options, http))
         write_line(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
     if detach:
         _check_no_service()
-        run = started_service(options, http.arguments(), store=store)
+        run = started_service(options, http.arguments())
         _tell(run.record()["pid"], addresses_of(run), taken_over_by(run), as_json=as_json)
         write_error(*([] if listen is not None else notice_without_http()), log_notice())
         return
-    raise typer.Exit(_serve(options, http, store, as_json=as_json))
+    raise typer.Exit(_serve(options, http, as_json=as_json))
 
 
-def unit(options: HostOptions, http: HttpOptions, store: str | None = None) -> str:
-    """What systemd is to know, for a service of this user that is started at login.
-
-    Raises `InvalidSpec` if the URL of the store holds a password: a unit can be read by others.
-    """
-    if store is not None and passwords_of(store):
-        raise InvalidSpec(
-            "the URL of a store must hold no password where it is printed",
-            f"'{shown_url(store)}'",
-            "`punctual up --systemd`",
-            "Leave the password out of it, and put it into ~/.pgpass.",
-        )
+def unit(options: HostOptions, http: HttpOptions) -> str:
+    """What systemd is to know, for a service of this user that is started at login."""
     home = os.environ.get(HOME_VARIABLE)
-    variables = {HOME_VARIABLE: str(Path(home).absolute()) if home else None, STORE_VARIABLE: store}
-    environment = "".join(
-        f"Environment={shlex.quote(f'{name}={value}'.replace('%', '%%'))}\n"
-        for name, value in variables.items()
-        if value
-    )
+    variable = f"{HOME_VARIABLE}={Path(home).absolute()}".replace("%", "%%") if home else ""
+    environment = f"Environment={shlex.quote(variable)}\n" if home else ""
     program, *arguments = up_command(options, http.arguments())
     # systemd puts variables into the arguments, not into the program's path; and its own names into both.
     command = shlex.join([program, *(word.replace("$", "$$") for word in arguments)]).replace("%", "%%")
@@ -228,9 +198,8 @@ def _check_no_service() -> None:
         )
 
 
-def _serve(options: HostOptions, http: HttpOptions, store: str | None, *, as_json: bool) -> int:
-    argv = [word if store is None else word.replace(store, shown_url(store)) for word in sys.argv]
-    facts = {"argv": argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
+def _serve(options: HostOptions, http: HttpOptions, *, as_json: bool) -> int:
+    facts = {"argv": sys.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
     sweep()
     prune()
     leaving = _Leaving()
@@ -238,7 +207,7 @@ def _serve(options: HostOptions, http: HttpOptions, store: str | None, *, as_jso
         with (
             log_bounded(log_file()),
             caught(leaving),
-            service_host(options, facts, http.listen(), store=store) as (host, addresses),
+            service_host(options, facts, http.listen()) as (host, addresses),
         ):
             told = [str(host.run_folder.socket), *addresses]
             record_service(host.run_folder, told, host.taken_over)

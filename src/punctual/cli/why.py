@@ -13,8 +13,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.metrics.run import summarize
 from punctual.runtime.chain import Link, chain
 from punctual.runtime.json_text import json_text
-from punctual.runtime.run_journal import now_of
-from punctual.runtime.runs import job_to_tell_of, messages_of
+from punctual.runtime.runs import job_to_tell_of, messages_of, now_of
 
 #: Changes of a grant for one reason are told as one if they come within so many seconds: the last seconds have one at each tick.
 _TOGETHER_S = 1.0

@@ -66,6 +66,8 @@ class ProgressReported:
         Declared by the training process; None: not yet.
     landed
         Every declared step and phase is done.
+    is_read
+        The count comes from the output of a program that knows nothing of it, and so keeps to no line.
     memory_bytes
         Memory that the processes of the job held lately, without the cache of files; 0: not known.
     """
@@ -78,6 +80,7 @@ class ProgressReported:
     used_core_s: float
     in_flight_core_s: float = 0.0
     landed: bool = False
+    is_read: bool = False
     busy_s: float = 0.0
     device_s: float = 0.0
     active_s: float = 0.0

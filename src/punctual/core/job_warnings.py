@@ -35,12 +35,18 @@ def _is_overdue(job: ScheduledJob, periods: Periods) -> bool:
 def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
     if job.is_training or "no-progress" in job.told or not _is_overdue(job, periods):
         return None
-    return Reason("no-progress", f"no progress was reported in {job.ran_s:.0f} s; the job goes on at full speed")
+    return Reason(
+        "no-progress",
+        f"no progress was reported in {job.ran_s:.0f} s, nor read from the output; the job goes on at full speed",
+    )
 
 
 def _without_total(job: ScheduledJob) -> Reason | None:
-    """Steps are counted, but nobody has said how many there are: no work is left to be planned for."""
-    is_counted = job.progress is not None and job.progress.steps_done > 0
+    """Steps are counted, but nobody has said how many there are: no work is left to be planned for.
+
+    Where the output is read, the executor warns instead.
+    """
+    is_counted = job.progress is not None and job.progress.steps_done > 0 and not job.progress.is_read
     is_declared = job.spec.work_steps is not None or (job.progress is not None and job.progress.steps_total is not None)
     if not is_counted or is_declared or job.spec.deadline_s is None or "no-total" in job.told:
         return None

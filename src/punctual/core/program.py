@@ -25,8 +25,8 @@ class Program:
     environment
         Variables set beside those of the user.
     progress_pattern
-        A regular expression that reads progress from the output, with groups named `step` and `total` or the first
-        two; ``auto`` for tqdm's bars and for lines with "step 120/3000". None: the program uses `punctual.track`.
+        A regular expression that reads progress from the output, with groups named `step`, `total`, `epoch` and `epochs`, or
+        the first two; ``auto``: as far as the output can be understood. None: the same, unless the program uses `punctual.track`.
 
     is_redacted
         Whether secrets were left out of `argv`; what is run is kept apart.

@@ -35,13 +35,13 @@ from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, end
 from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
-from punctual.core.story import Reason
+from punctual.core.story import NOTICES, Reason
 
 #: Speed and usage are averages over at least this long: over one tick of 0.1 s a single step of 20 ms makes them jump.
 WINDOW_S = 1.0
 
 #: What is told once and does not go on.
-_NOTICES = ("duplicate-id",)
+_ONCE = {"duplicate-id", *NOTICES}
 #: Codes that say that what another code told is over.
 OVER = {
     "feasible": "infeasible",
@@ -339,9 +339,11 @@ class StatusBoard:
 
     def _progressed(self, entry: _Entry, event: ProgressReported) -> None:
         before = entry.status
+        # A process that was started again says at first nothing; one that counts knows how many there are, or no longer.
+        steps_total = event.steps_total if event.steps_done else event.steps_total or before.steps_total
         landed_at = (before.landed_at if before.landed else event.unit_at) if event.landed else None
         entry.set(
-            steps_done=event.steps_done, steps_total=event.steps_total or before.steps_total, unit_at=event.unit_at,
+            steps_done=event.steps_done, steps_total=steps_total, unit_at=event.unit_at,
             landed=event.landed, landed_at=landed_at, used_core_s=event.used_core_s, memory_bytes=event.memory_bytes,
             peak_memory_bytes=max(before.peak_memory_bytes, event.memory_bytes),
         )  # fmt: skip
@@ -476,7 +478,7 @@ class StatusBoard:
 
     def _warned(self, command: WarnUser) -> None:
         code, text = command.reason.code, command.reason.text
-        if code in _NOTICES:
+        if code in _ONCE:
             return
         if command.node in self._nodes and "slowness" in command.reason.facts:
             node = self._nodes[command.node]

@@ -88,7 +88,7 @@ def _reading(job: ScheduledJob, at: float, deadline_s: float, ceiling: Resources
         ceiling=ceiling,
         phases=job.phases,
         landed=job.has_landed,
-        can_pace=job.can_pace,
+        can_pace=job.can_pace and not (progress is not None and progress.is_read),
         can_cap=job.can_cap,
         shape=job.shape,
         curve=job.curve,

@@ -30,6 +30,9 @@ class Reason:
         return self.text
 
 
+#: Codes of messages that are told once and need no attention.
+NOTICES = frozenset({"progress-read"})
+
 #: Enough to see a resize asked, failed, asked again and applied, with the readings between.
 STORY_LENGTH = 20
 

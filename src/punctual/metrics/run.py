@@ -32,6 +32,7 @@ from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
 from punctual.core.resources import TOLERANCE, total
 from punctual.core.status import n_workers_of
+from punctual.core.story import NOTICES
 from punctual.metrics.shortfall import Shortfall, shortfall
 
 #: What may be about a job that it does not name.
@@ -406,6 +407,8 @@ class RunCourse:
 
     def _warn(self, command: WarnUser) -> None:
         reason = command.reason
+        if reason.code in NOTICES:
+            return
         warned = Warned(at=command.at, code=reason.code, text=reason.text, facts=reason.facts)
         self.warnings.setdefault(reason.code, warned)
         self._forecast(command.at, reason.facts)

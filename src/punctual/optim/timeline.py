@@ -1,6 +1,7 @@
 """Devices free from now on, and what a job takes of them to be done in time: three rules."""
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -62,6 +63,21 @@ class Levels:
     def hull(self) -> IntArray:
         """Shape (S + 1,), columns on the upper concave hull of the rates, those on its straight parts included."""
         return np.array(_hull(self.amounts.tolist(), self.rates.tolist()), dtype=np.int64)
+
+    @cached_property
+    def best(self) -> float:
+        """Work per second and unit, with the amount with which that is most."""
+        return float((self.rates[1:] / self.amounts[1:]).max()) if len(self.rates) > 1 else 0.0
+
+    @cached_property
+    def _pairs(self) -> tuple[list[float], list[float]]:
+        """Amounts, a little less than they are, and rates: a list is quicker to look one number up in."""
+        return (self.amounts - _ROOM_TOLERANCE).tolist(), self.rates.tolist()
+
+    def rate(self, amount: float) -> float:
+        """Work per second with the largest of the amounts that is not above `amount`."""
+        amounts, rates = self._pairs
+        return rates[bisect_right(amounts, amount) - 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,23 +141,28 @@ class Share:
         >>> share.work(levels, Changes(holds=1.0)), share.work(levels, Changes(start_s=4.0, change_s=2.0))
         (25.0, 18.0)
         """
-        if not len(self.amounts):
-            return 0.0
-        begins = np.flatnonzero(np.diff(self.amounts, prepend=-1.0))
-        ends_s = [*self.starts_s[begins[1:]].tolist(), self.end_s]
         work, held, ready_s, reserve_s = 0.0, changes.holds, changes.ready_s, changes.reserve_s
-        for amount, begin_s, end_s in zip(
-            self.amounts[begins].tolist(), self.starts_s[begins].tolist(), ends_s, strict=True
-        ):
+        for amount, begin_s, end_s in self._steps():
             if amount > 0:
                 if amount != held:
                     ready_s = max(ready_s, begin_s) + (changes.change_s if held > 0 else changes.start_s)
                 if reserve_s:
                     ready_s, reserve_s = max(ready_s, begin_s) + reserve_s, 0.0
-                column = np.searchsorted(levels.amounts, amount + _ROOM_TOLERANCE, side="right") - 1
-                work += float(levels.rates[column]) * max(0.0, end_s - max(ready_s, begin_s))
+                work += levels.rate(amount) * max(0.0, end_s - max(ready_s, begin_s))
             held = amount
         return work
+
+    def _steps(self) -> Iterator[tuple[float, float, float]]:
+        """Each amount in turn, since when and until when; equal ones that follow each other are one."""
+        amounts, starts_s, before = self.amounts.tolist(), self.starts_s.tolist(), None
+        begin_s = 0.0
+        for amount, start_s in zip(amounts, starts_s, strict=True):
+            if amount != before:
+                if before is not None:
+                    yield before, begin_s, start_s
+                before, begin_s = amount, start_s
+        if before is not None:
+            yield before, begin_s, self.end_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,12 +305,15 @@ class Timeline:
         >>> Timeline.of(4).split([10.0, 20.0]).cheapest_share(levels, work=16.0, until_s=20.0).amounts.tolist()
         [1.0, 1.0]
         """
-        n_spans = int(np.searchsorted(self.starts_s[1:], until_s * (1 + _WORK_TOLERANCE_FRAC), side="right"))
-        lengths_s, caps = np.diff(self.starts_s[: n_spans + 1]), self._caps(levels, n_spans)
-        goal = work * (1 - _WORK_TOLERANCE_FRAC)
-        below = np.searchsorted(levels.hull, caps, side="right") - 1
+        starts_s = self.starts_s
+        n_spans = int(starts_s[1:].searchsorted(until_s * (1 + _WORK_TOLERANCE_FRAC), side="right"))
+        lengths_s, goal = starts_s[1 : n_spans + 1] - starts_s[:n_spans], work * (1 - _WORK_TOLERANCE_FRAC)
+        if levels.best * float(self.free[:n_spans] @ lengths_s) * (1 + _WORK_TOLERANCE_FRAC) < goal:
+            return None  # not even if all that is free were used as well as possible
+        caps = self._caps(levels, n_spans)
+        below = levels.hull.searchsorted(caps, side="right") - 1
         columns_of = levels.hull[np.minimum(np.arange(len(levels.hull))[:, None], below)]
-        i_enough = int(np.searchsorted(levels.rates[columns_of] @ lengths_s, goal))
+        i_enough = int((levels.rates[columns_of] @ lengths_s).searchsorted(goal))
         if i_enough == 0:
             return self._whole_spans(levels, np.zeros(n_spans, dtype=np.int64))
         if i_enough < len(columns_of):
@@ -356,7 +380,7 @@ class Timeline:
 
     def _caps(self, levels: Levels, n_spans: int) -> IntArray:
         """The largest level that is free in each span."""
-        columns = np.searchsorted(levels.amounts, self.free[:n_spans] + _ROOM_TOLERANCE, side="right") - 1
+        columns = levels.amounts.searchsorted(self.free[:n_spans] + _ROOM_TOLERANCE, side="right") - 1
         return np.maximum(columns, 0)
 
     def _share(self, levels: Levels, columns: IntArray, lengths_s: FloatArray, work: float) -> Share:
@@ -380,7 +404,7 @@ def _lowered(
     saved = (rates[columns] - rates[low]) * lengths_s
     surplus = float(rates[columns] @ lengths_s) - goal
     order = np.arange(len(columns)) if late else np.arange(len(columns))[::-1]
-    n_lowered = int(np.searchsorted(np.cumsum(saved[order]), surplus, side="right"))
+    n_lowered = int(saved[order].cumsum().searchsorted(surplus, side="right"))
     lowered = order[:n_lowered]
     columns[lowered] = low[lowered]
     if n_lowered < len(order):

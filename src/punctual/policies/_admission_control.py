@@ -15,7 +15,7 @@ from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._carried import amounts_in, listed, stalls_in
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._earliest import earliest, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import has_promise, is_protected, span_text
+from punctual.policies._jobs import has_promise, is_protected, n_workers, span_text
 from punctual.policies._promised_shares import (
     NOW_S,
     PromiseRequest,
@@ -134,6 +134,13 @@ class AdmissionControl:
             for pool, ledger in self._ledgers.items()
             for request, share in zip(ledger.requests, ledger.shares, strict=True)
         }
+        #: Promised jobs that hold less than the last plan gave them.
+        self._waits_for_room = {
+            candidate.id
+            for candidate in self._candidates
+            if candidate.id in self._reservations
+            and candidate.n > n_workers(candidate.view.spec, candidate.view.granted)
+        }
         self._tell_of_dropped()
 
     def declines(self) -> dict[JobId, Reason]:
@@ -209,9 +216,31 @@ class AdmissionControl:
             taken=self._taken,
         )
 
+    def capacity(self, pool: Pool) -> int:
+        """What promises may count on in a pool."""
+        return self._reserved.get(pool, 0)
+
     def reservation(self, candidate: Candidate) -> Reservation | None:
         """What its promise reserves; None without a promise."""
         return self._reservations.get(candidate.id)
+
+    def never_ending(self) -> set[JobId]:
+        """Waiting jobs that may not be paused once they run, and would hold for good what promised jobs are to hold later."""
+        left = {
+            pool: self._reserved[pool] - (ledger.most_reserved() if (ledger := self._ledgers.get(pool)) else 0.0)
+            for pool in self._reserved
+        }
+        refused: set[JobId] = set()
+        for candidate in self._candidates:
+            if candidate.n or candidate.view.spec.preemptible or candidate.id in self._reservations:
+                continue
+            pools = [pool for pool in candidate.pools if candidate.least_on(pool) <= left.get(pool, 0.0)]
+            if pools:
+                for pool in candidate.pools:
+                    left[pool] -= candidate.least_on(pool)
+            else:
+                refused.add(candidate.id)
+        return refused
 
     def is_starting(self, candidate: Candidate) -> bool:
         """Whether it cannot give up what it holds before it has started."""
@@ -481,14 +510,15 @@ class AdmissionControl:
     def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
         """Seconds until the plan first wants more for a job than it holds; None: never.
 
-        If it wants more now, and there was no place for that, soon; and if a promise is in danger.
+        If it wants more now, and there was no place for that, or it is not free yet, soon; and if a promise is in danger.
         """
         first_s = inf
         for id, reservation in self._reservations.items():
             on, amount = held.get(id, (reservation.pool, 0))
             rises_s = reservation.share.rises_at_s(amount if reservation.pool == on else 0)
             soon_s = max(_LOOK_S, _LOOK_FRAC * (self._claims[id].due_at - self._at))
-            first_s = min(first_s, soon_s if not rises_s or id in self._endangered else rises_s)
+            is_short = not rises_s or id in self._endangered or id in self._waits_for_room
+            first_s = min(first_s, min(soon_s, rises_s or soon_s) if is_short else rises_s)
         return None if first_s == inf else first_s
 
     def _refuse(self, candidate: Candidate) -> None:
@@ -506,6 +536,8 @@ class AdmissionControl:
         if not 0 < due_s < inf or (candidate.remaining is None and not overdue):
             return None
         kept = promised or (overdue and candidate.id in self._overdue)
+        if not kept and not overdue and due_s <= max(candidate.view.spec.startup_s, candidate.view.spec.resize_cost_s):
+            return None  # one change would break it
         if not kept and self._work_steps(candidate) > candidate.options.surely_fastest(self._risk_sigmas) * until_s:
             return None
         awaits_report = promised and candidate.view.steps_before > 0
@@ -525,6 +557,8 @@ class AdmissionControl:
                 levels=candidate.options.levels(pool[0], risk_sigmas),
                 changes=self._changes(candidate, pool),
                 starting_s=self._starting_s.get(candidate.id, 0.0) if pool == candidate.pool else 0.0,
+                least=0.0 if candidate.view.spec.preemptible else candidate.least_on(pool),
+                has_least=is_withheld(candidate, self._at) and pool == candidate.pool,
             )
             for pool in candidate.pools
         ]
@@ -581,13 +615,11 @@ class AdmissionControl:
         """What promises may count on: what jobs that may not be paused need at least is not for them."""
         left = dict(capacities)
         for candidate in self._candidates:
-            if (
-                is_protected(candidate.view)
-                and candidate.n
-                and not has_promise(candidate.view, self._at)
-                and candidate.pool in left
-            ):
-                left[candidate.pool] -= (
-                    min(candidate.n, candidate.options.least_on(candidate.kind)) * candidate.options.per_worker
-                )
+            if is_withheld(candidate, self._at) and candidate.pool in left:
+                left[candidate.pool] -= candidate.least_on(candidate.pool)
         return {pool: max(0, n) for pool, n in left.items()}
+
+
+def is_withheld(candidate: Candidate, at: float) -> bool:
+    """Whether the job runs, may not be paused and has no promise: nobody is promised the least that it holds."""
+    return is_protected(candidate.view) and candidate.n > 0 and not has_promise(candidate.view, at)

@@ -79,6 +79,11 @@ class Candidate:
             return [self.pool]
         return sorted(options.pools, key=lambda pool: (pool[0] != self.kind, -options.best_on(pool[0]), pool[0]))
 
+    def least_on(self, pool: Pool) -> int:
+        """The least that it can hold of a pool, or what it holds if that is less."""
+        least = self.options.least_on(pool[0])
+        return (min(self.n, least) if self.n and pool == self.pool else least) * self.options.per_worker
+
     def due_in(self, at: float, left_s: float | None) -> "Candidate":
         """The job with a deadline so long after `at`, None: without one; and without a promise."""
         view = self.view

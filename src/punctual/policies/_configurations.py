@@ -33,7 +33,9 @@ class Configurations:
     amounts
         Shape (m,), what a column takes of its pool.
     rates, stds
-        Shape (m,), steps per second and their standard deviation.
+        Shape (m,), steps per second on the fewest nodes, and their standard deviation.
+    split_rates
+        Shape (m,), steps per second if it lies on as many nodes as it can.
     uses_gpus
         Whether its pools are those of GPUs.
     known
@@ -53,6 +55,7 @@ class Configurations:
     amounts: IntArray
     rates: FloatArray
     stds: FloatArray
+    split_rates: FloatArray
     uses_gpus: bool
     known: bool
     best: float
@@ -67,8 +70,11 @@ class Configurations:
         return float(self.rates.max())
 
     def surely_fastest(self, risk_sigmas: float) -> float:
-        """Most steps per second, less `risk_sigmas` standard deviations."""
-        return float((self.rates - risk_sigmas * self.stds).max())
+        """Most steps per second wherever it lies, less `risk_sigmas` standard deviations."""
+        return float(self._sure(risk_sigmas).max())
+
+    def _sure(self, risk_sigmas: float) -> FloatArray:
+        return np.maximum(0.0, np.minimum(self.rates, self.split_rates) - risk_sigmas * self.stds)
 
     def best_on(self, kind: str) -> float:
         """Most steps per second and unit on a kind."""
@@ -83,11 +89,11 @@ class Configurations:
         return self.columns.get((kind, count), 0) if count else 0
 
     def levels(self, kind: str, risk_sigmas: float) -> Levels:
-        """What a promise may count on: rates less `risk_sigmas` standard deviations."""
+        """What a promise may count on, wherever the job lies: rates less `risk_sigmas` standard deviations."""
         known = self._levels.get((kind, risk_sigmas))
         if known is None:
             columns = [i for i, on in enumerate(self.kinds) if on == kind and i]
-            safe = np.maximum(0.0, self.rates - risk_sigmas * self.stds)
+            safe = self._sure(risk_sigmas)
             known = Levels.of(self.amounts[columns].tolist(), safe[columns].tolist())
             self._levels[kind, risk_sigmas] = known
         return known
@@ -112,7 +118,7 @@ def _configurations(
 ) -> Configurations | None:
     columns: list[tuple[str, int, float, float]] = []
     for kind in hardware.kinds:
-        columns += _of_kind(speed, worker, kind, _on_kind(hardware, worker, counts, kind))
+        columns += _of_kind(speed, worker, kind, counts_on_kind(hardware, worker, counts, kind))
     known = bool(columns)
     if not known:
         columns = _guesses(hardware, speed, worker, counts)
@@ -127,6 +133,7 @@ def _configurations(
         amounts=amounts,
         rates=rates,
         stds=np.array([0.0, *(std for _, _, _, std in columns)]),
+        split_rates=_split_rates(speed, worker, columns, rates) if known else rates,
         uses_gpus=worker.gpus > 0,
         known=known,
         best=float((rates[1:] / amounts[1:]).max()),
@@ -134,6 +141,14 @@ def _configurations(
         pools=tuple((kind, worker.gpus > 0) for kind in dict.fromkeys(kind for kind, _, _, _ in columns)),
         columns={(kind, n): i for i, (kind, n, _, _) in enumerate(columns, 1)},
     )
+
+
+def _split_rates(
+    speed: JobRates, worker: Resources, columns: Sequence[tuple[str, int, float, float]], rates: FloatArray
+) -> FloatArray:
+    """`rates` of columns, but on as many nodes as the workers can lie on, where that is known."""
+    split = [0.0, *(speed.split_sps(n, worker.cores * n, kind) for kind, n, _, _ in columns)]
+    return np.where(np.array(split) > 0, split, rates)
 
 
 def _of_kind(
@@ -166,12 +181,12 @@ def _guesses(
     return [
         (kind, n, float(n), _GUESS_FRAC * n)
         for kind in hardware.kinds
-        for n in _on_kind(hardware, worker, counts, kind)
+        for n in counts_on_kind(hardware, worker, counts, kind)
         if speed.is_unknown(n, worker.cores * n, kind)
     ]
 
 
-def _on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind: str) -> Sequence[int]:
+def counts_on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind: str) -> Sequence[int]:
     """Those of `counts` that the nodes of a kind have room for."""
     if len(hardware.kinds) == 1:
         return counts

@@ -284,6 +284,14 @@ class JobRates:
         rate_sps = self._rates[n, cores, kind] = self._curve.rate_sps(shape)
         return rate_sps, self._curve.std_sps(shape)
 
+    def split_sps(self, n: int, cores: float, kind: str) -> float:
+        """The rate on the most nodes of a kind that so many workers can lie on; 0 where nothing is known."""
+        n_nodes = max(1, min(n, len(self._hardware.kinds[kind])))
+        shape = self._shape(n, cores, kind)
+        if self._curve is None or n_nodes <= shape.n_nodes:
+            return self.rate_sps(n, cores, kind)
+        return self._curve.rate_sps(replace(shape, n_nodes=n_nodes))
+
     def runs_on(self, kind: str) -> bool:
         """Whether the job can run on a kind of device, as far as known."""
         n = (self._hardware.counts(self._spec) or (1,))[0]

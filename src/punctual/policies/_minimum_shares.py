@@ -13,6 +13,7 @@ from punctual.core.job import JobView
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.optim.timeline import Levels, Share, Timeline
+from punctual.policies._configurations import counts_on_kind
 from punctual.policies._hardware import JobRates
 from punctual.policies._jobs import n_workers, never_fits, seniority, span_text
 from punctual.policies._plan_builder import PlanBuilder
@@ -58,6 +59,8 @@ class DeadlineClaim(ReservationRequest):
         """
         spec, hardware, at = view.spec, builder.hardware, builder.snapshot.at
         wanted, speed = hardware.counts_wanted(view), hardware.speed(view)
+        if spec.worker is not None:
+            wanted = tuple(counts_on_kind(hardware, spec.worker, wanted, kind))
         key = ("powers of two", kind, len(wanted), n_before)
         known_counts = speed.derived(key, lambda: _configurations(view, speed, kind, wanted, n_before))
         if known_counts is None or spec.worker is None:

@@ -106,6 +106,8 @@ class Packing:
                     move for move in stuck if placed[move.view.spec.id] and may_pause(move.view) and move.n_before
                 ]
                 if not pausable:
+                    for move in sorted(stuck, key=lambda move: (not move.n_least, *seniority(move.view))):
+                        placed[move.view.spec.id] = self._in_place(move, free)
                     return
                 paused = min(
                     pausable, key=lambda move: (move.stays, move.n_least > 0, move.n_before, *seniority(move.view))
@@ -113,6 +115,21 @@ class Packing:
                 placed[paused.view.spec.id] = {}
                 self.n_paused += 1
             waiting = stuck
+
+    def _in_place(self, move: Move, free: dict[NodeId, Resources]) -> Allocation:
+        """As near to what the job is to have as it comes beside what it holds: it waits for nobody."""
+        held = self._builder.held(move.view)
+        for n in (move.n, *move.fallbacks) if held and move.kind == move.kind_before else ():
+            if n <= move.n_before:
+                break
+            nodes = self._builder.hardware.kinds[move.kind]
+            more = place(n - move.n_before, move.worker, {node: free[node] for node in nodes}, self._slow)
+            if more is None:
+                continue
+            for node, amount in more.items():
+                free[node] = free[node] - amount
+            return {node: held.get(node, NOTHING) + more.get(node, NOTHING) for node in {**held, **more}}
+        return held
 
     def _passes(self, move: Move, to: Allocation, free: dict[NodeId, Resources]) -> bool:
         """Let the job change its nodes if what it needs more is free."""

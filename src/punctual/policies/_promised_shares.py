@@ -38,10 +38,16 @@ class PromiseRequest(ReservationRequest):
         What it holds of the pool, and what changes cost it.
     starting_s
         Seconds for which it cannot give up what it holds, because it is starting; 0: it can.
+    least
+        What it holds at all times until it is done, because it may not be paused; 0: it may be.
+    has_least
+        Whether it holds that already, so that nobody else counts on it.
     """
 
     changes: Changes
     starting_s: float = 0.0
+    least: float = 0.0
+    has_least: bool = False
 
     @property
     def reserve_s(self) -> float:
@@ -49,10 +55,11 @@ class PromiseRequest(ReservationRequest):
         return 2 * self.changes.change_s
 
     def room(self, timeline: Timeline) -> Timeline:
-        """What the job can take of `timeline`: also what it holds while it is starting, which nobody else can."""
-        if not self.starting_s:
+        """What the job can take of `timeline`: also what it cannot give up, which nobody else counts on."""
+        if not self.starting_s and not self.has_least:
             return timeline
-        return Timeline(timeline.starts_s, timeline.free + self._held_at(timeline.starts_s))
+        least = self.least if self.has_least else 0.0
+        return Timeline(timeline.starts_s, timeline.free + np.maximum(self._held_at(timeline.starts_s), least))
 
     def planned(self, timeline: Timeline, planned: "PlannedShare", due_s: float) -> Share | None:
         """The share of a plan made before; None if it is not free, not enough any more, or ends after `due_s`."""
@@ -60,8 +67,7 @@ class PromiseRequest(ReservationRequest):
         if share is None or share.end_s > due_s:
             return None
         share = self._holding(share)
-        fits = bool(np.all(share.amounts <= timeline.free[: len(share.amounts)] + _ROOM_TOLERANCE))
-        return share if fits and self.is_done_with(share) else None
+        return share if _fits(share, timeline) and self.is_done_with(share) else None
 
     def everything(self, timeline: Timeline) -> Share:
         """All that there is for it until its deadline."""
@@ -75,10 +81,11 @@ class PromiseRequest(ReservationRequest):
         return np.where(starts_s < self.starting_s - NOW_S, self.changes.holds, 0.0)
 
     def _holding(self, share: Share) -> Share:
-        """The share with at least what the job holds as long as it is starting."""
-        if not self.starting_s:
+        """The share with at least what the job cannot give up."""
+        if not self.starting_s and not self.least:
             return share
-        return replace(share, amounts=np.maximum(share.amounts, self._held_at(share.starts_s)))
+        held = np.maximum(self._held_at(share.starts_s), self.least)
+        return replace(share, amounts=np.maximum(share.amounts, held))
 
     def cheapest(self, timeline: Timeline, *, late: bool, with_reserve: bool) -> Share | None:
         """The least device-seconds with which the job is done in time after all changes in them; None if there are none.
@@ -97,6 +104,8 @@ class PromiseRequest(ReservationRequest):
             if share is None:
                 return None
             share = self._holding(share)
+            if self.least and not _fits(share, timeline):
+                return None
             missing = self.work - share.work(self.levels, changes)
             if missing <= self._rounding:
                 return share
@@ -123,6 +132,10 @@ class PromiseRequest(ReservationRequest):
         back_s = changes.change_s if now > 0 else 0.0  # otherwise it is part of the start that follows
         changed = replace(changes, holds=now, ready_s=changes.ready_s + cost_s + back_s)
         return self.work - share.work(self.levels, changed) <= self._rounding
+
+
+def _fits(share: Share, timeline: Timeline) -> bool:
+    return bool(np.all(share.amounts <= timeline.free[: len(share.amounts)] + _ROOM_TOLERANCE))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import numpy as np
+
 from punctual.core.ids import JobId
 from punctual.optim.timeline import Levels, Share, Timeline
 
@@ -92,6 +94,15 @@ class ReservationLedger(Generic[R]):
         self.shares.append(share)
         self._timelines.append(timeline.take(share))
         return True
+
+    def most_reserved(self) -> float:
+        """The most that is reserved at one time."""
+        points_s = np.unique(np.concatenate([share.starts_s for share in self.shares] or [np.zeros(1)]))
+        reserved = np.zeros(len(points_s))
+        for share in self.shares:
+            i = share.starts_s.searchsorted(points_s, side="right") - 1
+            reserved += np.where(points_s < share.end_s, np.append(share.amounts, 0.0)[i], 0.0)
+        return float(reserved.max())
 
     def withhold(self, amount: float) -> None:
         """Let those that come later have `amount` less."""

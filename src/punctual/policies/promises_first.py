@@ -20,9 +20,11 @@ from punctual.policies._base import PolicyBase
 from punctual.policies._carried import amounts_in
 from punctual.policies._configurations import ChoiceTable, Pool
 from punctual.policies._core_sharing import CoreSharing, CoreSharingOptions
+from punctual.policies._earliest import no_guarantee, waits_for_promise
 from punctual.policies._jobs import is_bound, is_protected, n_demanded, n_workers, seconds_for, seniority, span_text
 from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder
+from punctual.policies._reachable import least_device_s, reachable_together
 from punctual.policies._repair import repair, start_rigid
 
 #: What becomes of a job whose deadline cannot be promised: it runs as well as it can, or is turned away; or no
@@ -30,7 +32,7 @@ from punctual.policies._repair import repair, start_rigid
 Admission = Literal["best-effort", "decline", "none"]
 
 #: Promises take no more of the devices than this, unless all that is done is what was promised.
-_PROMISED_FRAC = 0.2
+_PROMISED_FRAC = 0.05
 
 #: When the plan of the promises has work done, as far as there is a choice.
 Work = Literal["late", "early"]
@@ -39,11 +41,9 @@ Work = Literal["late", "early"]
 _UNITS = {
     "volume_power": "",
     "urgency": "",
-    "urgency_power": "",
     "risk_sigmas": "standard deviations",
     "amortisation_s": "s",
     "hysteresis_frac": "",
-    "new_job_bonus_frac": "",
     "max_wait_s": "s",
     "prior_s": "s",
 }
@@ -59,6 +59,8 @@ _UNIT_S = 3600.0
 _LEAST_VOLUME_S = 60.0
 #: Also what is nearly done lasts so long.
 _LEAST_LASTS_S = 1e-3
+#: The urgency of a job rises with this power of the share of its time that it needs: late, but not too late.
+_URGENCY_POWER = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +85,11 @@ class PromisesFirst(PolicyBase):
         early, which makes room for later promises: better where far more is asked for than there is.
     volume_power
         How much more a step of a short job is worth: worth falls with this power of the device-seconds left.
-    urgency, urgency_power
-        How much more jobs are worth that need most of the time to a deadline that is not promised, and by which power
-        of the device-seconds left that falls.
+    urgency
+        How much more jobs are worth that need most of the time to a deadline that is not promised, but can be met
+        beside the others.
     promised_frac
-        Share of the devices that promises may take. None: 0.2 of the GPUs and, of cores, all but `background_frac`; or
+        Share of the devices that promises may take. None: a twentieth of the GPUs and, of cores, all but `background_frac`; or
         all, if jobs without a promise are turned away.
     risk_sigmas
         Standard deviations of the speed that a promise leaves aside.
@@ -95,9 +97,6 @@ class PromisesFirst(PolicyBase):
         For so long an allocation is taken to last when the cost of a change is weighed against its gain.
     hysteresis_frac
         Share by which what a job has is worth more to it than what it could have.
-    new_job_bonus_frac
-        How much of the price of its smallest number of workers a job is given that never ran; from 1 on, new jobs start
-        at once as long as anything can be taken from somebody.
     max_wait_s
         A job may hold nothing for this time and ten times as long as it would run; then it is promised an end of its
         waiting, before others are promised anything. 0: no such promises.
@@ -116,12 +115,12 @@ class PromisesFirst(PolicyBase):
     -----
     *Symbols.* r_j(q) rate of job j with q devices, b_j = max_q r_j(q)/q, R_j steps left, v_j = R_j/b_j, w_j weight.
 
-    *Formula.* Worth of a step u_j = (w_j/b_j) (v_j/1 h)^−`volume_power` (1 + `urgency` t_j² (v_j/1 h)^−`urgency_power`),
-    t_j the share of the time to the deadline that the job needs at its fastest, 0 if it is promised or hopeless. The
-    knapsack maximises Σ u_j r_j(q_j), less what changes lose, over the numbers that keep all promises.
+    *Formula.* Worth of a step u_j = (w_j/b_j) (v_j/1 h)^−`volume_power` (1 + `urgency` t_j³),
+    t_j the share of the time to the deadline that the job needs at its fastest, 0 if it is promised or cannot be met
+    together with the others, 1 if it never ran and nobody knows what it needs. The knapsack maximises Σ u_j r_j(q_j), less what changes lose, over the numbers that keep all promises.
 
-    *Source.* The idea of a guaranteed share is that of [elasticflow2023], the bound that of [sinha1979]; objective and
-    the plan over spans are ours.
+    *Source.* The idea of a guaranteed share is that of [elasticflow2023], the bound that of [sinha1979], the choice of
+    deadlines that can be met together that of [moore1968]; objective and the plan over spans are ours.
 
     *Properties.* Deterministic. Bound and objective are in the plan. O(n m) for the knapsack with n jobs of m numbers,
     O(promised · spans · m) for the promises, O(changes · nodes) for the places.
@@ -131,14 +130,12 @@ class PromisesFirst(PolicyBase):
 
     admission: Admission = "best-effort"
     work: Work = "late"
-    volume_power: float = 0.2
-    urgency: float = 8.0
-    urgency_power: float = 0.5
+    volume_power: float = 0.4
+    urgency: float = 16.0
     promised_frac: float | None = None
     risk_sigmas: float = 1.0
     amortisation_s: float = 600.0
     hysteresis_frac: float = 0.02
-    new_job_bonus_frac: float = 1.0
     max_wait_s: float = 14_400.0
     prior_s: float = 600.0
     background_frac: float = 0.05
@@ -197,8 +194,6 @@ class JobFeatures:
         Training time that a start and a change cost.
     columns
         Column of what each has now; 0: nothing.
-    is_new
-        Whether it has never run.
     """
 
     weights: FloatArray
@@ -211,22 +206,33 @@ class JobFeatures:
     startup_s: FloatArray
     resize_s: FloatArray
     columns: IntArray
-    is_new: BoolArray
+
+    @property
+    def room_s(self) -> FloatArray:
+        """Seconds to the deadline in which each can work."""
+        room_s: FloatArray = self.left_s - np.where(self.columns > 0, 0.0, self.startup_s)
+        return room_s
 
     @classmethod
     def of(cls, rows: Sequence[tuple[float, ...]]) -> "JobFeatures":
         """From one row for each job, in the order of the attributes."""
-        table = np.array(rows, dtype=np.float64).reshape(len(rows), 11).T
-        types = {"columns": np.int64, "promised": np.bool_, "is_new": np.bool_}
+        table = np.array(rows, dtype=np.float64).reshape(len(rows), 10).T
+        types = {"columns": np.int64, "promised": np.bool_}
         named = zip(cls.__dataclass_fields__, table, strict=True)
         return cls(**{name: column.astype(types.get(name, np.float64)) for name, column in named})
 
 
 class UtilityModel:
-    """What is worth how much, by the parameters of the policy."""
+    """What is worth how much, by the parameters of the policy.
 
-    def __init__(self, policy: PromisesFirst) -> None:
-        self._policy = policy
+    Parameters
+    ----------
+    reachable
+        Jobs whose deadlines can be met together.
+    """
+
+    def __init__(self, policy: PromisesFirst, reachable: BoolArray) -> None:
+        self._policy, self._reachable = policy, reachable
 
     def volumes_s(self, features: JobFeatures) -> FloatArray:
         """Least device-seconds left; where the end is not known, as many as were held already."""
@@ -236,18 +242,21 @@ class UtilityModel:
 
     def of_steps(self, features: JobFeatures) -> FloatArray:
         """Worth of one step of each job."""
-        volume = self.volumes_s(features) / _UNIT_S
-        plain = features.weights / features.best * volume**-self._policy.volume_power
-        return plain * (
-            1.0 + self._policy.urgency * self.tightness(features) ** 2 * volume**-self._policy.urgency_power
-        )
+        by_volume = (self.volumes_s(features) / _UNIT_S) ** -self._policy.volume_power
+        urgent = 1.0 + self._policy.urgency * self.tightness(features) ** _URGENCY_POWER
+        worth: FloatArray = features.weights / features.best * by_volume * urgent
+        return worth
 
     def tightness(self, features: JobFeatures) -> FloatArray:
-        """Share of the time to the deadline that the job needs at its fastest; 0 without a deadline, if promised, if late."""
-        room_s = features.left_s - features.startup_s
-        with np.errstate(divide="ignore", invalid="ignore"):
-            tight = np.nan_to_num(features.remaining / (features.fastest * room_s), nan=0.0, posinf=0.0)
-        return np.where((room_s > 0) & (tight <= 1.0) & ~features.promised, tight, 0.0)
+        """Share of the time to the deadline that the job needs at its fastest; 0 if promised, or not to be met with the others.
+
+        1 for a job with a deadline that never ran, and of which nobody knows how much it has to do: it has to be measured.
+        """
+        counts = self._reachable & ~features.promised
+        is_unknown = np.isnan(features.remaining) & (features.attained_s == 0.0) & ~features.promised
+        tight = np.where(is_unknown & (features.room_s > 0) & np.isfinite(features.room_s), 1.0, 0.0)
+        np.divide(features.remaining, features.fastest * features.room_s, out=tight, where=counts)
+        return tight
 
     def values(self, features: JobFeatures, rates: FloatArray) -> FloatArray:
         """Worth per second of every column, shape of `rates`: steps, less those that a change loses."""
@@ -271,7 +280,10 @@ class _Round:
     def __init__(self, policy: PromisesFirst, builder: PlanBuilder) -> None:
         self._policy, self._builder, self._at = policy, builder, builder.snapshot.at
         waiting = self._waiting()
-        start_rigid(builder, (view for view in waiting if view.spec.controller is None))
+        rigid = [view for view in waiting if view.spec.controller is None and view.spec.worker is None]
+        #: Nothing can be promised to a job of which neither workers nor a controller say how fast it is.
+        self._unpromisable = [view for view in rigid if waits_for_promise(view)]
+        start_rigid(builder, (view for view in rigid if view not in self._unpromisable))
         options = CoreSharingOptions(
             promises=policy.admission != "none",
             risk_sigmas=policy.risk_sigmas,
@@ -326,15 +338,24 @@ class _Round:
 
     def _shared(self) -> Solution | None:
         """The column of each candidate; None: there is no choice that keeps what must be kept."""
-        table = self._problem.table
-        features = self._features()
-        values = UtilityModel(self._policy).values(features, table.rates)
-        allowed = self._allowed(table)
-        solution = self._solve(table, self._with_bonus(values, features, self._prices), allowed)
-        if solution is not None and (features.is_new & (solution.choices == 0)).any():
-            # The last round's price was too low for all that came at once.
-            solution = self._solve(table, self._with_bonus(values, features, self._prices_of(solution)), allowed)
-        return solution
+        table, features = self._problem.table, self._features()
+        values = UtilityModel(self._policy, self._reachable(table, features)).values(features, table.rates)
+        return self._solve(table, values, self._allowed(table))
+
+    def _reachable(self, table: ChoiceTable, features: JobFeatures) -> BoolArray:
+        """Jobs whose deadlines can be met together, the promised ones among them."""
+        columns, device_s = least_device_s(table, features.remaining, features.room_s)
+        pools, chosen = table.pools[np.arange(len(columns)), columns], np.zeros(len(columns), dtype=bool)
+        for i, pool in enumerate(self._pools):
+            own = np.flatnonzero((columns > 0) & (pools == i))
+            chosen[own] = reachable_together(
+                device_s[own],
+                features.left_s[own],
+                features.weights[own],
+                self._admission.capacity(pool),
+                always=features.promised[own],
+            )
+        return chosen
 
     def _features(self) -> JobFeatures:
         return JobFeatures.of([self._features_of(candidate) for candidate in self._candidates])
@@ -352,7 +373,6 @@ class _Round:
             spec.startup_s,
             spec.resize_cost_s,
             candidate.column,
-            view.started_at is None,
         )
 
     def _attained_s(self, view: JobView) -> float:
@@ -360,24 +380,15 @@ class _Round:
         since_s = max(0.0, self._at - view.accrued_at)
         return view.granted_gpu_s + held.gpus * since_s or view.granted_core_s + held.cores * since_s
 
-    def _with_bonus(self, values: FloatArray, features: JobFeatures, prices: Mapping[str, float]) -> FloatArray:
-        """Jobs that never ran get the price of their smallest number on top: they start, small, if anyone does."""
-        price = self._policy.new_job_bonus_frac * max(
-            (prices.get(_text(pool), 0.0) for pool in self._pools), default=0.0
-        )
-        raised = values.copy()
-        for i in np.flatnonzero(features.is_new & (features.columns == 0)) if price else ():
-            options = self._candidates[i].options
-            raised[i, 1 : len(options.counts)] += price * int(options.amounts[1:].min())
-        return raised
-
     def _allowed(self, table: ChoiceTable) -> BoolArray:
         """The columns with which nobody is paused that may not be, and every promise is kept."""
-        allowed = self._protecting(table)
+        allowed, never_ending = self._protecting(table), self._admission.never_ending()
         for i, candidate in enumerate(self._candidates):
             reservation = self._admission.reservation(candidate)
             if candidate.view.spec.controller is not None and isfinite(candidate.left_s):
                 allowed[i] &= _used(candidate, reservation, table.amounts[i])
+            if candidate.id in never_ending:
+                allowed[i, 1:] = False
             if reservation is not None:
                 allowed[i] &= _keeping(candidate, reservation, table.amounts[i])
             if self._admission.is_starting(candidate) and allowed[i, candidate.column] and candidate.column:
@@ -412,7 +423,7 @@ class _Round:
         least = 0 if reservation is None else reservation.amount
         kind, n = options.kinds[column], options.counts[column]
         smaller = {
-            count for count, on in zip(options.counts, options.kinds, strict=True) if on == kind and 0 < count < n
+            count for count, on in zip(options.counts, options.kinds, strict=True) if n > count > 0 and on == kind
         }
         return Move(
             view=candidate.view,
@@ -466,7 +477,11 @@ class _Round:
         solution = solution or self._cores.solution
         return replace(
             plan,
-            declines={**self._admission.declines(), **self._cores.declines},
+            declines={
+                **self._admission.declines(),
+                **self._cores.declines,
+                **{view.spec.id: no_guarantee(view, self._at, None) for view in self._unpromisable},
+            },
             promises={**self._admission.promises(), **self._cores.promises()},
             warnings={**self._admission.warnings, **self._cores.warnings},
             bound=solution.bound if solution is not None else None,

@@ -56,8 +56,6 @@ class ControlHandler:
         What one job can have at most, and what the workers of one can have on all nodes; None: there is one node.
     leave
         Has the host leave its jobs to another process; returns at once.
-    check_store
-        Raises `InvalidSpec` if nothing can be changed now.
     settle
         Returns once the journal has what was changed; raises `InvalidSpec` if it cannot.
     """
@@ -70,14 +68,13 @@ class ControlHandler:
         submit: Callable[[Sequence[Submission], Streams], None],
         capacity: Callable[[], tuple[Resources, Resources | None]],
         leave: Callable[[], None],
-        check_store: Callable[[], None] = lambda: None,
         settle: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = host
         self._facts, self._budget = facts, budget
         self._submit, self._capacity = submit, capacity
         self._leave = leave
-        self._check_store, self._settle = check_store, settle
+        self._settle = settle
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to `request`; raises `InvalidSpec` for the user's mistakes and `ValueError` for the program's."""
@@ -88,7 +85,6 @@ class ControlHandler:
                 now, budget = self._host.clocks(), self._budget()
                 return {"jobs": [{**self._standing(status, now), **budget} for status in told]}
             case {"verb": "policy", "policy": str(name), "parameters": dict(parameters)}:
-                self._check_store()
                 before = self._host.policy
                 self._host.change_policy(name, parameters)
                 self._settle()
@@ -113,7 +109,6 @@ class ControlHandler:
     def _answer_about(self, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request that something be done to a job."""
         status = self._host.status(job)
-        self._check_store()
         match request:
             case {"verb": "change", "change": dict(change)}:
                 return self._change(status, request.get("when"), change)

@@ -15,11 +15,10 @@ from punctual.core.story import Reason
 from punctual.runtime.board_reader import BoardReader
 from punctual.runtime.control_socket import ControlBusy, ControlFailed, ask
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift
+from punctual.store.errors import StoreUnreachable
 from punctual.store.state import loads
-from punctual.store.stored import StoreUnreachable
 
 #: Between two questions to the host; and how long it may take to answer one.
 _ASK_S, _ANSWER_S_MAX = 1.0, 4.0
@@ -78,7 +77,7 @@ class FollowedHost(BoardReader):
         self._ask_at = -inf
         self._answered_at = time.monotonic()
         with ExitStack() as closing:
-            self._journal = closing.enter_context(reader(run))
+            self._journal = closing.enter_context(run.read_journal())
             if waits:
                 closing.enter_context(run.followed())
             self._shift_s = clock_shift(self._journal)

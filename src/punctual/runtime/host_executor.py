@@ -32,7 +32,7 @@ from punctual.runtime.host_options import HostOptions
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.ray_process import RayOptions
 from punctual.runtime.run_folder import RunFolder
-from punctual.store.stored import StoredJournal
+from punctual.store.sqlite import SqliteJournal
 
 #: This machine.
 HERE = NodeId("local")
@@ -69,7 +69,7 @@ class Site:
 
 
 def local_executor(
-    run: RunFolder, journal: StoredJournal, actuator: str | Choice, output_of: OutputOf
+    run: RunFolder, journal: SqliteJournal, actuator: str | Choice, output_of: OutputOf
 ) -> LocalExecutor:
     """Runs the jobs of `run` on this machine, as long as this process has its journal."""
     return LocalExecutor(
@@ -140,7 +140,7 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
     return Site(executor, executor.start, scale=scale if options.autoscale else None, news=executor.news)
 
 
-def new_site(run: RunFolder, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:
+def new_site(run: RunFolder, journal: SqliteJournal, options: HostOptions, output_of: OutputOf) -> Site:
     """Where the jobs of a new run are to run."""
     if options.engine == "local":
         return local_site(local_executor(run, journal, options.actuator, output_of), options)

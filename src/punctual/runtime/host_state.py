@@ -10,8 +10,8 @@ from punctual.core.status import StatusBoard
 from punctual.runtime.host_options import SHARING_POLICY
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.run_folder import RunFolder
+from punctual.store.sqlite import SqliteJournal
 from punctual.store.state import dumps, loads
-from punctual.store.stored import StoredJournal
 
 #: How long a plan may take, in seconds: several times as long as the planner waits for its worker process.
 _PLAN_S_MAX = 10.0
@@ -22,7 +22,7 @@ class HostState:
     """What a host knows and writes, new or restored: `scheduler` and `board` are of the history in `journal`."""
 
     run: RunFolder
-    journal: StoredJournal
+    journal: SqliteJournal
     scheduler: Scheduler
     board: StatusBoard
     time: JournalTime
@@ -58,7 +58,7 @@ def new_scheduler() -> Scheduler:
     )
 
 
-def new_state(run: RunFolder, journal: StoredJournal, time: JournalTime) -> HostState:
+def new_state(run: RunFolder, journal: SqliteJournal, time: JournalTime) -> HostState:
     """That of a host without jobs."""
     scheduler = new_scheduler()
     return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)

@@ -31,7 +31,7 @@ from punctual.runtime.run_folder import RunFolder, free_name, run_named
 from punctual.runtime.sharing import host_lock, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
-from punctual.store.stored import JournalTaken, JournalUnusable
+from punctual.store.errors import JournalTaken, JournalUnusable
 
 _LOG = logging.getLogger(__name__)
 

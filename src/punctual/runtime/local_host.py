@@ -40,12 +40,12 @@ from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.paths import refused_if_unwritable
 from punctual.runtime.planner import QuotingPlanner, SharingPlanner
 from punctual.runtime.run_folder import RunFolder, create_run
-from punctual.runtime.run_journal import host_journal, keep_store, remove_journal
 from punctual.runtime.runs import has_finished, open_jobs
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission, check_checkpoint_dir
 from punctual.runtime.suspension import LEAST_S, accounted_s, suspended_s, told_suspended
-from punctual.store.stored import JournalTaken, StoreUnreachable
+from punctual.store.errors import JournalTaken, StoreUnreachable
+from punctual.store.sqlite import SqliteJournal
 from punctual.store.upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
@@ -202,7 +202,6 @@ class LocalHost(Host):
         ControlFailed
             The host is leaving or too busy.
         """
-        self.check_store()
         if not self.takes_changes:
             raise ControlFailed("the host is just leaving, or another process has taken its place")
         self.submit_again(submissions, streams)
@@ -313,16 +312,6 @@ class LocalHost(Host):
         """Whether jobs can be submitted and changed here: not once they are left or another process has them."""
         return not self._is_leaving and self._journal.has_claim()
 
-    def check_store(self) -> None:
-        """Raise `StoreUnreachable` if the journal cannot be written now, so that nothing may be changed."""
-        if self._journal.is_behind:
-            raise StoreUnreachable(
-                "the store of the journal must be reachable for a change",
-                "one that is away",
-                self._journal.place,
-                "Try again once it is back. Jobs go on, and nothing was changed.",
-            )
-
     def settle(self) -> None:
         """Return once the journal has what was posted before, so that it can be told to be accepted.
 
@@ -331,22 +320,17 @@ class LocalHost(Host):
         Raises
         ------
         StoreUnreachable
-            The store went away meanwhile, or the host has not come to it in some seconds.
+            The host has not come to it in some seconds.
         """
-        got = "one that went away just now"
         try:
             self.ask(lambda _: None, _SETTLE_S_MAX)
         except TimeoutError:
-            got = f"a host that has not written it in {_SETTLE_S_MAX:g} s"
-        else:
-            if not self._journal.is_behind:
-                return
-        raise StoreUnreachable(
-            "the journal must have a change before it is told to be accepted",
-            got,
-            self._journal.place,
-            "Look how the job stands before you say it again: it may be in force, and is kept once it is written.",
-        )
+            raise StoreUnreachable(
+                "the journal must have a change before it is told to be accepted",
+                f"a host that has not written it in {_SETTLE_S_MAX:g} s",
+                self._journal.place,
+                "Look how the job stands before you say it again: it may be in force, and is kept once it is written.",
+            ) from None
 
     @property
     def is_handed_over(self) -> bool:
@@ -433,7 +417,7 @@ class LocalHost(Host):
         self._record_written()
 
     def _record_written(self) -> None:
-        while self._unrecorded and not self._journal.is_behind:
+        while self._unrecorded:
             message = self._unrecorded.popleft()
             try:
                 self._record_one(message)
@@ -485,7 +469,6 @@ def local_host(
     *,
     output_of: OutputOf = lambda _: None,
     facts: Mapping[str, Any] | None = None,
-    store: str | None = None,
 ) -> Iterator[LocalHost]:
     """A new host without jobs. Leaving it ends those that still run; its journal stays if it ever had one.
 
@@ -497,8 +480,6 @@ def local_host(
         Says who gets what a job writes.
     facts
         Kept in the run's record (JSON values): command line, wall time.
-    store
-        URL of the database that the journal is to be in; None: a file of the run's folder.
 
     Raises
     ------
@@ -508,9 +489,7 @@ def local_host(
     run = create_run(name, {**(facts or {}), "options": asdict(options)})
     with ExitStack() as ending:
         ending.push(tidying(run))
-        if store is not None:
-            keep_store(run, store)
-        journal = ending.enter_context(host_journal(run))
+        journal = ending.enter_context(SqliteJournal(run.journal))
         state = new_state(run, journal, JournalTime())
         policy = state.policy(options.policy)
         site = new_site(run, journal, options, output_of)
@@ -529,8 +508,6 @@ def tidying(run: RunFolder) -> Callable[[type[BaseException] | None, object, obj
         if run.jobs():
             run.remove_live_places()
         else:  # what could not even be put together leaves no journal behind
-            with suppress(InvalidSpec):
-                remove_journal(run)
             run.remove()
 
     return tidy
@@ -587,7 +564,7 @@ def opened(
             begin(host)
             handler = ControlHandler(
                 host, host.told_facts, host.budget, host.submit_told, lambda: (host.capacity, host.capacity_together),
-                host.ask_to_leave, host.check_store, host.settle,
+                host.ask_to_leave, host.settle,
             )  # fmt: skip
             control = ControlSocket(state.run.socket, handler.answer, take=take)
             failing.pop_all()

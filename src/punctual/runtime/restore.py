@@ -35,7 +35,7 @@ from punctual.runtime.restored_state import (
     restored_state,
 )
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import host_journal
+from punctual.store.sqlite import SqliteJournal
 
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
 
@@ -78,7 +78,7 @@ def resumed_host(
     InvalidSpec
         All jobs have ended, another process steers them, or what they left cannot be used.
     """
-    if not run.has_journal():
+    if not run.journal.is_file():
         raise InvalidSpec(
             "the run's journal must be there",
             "no such file",
@@ -86,7 +86,7 @@ def resumed_host(
             "End its jobs (`punctual stop`): nobody can tell how they stand.",
         )
     with ExitStack() as ending:
-        journal = ending.enter_context(host_journal(run, take=take))
+        journal = ending.enter_context(SqliteJournal(run.journal, take=take))
         state, last_at = restored_state(run, journal)
         record_ended(state)
         jobs = [status.id for status in state.board.jobs() if not status.ended]

@@ -16,10 +16,11 @@ from punctual.runtime.local_host import STOPPED_UNSTEERED
 from punctual.runtime.run_folder import RunFolder
 from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift
-from punctual.store.stored import JournalUnusable, StoredJournal
+from punctual.store.errors import JournalUnusable
+from punctual.store.sqlite import SqliteJournal
 
 
-def restored_state(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float]:
+def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
     """The state that the journal leads to, and the instant of its last message.
 
     Where the last snapshot is of another version of Punctual, all messages are taken, if they are there.
@@ -42,7 +43,7 @@ def restored_state(run: RunFolder, journal: StoredJournal) -> tuple[HostState, f
     return state_by_messages(run, journal)
 
 
-def state_by_messages(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float]:
+def state_by_messages(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
     """The state that the messages lead to which there are, and the instant of the last.
 
     Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
@@ -57,13 +58,13 @@ def _of_other_version(run: RunFolder, error: Exception) -> JournalUnusable:
     return JournalUnusable(
         "the last snapshot of the journal must be of this version of Punctual",
         error.got if isinstance(error, InvalidSpec) else f"{type(error).__name__}: {error}",
-        run.journal_place,
+        str(run.journal),
         f"Nothing is lost, and jobs that run go on. Install {writer}, have it end the jobs (`punctual up`, or `punctual "
         "attach JOB`), and update then; or give the jobs up (`punctual stop JOB`).",
     )
 
 
-def _fold(state: HostState, journal: StoredJournal, sequence: int) -> float:
+def _fold(state: HostState, journal: SqliteJournal, sequence: int) -> float:
     """Take the messages after number `sequence` into the state; the instant of the last message."""
     last_at = 0.0
     for number, message in journal.read_from(max(1, sequence)):  # the last one of the snapshot tells the time
@@ -88,7 +89,7 @@ def record_ended(state: HostState) -> None:
             state.run.record_end(job, job_state)
 
 
-def _ends_of_forgotten(journal: StoredJournal, jobs: Sequence[JobId]) -> dict[JobId, JobState]:
+def _ends_of_forgotten(journal: SqliteJournal, jobs: Sequence[JobId]) -> dict[JobId, JobState]:
     """How jobs have ended that no board remembers, because so many have ended since; those that have not are left out."""
     if not jobs:
         return {}

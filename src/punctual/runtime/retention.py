@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from punctual.core.errors import InvalidSpec
 from punctual.runtime.paths import remove_tree, state_root
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import remove_journal
 from punctual.runtime.runs import jobs_of, known_runs
 
 _LOG = logging.getLogger(__name__)
@@ -79,11 +77,6 @@ def use_of(run: RunFolder) -> RunUse:
 
 def remove(past: PastRun) -> bool:
     """Remove the files of a run; whether it was there and could be removed."""
-    try:
-        remove_journal(past.run)
-    except InvalidSpec as error:
-        _LOG.warning("the run '%s' could not be removed: %s", past.name, error)
-        return False
     # Under another name first, so that a removal that is interrupted leaves no half of a run.
     removed = past.run.state_dir.with_name(f"{_REMOVED}{secrets.token_hex(8)}")
     try:

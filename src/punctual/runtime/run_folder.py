@@ -22,7 +22,7 @@ from punctual.executors.local.keeper_link import being_written, read_end, takeov
 from punctual.executors.local.output import Streams, logs_of
 from punctual.runtime.paths import agent_roots, refused_if_unwritable, remove_tree, runtime_root, state_root
 from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
-from punctual.store.place import StorePlace
+from punctual.store.sqlite import SqliteJournal
 
 _RECORD = "run.json"
 #: A line for each time that a job came to stand otherwise: nothing is written again, however many jobs there are.
@@ -31,8 +31,6 @@ _JOBS = "jobs.jsonl"
 _N_SYNCS_MAX = 32
 #: What the name of the file ends with that has what a job is started with.
 _START = ".start.json"
-#: Where the journal is that is not in the folder.
-_STORE = "store.json"
 #: In the record of a process: whether it is a service; in that of a run: whether a service ever had it.
 SERVICE = "is_service"
 #: What is kept of a job until it ends.
@@ -61,25 +59,9 @@ class RunFolder:
     def journal(self) -> Path:
         return self.state_dir / "journal.db"
 
-    @property
-    def store(self) -> StorePlace | None:
-        """Where the journal is, if it is not in this folder."""
-        return StorePlace.of(_read_json(self.state_dir / _STORE))
-
-    def keep_store(self, place: StorePlace) -> None:
-        """Keep where the journal is; only this user can read it, for it may hold a password."""
-        with refused_if_unwritable(self.state_dir):
-            _write_json(self.state_dir / _STORE, place.told(), is_durable=True)
-
-    def has_journal(self) -> bool:
-        """Whether a journal was begun, as far as can be seen from here."""
-        return self.journal.is_file() or self.store is not None
-
-    @property
-    def journal_place(self) -> str:
-        """Where the journal is, for people; without a password."""
-        store = self.store
-        return str(self.journal) if store is None else store.shown
+    def read_journal(self) -> SqliteJournal:
+        """Open the journal to be read, whoever writes it; raises `InvalidSpec` if it is not there or cannot be read."""
+        return SqliteJournal(self.journal, read_only=True)
 
     @property
     def record_file(self) -> Path:

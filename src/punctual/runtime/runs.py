@@ -12,8 +12,9 @@ from punctual.core.job import ENDED, JobState
 from punctual.core.protocols import Message
 from punctual.runtime.paths import runtime_root, state_root
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import reader, written_at
-from punctual.store.stored import StoredJournal
+from punctual.runtime.when import Now
+from punctual.store.boot import clock_shift
+from punctual.store.sqlite import SqliteJournal
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 #: An error names at most so many jobs; a user may have hundreds.
@@ -153,14 +154,21 @@ def _runs_in(root: Path) -> list[RunFolder]:
     return [RunFolder(name, runtime / name, state / name) for name in names]
 
 
+def now_of(run: RunFolder) -> Now:
+    """The present in the time of the run's journal; raises `InvalidSpec` if it cannot be read."""
+    with run.read_journal() as journal:
+        now, shift_s = Now.read(), clock_shift(journal)
+    return Now(now.at - shift_s, now.wall)
+
+
 def messages_of(run: RunFolder, jobs: Sequence[JobId] | None = None) -> list[Message]:
     """The messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
-    with reader(run) as journal:
+    with run.read_journal() as journal:
         return [message for _, message in read_about(journal, jobs)]
 
 
 def read_about(
-    journal: StoredJournal, jobs: Sequence[JobId] | None, sequence: int = 1
+    journal: SqliteJournal, jobs: Sequence[JobId] | None, sequence: int = 1
 ) -> Iterator[tuple[int, Message]]:
     """The messages numbered `sequence` and above that may concern one of `jobs`; None: all."""
     return journal.read_from(sequence) if jobs is None else journal.read_of(jobs, sequence)
@@ -183,4 +191,5 @@ def job_to_tell_of(text: str | None) -> KnownJob:
 
 def _written_at(job: KnownJob) -> float:
     """When the journal of the job's run was last written; 0: it has none."""
-    return written_at(job.run)
+    file = job.run.journal
+    return file.stat().st_mtime if file.exists() else 0.0

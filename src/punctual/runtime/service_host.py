@@ -16,10 +16,9 @@ from punctual.runtime.joined_host import JoinedHost, check_options, ignore_outpu
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import SERVICE, RunFolder, free_name
-from punctual.runtime.run_journal import check_store
 from punctual.runtime.sharing import host_lock, service_run, shared_run, unsteered_run
 from punctual.runtime.submission import Submission
-from punctual.store.stored import JournalUnusable
+from punctual.store.errors import JournalUnusable
 
 #: Makes a host known to other programs as long as it is entered; gives the addresses at which it listens.
 Listen = Callable[[LocalHost], AbstractContextManager[Sequence[str]]]
@@ -55,15 +54,13 @@ class ServiceHost(JoinedHost):
         assert self._local is not None
         return self._local
 
-    def begin(self, options: HostOptions, facts: Mapping[str, Any], store: str | None = None) -> None:
+    def begin(self, options: HostOptions, facts: Mapping[str, Any]) -> None:
         """Be the host that the jobs of this machine share: in place of the one that there is, or a new one.
 
         Parameters
         ----------
         facts
             Kept in the record of a new run.
-        store
-            URL of the database of a new run's journal; None: a file.
 
         Raises
         ------
@@ -71,7 +68,7 @@ class ServiceHost(JoinedHost):
             There is a service already, or no host can be had.
         """
         give_up_at = time.monotonic() + _START_S_MAX
-        while not self._try_to_begin(options, facts, store):
+        while not self._try_to_begin(options, facts):
             if time.monotonic() > give_up_at:
                 raise self._refused or InvalidSpec(
                     "the host of this machine's jobs must leave its place to the service",
@@ -95,17 +92,16 @@ class ServiceHost(JoinedHost):
         """Have `run` return; from any thread, also from a signal's code."""
         self.local.ask_to_leave()
 
-    def _try_to_begin(self, options: HostOptions, facts: Mapping[str, Any], store: str | None) -> bool:
+    def _try_to_begin(self, options: HostOptions, facts: Mapping[str, Any]) -> bool:
         with host_lock(_LOCK_S_MAX) as has_lock:
             if not has_lock:
                 return False
             run = service_run() or shared_run() or unsteered_run()
             if run is None:
                 facts = {**facts, SERVICE: True}
-                self._open(local_host(free_name(_NAME), options, output_of=receiver_of_none, facts=facts, store=store))
+                self._open(local_host(free_name(_NAME), options, output_of=receiver_of_none, facts=facts))
                 return True
             check_options(options, run, "end its jobs first (`punctual stop`)")
-            check_store(run, store)
             if options.allow_unauthenticated_ray:  # who takes the jobs over has the options of their run
                 run.record_facts(options={**run.facts().get("options", {}), "allow_unauthenticated_ray": True})
             take = run.is_live() and is_silent(run)
@@ -183,8 +179,6 @@ def service_host(
     options: HostOptions,
     facts: Mapping[str, Any],
     listen: Listen = lambda _: nullcontext(()),
-    *,
-    store: str | None = None,
 ) -> Iterator[tuple[ServiceHost, Sequence[str]]]:
     """A service, and the addresses at which other programs reach it beside its control socket; leaving it leaves the jobs.
 
@@ -192,10 +186,8 @@ def service_host(
     ----------
     listen
         Opens what it is reached by; entered once the host is there, and left before the host is.
-    store
-        URL of the database of a new run's journal; None: a file.
     """
     with ServiceHost() as host:
-        host.begin(options, facts, store)
+        host.begin(options, facts)
         with listen(host.local) as addresses:
             yield host, addresses

@@ -19,7 +19,7 @@ from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.units import format_bytes
-from punctual.executors.local.progress_text import ProgressText
+from punctual.progress_text.own import AUTO, Groups
 from punctual.runtime.capacity import FLOOR_CORES, LEAST_CORES
 from punctual.runtime.redaction import redacted
 from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABLE, WORKERS_VARIABLE
@@ -339,7 +339,12 @@ def _check_pattern(request: JobRequest, pattern: str) -> None:
             "`--progress-regex`",
             "Leave out what need not match.",
         )
-    if ProgressText(pattern).may_tell_total or request.n_steps is not None or request.deadline_s is None:
+    if (
+        pattern == AUTO
+        or Groups.of(pattern).may_tell_total
+        or request.n_steps is not None
+        or request.deadline_s is None
+    ):
         return
     raise InvalidSpec(
         "with a deadline, the number of all steps must be known",

@@ -14,9 +14,9 @@ from punctual.executors.local.orphans import end_orphans, end_processes_of, proc
 from punctual.runtime.host_state import HostState
 from punctual.runtime.restored_state import missed_events, record_ended, restored_state, state_by_messages
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import writer
 from punctual.runtime.runs import live_folders
-from punctual.store.stored import JournalUnusable, StoredJournal
+from punctual.store.errors import JournalUnusable
+from punctual.store.sqlite import SqliteJournal
 
 
 def sweep() -> None:
@@ -34,7 +34,7 @@ def sweep() -> None:
 def _end_unkept(run: RunFolder) -> None:
     """End what runs on of jobs whose keeper and guard were killed."""
     if processes_of(*_unkept(run)):
-        with suppress(InvalidSpec), writer(run):  # nobody resumes the run meanwhile
+        with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
             end_processes_of(*_unkept(run))
 
 
@@ -50,7 +50,7 @@ def note_ends(run: RunFolder) -> None:
     """
     if not any(run.end_record(job) for job in run.open_jobs()):
         return
-    with suppress(InvalidSpec, sqlite3.Error), writer(run) as journal:
+    with suppress(InvalidSpec, sqlite3.Error), SqliteJournal(run.journal) as journal:
         # Otherwise somebody resumes the run just now and will do it, the journal cannot be read, or its disk is full.
         state, last_at, handle = _restored(run, journal)
         record_ended(state)
@@ -60,14 +60,14 @@ def note_ends(run: RunFolder) -> None:
 
 def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
     """End jobs that have no process any more, and that nobody shall resume."""
-    with writer(run) as journal:
+    with SqliteJournal(run.journal) as journal:
         _, last_at, handle = _restored(run, journal)
         end_processes_of(*map(run.takeover_socket, jobs))
         for job in jobs:
             _note(run, journal, [JobFailed(at=last_at, job=job, cause=cause, is_stopped=True)], handle)
 
 
-def _restored(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
+def _restored(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
     """How the jobs of a run stand, the instant of the journal's last message, and what says what follows from an event."""
     try:
         state, last_at = restored_state(run, journal)
@@ -77,7 +77,7 @@ def _restored(run: RunFolder, journal: StoredJournal) -> tuple[HostState, float,
 
 
 def _note(
-    run: RunFolder, journal: StoredJournal, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]
+    run: RunFolder, journal: SqliteJournal, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]
 ) -> None:
     """Write down what has ended a job, and what follows from that: those that were to run after it may end with it."""
     messages = [message for event in events for message in (event, *handle(event))]

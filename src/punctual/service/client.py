@@ -1,4 +1,4 @@
-"""A client for programs: `punctual.Client`; `punctual.AsyncClient` has the same names for event loops.
+"""A client for programs: `punctual.Client`.
 
 It needs nothing beside the standard library but what answers are read into, and is loaded on first use.
 """

@@ -92,8 +92,7 @@ class ServiceContext:
         return self.host.status(JobId(name))
 
     def check_takes_changes(self) -> None:
-        """Raise `Refused` if the host is leaving, or another process has its jobs; and `StoreUnreachable`."""
-        self.host.check_store()
+        """Raise `Refused` if the host is leaving, or another process has its jobs."""
         if not self.host.takes_changes:
             raise Refused(503, "the host is just leaving; jobs go on, and nothing was changed", {"Retry-After": "1"})
 

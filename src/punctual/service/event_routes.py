@@ -13,11 +13,12 @@ from starlette.responses import Response
 from punctual.core.commands import Command
 from punctual.core.events import Event
 from punctual.runtime.json_text import finite
-from punctual.runtime.run_journal import reader
 from punctual.runtime.when import Now
 from punctual.service.context import Context, CountedStream, ServiceContext, Viewer
 from punctual.service.problems import answers
-from punctual.store.stored import About, Row, StoredJournal, StoreUnreachable
+from punctual.store.errors import StoreUnreachable
+from punctual.store.sqlite import About, SqliteJournal
+from punctual.store.thinning import Row
 
 router = APIRouter(tags=["events"])
 
@@ -69,13 +70,13 @@ async def events(
         begin_after = context.host.n_written
     kinds = frozenset(kind) or frozenset(KINDS) - UNASKED_KINDS
     # Before the answer begins: where the journal cannot be read, that is the answer.
-    journal = await run_in_threadpool(reader, context.host.run_folder)
+    journal = await run_in_threadpool(context.host.run_folder.read_journal)
     pieces = _told(context, journal, begin_after, job, kinds)
     return CountedStream(pieces, context, caller, MEDIA_TYPE, journal.close)
 
 
 async def _told(
-    context: ServiceContext, journal: StoredJournal, sequence: int, job: str | None, kinds: Collection[str]
+    context: ServiceContext, journal: SqliteJournal, sequence: int, job: str | None, kinds: Collection[str]
 ) -> AsyncGenerator[bytes, None]:
     wanted = About(kinds=tuple(kinds))
 

@@ -19,7 +19,7 @@ from punctual.runtime.chain import chain
 from punctual.runtime.json_text import json_text
 from punctual.runtime.kept_log import KeptLog
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import now_of
+from punctual.runtime.runs import now_of
 from punctual.runtime.when import Now
 from punctual.service.schema import Health, JobPage
 from punctual.service.standing import job_standing

@@ -22,8 +22,7 @@ from punctual.core.job import Allocation
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import reader
-from punctual.store.stored import About
+from punctual.store.sqlite import About
 
 FloatArray = NDArray[np.float64]
 
@@ -92,7 +91,7 @@ class KeptBudget:
         return not has_ended and changes.since_at[0] < edges_at[-1]
 
     def _read(self) -> None:
-        with reader(self._run) as journal:
+        with self._run.read_journal() as journal:
             n_written = journal.last_sequence
             for number, message in journal.read_from(self._sequence, _ABOUT):
                 self._take(message)

@@ -8,7 +8,6 @@ from typing import Generic, Protocol, TypeVar
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import read_about
 
 
@@ -47,7 +46,7 @@ class KeptFolds(Generic[F]):
         """
         with self._lock:
             fold, sequence = self._kept.pop(job) if job in self._kept else (self._new(job), 1)
-            with reader(self._run) as journal:
+            with self._run.read_journal() as journal:
                 n_written = journal.last_sequence
                 for number, message in read_about(journal, [job], sequence):
                     fold.take(message)

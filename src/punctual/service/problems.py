@@ -18,7 +18,7 @@ from punctual.core.failures import short_of
 from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.redaction import redacted
 from punctual.service.schema import FaultText, Problem
-from punctual.store.stored import JournalTaken, JournalUnusable, StoreUnreachable
+from punctual.store.errors import JournalTaken, JournalUnusable, StoreUnreachable
 
 _LOG = logging.getLogger(__name__)
 

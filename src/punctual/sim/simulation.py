@@ -9,6 +9,7 @@ from punctual.core.cluster import Node, Snapshot
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobSubmitted, NodeJoined, NodeLost, PlanProposed
 from punctual.core.protocols import Controller, PerfModel, Policy, Sink
+from punctual.core.quoting import refusing_guarantees
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.slots import maker
 from punctual.runtime.engine import Engine, Listener
@@ -52,7 +53,7 @@ class SimulatedPlanner:
         self._policy = self._make_policy(policy, parameters)
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
-        plan = self._policy.allocate(snapshot)
+        plan = refusing_guarantees(self._policy.allocate(snapshot), snapshot)
         n_jobs = len(snapshot.holding) + len(snapshot.waiting)
         at = snapshot.at + (self._physics.solver_s + self._physics.solver_per_job_s * n_jobs)
         self._queue.enter(at, PLAN, _plan_proposed(at=at, plan=plan, revision=plan.revision, cause=""))

@@ -26,7 +26,6 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobState, JobView, shape_of
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Policy
-from punctual.core.quoting import refusing_guarantees
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus
 from punctual.core.timer import Timer
@@ -36,7 +35,6 @@ from punctual.runtime.host_state import HostState, new_state
 from punctual.runtime.policy_worker import end_with
 from punctual.runtime.restored_state import restored_state
 from punctual.runtime.run_folder import RunFolder, run_named
-from punctual.runtime.run_journal import reader
 from punctual.sim.job import SimJob
 from punctual.sim.recorded import HELD_BACK_FRAC, ProportionalSpeed
 from punctual.sim.simulation import Simulation, registered
@@ -117,7 +115,7 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
     InvalidSpec
         The journal cannot be read.
     """
-    with closing(reader(run)) as journal:
+    with closing(run.read_journal()) as journal:
         state, last_at = restored_state(run, journal)
         at = max(last_at, state.time.now())
         # Of the same instant: to read the journal again would bring what has come since.
@@ -126,8 +124,8 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
         name, made_with = state.board.policy or (str(run.facts().get("options", {}).get("policy", "")), {})
         open_jobs = {status.id: status.deadline_at for status in state.board.jobs() if not status.ended}
         change = PolicyChanged(at=at, policy=policy, parameters=dict(parameters), before=name, by="what if")
-        today = played(state, at, _as_live(name, made_with), None, limit_s)
-        other = played(again, at, _as_live(name, made_with), change, limit_s)
+        today = played(state, at, registered(name, made_with), None, limit_s)
+        other = played(again, at, registered(name, made_with), change, limit_s)
     jobs = tuple(
         JobOutlook(job=job, deadline_at=deadline_at, today=today[job], other=other[job])
         for job, deadline_at in open_jobs.items()
@@ -169,20 +167,6 @@ def _told(fields: Mapping[str, Any]) -> WhatIf:
 # The simulation.
 
 
-class _AsLive:
-    """A policy as a live planner asks it."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-
-    def allocate(self, snapshot: Any) -> Any:
-        return refusing_guarantees(self._policy.allocate(snapshot), snapshot)
-
-
-def _as_live(name: str, parameters: Mapping[str, Any]) -> Policy:
-    return _AsLive(registered(name, parameters))
-
-
 def played(
     state: HostState, at: float, policy: Policy, change: PolicyChanged | None, limit_s: float
 ) -> dict[JobId, SimulatedEnd]:
@@ -215,7 +199,6 @@ def played(
         listeners=(listen,),
         end_at=at + _HORIZON_S,
         fires_at=_Ticks(at, {job: status.deadline_at for job, status in statuses.items()}),
-        make_policy=_as_live,
     )
     for node in board.nodes():
         simulation.world.join(at, node)

@@ -355,6 +355,7 @@ class World:
             used_core_s=state.used_core_s_at(at),
             in_flight_core_s=0.0,
             landed=steps >= state.job.work_steps,
+            is_read=False,
             busy_s=0.0,
             device_s=0.0,
             active_s=0.0,

@@ -11,8 +11,8 @@ from math import inf
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Message
-from punctual.store.sqlite import WAL_BYTES_MAX, connect
-from punctual.store.stored import JournalTaken, StoredJournal
+from punctual.store.errors import JournalTaken
+from punctual.store.sqlite import WAL_BYTES_MAX, SqliteJournal, connect
 from punctual.store.thinning import Thinning
 
 _LOG = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Upkeep:
     """
 
     def __init__(
-        self, journal: StoredJournal, dump: Callable[[], bytes], *, limits: UpkeepLimits | None = None
+        self, journal: SqliteJournal, dump: Callable[[], bytes], *, limits: UpkeepLimits | None = None
     ) -> None:
         self._journal = journal
         self._dump = dump
@@ -91,8 +91,6 @@ class Upkeep:
 
     def __call__(self, message: Message) -> None:
         self._n_messages += 1
-        if self._journal.is_behind:  # what is in memory must be written first
-            return
         _ = self._snapshot(message.at) or self._thin() or self._fold(message.at) or self._vacuum()
 
     def snapshot(self) -> None:
@@ -101,11 +99,8 @@ class Upkeep:
         sequence, state = self._journal.last_written, self._dump()
         self._took_s = time.perf_counter() - begun_at
 
-        def save() -> None:
-            self._journal.save_snapshot(sequence, state)
-            self._snapshots = self._journal.snapshot_sequences()
-
-        self._journal.beside(save)
+        self._journal.save_snapshot(sequence, state)
+        self._snapshots = self._journal.snapshot_sequences()
 
     def close(self) -> None:
         """Wait for what is done beside."""
@@ -131,9 +126,6 @@ class Upkeep:
         """Thin out the next piece behind the older of the two snapshots: a start from either needs all that follows."""
         if len(self._snapshots) < 2 or self._thinned_until >= self._snapshots[0]:
             return False
-        return self._journal.beside(self._thin_piece)
-
-    def _thin_piece(self) -> None:
         until = self._snapshots[0]
         rows = self._journal.rows_from(self._thinned_until + 1, self._limits.thin_messages)
         if rows and rows[-1][0] < until:
@@ -141,11 +133,12 @@ class Upkeep:
         self._journal.thin(self._thinning.take(row for row in rows if row[0] <= until), until)
         self._thinned_until = until
         self._is_vacuuming = self._is_vacuuming or until == self._snapshots[0]
+        return True
 
     def _fold(self, at: float) -> bool:
         """Fold the write-ahead file into the database: beside, because that waits for the disk, and stops nobody."""
-        file = self._journal.file
-        if file is None or at < self._fold_at:
+        file = self._journal.path
+        if at < self._fold_at:
             return False
         self._fold_at = at + self._limits.fold_s
         try:
@@ -163,8 +156,7 @@ class Upkeep:
         return True
 
     def _fold_beside(self) -> None:
-        file = self._journal.file
-        assert file is not None
+        file = self._journal.path
         try:
             with closing(connect(file, "rw")) as connection:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

@@ -98,14 +98,15 @@ def has_left(last: Mapping[str, Any] | None) -> bool:
 
 
 def faults_of(events: JobEvents, process: JobProcess, sample: ProgressSample) -> list[InvalidSpec]:
-    """What a job that ended with success had said of its steps and did not do."""
+    """Return the faults of a job that ended with success; a job that does not report its progress has none."""
+    if not process.is_tracked:
+        return []
     return found_faults(
         events.job,
         faults=process.progress.faults,
         reported=sample.unit_at is not None,
         steps_done=sample.steps_done,
         steps_total=sample.steps_total,
-        is_read=not process.can_pace,
     )
 
 

@@ -338,4 +338,5 @@ def _sample_of(report: ProgressReported) -> ProgressSample:
         unit_at=report.unit_at,
         in_flight_core_s=report.in_flight_core_s,
         landed=report.landed,
+        is_read=report.is_read,
     )

@@ -8,10 +8,7 @@ from punctual.wire import Fault
 
 _DECLARE = "Declare all steps at the first `punctual.track`, and put evaluation into `punctual.phase`."
 _FINISH = "Declare the steps that it takes, or say with `run.finish()` that it is done before the last."
-_REPORT = (
-    "Go through the batches with `punctual.track`, or let its output be read (`--progress-regex auto`, with `--steps`)."
-)
-_FIT = "Hold the expression against a line that the program prints; it must fit as a search, with step and total as groups."
+_REPORT = "Go through the batches with `punctual.track`."
 
 
 def found_faults(
@@ -21,9 +18,8 @@ def found_faults(
     reported: bool,
     steps_done: float,
     steps_total: float | None,
-    is_read: bool = False,
 ) -> list[InvalidSpec]:
-    """Faults of a job that has ended with success; empty if it did what it had declared.
+    """Faults of a job that reports its progress and has ended with success; empty if it did what it had declared.
 
     Parameters
     ----------
@@ -31,17 +27,12 @@ def found_faults(
         Those that the job's own process noticed.
     reported
         Whether it reported any progress.
-    is_read
-        Whether its progress is read from its output.
     """
     where = f"job '{job}'"
     if Fault.ZERO_STEPS in faults and not steps_done:
         remedy = "Check that the loader is not empty and that the number of epochs or steps is above zero."
         return [InvalidSpec("a training must have at least one step", "0 steps", where, remedy)]
     if not reported:
-        if is_read:
-            must, got = "the output must have lines that `--progress-regex` fits", "none until the job's end"
-            return [InvalidSpec(must, got, where, _FIT)]
         return [InvalidSpec("a job must report its progress", "no report until its end", where, _REPORT)]
     total = steps_total or 0.0
     if Fault.MORE_STEPS in faults or steps_done > total > 0:

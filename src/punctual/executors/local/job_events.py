@@ -78,8 +78,8 @@ class JobEvents:
     def losses(self, at: float, losses: tuple[SeenLoss, ...]) -> LossReported:
         return LossReported(at=at, job=self.job, losses=losses)
 
-    def warned(self, at: float, code: str, text: str) -> JobWarned:
-        return JobWarned(at=at, job=self.job, reason=Reason(code, text))
+    def warned(self, at: float, reason: Reason) -> JobWarned:
+        return JobWarned(at=at, job=self.job, reason=reason)
 
     def progress(
         self, at: float, sample: ProgressSample, started_at: float, used_core_s: float, memory_bytes: int = 0
@@ -93,6 +93,7 @@ class JobEvents:
             used_core_s=used_core_s,
             in_flight_core_s=sample.in_flight_core_s,
             landed=sample.landed,
+            is_read=sample.is_read,
             busy_s=sample.busy_s,
             device_s=sample.device_s,
             active_s=sample.active_s,

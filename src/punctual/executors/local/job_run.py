@@ -18,6 +18,7 @@ from punctual.core.failures import cause_of, is_foreseen, short_of
 from punctual.core.program import Program
 from punctual.core.protocols import Sink
 from punctual.core.resources import NOTHING, Resources
+from punctual.core.story import Reason
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.ending import end_event, faults_of, has_left
 from punctual.executors.local.freezer import is_killed
@@ -35,6 +36,12 @@ _LOG = logging.getLogger(__name__)
 _LOOK_S = 0.02
 #: The same at a paused job, for a signal that has killed it.
 _PAUSED_LOOK_S = 0.25
+#: Warning of a job that nothing can hold to its grant.
+_UNHELD = Reason(
+    "not-held",
+    "a program whose output is read cannot be paced and runs at full speed, and there are no quotas here (`punctual doctor` "
+    "says why)",
+)
 #: How long the end of a process may take to become known once its group is gone.
 _END_KNOWN_S_MAX = 5.0
 #: What the files of a group that is gone say: it was so when they were opened, or since.
@@ -92,6 +99,7 @@ class JobRun:
         #: When a process that was asked to leave has had its time to do so.
         self._leave_by = inf
         self._was_asked_to_leave = False
+        self._told_unheld = False
         self._stop_cause: str | None = None
         #: Whether it was stopped as Ctrl-C does it, which it may catch; whether it is to be started again; and after how many
         #: seconds it was ended by force. None: it was not.
@@ -182,7 +190,7 @@ class JobRun:
                 f"its keeper, process {self._process.keeper_pid}, hears nothing: it was stopped or hangs, and the job stands still "
                 "once it has written what its pipe can hold; have the keeper go on (`kill -CONT`), or stop the job"
             )
-            self._sink(self._events.warned(self._context.clock.now(), "keeper-silent", text))
+            self._sink(self._events.warned(self._context.clock.now(), Reason("keeper-silent", text)))
 
     def observe(self, at: float, sink: Sink) -> None:
         """Report progress and usage, if the job has been started."""
@@ -364,7 +372,9 @@ class JobRun:
                 self._answer()
             if (asked_bytes := self._process.asked_memory_bytes) and not self._process.has_memory_limit:
                 self._sink(
-                    self._events.warned(self._context.clock.now(), "memory-not-limited", not_limited(asked_bytes))
+                    self._events.warned(
+                        self._context.clock.now(), Reason("memory-not-limited", not_limited(asked_bytes))
+                    )
                 )
             if self._deferred is not None:
                 (command, sink), self._deferred = self._deferred, None
@@ -420,6 +430,8 @@ class JobRun:
             self._tell_cut_off(last)
             if isinstance(event, JobFinished):
                 self._faults = faults_of(self._events, self._process, self._seen)
+                if (shortfall := self._process.progress.shortfall()) is not None:
+                    self._sink(self._events.warned(event.at, shortfall))
             self._tell_end(event)
 
     def _tell_cut_off(self, last: Mapping[str, Any] | None) -> None:
@@ -430,7 +442,7 @@ class JobRun:
                 f"it had not ended {forced_after_s:.0f} s after it was asked to, and was killed: a checkpoint that it was making "
                 "is not whole (`--stop-grace` gives it more time)"
             )
-            self._sink(self._events.warned(self._context.clock.now(), "cut-off", text))
+            self._sink(self._events.warned(self._context.clock.now(), Reason("cut-off", text)))
 
     def _tell_end(self, event: JobFinished | JobFailed) -> None:
         self.ended, self._grant = True, None
@@ -575,7 +587,12 @@ class JobRun:
         if sample.unit_at is None:  # a process that was started again has not said yet where it goes on
             sample = replace(self._seen, unreadable=sample.unreadable)
         if sample.unreadable and not self._seen.unreadable:
-            sink(self._events.warned(at, "unreadable-progress", sample.unreadable))
+            sink(self._events.warned(at, Reason("unreadable-progress", sample.unreadable)))
+        for notice in process.progress.new_notices():
+            sink(self._events.warned(at, notice))
+        if not self._context.actuator.can_cap and (sample.is_read or not process.can_pace) and not self._told_unheld:
+            self._told_unheld = True
+            sink(self._events.warned(at, _UNHELD))
         self._seen = sample
         used_core_s = self._used_before_core_s + (0.0 if self._has_left else process.used_core_s)
         memory_bytes = 0 if self._has_left or process.memory is None else process.memory.read()

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -40,8 +39,13 @@ from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, write_through
 from punctual.executors.local.page_files import new_page, page_path
 from punctual.executors.local.process_tree import state_of
-from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
-from punctual.executors.local.progress_text import ProgressText
+from punctual.executors.local.progress import (
+    OutputProgress,
+    PageProgress,
+    ProgressSample,
+    ProgressSource,
+    TrackedOrRead,
+)
 from punctual.executors.local.workers import Workers, parts_in
 from punctual.wire import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, Page
 
@@ -101,11 +105,7 @@ class JobProcess:
         self._page_fd: int | None = None
         self._close_page_fd: Callable[[], object] = lambda: None
         self.workers = None if page is None or launch.spec.worker is None else Workers(page, launch.spec.worker)
-        self.progress: ProgressSource = (
-            OutputProgress(ProgressText(program.progress_pattern or "auto"), launch.spec.work_steps, sample)
-            if page is None
-            else PageProgress(page, launch.submitted_at)
-        )
+        self.progress: ProgressSource = _progress(program, launch, page, sample)
         self.group: JobGroup | None = None
         self.pid = 0
         self.first_cores = 0.0
@@ -154,13 +154,18 @@ class JobProcess:
         n_devices = gpus_of(launch, context.node)
         process.devices = JobDevices.adopted(context.devices, launch.job, process.pid, n_devices, used)
         process._log_paths = [Path(log) for log, *_ in request.logs]
-        process._output = JobOutput.adopted(process._log_paths, kept.bell_fds, process._receiver())
+        process._output = JobOutput.adopted(process._log_paths, kept.bell_fds, process._receiver_of())
         return process
 
     @property
     def can_pace(self) -> bool:
         """Whether the program keeps to a pacing line."""
         return self._program.progress_pattern is None
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether the program reports its progress itself."""
+        return self.progress.is_tracked
 
     @property
     def asked_memory_bytes(self) -> int:
@@ -175,7 +180,7 @@ class JobProcess:
     @property
     def is_read(self) -> bool:
         """Whether the output passes through this process."""
-        return self._on_output is not None or self._program.progress_pattern is not None
+        return self._on_output is not None or self.progress.is_output_read
 
     def read_usage(self) -> float:
         """CPU seconds used up to now; what was read last where the group is gone, as it is with the last process."""
@@ -262,9 +267,7 @@ class JobProcess:
             self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
             streams = self._context.streams_of(job)
-            if streams is not None and not self.can_pace:  # what is read for progress is one stream
-                streams = replace(streams, is_split=False)
-            output = self._output = JobOutput.new(self._context.log_of(job), self._receiver(), streams)
+            output = self._output = JobOutput.new(self._context.log_of(job), self._receiver_of(), streams)
             self._logs = output.logs
             self._log_paths = [Path(log) for log, *_ in self._logs]
             try:
@@ -387,6 +390,7 @@ class JobProcess:
                 self._link.release()
         if self._output is not None:
             self._output.stop()
+        self.progress.finish(self.used_core_s)
 
     @property
     def stop_grace_s(self) -> float:
@@ -427,6 +431,7 @@ class JobProcess:
         self.clear_away()
         if self._output is not None:
             self._output.finish(_OUTPUT_S_MAX)
+        self.progress.finish(self.used_core_s)
         if last is not None and "ended" in last and self.group is not None:
             self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
 
@@ -484,20 +489,34 @@ class JobProcess:
         """0: not known yet."""
         return 0 if self._link is None else self._link.pid
 
-    def _receiver(self) -> Receive | None:
-        """What gets the output of the job; None: it goes where that of this process does, and is not looked at."""
-        progress = self.progress
-        if not isinstance(progress, OutputProgress):
-            return self._on_output
-        pass_on = self._on_output or partial(write_through, 1)
+    def _receiver_of(self) -> Callable[[int], Receive] | None:
+        """Return receivers of the output by stream; None if it goes to the output of this process unseen."""
+        progress, on_output = self.progress, self._on_output
+        if not progress.is_output_read:
+            return None if on_output is None else lambda _: on_output
 
-        def receive(output: bytes) -> None:
-            try:
-                pass_on(output)
-            finally:
-                progress.receive(output, self.read_usage())
+        def receiver(stream: int) -> Receive:
+            pass_on = on_output or partial(write_through, stream)
 
-        return receive
+            def receive(output: bytes) -> None:
+                try:
+                    pass_on(output)
+                finally:
+                    progress.receive(output, self.read_usage(), stream)
+
+            return receive
+
+        return receiver
+
+
+def _progress(program: Program, launch: LaunchJob, page: Page | None, sample: ProgressSample) -> ProgressSource:
+    """Return the source of a job's progress: its page, its output, or the page with the output until the page is used."""
+    spec = launch.spec
+    from_page = None if page is None else PageProgress(page, launch.submitted_at)
+    if from_page is not None and spec.worker is not None:
+        return from_page
+    from_output = OutputProgress(program.progress_pattern, spec.work_steps, spec.deadline_s, sample)
+    return from_output if from_page is None else TrackedOrRead(from_page, from_output)
 
 
 def gpus_of(launch: LaunchJob, node: NodeId) -> float:

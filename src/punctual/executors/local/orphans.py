@@ -75,7 +75,7 @@ def end_processes_of(*addresses: Path) -> None:
 
 
 def _parents() -> Iterator[Path]:
-    trees = [tree for controller in ("", "cpu", "cpuacct", "freezer") if (tree := hierarchy(controller))]
+    trees = [tree for controller in ("", "cpu", "cpuacct", "freezer", "memory") if (tree := hierarchy(controller))]
     yield from dict.fromkeys(base / FOLDER for tree in trees for base in (tree.own, tree.mount))
 
 

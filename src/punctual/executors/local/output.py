@@ -237,36 +237,43 @@ class JobOutput:
         self.stdout_fd, self.stderr_fd = (self._channels[i].write_fd if channels else -1 for i in (0, -1))
 
     @classmethod
-    def new(cls, log: Path, receive: Receive | None, streams: Streams | None = None) -> Self:
+    def new(
+        cls, log: Path, receiver_of: Callable[[int], Receive] | None = None, streams: Streams | None = None
+    ) -> Self:
         """Of a job that is to be started.
 
         Parameters
         ----------
         log
             The file for what the job writes.
-        receive
-            Gets the output as it comes, from another thread. None: it is written where this process writes.
+        receiver_of
+            Receivers of the output by stream, 1 or 2, called as it comes and from another thread. None: the output is written
+            where this process writes.
         streams
             None: those that suit where this process writes.
         """
-        streams = streams or Streams.here(receive)
+        streams = streams or Streams.here(None if receiver_of is None else receiver_of(1))
         size = streams.terminal_size
+        receiver_of = receiver_of or _written_through
         pairs = []
         with ExitStack() as undoing:
             for fd, path in enumerate(logs_of(log, streams), start=1):
                 ends = _closing(undoing, os.pipe() if size is None else _terminal(*size))
                 bell_fd, ring_fd = _closing(undoing, os.pipe())
-                follower = LogFollower(path, bell_fd, receive or partial(write_through, fd), skip=True)
+                follower = LogFollower(path, bell_fd, receiver_of(fd), skip=True)
                 undoing.callback(follower.stop)
                 pairs.append((_Channel(path, *ends, ring_fd), follower))
             undoing.pop_all()
         return cls(*zip(*pairs, strict=True))
 
     @classmethod
-    def adopted(cls, logs: Sequence[Path], bell_fds: Sequence[int], receive: Receive | None) -> Self:
+    def adopted(
+        cls, logs: Sequence[Path], bell_fds: Sequence[int], receiver_of: Callable[[int], Receive] | None
+    ) -> Self:
         """Of a job that another process has started, from now on."""
+        receiver_of = receiver_of or _written_through
         followers = [
-            LogFollower(log, bell_fd, receive or partial(write_through, fd), skip=True)
+            LogFollower(log, bell_fd, receiver_of(fd), skip=True)
             for fd, (log, bell_fd) in enumerate(zip(logs, bell_fds, strict=True), start=1)
         ]
         return cls((), followers)
@@ -377,6 +384,11 @@ class LogTail:
         ring_fds, self._ring_fds = self._ring_fds, []
         for ring_fd in ring_fds:
             os.close(ring_fd)
+
+
+def _written_through(fd: int) -> Receive:
+    """Return a receiver that passes output on to a stream of this process."""
+    return partial(write_through, fd)
 
 
 def write_through(fd: int, output: bytes) -> None:

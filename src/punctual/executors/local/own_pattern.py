@@ -22,14 +22,17 @@ _LOG = logging.getLogger(__name__)
 CPU_S_MAX = 1.0
 #: A search that was ended is begun anew with the lines that follow, but not for ever.
 _N_STARTS_MAX = 3
-#: Lines sent at once. With lines of a KiB all of them fit into a pipe, so that neither side waits while the other does.
+#: Lines sent at once. Their answers fit into a pipe, so that the process that gives them never waits.
 _N_LINES = 50
 #: What a number may be long, in characters, before nobody looks at it.
-_TEXT_MAX = 64
+_TEXT_MAX = 32
+#: The time that a search takes may grow with a power of the length of a text. A longer line is searched piece by piece, each
+#: half over the one before, so that the time for it grows with its length alone, and a match may be half a piece long.
+_PIECE_MAX = 4096
 
-#: A line, and whether it is complete; in one that is not, something must follow the match.
-Line = tuple[bytes, bool]
-#: What the groups of the last match hold.
+#: A line, and whether it is complete; behind a match in one that is not, something must follow.
+Line = tuple[str, bool]
+#: Texts of the groups of the first match in a line.
 Texts = tuple[str | None, ...]
 
 
@@ -58,8 +61,14 @@ class OwnPattern:
         """Whether the search was ended so often that nothing is searched any more."""
         return self._process is None and self._n_starts >= _N_STARTS_MAX
 
+    def close(self) -> None:
+        """End the process; what is searched afterwards gets another one."""
+        if self._end is not None:
+            self._end()
+        self._process = None
+
     def search(self, lines: Iterable[Line]) -> list[Texts | None]:
-        """What the groups hold in each line, None where there is no match.
+        """Return the texts of the groups in each line, None where there is no match.
 
         Lines that were sent together with one that took too long are without a match.
         """
@@ -75,7 +84,10 @@ class OwnPattern:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            _write(process.stdin.fileno(), b"".join(b"%d%b\n" % (is_complete, line) for line, is_complete in batch))
+            _write(
+                process.stdin.fileno(),
+                b"".join(b"%d%b\n" % (is_complete, text.encode()) for text, is_complete in batch),
+            )
             answers = [process.stdout.readline() for _ in batch]
         except OSError:
             answers = []
@@ -93,9 +105,7 @@ class OwnPattern:
         return process
 
     def _lose(self) -> None:
-        if self._end is not None:
-            self._end()
-        self._process = None
+        self.close()
         _LOG.info("the progress pattern %r took too long for a line, in attempt %d", self._pattern, self._n_starts)
 
 
@@ -113,18 +123,31 @@ def _write(fd: int, text: bytes) -> None:
 
 
 def _answer_lines(pattern: str, cpu_s_max: float, i_groups: Sequence[int]) -> None:
-    """What the process does: a line with the groups of the last match, or ``null``, for each line that comes."""
+    """Answer each line that comes with one that has the groups of its first match, or ``null``."""
     compiled = re.compile(pattern)
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, cpu_s_max)
-        text, last = line[1:-1].decode("utf-8", "replace"), None
-        for match in compiled.finditer(text):
-            if line[:1] == b"1" or match.end() < len(text):
-                last = match
-        words = last and [(last[i_group] or "")[: _TEXT_MAX + 1] for i_group in i_groups]
-        sys.stdout.write(json.dumps(words) + "\n")
+        first = _first_match(compiled, line[1:-1].decode(), is_complete=line[:1] == b"1")
+        words = first and [(first[i_group] or "")[: _TEXT_MAX + 1] for i_group in i_groups]
+        sys.stdout.write(json.dumps(words, ensure_ascii=False) + "\n")
         sys.stdout.flush()
         signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
+def _first_match(compiled: re.Pattern[str], text: str, *, is_complete: bool) -> re.Match[str] | None:
+    """Return the first match in `text`. A character must follow it, unless it ends with a complete line."""
+    begin = 0
+    while True:
+        end = begin + _PIECE_MAX
+        is_end = end >= len(text)
+        for match in compiled.finditer(text, begin, len(text) if is_end else end):
+            if match.end() < (len(text) if is_end else end) or (is_end and is_complete):
+                return match
+        if is_end:
+            return None
+        begin += _PIECE_MAX // 2
+        while begin < end and text[begin].isdecimal():  # a number begins no piece in its middle
+            begin += 1
 
 
 if __name__ == "__main__":

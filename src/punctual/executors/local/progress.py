@@ -9,8 +9,11 @@ from typing import Protocol
 
 from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.loss import SeenLoss
+from punctual.core.story import Reason
+from punctual.executors.local.own_output import OwnOutput
 from punctual.executors.local.process_tree import active_s, cpu_clock_ns
-from punctual.executors.local.progress_text import Count, ProgressText
+from punctual.progress_text.own import AUTO, Groups
+from punctual.progress_text.reader import READ, ProgressReader
 from punctual.wire import Declaration, DeviceUse, Directives, Fault, Page, PhaseEntry, ProgramState
 
 #: How far ahead the anchor of a line is at most, in seconds: ten years. Many times more nanoseconds are no number of the page's,
@@ -24,7 +27,8 @@ N_STEPS_MAX = 2**53
 class ProgressSample:
     """See `punctual.core.events.ProgressReported`; `unit_at` None: nothing was reported yet.
 
-    `unreadable`: why not all that the job says is read or believed; empty: it is.
+    `unreadable`: why not all that the job says is read or believed; empty: it is. `is_read`: the numbers are read from the
+    job's output, and the job knows nothing of it.
     """
 
     steps_done: float = 0.0
@@ -36,6 +40,7 @@ class ProgressSample:
     device_s: float = 0.0
     active_s: float = 0.0
     unreadable: str = ""
+    is_read: bool = False
 
     @property
     def all_steps_done(self) -> bool:
@@ -45,7 +50,28 @@ class ProgressSample:
 class ProgressSource(Protocol):
     """Where a job's progress comes from, and where what is wanted of it goes."""
 
-    faults: set[Fault]
+    @property
+    def faults(self) -> set[Fault]:
+        """Faults that the job's own process noticed."""
+        ...
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether the job reports its progress itself."""
+        ...
+
+    @property
+    def is_output_read(self) -> bool:
+        """Whether `receive` is to be called with what the job writes."""
+        ...
+
+    def receive(self, output: bytes, used_core_s: float, stream: int) -> None:
+        """Take in output of one stream, written when the job had used that much CPU time; called by other threads."""
+        ...
+
+    def finish(self, used_core_s: float) -> None:
+        """End the reading; the job writes nothing more."""
+        ...
 
     @property
     def can_stop(self) -> bool: ...
@@ -84,6 +110,14 @@ class ProgressSource(Protocol):
         """Losses seen since the last call, in order of steps; the last of them, where there were many."""
         ...
 
+    def new_notices(self) -> tuple[Reason, ...]:
+        """Return notices of how progress is read, since the last call."""
+        ...
+
+    def shortfall(self) -> Reason | None:
+        """Return a warning of a job that succeeded before its output counted to the end; None if it did."""
+        ...
+
     def pace(self, line: PacingLine | None) -> None:
         """Keep the job to `line`."""
         ...
@@ -110,6 +144,8 @@ class PageProgress:
         Instant that the times of pacing lines count from; no unit has ended before.
     """
 
+    is_tracked, is_output_read = True, False
+
     def __init__(self, page: Page, submitted_at: float) -> None:
         self._page = page
         self._submitted_at = self._begun_at = submitted_at
@@ -119,6 +155,12 @@ class PageProgress:
         self._directives = page.directives()
         self._n_losses = page.losses()[0]
         self.faults: set[Fault] = set()
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a process of the job has written to its page."""
+        declared, progress = self._page.declaration(), self._page.progress()
+        return declared.pid != 0 or progress.stamp_ns != 0 or bool(self._page.disbelieved)
 
     @property
     def can_stop(self) -> bool:
@@ -171,6 +213,10 @@ class PageProgress:
     def reporter_pid(self) -> int:
         return self._page.declaration().pid
 
+    def receive(self, output: bytes, used_core_s: float, stream: int) -> None: ...
+
+    def finish(self, used_core_s: float) -> None: ...
+
     def device_use(self) -> DeviceUse | None:
         return self._page.device() if self._page.device().name else None
 
@@ -188,6 +234,12 @@ class PageProgress:
         n_losses, latest = self._page.losses()
         n_new, self._n_losses = n_losses - self._n_losses, n_losses
         return tuple(SeenLoss(float(steps), loss) for steps, loss in latest[-n_new:]) if n_new > 0 else ()
+
+    def new_notices(self) -> tuple[Reason, ...]:
+        return ()
+
+    def shortfall(self) -> Reason | None:
+        return None  # it is a fault
 
     def pace(self, line: PacingLine | None) -> None:
         self._line = line
@@ -213,41 +265,93 @@ class OutputProgress:
 
     Parameters
     ----------
-    steps_total
-        Steps the user has declared; None: the output says how many there are.
+    pattern
+        See `punctual.core.program.Program`; None: it may use `punctual.track`, and does not yet.
+    steps_total, deadline_s
+        What the user has declared; None: nothing.
     latest
         What is known already.
+
+    Raises
+    ------
+    InvalidSpec
+        The pattern cannot be used.
     """
 
-    can_stop = is_asked_to_leave = False
+    is_tracked = can_stop = is_asked_to_leave = False
+    is_output_read = True
     reporter_pid = 0
 
-    def __init__(self, text: ProgressText, steps_total: float | None, latest: ProgressSample) -> None:
-        self._text = text
-        self._steps_total = steps_total
+    def __init__(
+        self, pattern: str | None, steps_total: float | None, deadline_s: float | None, latest: ProgressSample
+    ) -> None:
+        groups = None if pattern in {None, AUTO} else Groups.of(pattern or "")
+        self._own = None if groups is None or pattern is None else OwnOutput(pattern, groups)
+        self._asked_for, self._has_deadline = pattern, deadline_s is not None
+        self._reader = ProgressReader(
+            deadline_s=deadline_s, steps_total=steps_total or latest.steps_total, steps_before=latest.steps_done
+        )
         self._lock = threading.Lock()
         self._latest = latest
         self._unit_core_s = 0.0
+        self._notices: list[Reason] = []
         self.faults: set[Fault] = set()
 
-    def receive(self, output: bytes, used_core_s: float) -> None:
-        """Take in what the job wrote when it had used that much CPU time; called by another thread."""
-        count = self._text.feed(output)
-        if count is not None:
-            self._advance(count, time.monotonic(), used_core_s)
-
-    def _advance(self, count: Count, at: float, used_core_s: float) -> None:
-        total = self._steps_total or count.total or self._latest.steps_total
+    def receive(self, output: bytes, used_core_s: float, stream: int = 1) -> None:
+        at = time.monotonic()
         with self._lock:
-            if count.step > self._latest.steps_done or self._latest.unit_at is None:
-                self._unit_core_s = used_core_s
-                self._latest = replace(self._latest, steps_done=count.step, unit_at=at)
-            self._latest = replace(self._latest, steps_total=total)
+            if self._own is None:
+                has_changed = self._reader.feed(output, at, stream)
+            else:
+                has_changed = self._own.feed(self._reader, output, at, stream)
+            if has_changed:
+                self._advance(at, used_core_s)
+            self._note()
+
+    def finish(self, used_core_s: float) -> None:
+        for stream in (1, 2):
+            self.receive(b"\n", used_core_s, stream)
+        if self._own is not None:
+            self._own.close()
+
+    def _advance(self, at: float, used_core_s: float) -> None:
+        belief, latest = self._reader.belief, self._latest
+        if belief is None or not belief.is_sure:  # what was believed before is not acted on any more
+            self._latest = replace(latest, steps_total=None)
+            return
+        if belief.steps != latest.steps_done or latest.unit_at is None:
+            self._unit_core_s = used_core_s
+            latest = replace(latest, steps_done=min(belief.steps, N_STEPS_MAX), unit_at=at)
+        total = None if belief.total is None else min(belief.total, N_STEPS_MAX)
+        self._latest = replace(latest, steps_total=total, is_read=True)
+
+    def _note(self) -> None:
+        for notice in self._reader.new_notices():
+            text = notice.text
+            if notice.code == READ:
+                why = "the program does not use `punctual.track`: " if self._asked_for is None else ""
+                text = f"{why}progress is read from its output, {text}"
+            self._notices.append(Reason(notice.code, text))
+        if self._own is not None and (unmatched := self._own.new_complaint()):
+            self._notices.append(Reason("no-progress", unmatched))
+
+    def new_notices(self) -> tuple[Reason, ...]:
+        with self._lock:
+            notices, self._notices = self._notices, []
+        return tuple(notices)
+
+    def shortfall(self) -> Reason | None:
+        with self._lock:
+            if self._latest.unit_at is None:
+                return Reason("no-progress", _never_known(self._asked_for)) if self._has_deadline else None
+            notice = self._reader.shortfall()
+        return None if notice is None else Reason(notice.code, notice.text)
 
     def latest(self, used_core_s: float) -> ProgressSample:
         with self._lock:
             in_flight_core_s = max(0.0, used_core_s - self._unit_core_s)
-            unreadable = _given_up(self._latest.steps_done) if self._text.gave_up else ""
+            gave_up = self._own is not None and self._own.gave_up
+            unreadable = _given_up(self._latest.steps_done) if gave_up else ""
             return replace(self._latest, in_flight_core_s=in_flight_core_s, unreadable=unreadable)
 
     def landed_at(self) -> float | None:
@@ -276,6 +380,84 @@ class OutputProgress:
     def heartbeat(self) -> None: ...
 
 
+class TrackedOrRead:
+    """A job that may use `punctual.track`: until it does, its output is read."""
+
+    is_output_read = True
+
+    def __init__(self, page: PageProgress, output: OutputProgress) -> None:
+        self._page, self._output = page, output
+        self._is_tracked = False
+
+    @property
+    def is_tracked(self) -> bool:
+        self._is_tracked = self._is_tracked or self._page.is_claimed
+        return self._is_tracked
+
+    @property
+    def faults(self) -> set[Fault]:
+        return self._page.faults
+
+    @property
+    def can_stop(self) -> bool:
+        return self._page.can_stop
+
+    @property
+    def is_asked_to_leave(self) -> bool:
+        return self._page.is_asked_to_leave
+
+    def receive(self, output: bytes, used_core_s: float, stream: int = 1) -> None:
+        if not self.is_tracked:
+            self._output.receive(output, used_core_s, stream)
+
+    def finish(self, used_core_s: float) -> None:
+        if not self.is_tracked:
+            self._output.finish(used_core_s)
+
+    def latest(self, used_core_s: float) -> ProgressSample:
+        page = self._page.latest(used_core_s)
+        if self.is_tracked:
+            return page
+        return replace(self._output.latest(used_core_s), unreadable=page.unreadable)
+
+    def begin(self, at: float) -> None:
+        self._page.begin(at)
+
+    def landed_at(self) -> float | None:
+        return self._page.landed_at() if self.is_tracked else None
+
+    @property
+    def reporter_pid(self) -> int:
+        return self._page.reporter_pid
+
+    def device_use(self) -> DeviceUse | None:
+        return self._page.device_use()
+
+    def new_phases(self) -> tuple[PhaseProgress, ...] | None:
+        return self._page.new_phases()
+
+    def new_losses(self) -> tuple[SeenLoss, ...]:
+        return self._page.new_losses()
+
+    def new_notices(self) -> tuple[Reason, ...]:
+        return () if self.is_tracked else self._output.new_notices()
+
+    def shortfall(self) -> Reason | None:
+        return None if self.is_tracked else self._output.shortfall()
+
+    def pace(self, line: PacingLine | None) -> None:
+        self._page.pace(line)
+
+    def ask_to_stop(self) -> None:
+        self._page.ask_to_stop()
+
+    def ask_to_leave(self) -> None:
+        self._page.ask_to_leave()
+
+    def heartbeat(self) -> None:
+        self._page.heartbeat()
+
+
 def _in_flight_core_s(declaration: Declaration, unit_cpu_ns: int) -> float:
     clock_ns = cpu_clock_ns(declaration.pid) if declaration.pid else None
     return 0.0 if clock_ns is None else max(0, clock_ns - unit_cpu_ns) / 1e9
@@ -287,6 +469,15 @@ def _disbelief(disbelieved: AbstractSet[str]) -> str:
     return (
         f"what its process wrote to its page of its {', '.join(sorted(disbelieved))} cannot be, as if something else had "
         "written there; what cannot be is left out, so its progress may not be known"
+    )
+
+
+def _never_known(pattern: str | None) -> str:
+    if pattern is not None and pattern != AUTO:
+        return "`--progress-regex` fitted no line that the program wrote, so the job ran at full speed; try it: `punctual read FILE`"
+    return (
+        "nothing that the program wrote counts its steps, so the job ran at full speed; go through the batches with "
+        "`punctual.track`, or give an expression that fits its lines (`--progress-regex`, tried by `punctual read FILE`)"
     )
 
 

@@ -1,0 +1,116 @@
+"""Results as sections: a table each, and targets; the page and the last line that are made of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from _common import PageOf, Results, conclude, markdown_table, print_table, stamp_text, write_results
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure to be reached, and what was reached. `got` None: no run speaks about it."""
+
+    text: str
+    limit: float
+    got: float | None
+    shown: Callable[[float], str] = "{:.3%}".format
+    at_least: bool = False
+
+    @property
+    def reached(self) -> bool | None:
+        if self.got is None:
+            return None
+        return self.got >= self.limit if self.at_least else self.got <= self.limit
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with its title, and what it is to show."""
+
+    name: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    targets: Sequence[Target] = ()
+
+
+#: One measurement, as a file of results has it.
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Runs of one kind, and the section that they come to."""
+
+    measure: Callable[..., list[Run]]
+    section: Callable[[list[Run]], Section]
+
+    @property
+    def name(self) -> str:
+        return self.measure.__name__
+
+
+def most(runs: Sequence[Run], *keys: str) -> float | None:
+    """The largest of these figures; none if a run does not have them."""
+    if any(key not in run for run in runs for key in keys):
+        return None
+    return max((run[key] for run in runs for key in keys), default=None)
+
+
+def sections_of(families: Sequence[Family], results: Results) -> list[Section]:
+    return [family.section(results["runs"][family.name]) for family in families]
+
+
+def verdict(target: Target) -> str:
+    return {None: "not measured", True: "reached", False: "**missed**"}[target.reached]
+
+
+def limit(target: Target) -> str:
+    return f"{'at least' if target.at_least else 'at most'} {target.shown(target.limit)}"
+
+
+def got(target: Target) -> str:
+    return "–" if target.got is None else target.shown(target.got)
+
+
+TARGET_HEADS = ("figure", "target", "measured", "")
+
+
+def target_rows(targets: Sequence[Target]) -> list[list[str]]:
+    return [[target.text, limit(target), got(target), verdict(target)] for target in targets]
+
+
+def targets_table(targets: Sequence[Target]) -> list[str]:
+    return markdown_table(TARGET_HEADS, target_rows(targets))
+
+
+def targets_of(sections: Sequence[Section]) -> list[Target]:
+    return [target for section in sections for target in section.targets]
+
+
+def page_of(sections: Sequence[Section], results: Results, *more: str) -> str:
+    """The targets, the tables, and more lines below them."""
+    lines = targets_table(targets_of(sections))
+    for section in sections:
+        lines += ["", f"## {section.name}", "", *markdown_table(section.heads, section.rows)]
+    return "\n".join([*lines, *more, "", stamp_text(results), ""])
+
+
+def report(
+    name: str, results: Results, sections_of: Callable[[Results], Sequence[Section]], page: PageOf, *, quick: bool
+) -> list[Target]:
+    """Write results, print the tables that are made of them; return the targets."""
+    sections = sections_of(write_results(name, results, page, quick=quick))
+    for section in sections:
+        print(section.name)
+        print_table(section.heads, section.rows)
+        print(flush=True)
+    return targets_of(sections)
+
+
+def conclude_targets(targets: Sequence[Target], key: Target, *, quick: bool) -> int:
+    """Print the last line; in a quick run it is no fault if a target was not measured."""
+    short = [one for one in targets if one.reached is False or (one.reached is None and not quick)]
+    n_reached = sum(one.reached is True for one in targets)
+    figures = f"{key.text}: {got(key)} (target: {limit(key)}); {n_reached} of {len(targets)} targets reached"
+    return conclude(figures, [f"{one.text}: {got(one)} ({limit(one)})" for one in short])

@@ -1,0 +1,145 @@
+"""`punctual read`: a trial of the reader on the output of a program."""
+
+import re
+import sys
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from punctual.cli._options import ProgressRegex, Steps
+from punctual.cli._streams import print_table, write_line, write_lines
+from punctual.core.errors import InvalidSpec
+from punctual.executors.local.own_output import OwnOutput
+from punctual.progress_text.choice import Assessment, Doubt
+from punctual.progress_text.mentions import Role, Unit
+from punctual.progress_text.own import AUTO, Groups
+from punctual.progress_text.reader import NO_TOTAL, READ, Notice, ProgressReader
+from punctual.progress_text.series import Series
+from punctual.runtime.json_text import json_text
+
+_LINE = re.compile(rb"[^\r\n]*[\r\n]*")
+_QUOTE_MAX = 70
+#: Codes that are printed once for the whole file.
+_AT_END = {READ, NO_TOTAL}
+#: As grep has it: nothing was found.
+_EXIT_NOTHING = 1
+
+
+def read(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What a program has printed; `-`: standard input.")],
+    progress_regex: ProgressRegex = None,
+    steps: Steps = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Say what Punctual would read from a program's output, series by series. Exits with 1 if it is nothing."""
+    reader = ProgressReader(deadline_s=inf, steps_total=steps)
+    notices = list(_notices(reader, file, progress_regex))
+    if as_json:
+        write_line(json_text(_fields(reader, notices)))
+    else:
+        _print(reader, notices)
+    raise typer.Exit(0 if reader.chosen is not None else _EXIT_NOTHING)
+
+
+def _notices(reader: ProgressReader, file: Path, pattern: str | None) -> Iterator[Notice]:
+    """Read the file and return the notices. A log has no times: each line stands for an instant."""
+    groups = None if pattern in {None, AUTO} else Groups.of(pattern or "")
+    own = None if groups is None or pattern is None else OwnOutput(pattern, groups)
+    for i_line, line in enumerate(_lines(file)):
+        if own is None:
+            reader.feed(line, float(i_line))
+        else:
+            own.feed(reader, line, float(i_line), 1)
+            if complaint := own.new_complaint():
+                yield Notice("no-progress", complaint)
+        yield from reader.new_notices()
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    try:
+        stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+        with stream:
+            for line in stream:
+                yield from (piece for piece in _LINE.findall(line) if piece)
+        yield b"\n"
+    except OSError as error:
+        raise InvalidSpec(
+            "the file must be one that can be read", error.strerror or str(error), f"'{file}'", "Check its name."
+        ) from None
+
+
+def _print(reader: ProgressReader, notices: list[Notice]) -> None:
+    texts = [*(notice.text for notice in notices if notice.code not in _AT_END), reader.doubt()]
+    write_lines([_told(reader), *(f"WARNING: {text}" for text in texts if text)])
+    rows = [
+        (_counted(series), _meaning(series, assessment, reader), _quoted(series))
+        for series, assessment in reader.assessed()
+    ]
+    if rows:
+        write_line("")
+        print_table(("COUNTED", "WHAT IT IS", "LAST IN"), rows)
+
+
+def _told(reader: ProgressReader) -> str:
+    belief, chosen = reader.belief, reader.chosen
+    if belief is None or chosen is None:
+        return "nothing is counted: how far the program is would not be known"
+    counted = f"step {belief.steps:g}" if belief.total is None else f"step {belief.steps:g} of {belief.total:g}"
+    length = chosen.series.known_total
+    parts = f" ({chosen.n_epochs} times {length})" if chosen.n_epochs and length else ""
+    return f"read at the end: {counted}{parts}"
+
+
+def _counted(series: Series) -> str:
+    total = "" if series.known_total is None else f" of {series.known_total}"
+    laps = f", {series.n_laps + 1} times" if series.n_laps else ""
+    first = f"{series.first} to " if series.first != series.last and not series.n_laps else ""
+    return f"{first}{series.last}{total}{laps}"
+
+
+def _meaning(series: Series, assessment: Assessment | None, reader: ProgressReader) -> str:
+    if reader.chosen is not None and reader.chosen.series is series:
+        return "the training's"
+    if series.role is Role.OTHER:
+        return "of something else"
+    if series.mention.is_total and not series.n_grown:
+        return "how many there are"
+    if series.unit >= Unit.EPOCH:
+        return f"{series.unit.name.lower()}s"
+    return "perhaps a part" if assessment is not None and assessment.doubt is Doubt.PART else "beside it"
+
+
+def _quoted(series: Series) -> str:
+    text = " ".join(series.quote.split())
+    return text if len(text) <= _QUOTE_MAX else f"{text[:_QUOTE_MAX]}…"
+
+
+def _fields(reader: ProgressReader, notices: list[Notice]) -> dict[str, Any]:
+    belief, chosen = reader.belief, reader.chosen
+    return {
+        "steps": None if belief is None else belief.steps,
+        "total": None if belief is None else belief.total,
+        "sure": belief is not None and belief.is_sure,
+        "doubt": None if chosen is None else chosen.doubt,
+        "epochs": None if chosen is None else chosen.n_epochs,
+        "warnings": [
+            *(notice.text for notice in notices if notice.code not in _AT_END),
+            *filter(None, [reader.doubt()]),
+        ],
+        "series": [
+            {
+                "first": series.first,
+                "last": series.last,
+                "total": series.known_total,
+                "times": series.n_laps + 1,
+                "unit": series.unit.name.lower(),
+                "meaning": _meaning(series, assessment, reader),
+                "is_training": chosen is not None and chosen.series is series,
+                "quote": series.quote.strip(),
+            }
+            for series, assessment in reader.assessed()
+        ],
+    }

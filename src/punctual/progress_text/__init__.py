@@ -1,0 +1,1 @@
+"""Progress of a training, read from its output: text in, belief out."""

@@ -1,0 +1,529 @@
+"""Numbers of one line that may be a count, and their totals."""
+
+import re
+from dataclasses import dataclass, replace
+from enum import IntEnum, auto
+from itertools import islice
+
+
+class Unit(IntEnum):
+    """Sizes of the pieces of a training that are counted, the smallest first."""
+
+    UNKNOWN = auto()
+    SAMPLE = auto()
+    BATCH = auto()
+    STEP = auto()
+    EPOCH = auto()
+    ROUND = auto()
+    FOLD = auto()
+
+
+class Role(IntEnum):
+    """Owners of a number, by the words before it: something else, perhaps the training, or the training."""
+
+    OTHER = auto()
+    NEUTRAL = auto()
+    TRAINING = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """A number of a line that may be a count.
+
+    Attributes
+    ----------
+    template
+        The text before the number, other numbers taken out.
+    process
+        Number of the process that writes the line; empty if the line does not name it.
+    family
+        The word for the counted thing, one for all its forms; empty if the line has none.
+    step, total
+        The numbers; `total` is None if the line does not say it.
+    is_total
+        The number is a total itself, by its name: ``max_steps=100``, ``epochs: 3``.
+    is_lap
+        The number is the total of each epoch: ``steps_per_epoch=100``.
+    is_bar
+        The line is a progress bar.
+    is_open
+        The total is not known, as in ``12/?``.
+    is_heading
+        Nothing but a bar follows.
+    is_overall
+        The count goes over everything, by its name.
+    is_own
+        The number was found by an expression of the user's own.
+    """
+
+    template: str
+    process: str = ""
+    unit: Unit = Unit.UNKNOWN
+    family: str = ""
+    role: Role = Role.NEUTRAL
+    step: int
+    total: int | None = None
+    is_total: bool = False
+    is_lap: bool = False
+    is_bar: bool = False
+    is_open: bool = False
+    is_heading: bool = False
+    is_overall: bool = False
+    is_own: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Key of the series, equal for all its counts."""
+        return (self.unit,) if self.is_own else (self.template, self.unit, self.total, self.is_total)
+
+    @property
+    def is_outer(self) -> bool:
+        """Whether other counts begin anew when this one grows."""
+        return self.unit >= Unit.EPOCH and not self.is_total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineReading:
+    """Counts and values of one line.
+
+    Attributes
+    ----------
+    mentions
+        Counts in their order.
+    is_result
+        The line has values, or says that something is done, so it is written after the step it counts.
+    is_measured
+        The line has a value with a name, such as a loss.
+    has_epoch_frac
+        The line has a fraction of an epoch, as trainers write whose count goes over all epochs.
+    """
+
+    mentions: tuple[Mention, ...] = ()
+    is_result: bool = False
+    is_measured: bool = False
+    has_epoch_frac: bool = False
+
+
+#: The words that count pieces of a training; forms of one word have one family.
+_FAMILIES = {
+    Unit.FOLD: {"fold": "fold folds", "chain": "chain chains"},
+    Unit.ROUND: {
+        "round": "round rounds",
+        "trial": "trial trials",
+        "episode": "episode episodes",
+        "generation": "generation generations gen",
+    },
+    Unit.EPOCH: {"epoch": "epoch epochs ep"},
+    Unit.STEP: {
+        "step": "step steps timestep timesteps",
+        "iteration": "iter iters iteration iterations iterate it",
+        "update": "update updates up upd",
+        "tree": "tree trees estimators",
+        "tick": "tick ticks",
+        "frame": "frame frames",
+    },
+    Unit.BATCH: {"batch": "batch batches minibatch minibatches"},
+    Unit.SAMPLE: {"sample": "sample samples example examples image images img imgs sequence sequences"},
+}
+_COUNTED = {
+    word: (unit, family)
+    for unit, families in _FAMILIES.items()
+    for family, words in families.items()
+    for word in words.split()
+}
+_PLURALS = {word for word in _COUNTED if word.endswith("s")}
+#: Behind a counted word they change nothing: `batch_idx`, `step number`.
+_IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i"}
+#: Before a counted word they say that this is how many there are.
+_TOTAL = {"max", "maximum", "total", "num", "n", "number", "nb"}
+#: Before a counted word they change nothing.
+_ENDS = {("start", "of"), ("begin", "of"), ("beginning", "of"), ("end", "of")}
+#: Between a counted word and its number they change nothing: `max_iters overwritten as 500`.
+_LINKS = {"is", "are", "was", "as", "to", "set", "overwritten", "equals"}
+#: Before a counted word they make it a setting, or a count of something that is not the training.
+_SETTING = re.compile(
+    r"accumulat(?:e|ion)|after|anneal|at|before|begin|best|between|checkpoint|consecutive|cooldown|decay|decod(?:e|ing)"
+    r"|denoising|diffusion|display|drop|each|eval(?:uation)?|every|first|from|hold|inference|initial|interval|is|lag|last|least"
+    r"|length|local|log(?:ging)?|min(?:imum)?|next|patience|per|plot|previous|print|prune|report|resum(?:e|ing)|rollout|sampling"
+    r"|sav(?:e|ing)|since|skip(?:ped)?|start|stop|summary|test|to|until|val(?:id(?:ation)?)?|warm(?:up)?|within"
+)
+#: A share that is called so is progress.
+_PROGRESS = {"progress", "at", "done", "complete", "completed", "epoch", "training", "train", "fit", "fitting"}
+#: Beginnings of words, and words, by which something else than a training tells its progress.
+_OTHER = re.compile(
+    r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
+    r"|tokeniz|preproc|prepar|featuriz|generating|sampling|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard"
+)
+_TRAINING = re.compile(r"train|pretrain|finetun|fit")
+#: Where these are sampled, that is the training.
+_CHAINS = {"chain", "chains", "draw", "draws"}
+#: A bar that is called by an activity (`Tokenizing`, `Resizing images`) is of that activity, but for these.
+_TRAINING_GERUNDS = {
+    "training",
+    "pretraining",
+    "finetuning",
+    "tuning",
+    "fitting",
+    "learning",
+    "running",
+    "processing",
+    "boosting",
+}
+_OVERALL = {"all", "overall", "total"}
+#: Units in which data is moved, not trained on.
+_BYTES = re.compile(r"[kKMGT]?i?B(?:ytes)?/s|[kKMG]?bytes/s")
+_EXAMPLES = re.compile(r"[ \d](?:examples|files|tokens)/s")
+
+_INT = r"(?:\d{1,3}(?:,\d{3}){1,6}(?!,?\d)|\d{1,3}(?:_\d{3}){1,6}(?!\d)|\d{1,18}(?!\d))"
+_SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
+#: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
+_BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
+#: Dates, times, versions and addresses.
+_STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
+        | \d{1,9}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?!\d) | \d{1,9}(?:\.\d{1,9}){2,8} | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
+_STAMPS = re.compile(rf"(?:(?=\d)(?<!\d)|(?=\.))(?: {_STAMP} )", re.VERBOSE)
+#: A number in a line whose stamps are blanked.
+_NUMBER = re.compile(
+    rf"""
+    (?=[\d.])(?: {_BEGIN}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
+        (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?of\s{{1,16}} )
+        (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|it|batch) | (?![\w/]|\.\d) )
+    | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[[ ]{{4}})
+    | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
+    | (?P<real> (?:\d{{1,3}}(?:,\d{{3}}){{1,9}} | \d{{1,30}})\.\d+(?:[eE][-+]?\d+)? | \d{{1,30}}\.(?=[\]),}}]) | \d{{1,30}}[eE][-+]?\d+ | \.\d+ )
+    | {_BEGIN}(?<!-)(?P<whole> {_INT} ) (?![\w/]|[.:]\d)
+    | \d+ )
+    """,
+    re.VERBOSE,
+)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
+#: The name of a writer at the beginning of its lines, without a number that stands alone: `[rank0]: `, `trainer-1  | `.
+_LABEL = re.compile(r"^(?:\D|(?<=[\w-])\d){0,100}?[A-Za-z][^\s\d]{0,40}\d{0,6}(?:[:)]|\s{0,100}\]|\s{1,8}\|)\s")
+#: Characters before a count without a name, in one of the first columns of a table.
+_ROW, _N_COLUMNS = " \t[]|#:,0123456789", 2
+#: Characters between a name and its number.
+_BETWEEN = " \t:=#[](){}\"'|>.*~-"
+_PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
+_COUNT_BEFORE = re.compile(r"(?<!\d)\d{1,18}\s?[(\[]\s{0,3}$")
+#: A share behind a count without a name, as in `(5 6%)`.
+_COUNT_BESIDE = re.compile(r"[(\[]\s?\d+\s$")
+_UNIT_AFTER = re.compile(r"\s{0,3}([A-Za-z]{2,12})\b")
+_VALUE_AFTER = re.compile(r"[\s:=#(\[]{0,4}\d")
+#: A value right behind a number, as in `loss at step 20: 0.3`.
+_MEASURED_AT = re.compile(r"\D{1,24}\d+\.\d")
+#: A count within something, by its name: `step_in_epoch`.
+_WITHIN = re.compile(r"([A-Za-z]{1,16})_in_[A-Za-z]{1,16}$")
+#: A bar whose name has a fraction before it: `1/5 * Epoch: 32%|###  | 50/156`.
+_NAMED_BAR = re.compile(r"\d/\d.{1,100}\d%\s?\|")
+_OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
+#: So many are in each part of something.
+_EACH = re.compile(r"\s{0,3}\w+(?:/|\s(?:each|per|in each|an?)\b)")
+_SHARE = re.compile(r"\d+%\s?\|?")
+_DRAWING = re.compile(r"\|?[█▉▊▋▌▍▎▏━╸╺▇▆▅▄▃▂▁#=>.\s-]{3,}\|?|\|\s*\|")
+_BAR = re.compile(r"\d%\s?\||[█▉▊▋▌▍▎▏━╸╺]|#{3}|={3}|>{4}|\[\d+:\d\d[<,]|\[-{4}")
+_DRAWN = re.compile(r"[█▉▊▋▌▍▎▏━╸╺]|#{2}|={2}>?|[#=]-{2}|\[-{3}|\[\.{3}")
+_HEADING = re.compile(r"\s*(?:$|[|█━╸╺])")
+_RESULT = re.compile(r"\d\.\d|\d[eE]-\d|\b(?:done|finished|completed|took|end[ _-]of)\b", re.IGNORECASE)
+_NAMED_VALUE = re.compile(
+    r"(?<![A-Za-z_])(?!(?:in|took|time|eta|elapsed|after)\b)[A-Za-z_]{2,32}\d?['\"]?\s{0,2}[:=]?\s{0,2}['\"]?-?\d+\.\d"
+)
+_EPOCH_FRAC = re.compile(r"\bepoch['\"]?\s?[:=]\s?['\"]?\d+\.\d", re.IGNORECASE)
+_FILE = re.compile(r"[A-Za-z_~]/|/[A-Za-z_~]|\.[A-Za-z]\w{0,9}\W{0,2}$")
+_CHUNK_BEFORE, _CHUNK_AFTER = re.compile(r"\S*$"), re.compile(r"\S*")
+#: A measured value with its name, which says nothing of whose progress a line tells.
+_MEASURED = re.compile(r"(?<![\w./-])[\w./-]{1,40}['\"]?\s?[:=]\s{0,8}['\"]?[-+]?\d[\d.,eE+-]*")
+_VALUE = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b")
+#: A process names itself before what it writes; its number tells counts apart.
+_PROCESS = re.compile(r"(rank|default|worker|gpu|pid|proc|process|node|device|cuda)(\W{0,3})(\d+)", re.IGNORECASE)
+_AS_LETTERS = str.maketrans("0123456789", "abcdefghij")
+_TO_TRAIN = re.compile(r"train|fit|start|max|total|schedul|run", re.IGNORECASE)
+_TO_STOP = re.compile(r"improve|patience|early|every|until|warm", re.IGNORECASE)
+
+#: The family of shares of a hundred.
+SHARE = "percent"
+_N_NESTED = 2
+#: Numbers of one line that are looked at, and counts; characters around one that are.
+_N_NUMBERS_MAX, _N_MENTIONS_MAX, _AROUND = 200, 12, 200
+_TEMPLATE_MAX = 80
+_PERCENT = 100
+_SCALES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def read_line(text: str, *, is_complete: bool = True) -> LineReading:
+    """Return the counts of a line. The last number of an incomplete one may be cut off, and is left out."""
+    mentions: list[Mention] = []
+    is_bar, is_drawn = _BAR.search(text) is not None, _DRAWN.search(text) is not None
+    i_number = -1
+    values = _STAMPS.sub(lambda stamp: " " * len(stamp[0]), text)
+    label = _LABEL.match(values)
+    label_end = label.end() if label else 0
+    for match in islice(_NUMBER.finditer(values), _N_NUMBERS_MAX):
+        kind = match.lastgroup
+        if kind is None or (not is_complete and match.end() >= len(text)):
+            continue
+        i_number += match.start() >= label_end
+        if kind == "real" or _is_in_file_name(text, match):
+            continue
+        place = _Place(text, match, is_bar=is_bar, is_drawn=is_drawn)
+        mention = place.read(kind or "", i_number)
+        if mention is not None:
+            mentions.append(mention)
+            if len(mentions) == _N_MENTIONS_MAX:
+                break
+    has_epoch_frac = _EPOCH_FRAC.search(values) is not None
+    if not mentions:
+        return LineReading(has_epoch_frac=has_epoch_frac)
+    return LineReading(
+        mentions=tuple(_ordered(mentions)),
+        is_result=_RESULT.search(values) is not None,
+        is_measured=_NAMED_VALUE.search(values) is not None,
+        has_epoch_frac=has_epoch_frac,
+    )
+
+
+def _ordered(mentions: list[Mention]) -> list[Mention]:
+    """Return the counts of a line, each read by the others beside it."""
+    if any(mention.total is not None or mention.is_open for mention in mentions if mention.family != SHARE):
+        # The share beside a count says the same less exactly.
+        mentions = [mention for mention in mentions if mention.family != SHARE]
+    for i, mention in enumerate(mentions):
+        if mention.unit >= Unit.EPOCH and any(later.total is not None or later.is_open for later in mentions[i + 1 :]):
+            mentions[i] = replace(mention, is_bar=False)  # it only names the bar
+    nameless = [mention for mention in mentions if mention.unit is Unit.UNKNOWN and mention.total is not None]
+    if len(nameless) == _N_NESTED and not any(mention.is_outer for mention in mentions):
+        # `[0/5][50/156]`: the first of two fractions without a name is of the epochs.
+        outer = replace(nameless[0], unit=Unit.EPOCH, family="epoch", is_bar=False)
+        mentions = [outer if mention is nameless[0] else mention for mention in mentions]
+    return mentions
+
+
+class _Place:
+    """A number in its line."""
+
+    def __init__(self, text: str, match: re.Match[str], *, is_bar: bool, is_drawn: bool) -> None:
+        self._match, self._is_bar, self._is_drawn = match, is_bar, is_drawn
+        self._text = text
+        self._before = text[max(0, match.start() - _AROUND) : match.start()]
+        self._after = text[match.end() : match.end() + _AROUND]
+        self._name = _name_before(self._before)
+
+    def read(self, kind: str, i_number: int) -> Mention | None:
+        """Return the number as a count; None if it is no count."""
+        if kind == "total":
+            return self._pair()
+        if kind == "open":
+            return self._mention(_number(self._match["open"]), is_open=True)
+        if kind == "percent":
+            return self._percentage(i_number)
+        return self._single(i_number)
+
+    def _pair(self) -> Mention | None:
+        total = self._match["total"]
+        unit, family = self._counted()
+        if unit is Unit.UNKNOWN:
+            words = [self._match["of"], self._match["between"], self._word_after()]
+            words += self._name[::-1] if self._is_bar else []
+            known = [_COUNTED[word.lower()] for word in words if word and word.lower() in _COUNTED]
+            unit, family = known[0] if known else (unit, family)
+        if unit is Unit.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _NO_COUNTS:
+            return None
+        if any(map(_SETTING.fullmatch, self._name[:-1])):
+            return None
+        if unit is Unit.EPOCH and _NAMED_BAR.search(self._before):
+            unit, family = Unit.UNKNOWN, ""
+        if unit is Unit.STEP and _OF_EPOCH.match(self._after):
+            unit = Unit.BATCH
+        n_total = None if total in {"?", "Unknown", "-"} else _number(total)
+        return self._mention(_number(self._match["step"]), n_total, unit, family, is_open=n_total is None)
+
+    def _percentage(self, i_number: int) -> Mention | None:
+        after = _UNIT_AFTER.match(self._after.lstrip(_BETWEEN))
+        words = {*self._name[-1:], after[1].lower() if after else ""}
+        is_known = bool(words & _PROGRESS) or self._is_drawn or self._is_beside_count()
+        if not is_known and not (i_number == 0 and self._is_before_value()):
+            return None
+        return self._mention(int(float(self._match["percent"])), _PERCENT, family=SHARE)
+
+    def _is_before_value(self) -> bool:
+        """Return whether a share stands in front of a value, as in `[12%] loss=0.3`."""
+        return not _without_label(self._before).strip(_ROW) and _NAMED_VALUE.search(self._after) is not None
+
+    def _is_beside_count(self) -> bool:
+        """Return whether a share stands in brackets behind a count, as in `iter 300 (12%)`; one of an epoch is of that alone."""
+        if _COUNT_BESIDE.search(self._before):
+            return True
+        behind = _COUNT_BEFORE.search(self._before)
+        return (
+            behind is not None and Unit.UNKNOWN < _counted(_name_before(self._before[: behind.start()]))[0] < Unit.EPOCH
+        )
+
+    def _single(self, i_number: int) -> Mention | None:
+        step, name = _number(self._match["whole"]), self._name
+        unit, family = self._counted()
+        if name[-2:] == ["per", "epoch"]:
+            unit, family = _counted(name[:-2])
+            return None if unit is Unit.UNKNOWN else self._mention(step, None, unit, family, is_total=True, is_lap=True)
+        if unit is not Unit.UNKNOWN:
+            words = _without_idle(name)
+            settings = [word for word in words[:-1] if _SETTING.fullmatch(word)]
+            is_measured_at = settings == ["at"] and _MEASURED_AT.match(self._after)
+            if (settings and not is_measured_at) or _VALUES & {*words[:-1]}:
+                return None
+            is_total = bool(set(words[:-1]) & _TOTAL) or words[-1] in _PLURALS
+            return self._mention(step, None, unit, family, is_total=is_total)
+        word = self._word_after()
+        if name == ["total"] and word not in _PLURALS:
+            return self._mention(step, None, unit, family, is_total=True)
+        if (
+            word in _PLURALS
+            and not _EACH.match(self._after)
+            and _TO_TRAIN.search(self._before)
+            and not _TO_STOP.search(self._before + self._after)
+        ):
+            unit, family = _COUNTED[word]
+            return self._mention(step, None, unit, family, is_total=True)
+        row = _without_label(self._before)
+        is_in_row = not _UNIT_AFTER.match(self._after) and i_number < _N_COLUMNS and not row.strip(_ROW)
+        return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
+
+    def _counted(self) -> tuple[Unit, str]:
+        """Return what is counted, by the name."""
+        unit, family = _counted(self._name)
+        within = _WITHIN.search(self._before.rstrip(_BETWEEN))
+        if within is not None and (known := _COUNTED.get(within[1].lower())) is not None:
+            return Unit.BATCH, known[1]
+        return unit, family
+
+    def _word_after(self) -> str:
+        """Return the word right after the number, unless it names the number that follows."""
+        after = _UNIT_AFTER.match(self._after)
+        if after is None:
+            return ""
+        word = after[1].lower()
+        return word if word in _PLURALS or not _VALUE_AFTER.match(self._after, after.end()) else ""
+
+    def _mention(
+        self,
+        step: int,
+        total: int | None = None,
+        unit: Unit = Unit.UNKNOWN,
+        family: str = "",
+        *,
+        is_total: bool = False,
+        is_lap: bool = False,
+        is_open: bool = False,
+    ) -> Mention:
+        before = _SHARE.sub(" ", self._before)
+        template = _template(before)
+        if unit is Unit.UNKNOWN and total is None and not is_open:
+            template += self._after.lstrip()[:1].translate(_DIGIT)  # rows of a table, and rows of another
+        return Mention(
+            template=template,
+            process=" ".join(match[3] for match in _PROCESS.finditer(before)),
+            unit=unit,
+            family=family,
+            role=self._role(before),
+            step=step,
+            total=total,
+            is_total=is_total,
+            is_lap=is_lap,
+            is_bar=self._is_bar,
+            is_open=is_open,
+            is_overall=self._is_bar and bool(_OVERALL & set(self._name)),
+            is_heading=_HEADING.match(self._after) is not None,
+        )
+
+    def _role(self, before: str) -> Role:
+        clause = before.rpartition(";")[2]
+        words = [word.lower() for word in _WORD.findall(_MEASURED.sub(" ", clause))]
+        if _CHAINS & {*words}:
+            return Role.NEUTRAL
+        if any(map(_OTHER.match, words)):
+            return Role.OTHER
+        if self._is_bar and (_BYTES.search(self._after) or self._is_of_examples(words)):
+            return Role.OTHER
+        if self._is_bar and words and words[0].endswith("ing") and words[0] not in _TRAINING_GERUNDS:
+            return Role.OTHER
+        return Role.TRAINING if any(map(_TRAINING.match, words)) else Role.NEUTRAL
+
+    def _is_of_examples(self, words: list[str]) -> bool:
+        return bool(_EXAMPLES.search(self._after)) and not any(map(_TRAINING.match, words))
+
+
+#: Names of values, which count nothing: `loss_step=3`.
+_VALUES = {
+    "accuracy",
+    "acc",
+    "score",
+    "correct",
+    "precision",
+    "recall",
+    "memory",
+    "mem",
+    "lr",
+    "loss",
+    "reward",
+}
+#: These and names of processes may be written as fractions.
+_NO_COUNTS = _VALUES | {
+    "date",
+    "rank",
+    "node",
+    "worker",
+    "process",
+    "replica",
+    "device",
+    "gpu",
+    "cpu",
+    "core",
+    "cores",
+}
+_DIGIT = str.maketrans("123456789", "000000000")
+
+
+def _name_before(before: str) -> list[str]:
+    """Return the words right before a number, its name."""
+    text = _DRAWING.sub(" ", _SHARE.sub(" ", before[-_TEMPLATE_MAX:]))
+    text = _PART.sub("", text).rstrip(_BETWEEN)
+    name = _NAME.search(text)
+    words = [word.lower() for word in _WORD.findall(name[0])] if name else []
+    while len(words) > 1 and words[-1] in _LINKS:
+        words.pop()
+    if tuple(words[-3:-1]) in _ENDS:
+        del words[-3:-1]
+    return words
+
+
+def _without_label(before: str) -> str:
+    return _LABEL.sub("", _STAMPS.sub(" ", before))
+
+
+def _without_idle(words: list[str]) -> list[str]:
+    return words[:-1] if len(words) > 1 and words[-1] in _IDLE else words
+
+
+def _counted(name: list[str]) -> tuple[Unit, str]:
+    words = _without_idle(name)
+    return _COUNTED.get(words[-1], (Unit.UNKNOWN, "")) if words else (Unit.UNKNOWN, "")
+
+
+def _template(before: str) -> str:
+    text = _PROCESS.sub(lambda match: match[1] + match[2] + match[3].translate(_AS_LETTERS), before)
+    text = _VALUE.sub("#", _DRAWING.sub(" ", text).lower())
+    return " ".join(text.split())[-_TEMPLATE_MAX:]
+
+
+def _is_in_file_name(text: str, match: re.Match[str]) -> bool:
+    """Return whether a number is part of a path or a file's name; a fraction is not."""
+    if match.lastgroup == "total":
+        return False
+    before = _CHUNK_BEFORE.search(text, max(0, match.start() - _AROUND), match.start())
+    after = _CHUNK_AFTER.match(text, match.end(), match.end() + _AROUND)
+    return _FILE.search(f"{before[0] if before else ''}{match[0]}{after[0] if after else ''}") is not None
+
+
+def _number(digits: str) -> int:
+    scale = _SCALES.get(digits[-1].replace("K", "k"), 1)
+    plain = digits.rstrip("kKMGT").replace(",", "").replace("_", "")
+    return round(float(plain) * scale) if "." in plain else int(plain) * scale

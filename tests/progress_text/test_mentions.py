@@ -1,0 +1,223 @@
+"""What one line counts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from punctual.progress_text.lines import LineSplitter
+from punctual.progress_text.mentions import Mention, Role, Unit, read_line
+from punctual.progress_text.reader import ProgressReader
+
+#: Lines of programs that are in use -> what the training's count in them is; None: there is none.
+LINES: dict[str, tuple[bytes, tuple[int, int | None] | None]] = {
+    "tqdm": (b"\r 40%|####      | 120/300 [00:12<00:18, 10.00it/s]", (120, 300)),
+    "tqdm with slow steps": (b"\r 40%|####      | 120/300 [10:12<08:18, 2.77s/it]", (120, 300)),
+    "tqdm after hours": (b"\r 40%|####      | 120/300 [1:10:12<2:08:18, 42.77s/it, loss=0.3]", (120, 300)),
+    "tqdm's first line": (b"\r  0%|          | 0/300 [00:00<?, ?it/s]", (0, 300)),
+    "tqdm with unit_scale": (b"\r 40%|####      | 1.20k/3.00k [00:12<00:18, 100it/s]", (1200, 3000)),
+    "tqdm without a total": (b"\r120it [00:12, 10.00it/s]", (120, None)),
+    "tqdm in colours": (b"\r 40%|\x1b[32m####      \x1b[0m| 120/300 [00:12<00:18, 10.00it/s]", (120, 300)),
+    "Lightning without a length": (b"\rEpoch 1: |          | 43/? [00:26<00:00,  1.64it/s, v_num=0]", (43, None)),
+    "a bar in a format of its own": (b"\r120/300 (40%) 00:12 left 00:18", (120, 300)),
+    "Rich": (
+        "\r\x1b[35m 40%\x1b[0m ━━ \x1b[32m120/300 \x1b[0m [ \x1b[33m0:00:12\x1b[0m < 0:00:18 ]".encode(),
+        (120, 300),
+    ),
+    "Epoch [1/5], Step [100/600]": (b"Epoch [1/5], Step [100/600], Loss: 0.4\n", (100, 600)),
+    "MNIST": (b"Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.3\n", (640, 60000)),
+    "ImageNet": (b"Epoch: [0][ 10/5005]\tTime 0.1 ( 0.2)\tLoss 6.9\n", (10, 5005)),
+    "torchvision": (b"Epoch: [0]  [ 10/500]  eta: 0:01:00  lr: 0.01  loss: 6.9\n", (10, 500)),
+    "MMEngine": (b"2026/01/01 00:00:00 - mmengine - INFO - Epoch(train)  [1][ 50/500]  lr: 1e-2  loss: 1\n", (50, 500)),
+    "MMEngine by iterations": (
+        b"2026/01/01 00:00:00 - mmengine - INFO - Iter(train) [  100/40000]  lr: 1e-2\n",
+        (100, 40000),
+    ),
+    "Detectron2": (
+        b"[01/01 00:00:00 d2.utils.events]:  eta: 1:00:00  iter: 19  total_loss: 1.2  time: 0.3\n",
+        (19, None),
+    ),
+    "nanoGPT": (b"iter 100: loss 2.5231, time 45.12ms, mfu 1.2%\n", (100, None)),
+    "Megatron": (
+        b" iteration       10/  500000 | consumed samples:  320 | elapsed time per iteration (ms): 100.0 |\n",
+        (10, 500000),
+    ),
+    "fairseq": (b'2026-01-01 | INFO | train_inner | {"epoch": 1, "update": 0.1, "num_updates": "100"}\n', (100, None)),
+    "JSON": (b'{"step": 100, "total_steps": 3000, "loss": 0.3}\n', (100, 3000)),
+    "JSON without a total": (b'{"global_step": 100, "loss": 0.3}\n', (100, None)),
+    "a trainer's dict": (b"{'loss': 0.9431, 'grad_norm': 1.0, 'learning_rate': 4.9e-05, 'epoch': 0.29}\n", None),
+    "Keras 2": (b" 12/300 [>.............................] - ETA: 12s - loss: 0.3\n", (12, 300)),
+    "Keras 3": ("\x1b[1m 12/300\x1b[0m \x1b[37m━━\x1b[0m \x1b[1m12s\x1b[0m 5ms/step - loss: 0.3\n".encode(), (12, 300)),
+    "XGBoost": (b"[12]\ttrain-rmse:0.5\teval-rmse:0.6\n", (12, None)),
+    "CatBoost": (b"12:\tlearn: 0.5\ttotal: 123ms\tremaining: 1s\n", (12, None)),
+    "Ultralytics": (
+        b"\r      1/100      2.1G      1.2      3.4      1.1   640:  40%|##  | 120/300 [00:12<00:18, 10.00it/s]",
+        (120, 300),
+    ),
+    "Steps:": (b"Steps: 120/3000\n", (120, 3000)),
+    "steps of": (b"120 steps of 3000 done\n", (120, 3000)),
+    "global_step=": (b"global_step=120 total=3000\n", (120, None)),
+    "Batch of": (b"Batch 120 of 3000 loss 0.3\n", (120, 3000)),
+    "Batch: [": (b"Batch: [120/3000]\n", (120, 3000)),
+    "thousands": (b"step 1,200/30,000 loss 0.3\n", (1200, 30000)),
+    "torchrun --tee": (b"[default0]:step 120/3000 loss 0.3\n", (120, 3000)),
+    "a rank": (b"[rank0]: 40%|####      | 120/300 [00:12<00:18, 10.00it/s]\r", (120, 300)),
+    "a colour inside": (b"step \x1b[1m120\x1b[0m/3000\n", (120, 3000)),
+    "another step before": (b"sampling step 5 done; step 120/3000\n", (120, 3000)),
+    "LightGBM": (b"[12]\ttraining's l2: 0.5\tvalid_1's l2: 0.6\n", (12, None)),
+    "nanoGPT's evaluation": (b"step 250: train loss 2.4, val loss 2.5\n", (250, None)),
+    "units behind both numbers": (b"Progress on:train 1.20kit/10.0kit rate:9.8it/s elapsed:02:00\n", (1200, 10_000)),
+    "a value at a step": (b"Training loss (for one batch) at step 200: 0.4312\n", (200, None)),
+    "L-BFGS": (b"At iterate    5    f=  8.35160D+01    |proj g|=  2.12870D-01\n", (5, None)),
+    "a share in front of a value": (b"[ 12.3%] loss=1.4758 lr=1e-3\n", (12, 100)),
+    "a share behind a count": (b"0m 10s (- 2m 30s) (5 6%) 2.8512\n", (6, 100)),
+    "chains": (b"\rSampling 2 chains, 0 divergences:  11%|# | 450/4000 [00:09<01:11, 50.0draws/s]", (450, 4000)),
+    "glog": (b"I1126 12:00:02.000000 140 logging_writer.py:48] [20] accuracy=0.018, loss=2.9\n", (20, None)),
+    "a test accuracy": (b"\rloss:   2.31 test_accuracy:  9.80%:   7%|7 | 5/70 [00:05<01:05,  1.00it/s]", (5, 70)),
+    "numbers behind": (b"step 13/100 loss 0.1 (250 ms per step, batch 64)\n", (13, 100)),
+    "a duration behind": (b"step 13/100 time per step 250 ms\n", (13, 100)),
+    "batches behind": (b"step 13/100 batch 3/10\n", (13, 100)),
+    "batches before": (b"epoch 1 batch 3/10 step 13/100\n", (13, 100)),
+    "an iteration behind": (b"step 13/100 loss 0.1 (last iter 5)\n", (13, 100)),
+    "an epoch alone": (b"Epoch 3/10 - loss 0.3\n", None),
+    "a download": (b"\rDownloading:  40%|####      | 120M/300M [00:12<00:18, 10.0MB/s]", None),
+    "bytes": (b"\rmodel.bin:  40%|####      | 120M/300M [00:12<00:18, 10.0MB/s]", None),
+    "examples": (b"\rMap:  40%|####      | 1200/3000 [00:01<00:02, 1000.0 examples/s]", None),
+    "examples of no training": (b"\rnum_proc=4:  40%|####   | 1200/3000 [00:01<00:02, 1000.0 examples/s]", None),
+    "an activity": (b"\rTokenizing texts:  40%|####      | 120/300 [00:12<00:18, 10.00it/s]", None),
+    "an evaluation": (b"val step 3/20 loss 0.3\n", None),
+    "a checkpoint": (b"Restoring states from lightning_logs/version_0/checkpoints/epoch=1-step=600.ckpt\n", None),
+    "where it goes on": (b"Continuing training from global step 60\n", None),
+    "a share of right answers": (b"Test set: Accuracy: 9700/10000 (97%)\n", None),
+    "UTF-16": ("\nstep 120/3000\n".encode("utf-16-le"), None),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_the_training_s_count_in_a_line_is_found(name: str) -> None:
+    output, expected = LINES[name]
+    reader = ProgressReader(deadline_s=1000.0)
+    for start in range(0, len(output), 7):
+        reader.feed(output[start : start + 7], 0.0)
+    reader.feed(b"\n", 0.0)
+    chosen = reader.chosen
+    assert (None if chosen is None else (chosen.series.last, chosen.series.known_total)) == expected
+
+
+def only(text: str) -> Mention:
+    mention, *others = read_line(text).mentions
+    assert not others or others[0].unit > mention.unit
+    return mention
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("epoch 3", Unit.EPOCH),
+        ("Epoch: [3]", Unit.EPOCH),
+        ("step: 3", Unit.STEP),
+        ("globalStep=3", Unit.STEP),
+        ("n_iter 3", Unit.STEP),
+        ("batch_idx=3", Unit.BATCH),
+        ("batch number 3", Unit.BATCH),
+        ("Fold 3", Unit.FOLD),
+        ("Start of epoch 3", Unit.EPOCH),
+        ("step_in_epoch: 3", Unit.BATCH),
+        ("it 3/9 of epoch 1", Unit.BATCH),
+        ("3/9", Unit.UNKNOWN),
+    ],
+)
+def test_a_number_counts_what_is_named_before_it(text: str, unit: Unit) -> None:
+    assert only(text).unit is unit
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "warmup_steps=100", "save every 100 steps", "eval_iters = 200", "time per step 250", "best epoch: 7", "batch size 64",
+        "learning rate 1", "12:30:00", "2026-11-26 12:30", "v1.2.3", "lr 3e-4", "layer1", "0.5",
+        "worker 3/8", "node 1/2 joined", "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "(1): LeakyReLU(slope=0.1)",
+    ],
+)  # fmt: skip
+def test_what_is_no_count_is_left_alone(text: str) -> None:
+    assert read_line(text).mentions == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "family", "n"),
+    [
+        ("max_iters = 5000", "iteration", 5000),
+        ("MAX_ITER: 600", "iteration", 600),
+        ("Namespace(lr=0.1, epochs=90)", "epoch", 90),
+        ("  Total optimization steps = 240", "step", 240),
+        ("Starting training for 6 epochs...", "epoch", 6),
+        ("workflow: [('train')], max: 12 epochs", "epoch", 12),
+        ('- max_epochs: "4"', "epoch", 4),
+        ("Max_iters overwritten as 20000", "iteration", 20_000),
+        ("Total 300 iterations for training", "iteration", 300),
+    ],
+)
+def test_how_many_there_are_may_be_said_elsewhere(text: str, family: str, n: int) -> None:
+    mention = only(text)
+    assert (mention.family, mention.step, mention.is_total) == (family, n, True)
+
+
+@pytest.mark.parametrize("text", ["Training until scores don't improve for 50 rounds", "early stopping after 5 epochs"])
+def test_patience_is_no_number_of_steps(text: str) -> None:
+    assert not any(mention.is_total for mention in read_line(text).mentions)
+
+
+def test_the_number_of_a_process_tells_counts_apart() -> None:
+    assert only("[rank0] step 3/9").template != only("[rank1] step 3/9").template
+    assert only("12:00:01 step 3/9").template == only("12:00:02 step 4/9").template
+
+
+def test_a_number_that_may_be_cut_off_is_left_out() -> None:
+    assert read_line("step 12", is_complete=False).mentions == ()
+    assert read_line("step 12/3", is_complete=False).mentions == ()
+    assert read_line("step 12/30 ", is_complete=False).mentions[0].total == 30
+
+
+def test_what_stands_before_a_number_says_whose_it_is() -> None:
+    assert only("train step 3/9").role is Role.TRAINING
+    assert only("step 3/9").role is Role.NEUTRAL
+    assert only("[validation] 3/9").role is Role.OTHER
+    assert only("val_loss=0.3 step 3/9").role is Role.NEUTRAL, "a measured value says nothing of it"
+
+
+LONG = {
+    "digits": "7" * 8000,
+    "counts": "1/2" * 2700,
+    "words": "step" * 2000,
+    "a word and spaces": "step" + " " * 8000,
+    "a count and spaces": "step 1" + " " * 8000 + "/",
+    "bars without an end": "1/2 [" * 1600,
+    "values": "a=1.5 " * 1300,
+    "letters": "a" * 8000,
+    "drawings": "#" * 8000 + "1/2",
+    "shares": "1% " * 2700,
+    "thousands": "1,111," * 1400,
+    "colours": "\x1b[31m1" * 1400,
+    "an escape without an end": "\x1b]0;" * 2000,
+    "columns": "1 | " * 2000,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("size", [97, 4096, 1 << 20])
+def test_progress_is_read_after_a_line_of_any_length(name: str, size: int) -> None:
+    """Patterns whose time grows with the square of a length take minutes for these."""
+    reader, line = ProgressReader(), LONG[name].encode() * 12
+    for start in range(0, len(line), size):
+        reader.feed(line[start : start + size], 0.0)
+    reader.feed(b"\nstep 500/600\nstep 501/600\n", 1.0)
+    belief = reader.belief
+    assert belief is not None
+    assert (belief.steps, belief.total) == (501, 600)
+
+
+@given(st.text(max_size=200))
+def test_no_line_whatever_is_too_much(text: str) -> None:
+    for mention in read_line(text).mentions:
+        assert mention.step >= 0
+    for line in LineSplitter(8192).feed(text.encode("utf-8", "surrogatepass") + b"\n"):
+        read_line(line.text)

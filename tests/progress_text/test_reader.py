@@ -1,0 +1,452 @@
+"""Which numbers tell how far a training is, by what holds over time."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from punctual.progress_text.reader import Belief, ProgressReader
+
+DEADLINE_S = 1000.0
+
+
+def bar(i: int, n: int, before: str = "", after: str = "") -> str:
+    """A redrawn bar."""
+    return f"\r{before}{100 * i // n:3d}%|{'█' * (10 * i // n):10s}| {i}/{n} [00:01<00:09, 3.1it/s{after}]"
+
+
+def bars(n: int, before: str = "", after: str = "", first: int = 0) -> Iterator[str]:
+    """A bar from its first to its last state."""
+    yield from (bar(i, n, before, after) for i in range(first, n + 1))
+    yield "\n"
+
+
+def read(
+    pieces: Iterable[str], *, s: float = 1.0, reader: ProgressReader | None = None, at: float = 0.0
+) -> ProgressReader:
+    """A reader that was fed a piece every `s` seconds."""
+    reader = reader or ProgressReader(deadline_s=DEADLINE_S)
+    for i, piece in enumerate(pieces):
+        reader.feed(piece.encode(), at + i * s)
+    return reader
+
+
+def sure(reader: ProgressReader) -> tuple[float, float | None] | None:
+    """What is acted on."""
+    belief = reader.belief
+    return (belief.steps, belief.total) if belief is not None and belief.is_sure else None
+
+
+def codes(reader: ProgressReader) -> list[str]:
+    return [notice.code for notice in reader.new_notices()]
+
+
+# What it takes to be acted on.
+
+
+def test_a_count_of_steps_is_believed_when_it_has_grown() -> None:
+    reader = read(["step 1/9\n"])
+    assert reader.belief == Belief(steps=1, total=9, is_sure=False)
+    assert sure(read(["step 2/9\n"], reader=reader)) == (2, 9)
+    assert codes(reader) == ["progress-read"]
+
+
+def test_a_line_with_a_measured_value_is_believed_at_once() -> None:
+    assert sure(read(["step 30/100 loss 0.3\n"])) == (30, 100)
+
+
+def test_a_line_that_stands_alone_is_not_the_training() -> None:
+    reader = read(["Resuming from step 80\n", "using batch 64\n", "Loaded item 3/3\n", *bars(20, first=4)], s=20)
+    assert sure(reader) == (20, 20)
+
+
+def test_a_bar_that_takes_a_good_part_of_the_deadline_is_the_training_s() -> None:
+    reader = read(bars(100), s=0.01 * DEADLINE_S / 2)
+    assert sure(reader) == (100, 100)
+
+
+def test_a_bar_that_might_be_one_of_many_is_not_acted_on_and_that_is_told() -> None:
+    reader = read((bar(i, 100) for i in range(61)), s=1.0)  # ten of them fit before the deadline
+    assert sure(reader) is None
+    assert codes(reader) == ["no-total"]
+    assert "`--steps 100`" in reader.doubt()
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        ["Total optimization steps = 50\n"],  # said before
+        [bar(0, 50), bar(30, 50), bar(31, 50)],  # it goes on where an earlier run has ended
+        [bar(1, 50), bar(2, 50), "\n{'loss': 0.3, 'epoch': 0.04}\n"],  # its trainer counts over all epochs
+    ],
+)
+def test_a_bar_that_goes_over_everything_by_other_signs_is_acted_on(beside: list[str]) -> None:
+    assert sure(read([*beside, *(bar(i, 50) for i in range(32, 41))], s=0.1)) == (39, 50) or sure(
+        read([*beside, *(bar(i, 50) for i in range(32, 41))], s=0.1)
+    ) == (40, 50)
+
+
+def test_without_a_deadline_there_is_nothing_to_be_careful_for() -> None:
+    reader = read((bar(i, 100) for i in range(11)), s=0.01, reader=ProgressReader())
+    assert sure(reader) == (10, 100)
+
+
+# Nesting.
+
+
+@pytest.mark.parametrize(
+    ("line", "first_epoch"),
+    [
+        ("Epoch [{e}/3], Step [{i}/8], Loss: 0.1\n", 1),
+        ("[{e}/3][{i}/8] Loss_D: 0.1\n", 0),
+        ("epoch={e} epochs=3 batch={i} num_batches=8\n", 1),
+        ('{{"epoch": {e}, "num_epochs": 3, "step": {i}, "total": 8, "loss": 0.1}}\n', 1),
+        ("step {i}/8 of epoch {e}/3: loss 0.1\n", 1),
+        ("\rEpochs {e}/3. Loss: 0.1:  40%|████      | {i}/8 [00:12<00:18, 10.00it/s]", 1),
+    ],
+)
+def test_steps_in_epochs_are_counted_over_all_epochs(line: str, first_epoch: int) -> None:
+    pieces = [line.format(e=e, i=i) for e in range(first_epoch, first_epoch + 3) for i in range(1, 9)]
+    reader = read([*pieces[:5], "\n"])
+    assert sure(reader) == (5, 24)
+    assert sure(read([*pieces[5:], "\n"], reader=reader, at=9.0)) == (24, 24)
+
+
+@pytest.mark.parametrize("name", ["{e}/3 * Epoch (train)", "Epoch {e}/3", "{e}/3"])
+def test_the_name_of_a_bar_tells_the_epoch(name: str) -> None:
+    pieces = [piece for e in (1, 2, 3) for piece in bars(8, name.format(e=e) + ": ")]
+    assert sure(read(pieces[:6])) == (5, 24)
+    assert sure(read(pieces)) == (24, 24)
+
+
+def test_a_bar_of_epochs_that_names_the_epoch_counts_once() -> None:
+    pieces = [bar(i, 40, f"Epoch {max(i, 1)}/40: ", ", train_loss_step=309, train_loss_epoch=306") for i in range(41)]
+    for n in range(1, 41):
+        assert (sure(read(pieces[:n], s=5)) or (0, 40))[1] == 40
+
+
+def test_an_epoch_behind_a_bar_lies_around_it() -> None:
+    """Also where a line before tells the epoch by its index."""
+    pieces: list[str] = []
+    for e in (1, 2, 3):
+        pieces += [f"INFO:Epoch[{e - 1}] Learning rate is 0.001\n", bar(0, 20)]
+        pieces += [*(bar(i, 20, after=f", epoch={e}/3") for i in range(1, 21)), "\n"]
+    assert sure(read(pieces[:30])) == (25, 60)
+    assert sure(read(pieces)) == (60, 60)
+
+
+def test_a_length_that_is_known_after_the_first_epoch_is_of_all() -> None:
+    pieces = []
+    for e in (1, 2, 3):
+        n = "Unknown" if e == 1 else "8"
+        pieces += [f"Epoch {e}/3\n", *(f"\r{i}/{n} 1s 90ms/step" for i in range(1, 9)), "\r8/8 1s 90ms/step\n"]
+    assert sure(read(pieces)) == (24, 24)
+
+
+def test_rows_count_up_to_the_only_number_that_was_said() -> None:
+    rows = [f"{i}, train_loss={1 / (1 + i):.4f}\n" for i in range(0, 60, 10)]
+    assert sure(read([">>> n_epochs=200, n_train=40\n", *rows], s=10)) == (50, 200)
+    assert sure(read([">>> n_epochs=200, n_train=40\n", *rows])) == (50, None), "so few take no time: it may be more"
+
+
+@pytest.mark.parametrize("header", ["Epoch {e}/3\n", "=== epoch {e} of 3 ===\n"])
+def test_a_header_tells_the_epoch_of_what_follows(header: str) -> None:
+    reader = read(piece for e in (1, 2, 3) for piece in [header.format(e=e), *bars(8)])
+    assert sure(reader) == (24, 24)
+
+
+def test_a_line_after_each_epoch_tells_it_as_well() -> None:
+    pieces = ["Namespace(epochs=3)\n", *(p for e in (1, 2, 3) for p in [*bars(8, "train: "), f"epoch {e} loss 0.3\n"])]
+    assert sure(read(pieces)) == (24, 24)
+
+
+def test_one_line_an_epoch_is_counted() -> None:
+    pieces = [piece for e in (1, 2, 3) for piece in (f"Epoch {e}/3\n", "5/5 - 1s - 240ms/step - loss: 2.3\n")]
+    assert sure(read(pieces[:2])) == (5, 15)
+    assert sure(read(pieces)) == (15, 15)
+
+
+def test_epochs_alone_are_counted() -> None:
+    assert sure(read([f"Epoch {e}/9 - loss: 0.3\n" for e in (1, 2, 3)])) == (3, 9)
+    assert sure(read([f"Epoch {e}/9\n" for e in (1, 2, 3)])) == (2, 9), "the third one has begun"
+
+
+@pytest.mark.parametrize(
+    ("line", "n_epochs"),
+    [
+        ("Epoch {e}/9\n----------\ntrain Loss: 0.3\n", 10),
+        ("Epoch {e}/9 loss: 0.3\n", 9),
+        ("Epoch [{e}/9]\nLoss: 0.3\n", 9),
+        ("Epoch {e}/10\nLoss: 0.3\n", 10),
+    ],
+)
+def test_epochs_from_zero_are_as_many_as_their_notation_means(line: str, n_epochs: int) -> None:
+    belief = sure(read([line.format(e=e) for e in range(3)]))
+    assert belief is not None
+    assert belief[1] == n_epochs
+
+
+def test_a_bar_of_epochs_lies_around_a_bar_of_steps() -> None:
+    pieces = [bar(0, 3, "epochs: ") + "\n"]
+    for e in range(3):
+        pieces += [*bars(20, "batches: "), bar(e + 1, 3, "epochs: ") + "\n"]
+    assert sure(read(pieces[:8])) == (6, 60)
+    assert sure(read(pieces)) == (60, 60)
+
+
+def test_a_bar_without_a_name_lies_around_another_once_both_were_seen_to_move() -> None:
+    pieces = [bar(0, 3) + "\n"]
+    for e in range(3):
+        pieces += [*bars(20), bar(e + 1, 3) + "\n"]
+    reader = read(pieces[:30])
+    assert sure(reader) == (25, 60)
+    assert sure(read(pieces[30:], reader=reader, at=30)) == (60, 60)
+
+
+def test_a_bar_in_which_others_are_drawn_is_not_multiplied_by_them() -> None:
+    pieces: list[str] = []
+    for e in range(3):
+        pieces += [*(bar(i, 90) for i in range(30 * e, 30 * e + 31)), "\n", *bars(6)]
+    assert sure(read(pieces, s=3)) == (90, 90)
+
+
+@pytest.mark.parametrize("outer", ["Trial {t}/5", "=== Round {t} of 5 ===", "Generation [{t}/5]", "Stage {t}/5"])
+@pytest.mark.parametrize("inner", ["step {i}/20 loss 0.3", "Epoch {i}/20 loss 0.3"])
+def test_rounds_of_any_kind_lie_around_what_is_counted_in_them(outer: str, inner: str) -> None:
+    pieces = []
+    for t in range(1, 6):
+        pieces += [outer.format(t=t) + "\n", *(inner.format(i=i) + "\n" for i in range(1, 21))]
+    reader = read(pieces[:30])
+    assert sure(reader) == (28, 100)
+    assert sure(read(pieces[30:], reader=reader, at=30)) == (100, 100)
+
+
+def test_an_epoch_within_which_something_is_counted_is_not_done() -> None:
+    said, line = "{'num_epochs': 3}\n", "Epoch {e}, batch {i}, loss 0.3\n"
+    lines = [line.format(e=e, i=i) for e in (1, 2) for i in range(0, 401, 50)]
+    assert sure(read([said, *lines[:-4]])) == (1, 3)
+
+
+def test_values_of_a_round_that_stay_as_they_are_count_nothing() -> None:
+    lines = [f"[ROUND {t}]\nsampled 5 clients (out of 10)\n" for t in range(1, 6)]
+    assert sure(read(["config: num_rounds=20\n", *lines])) == (5, 20)
+
+
+def test_rounds_alone_are_counted() -> None:
+    assert sure(read([f"Round {t}/9 reward 0.3\n" for t in range(1, 6)])) == (5, 9)
+
+
+def test_the_steps_of_an_epoch_are_no_total_of_all() -> None:
+    line = '{{"epoch": {e}, "num_epochs": 3, "step": {i}, "steps_per_epoch": 20, "loss": 0.3}}\n'
+    assert sure(read([line.format(e=e, i=i) for e in (1, 2) for i in range(1, 21)])) == (40, 60)
+    said = "training for 3 epochs, 20 batches each\n"
+    assert sure(read([said, *(f"epoch {e} batch {i}/20 loss 1\n" for e in (1, 2) for i in range(1, 21))])) == (40, 60)
+
+
+def test_a_total_that_turns_out_another_is_told() -> None:
+    reader = read([f"epoch {1 + g // 20}/3 step {g + 1}/60 loss 0.3\n" for g in range(60)])
+    assert sure(reader) == (60, 60)
+    assert codes(reader) == ["progress-read", "progress-changed"]
+
+
+def test_after_several_changes_no_total_is_believed_unless_it_is_declared() -> None:
+    lines = [f"step {i}/30 loss {k}.5 of model {'abcdefgh'[k]}\n" for k in range(8) for i in range(1, 31)]
+    loops = [line.replace("step", f"fit {'abcdefgh'[i // 30]} step") for i, line in enumerate(lines)]
+    reader = read(loops)
+    assert sure(reader) == (240, None)
+    told = codes(reader)
+    assert sum(code.startswith("progress-changed") for code in told) == 5
+    assert told[-1] == "no-total"
+    assert sure(read(loops, reader=ProgressReader(deadline_s=DEADLINE_S, steps_total=240))) == (240, 240)
+
+
+def test_folds_lie_around_epochs() -> None:
+    lines = [
+        f"Epoch {e}/2 step {i}/5 loss 0.3\n" if i else f"Fold {f}/3\n"
+        for f in (1, 2, 3)
+        for e in (1, 2)
+        for i in ([0, 1, 2, 3, 4, 5] if e == 1 else [1, 2, 3, 4, 5])
+    ]
+    assert sure(read(lines)) == (30, 30)
+
+
+def test_a_global_count_beside_epochs_is_not_multiplied() -> None:
+    lines = [f"epoch {1 + i // 10}: step {i}, loss 0.3, total_steps 40\n" for i in range(1, 31)]
+    assert sure(read(lines)) == (30, 40)
+
+
+def test_where_nobody_says_how_many_epochs_there_are_nothing_is_planned() -> None:
+    reader = read([f"Train Epoch: {e} [{i}/600] Loss: 0.3\n" for e in (1, 2) for i in range(0, 600, 60)], s=10)
+    assert sure(reader) == (1140, None)
+    assert codes(reader) == ["no-total"]
+    assert "an epoch has 600 steps" in reader.doubt()
+
+
+# What begins anew, goes on, ends early, is said by others.
+
+
+def test_a_bar_that_begins_again_is_told_and_counted() -> None:
+    reader = read([*bars(20), *bars(20)])
+    assert sure(reader) == (40, None)
+    assert codes(reader) == ["no-total"]
+
+
+def test_a_bar_for_each_of_so_many_epochs_is_planned_where_their_number_was_said() -> None:
+    pieces = ["epochs: 4\n", *bars(20, after=", loss=0.3"), *bars(20, after=", loss=0.3")]
+    assert sure(read(pieces)) == (40, 80)
+
+
+def test_evaluations_between_are_not_counted() -> None:
+    pieces: list[str] = []
+    for e in range(3):
+        pieces += [bar(i, 90) for i in range(30 * e, 30 * e + 31)]
+        pieces += ["\n", *bars(6), "{'eval_loss': 0.3, 'epoch': 1.0}\n"]
+    assert sure(read(pieces, s=3)) == (90, 90)
+
+
+def test_two_loops_after_one_another_are_both_counted() -> None:
+    pretrain = [f"pretrain step {i}/30 loss 0.3\n" for i in range(1, 31)]
+    finetune = [f"finetune step {i}/20 loss 0.3\n" for i in range(1, 21)]
+    reader = read(pretrain)
+    assert sure(reader) == (30, 30)
+    read(finetune[:10], reader=reader, at=30)
+    assert sure(reader) == (40, 50)
+    assert codes(reader) == ["progress-read", "progress-changed"]
+    assert sure(read(finetune[10:], reader=reader, at=40)) == (50, 50)
+
+
+def test_a_loop_without_a_total_before_another_is_counted_as_well() -> None:
+    lines = [
+        *(f"pretrain iter {i} loss 0.3\n" for i in range(1, 31)),
+        *(f"step {i}/20 loss 0.3\n" for i in range(1, 11)),
+    ]
+    assert sure(read(lines)) == (40, 50)
+
+
+def test_a_choice_that_was_wrong_is_corrected_and_told() -> None:
+    reader = read(bars(100, "building: "), s=4)  # it lasted, so it was taken for the training
+    assert sure(reader) is None, "it is called by an activity"
+    reader = read(bars(100, "corpus: "), s=4)
+    assert sure(reader) == (100, 100)
+    read((f"step {i}/50 loss 0.3\n" for i in range(1, 6)), reader=reader, at=404.0)
+    assert sure(reader) == (5, 50)
+    assert codes(reader) == ["progress-read", "progress-changed"]
+
+
+def test_a_count_beyond_its_total_is_not_believed_any_more() -> None:
+    reader = read([f"step {i}/30 loss 0.3\n" for i in range(1, 40)], s=10)
+    assert sure(reader) == (39, None)
+    assert codes(reader) == ["progress-read", "no-total"]
+
+
+def test_a_total_that_only_keeps_up_with_the_count_is_none() -> None:
+    reader = read(f"step {i}/{max(i, 2)}\n" for i in range(1, 9))
+    assert sure(reader) == (8, None)
+
+
+@pytest.mark.parametrize("beside", ["speed step: {speed}", "step {global_step}"])
+def test_epochs_are_read_beside_numbers_that_say_less(beside: str) -> None:
+    """A speed, and steps of which nobody knows how many there are."""
+    speeds = [917, 922, 903, 915, 980, 911, 899, 903]
+    lines = [
+        f"{beside.format(speed=speed, global_step=40 * i)} epoch: {i}/9 loss: 0.3\n"
+        for i, speed in enumerate(speeds, 1)
+    ]
+    assert sure(read(lines)) == (8, 9)
+
+
+def test_processes_that_overtake_each_other_begin_nothing_anew() -> None:
+    lines = [f"[rank{r}] step {i // (1 + 2 * r)}/90\n" for i in range(1, 91) for r in (1, 0)]
+    assert sure(read(lines)) == (90, 90)
+    assert sure(read([f"step {i // (1 + 2 * r)}/90 loss 1\n" for i in range(1, 91) for r in (1, 0)]))[0] == 90  # type: ignore[index]
+
+
+def test_a_total_that_grows_is_followed() -> None:
+    assert sure(read([*(bar(i, 50) for i in range(31)), *(bar(i, 80) for i in range(31, 71))], s=10)) == (70, 80)
+
+
+@pytest.mark.parametrize("n", [7, 30, 60, 100])
+def test_every_so_manieth_line_is_enough(n: int) -> None:
+    lines = [f"epoch {e}/3 step {i}/100 loss 1\n" for e in (1, 2, 3) for i in range(1, 101) if i % n == 0]
+    assert sure(read(lines)) == (200 + 100 // n * n, 300)
+
+
+def test_a_program_that_ends_before_its_last_step_is_told_of() -> None:
+    assert read([f"step {i}/90 loss 1\n" for i in range(0, 90, 10)]).shortfall() is None, "it prints every tenth"
+    notice = read([f"step {i}/90 loss 1\n" for i in range(1, 40)]).shortfall()
+    assert notice is not None
+    assert "39 of 90" in notice.text
+
+
+# What the user says.
+
+
+@pytest.mark.parametrize(
+    ("pieces", "steps", "expected"),
+    [
+        ([*bars(20), *(bar(i, 20) for i in range(8))], 80, (26, 80)),
+        ([f"iter {i}: loss 0.3\n" for i in range(5)], 80, (5, 80)),
+        ([f"Epoch {e}/10 - loss: 0.3\n" for e in (1, 2, 3)], 200, (60, 200)),
+        ([*bars(57, "items: "), "done\n"], 100, None),
+        ([bar(i, 100) for i in range(10)], 100, (8, 100)),
+    ],
+)
+def test_the_number_of_steps_may_be_declared(
+    pieces: list[str], steps: int, expected: tuple[float, float] | None
+) -> None:
+    reader = read(pieces, reader=ProgressReader(deadline_s=DEADLINE_S, steps_total=steps))
+    found = sure(reader)
+    assert found == expected or (expected is not None and found == (expected[0] + 1, expected[1]))
+
+
+def test_a_declared_number_in_another_unit_is_told() -> None:
+    reader = ProgressReader(deadline_s=DEADLINE_S, steps_total=50)
+    read((f"Train Epoch: 1 [{i}/600] Loss: 0.3\n" for i in range(0, 600, 60)), s=10, reader=reader)
+    assert sure(reader) == (540, None)
+    assert "`--steps 50` cannot be right" in reader.doubt()
+
+
+def test_another_reader_goes_on_with_what_one_has_counted() -> None:
+    reader = read(bars(20), reader=ProgressReader(deadline_s=DEADLINE_S, steps_total=80, steps_before=40))
+    assert sure(reader) == (60, 80)
+
+
+def test_nothing_is_counted_in_a_program_that_counts_nothing() -> None:
+    reader = read(["a line with 3 words\n"] * 49)
+    assert codes(reader) == []
+    read(["the fiftieth line, at 12:00\n"], reader=reader)
+    (notice,) = reader.new_notices()
+    assert notice.code == "no-progress"
+    assert "the fiftieth line" in notice.text
+
+
+def test_streams_are_lines_of_their_own() -> None:
+    reader = ProgressReader(deadline_s=DEADLINE_S)
+    for i in range(1, 9):
+        reader.feed(f"step {i}/".encode(), float(i), 1)
+        reader.feed(b"a warning\n", float(i), 2)
+        reader.feed(b"9\n", float(i), 1)
+    assert sure(reader) == (8, 9)
+
+
+@given(st.binary(max_size=300), st.integers(1, 40))
+def test_no_output_whatever_is_too_much(garbage: bytes, size: int) -> None:
+    reader = ProgressReader(deadline_s=DEADLINE_S)
+    for start in range(0, len(garbage), size):
+        reader.feed(garbage[start : start + size], float(start))
+    reader.feed(b"\nstep 1/9 loss 0.1\nstep 2/9 loss 0.1\n", 300.0)
+    assert reader.belief is not None
+
+
+@given(st.lists(st.integers(0, 60), max_size=20), st.integers(2, 30))
+def test_it_does_not_matter_where_output_is_cut(cuts: list[int], n_steps: int) -> None:
+    output = "".join(f"\rtrain: {bar(i, n_steps)[1:]}" for i in range(n_steps + 1)).encode() + b"\n"
+    places = sorted({min(cut * 40, len(output)) for cut in cuts} | {0, len(output)})
+    reader = ProgressReader()
+    for start, end in pairwise(places):
+        reader.feed(output[start:end], float(start))
+    belief = reader.belief
+    assert belief is not None
+    assert (belief.steps, belief.total) == (n_steps, n_steps)
