@@ -57,3 +57,21 @@ def test_without_room_at_the_start_nothing_is_begun(terminal: Terminal, small_di
     done = terminal.punctual("run", "--name", "job", "--", *terminal.script(TRACKED), "5")
     assert done.returncode == 0, done.stderr
     assert terminal.left_behind() == []
+
+
+@pytest.mark.parametrize("words", ["ps --all", "doctor", "submit -- true", "up", "run -- true", "why job", "clean"])
+def test_no_command_ends_in_a_traceback_once_the_disk_is_full(words: str, terminal: Terminal, small_disk: Path) -> None:
+    """The job has ended unsteered, and its end can be written nowhere."""
+    terminal.home.symlink_to(small_disk)
+    run = terminal.begin(PAUSING, "--name", "job", "--deadline", "60s", "--actuator", "pacing")
+    fill(small_disk)
+    run.communicate(timeout=PATIENCE_S)
+    terminal.go_on()
+    wait_until(lambda: terminal.jobs() == [])
+    told = terminal.tell(*words.split())
+    assert "Traceback" not in told.stderr + told.stdout
+    if words in ("submit -- true", "up", "run -- true"):
+        assert told.returncode == 2
+        assert "No space left on device" in told.stderr or "disk is full" in told.stderr
+    if words == "ps --all":
+        assert "job " in told.stdout

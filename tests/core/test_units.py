@@ -215,4 +215,4 @@ def test_a_range_of_memory() -> None:
 
 @given(st.integers(1 << 10, 1 << 50))
 def test_memory_that_was_written_for_people_is_read_to_three_digits(n_bytes: int) -> None:
-    assert abs(parse_bytes(format_bytes(n_bytes)) - n_bytes) <= 0.005 * n_bytes
+    assert abs(parse_bytes(format_bytes(n_bytes)) - n_bytes) <= 0.005 * n_bytes + 1  # whole bytes are read

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sqlite3
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -94,7 +95,7 @@ def _run(argv: list[str], command: typer.Typer) -> NoReturn:
         exit_code = EXIT_USER_ERROR
     except (KeyboardInterrupt, typer.Abort):
         exit_code = EXIT_INTERRUPTED
-    except (OSError, RuntimeError, MemoryError) as error:
+    except (OSError, RuntimeError, MemoryError, sqlite3.Error) as error:
         exit_code = exit_code_of(error)
     sys.exit(exit_code)
 

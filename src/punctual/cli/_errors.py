@@ -9,6 +9,7 @@ from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.core.failures import cause_of, short_of
 from punctual.executors.local.output import discard
+from punctual.runtime.paths import state_root
 
 #: What the command leaves with when Ctrl-C ended it, as shells tell it; and when nobody reads what it prints any more, as Typer has it.
 EXIT_INTERRUPTED, EXIT_UNREAD = 128 + signal.SIGINT, 1
@@ -64,6 +65,8 @@ def exit_code_of(error: Exception) -> int:
         remedy = "Try again once other programs of yours have ended, or raise the limit (`ulimit -a`)."
         tell_user(InvalidSpec(must, f"none left: {cause_of(error)}", what, remedy))
         return EXIT_USER_ERROR
+    if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+        error = OSError(errno.ENOSPC, f"{error}", str(state_root()))
     if not isinstance(error, OSError):
         raise error
     is_of_writing = error.filename is None and error.errno in _OF_WRITING

@@ -16,7 +16,7 @@ from pathlib import Path
 from stat import S_IMODE, S_ISVTX, S_IWGRP, S_IWOTH
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.failures import short_of
+from punctual.core.failures import cause_of, short_of
 
 HOME_VARIABLE = "PUNCTUAL_HOME"
 
@@ -138,7 +138,7 @@ def refused_if_unwritable(folder: Path) -> Iterator[None]:
             raise
         raise InvalidSpec(
             "the folder must be one where files can be made",
-            f"'{error.filename}': {error.strerror}",
+            cause_of(error),
             f"'{folder}'",
             f"Make room or give the right to, or set {HOME_VARIABLE} to another folder.",
         ) from error

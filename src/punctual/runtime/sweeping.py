@@ -1,5 +1,6 @@
 """What hosts that were killed have left: the ends of jobs that are in no journal, and files that nobody needs."""
 
+import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -49,8 +50,8 @@ def note_ends(run: RunFolder) -> None:
     """
     if not any(run.end_record(job) for job in run.open_jobs()):
         return
-    with suppress(InvalidSpec), SqliteJournal(run.journal) as journal:
-        # Otherwise somebody resumes the run just now and will do it, or the journal cannot be read.
+    with suppress(InvalidSpec, sqlite3.Error), SqliteJournal(run.journal) as journal:
+        # Otherwise somebody resumes the run just now and will do it, the journal cannot be read, or its disk is full.
         state, last_at, handle = _restored(run, journal)
         record_ended(state)
         for events in missed_events(state, last_at):
