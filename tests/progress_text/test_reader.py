@@ -317,6 +317,17 @@ def test_two_loops_after_one_another_are_both_counted() -> None:
     assert sure(read(finetune[10:], reader=reader, at=40)) == (50, 50)
 
 
+def test_the_bar_of_the_next_loop_is_counted_from_its_beginning() -> None:
+    reader = read([*bars(20, "pretrain: "), *(bar(i, 10, "finetune: ") for i in range(5))], s=20)
+    assert (sure(reader) or (0, None))[0] == 24
+    assert "progress-changed" in codes(reader)
+
+
+def test_the_steps_of_each_epoch_are_counted_by_a_name_that_could_be_of_all() -> None:
+    lines = [f"\rEpoch {e} | Training | Steps: {i} | Loss: 12.345678" for e in (0, 1, 2) for i in range(0, 51, 10)]
+    assert sure(read([*lines, "\n"], s=5)) == (150, None)
+
+
 def test_a_loop_without_a_total_before_another_is_counted_as_well() -> None:
     lines = [
         *(f"pretrain iter {i} loss 0.3\n" for i in range(1, 31)),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from punctual.progress_text.mentions import Role, Unit
-from punctual.progress_text.series import Series, SeriesTable
+from punctual.progress_text.series import N_TOTAL_GROWN, Series, SeriesTable
 
 #: A count that says nothing but its own length may be one of many: of each epoch, or of what is done before. It is taken for
 #: the whole where no more than so many of them fit before the deadline. At full speed a training takes more than a sixth of a
@@ -15,8 +15,6 @@ _N_FIT_MAX = 6
 _SEEN_FRAC, _SEEN_STEPS = 0.05, 3
 #: A first increment that is so many times the next ones: the count goes on where an earlier run has ended.
 _JUMP = 10
-#: A number that is called a total is a count if it has grown so often.
-_N_TOTAL_GROWN = 2
 #: Numbers of epochs are mostly multiples of it.
 _ROUND = 5
 #: Rows of a table that come at once are no progress.
@@ -133,7 +131,7 @@ class Judge:
             return None  # samples and batches of something
         if series.is_constant and series.unit < Unit.EPOCH and not series.mention.is_total:
             return None
-        if series.mention.is_total and series.n_grown < _N_TOTAL_GROWN:
+        if series.mention.is_total and series.n_grown < N_TOTAL_GROWN:
             is_report = series.is_measured and series.is_of_steps
             return Assessment(series=series, steps=series.last, total=None, is_sure=False) if is_report else None
         length, outer = series.known_total, series.outer
@@ -311,7 +309,8 @@ def _is_over(meaning: Assessment, other: Assessment) -> bool:
     if (series.outer and series.outer.series is after) or (after.outer and after.outer.series is series):
         return False
     has_begun = after.last_at > after.first_at or (after.known_total is not None and not after.n_grown)
-    if meaning.is_done and other.has_total and after.first_line > series.last_line and has_begun:
+    is_next = other.has_total or (other.is_sure and other.is_trained)
+    if meaning.is_done and is_next and after.first_line > series.last_line and has_begun:
         return True
     if after.n_grown <= 1:
         return False

@@ -148,7 +148,8 @@ _SETTING = re.compile(
     r"|sav(?:e|ing)|since|skip(?:ped)?|start|stop|summary|test|to|until|val(?:id(?:ation)?)?|warm(?:up)?|within"
 )
 #: A share that is called so is progress.
-_PROGRESS = {"progress", "at", "done", "complete", "completed", "epoch", "training", "train", "fit", "fitting"}
+_DONE = {"progress", "done", "complete", "completed"}
+_PROGRESS = _DONE | {"at", "epoch", "training", "train", "fit", "fitting"}
 #: Beginnings of words, and words, by which something else than a training tells its progress.
 _OTHER = re.compile(
     r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
@@ -212,6 +213,8 @@ _UNIT_AFTER = re.compile(r"\s{0,3}([A-Za-z]{2,12})\b")
 _VALUE_AFTER = re.compile(r"[\s:=#(\[]{0,4}\d")
 #: A value right behind a number, as in `loss at step 20: 0.3`.
 _MEASURED_AT = re.compile(r"\D{1,24}\d+\.\d")
+#: A value with its name right behind a number, as in `3 train loss: 0.3`.
+_VALUE_NEXT = re.compile(r"\s{1,4}(?:[A-Za-z_]{2,16}\s){0,2}[A-Za-z_]{2,16}\s?[:=]\s{0,8}-?\d+\.\d")
 #: A count within something, by its name: `step_in_epoch`.
 _WITHIN = re.compile(r"([A-Za-z]{1,16})_in_[A-Za-z]{1,16}$")
 #: A bar whose name has a fraction before it: `1/5 * Epoch: 32%|###  | 50/156`.
@@ -340,7 +343,8 @@ class _Place:
     def _percentage(self, i_number: int) -> Mention | None:
         after = _UNIT_AFTER.match(self._after.lstrip(_BETWEEN))
         words = {*self._name[-1:], after[1].lower() if after else ""}
-        is_known = bool(words & _PROGRESS) or self._is_drawn or self._is_beside_count()
+        is_value = self._before.endswith("=") and not words & _DONE
+        is_known = bool(words & _PROGRESS and not is_value) or self._is_drawn or self._is_beside_count()
         if not is_known and not (i_number == 0 and self._is_before_value()):
             return None
         return self._mention(int(float(self._match["percent"])), _PERCENT, family=SHARE)
@@ -368,7 +372,7 @@ class _Place:
             words = _without_idle(name)
             settings = [word for word in words[:-1] if _SETTING.fullmatch(word)]
             is_measured_at = settings in (["at"], ["after"]) and _MEASURED_AT.match(self._after)
-            if (settings and not is_measured_at) or _VALUES & {*words[:-1]}:
+            if (settings and not is_measured_at) or _VALUES & {*words[-2:-1]}:
                 return None
             is_total = bool(set(words[:-1]) & _TOTAL) or words[-1] in _PLURALS
             return self._mention(step, None, unit, family, is_total=is_total)
@@ -384,7 +388,8 @@ class _Place:
             unit, family = _COUNTED[word]
             return self._mention(step, None, unit, family, is_total=True)
         row = _without_label(self._before)
-        is_in_row = not _UNIT_AFTER.match(self._after) and i_number < _N_COLUMNS and not row.strip(_ROW)
+        is_of_unit = _UNIT_AFTER.match(self._after) and not _VALUE_NEXT.match(self._after)
+        is_in_row = not is_of_unit and i_number < _N_COLUMNS and not row.strip(_ROW)
         return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
 
     def _counted(self) -> tuple[Unit, str]:

@@ -11,6 +11,8 @@ _RESTART_FRAC = 0.5
 _IRREGULAR_FRAC = 0.34
 #: A line that is seen next is at most so many increments on.
 _GAP_INCREMENTS = 3
+#: A number that is called a total is a count if it has grown so often.
+N_TOTAL_GROWN = 2
 _N_SERIES_MAX = 64
 _N_STATED_MAX = 16
 #: A number that is not seen again within so many lines counts nothing by now.
@@ -192,7 +194,7 @@ class Series:
             # What was reached and moves on, as in `2/2`, `3/3`, is no total.
             self.is_exceeded = self.is_exceeded or (self.is_complete and mention.total > before)
             self.total = mention.total
-        if mention.is_total and step < before:  # said anew, of something else
+        if mention.is_total and step < before and self.n_grown < N_TOTAL_GROWN:  # said anew, of something else
             self.last = step
             return False
         begins_anew = step < before and (step <= _RESTART_FRAC * before or step <= self.lap_first)
