@@ -57,6 +57,22 @@ def test_a_training_that_ends_early_leaves_its_missing_steps_out(page: Page) -> 
     assert ended(page) == (ProgramState.LANDED, 27, 27, Fault.NONE)
 
 
+def test_evaluations_of_a_training_that_ends_early_are_not_waited_for(page: Page) -> None:
+    punctual.total_steps(20)
+    for n_done in (10, 4):
+        loop = FrameworkLoop(10, n_steps_per_epoch=2, phases={"evaluate": punctual.Phase()})
+        for i in range(n_done):
+            loop.step_began()
+            loop.step_ended()
+            if i % 2:
+                with punctual.phase("evaluate"):
+                    pass
+        loop.finish()
+    (evaluate,) = page.phases()
+    assert (evaluate.n_units_done, evaluate.units_planned) == (7, 7)
+    assert ended(page) == (ProgramState.LANDED, 14, 14, Fault.NONE)
+
+
 def test_a_training_that_goes_on_from_another_s_model_counts_its_own_steps(page: Page) -> None:
     punctual.total_steps(30)
     fit(10)
@@ -148,3 +164,41 @@ def test_what_comes_too_late_is_refused(begin: Callable[[], object]) -> None:
 def test_what_is_no_number_of_steps_is_refused(n_steps: object) -> None:
     with pytest.raises(ValueError, match="`n_steps` must be"):
         punctual.total_steps(n_steps)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_loop_that_is_finished_early_leaves_its_steps_out_and_those_that_follow_go_on(
+    page: Page, leaves: bool
+) -> None:
+    punctual.total_steps(36)
+    for _ in range(3):
+        run = punctual.track("abc", epochs=4, phases=("evaluate",))
+        for _ in run:
+            if run.epoch_ended:
+                with punctual.phase("evaluate"):
+                    pass
+            if run.epoch == 1 and run.epoch_ended:
+                run.finish()
+                if leaves:
+                    break
+        assert run.finished
+        run.finish()  # it may be said twice
+    assert page.progress().n_steps == page.declaration().total_steps == 18
+    current().program_ended()
+    assert ended(page) == (ProgramState.LANDED, 18, 18, Fault.NONE)
+    (evaluate,) = page.phases()
+    assert (evaluate.n_units_done, evaluate.units_planned) == (6, 6)
+
+
+def test_a_training_whose_epochs_are_loops_of_their_own_may_be_finished_in_one_of_them(page: Page) -> None:
+    punctual.total_steps(20)
+    for _ in range(2):
+        for _ in range(5):
+            run = punctual.track("ab")
+            for _ in run:
+                pass
+            run.finish()
+            break
+    assert (page.progress().n_steps, page.declaration().total_steps) == (4, 20)
+    current().program_ended()
+    assert ended(page) == (ProgramState.LANDED, 4, 4, Fault.NONE)

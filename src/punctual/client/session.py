@@ -156,12 +156,18 @@ class Session:
             self._publish_phases()
             self._settle()
 
-    def end_part(self, n_steps_missing: int | None) -> None:
-        """A loop has ended without so many of its steps, which need not be done; None: nobody knows how many it had."""
-        if n_steps_missing is None:
-            self._ends_with_program = True
-        else:
-            self.expect_more(-max(0, n_steps_missing))
+    def end_part(
+        self, n_steps_missing: int, n_phases_more: int = 0, but: Collection[str] = (), *, is_all: bool
+    ) -> None:
+        """A loop has ended without so many of its steps, which need not be done; `is_all`: these are all of its training.
+
+        For phases see `end_early`.
+        """
+        self._ends_with_program |= not is_all
+        self._end_phases(n_phases_more, but)
+        self.expect_more(-max(0, n_steps_missing))
+        self._publish_phases()
+        self._settle()
 
     def program_ended(self) -> None:
         """The program has run to its end: by now it has done what it does after its last step."""
@@ -245,11 +251,14 @@ class Session:
         """The steps that are left need not be done; each kind of phase planned, `but` those named, may come so many times more."""
         self._end_on_device(is_done=True)
         self._set_total(self.n_steps)
+        self._end_phases(n_phases_more, but)
+        self._publish_phases()
+        self._settle()
+
+    def _end_phases(self, n_phases_more: int, but: Collection[str]) -> None:
         for phase in self._phases:
             if phase.name not in but:
                 phase.end_early(self.n_steps, n_phases_more)
-        self._publish_phases()
-        self._settle()
 
     def leave_step(self) -> None:
         """The loop was left inside a step: its end, unless it was only looked at, or all declared steps are done."""
@@ -464,7 +473,7 @@ class Session:
                 "trainings of one script must be declared together to share the time up to the deadline",
                 f"another one of {n_more} steps after {self.n_steps}",
                 "this script",
-                f"Call `punctual.total_steps({self.n_steps + n_more})` before the first of them.",
+                f"Call `punctual.total_steps({self.n_steps + n_more})` before the first of them; with more steps if others follow.",
             )
         else:
             self._report_more(f"another loop of {n_more} steps")

@@ -72,8 +72,9 @@ def track(
 def total_steps(n_steps: int) -> None:
     """Declare the steps of several trainings in one script together: they share the time up to the deadline.
 
-    Call it once, before the first of them. Each loop, or `fit` of a library with a callback of Punctual, then counts on. One
-    that ends before its last step (early stopping) leaves its missing steps out.
+    Call it once, before the first of them. Each loop, or `fit` of a library with a callback of Punctual, then counts on. A
+    `fit` that ends before its last step (early stopping) leaves its missing steps out, and so does a loop that says
+    `Run.finish`.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ class Run(Generic[T]):
         self._loop = loop
         self.epoch = self._n_done // loop.length if loop.length else 0
         self._last_step = -1
-        self._is_in_body = False
+        self._is_in_body = self._is_done = False
 
     @property
     def epoch_ended(self) -> bool:
@@ -147,16 +148,22 @@ class Run(Generic[T]):
         """Say that the training is done, before its last declared step: early stopping, or whatever the script looks at.
 
         The loop ends with the step under way, if it is not left by `break`; loops that follow are empty. The job has
-        landed, and no step is missing. What comes after an epoch, as a last evaluation, may still come.
+        landed, and no step is missing. What comes after an epoch, as a last evaluation, may still come. Of several trainings
+        (`punctual.total_steps`) it is this one that is done: loops that follow count on, and its missing steps are left out.
         """
-        self._session.finished = True
+        if self._is_done:
+            return
+        if self._session.is_of_parts:
+            self._is_done = True
+        else:
+            self._session.finished = True
         if not self._is_in_body:
-            self._session.end_early(n_phases_more=0)
+            self._end_early(n_phases_more=0)
 
     @property
     def finished(self) -> bool:
         """Whether the loop has ended, or will with this step, because of `finish` or a loss that was to be reached."""
-        return self._session.finished
+        return self._is_done or self._session.finished
 
     @property
     def goal_reached(self) -> bool:
@@ -191,18 +198,26 @@ class Run(Generic[T]):
                     session.step_done()
                 step += 1
                 self._is_in_body = False
-                if session.finished:
+                if session.finished or self._is_done:
                     self._leave_body()
                 if is_linked and session.end_asked:
                     stop.obey(session.end_asked)
-                if session.finished:
+                if session.finished or self._is_done:
                     return
 
     def _leave_body(self) -> None:
         """The step is done; so is the training, if the script has said so."""
         self._is_in_body = False
-        if self._session.finished:
-            self._session.end_early(n_phases_more=0 if self._loop.is_repeated else 1)
+        if self.finished:
+            self._end_early(n_phases_more=0 if self._loop.is_repeated else 1)
+
+    def _end_early(self, n_phases_more: int) -> None:
+        if not self._is_done:
+            self._session.end_early(n_phases_more)
+            return
+        # Whether the script has more epochs of this training, in loops of their own, which do not come now, nobody knows.
+        n_missing = self._first_step + len(self) - self._session.n_steps if self._loop.is_repeated else 0
+        self._session.end_part(n_missing, n_phases_more, is_all=False)
 
     def _passes(self) -> Iterator[tuple[int, int, Iterable[T]]]:
         """Each pass's epoch, its steps (0: not known) and its batches."""

@@ -137,7 +137,8 @@ class FrameworkLoop:
         if not self._session.is_of_parts:
             self._session.end_early(n_phases_more=0, but=self._after)
         else:
-            self._session.end_part(None if self._last_step is None else self._last_step - self._session.n_steps)
+            n_missing = 0 if self._last_step is None else self._last_step - self._session.n_steps
+            self._session.end_part(n_missing, but=self._after, is_all=self._last_step is not None)
         if self._save is not None:
             stop.forget(self._save)
 
