@@ -67,7 +67,7 @@ class Layered:
 
     Notes
     -----
-    *Formula and source.* Those of `LayeredServed`; the factors are learnt.
+    *Formula and source.* Those of `punctual.sim.layers.LayeredServed`; the factors are learnt.
 
     *Properties.* Deterministic; a rate costs 21 pipelines.
     """

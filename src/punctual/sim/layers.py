@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from math import inf, isfinite
 from pathlib import Path
@@ -144,17 +145,21 @@ class LayeredServed:
 
     def step_s(self, w: int, p: int, load: float) -> float:
         """Seconds of a step with `w` workers and `p` servers, of which the busiest exchanges `load` times all parameters."""
-        pipeline_s = self._pipeline_s(self.times.scaled(1 / w, 1 / w, load))
+        pipeline_s = _pipeline_s(self.times, self.overlap, self.slice_s, w, load)
         return self.factor * (pipeline_s + self.worker_s * w + self.server_s * p)
 
     def scaled(self, factor: float) -> "LayeredServed":
         """The law with every time multiplied by `factor`."""
         return replace(self, factor=factor * self.factor)
 
-    def _pipeline_s(self, times: LayerTimes) -> float:
-        if self.overlap == "sequential":
-            return sequential_s(times)
-        return wait_free_s(times) if self.overlap == "wait-free" else priority_s(times, self.slice_s)
+
+@lru_cache(maxsize=4096)
+def _pipeline_s(times: LayerTimes, overlap: Overlap, slice_s: float, w: int, load: float) -> float:
+    """Seconds of a step without overheads; cached because all jobs of one network ask for the same."""
+    shared = times.scaled(1 / w, 1 / w, load)
+    if overlap == "sequential":
+        return sequential_s(shared)
+    return wait_free_s(shared) if overlap == "wait-free" else priority_s(shared, slice_s)
 
 
 def sequential_s(times: LayerTimes) -> float:
