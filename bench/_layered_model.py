@@ -1,19 +1,13 @@
 """The model of layers of [smd2021]: how much of the communication hides behind the computing; see layered_model.md."""
 
 from dataclasses import dataclass, field, replace
-from math import exp, inf, isfinite, log, sqrt
-from typing import Literal
+from math import exp, inf, log, sqrt
 
-from _layered_pipeline import Layers, priority_s, sequential_s, wait_free_s
-
-from punctual.core.errors import InvalidSpec, check_above_zero
+from punctual.core.errors import check_above_zero
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import FitStatus, Point, possible, with_seen
-
-#: How pushes and pulls share the time with computing: not at all, as soon as a gradient is there, or that and the
-#: lowest layer first.
-Schedule = Literal["sequential", "wait-free", "priority"]
+from punctual.sim.layers import LayeredServed, LayerTimes, Overlap
 
 #: Factors on the transfers that are considered, logarithmic: from 1/32 to 32 in half doublings.
 _LOG_RATIOS = tuple(0.5 * log(2) * i for i in range(-10, 11))
@@ -59,12 +53,8 @@ class Layered:
         Seconds of each layer with one worker and one server, the first layer first; a transfer is one push or one
         pull. All times may be off by a common factor, and the transfers by another one: both are learnt. The default
         says no more than that backward takes twice as long as forward.
-    schedule
-        How communication overlaps.
-    slice_s
-        With ``"priority"``: seconds to transfer one slice.
-    worker_s, server_s
-        Seconds of overhead for each connected worker and server.
+    overlap, slice_s, worker_s, server_s
+        See `LayeredServed`.
     times_known
         Whether the times hold as they are, until a measurement corrects them; otherwise the rate is unknown until
         then.
@@ -77,14 +67,7 @@ class Layered:
 
     Notes
     -----
-    *Formula.* With w workers that share a constant global batch and p servers, forward and backward times are divided
-    by w and transfers multiplied by w/p; then the step's pipeline, plus ``worker_s w + server_s p``.
-
-    *Source.* [smd2021], Lemmas 1 and 2, equation (4).
-
-    *Differs.* (1) Backward times shrink with w like forward times. (2) The pipeline is evaluated for each shape instead
-    of once for an exposure factor. (3) Under priority, a layer's arrival is the end of the link's busy period, which
-    is exact; Lemma 2 agrees while the link is busy throughout and is later otherwise. (4) The factors are learnt.
+    *Formula and source.* Those of `punctual.sim.layers.LayeredServed`; the factors are learnt.
 
     *Properties.* Deterministic; a rate costs 21 pipelines.
     """
@@ -92,7 +75,7 @@ class Layered:
     forward_s: tuple[float, ...] = (1.0,) * 8
     backward_s: tuple[float, ...] = (2.0,) * 8
     transfer_s: tuple[float, ...] = (1.0,) * 8
-    schedule: Schedule = "wait-free"
+    overlap: Overlap = "wait-free"
     slice_s: float = 0.0
     worker_s: float = 0.0
     server_s: float = 0.0
@@ -101,24 +84,18 @@ class Layered:
     scale_std: float = 0.3
     misfit_frac: float = 0.08
     memory_s: float = 3600.0
+    law: LayeredServed = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_above_zero(
             "layered", ratio_std=self.ratio_std, scale_std=self.scale_std, misfit_frac=self.misfit_frac,
             memory_s=self.memory_s,
         )  # fmt: skip
-        times = (self.forward_s, self.backward_s, self.transfer_s)
-        if len({len(one) for one in times}) > 1 or not self.forward_s:
-            raise InvalidSpec(
-                "`forward_s`, `backward_s` and `transfer_s` must be of one length, above zero",
-                " ".join(str(len(one)) for one in times), "layered", "Give the three times of each layer.",
-            )  # fmt: skip
-        seconds = (*self.forward_s, *self.backward_s, *self.transfer_s, self.slice_s, self.worker_s, self.server_s)
-        if not all(isfinite(one) and one >= 0 for one in seconds) or sum(self.forward_s + self.backward_s) <= 0:
-            raise InvalidSpec(
-                "times of layers must be finite, not negative, and not all zero", str(seconds), "layered",
-                "Give seconds.",
-            )  # fmt: skip
+        law = LayeredServed(
+            times=LayerTimes(self.forward_s, self.backward_s, self.transfer_s), overlap=self.overlap,
+            slice_s=self.slice_s, worker_s=self.worker_s, server_s=self.server_s,
+        )  # fmt: skip
+        object.__setattr__(self, "law", law)
 
     def init(self, spec: JobSpec) -> LayeredState:
         """What the job's profile tells; without one, the times as declared if they are known."""
@@ -142,8 +119,7 @@ class Layered:
     def step_s(self, shape: Shape, *, log_ratio: float = 0.0) -> float:
         """Seconds a step with the declared times, the transfers multiplied by ``exp(log_ratio)``."""
         w, p = shape.n_workers, shape.n_servers if shape.n_servers > 0 else shape.n_workers
-        layers = Layers(self.forward_s, self.backward_s, self.transfer_s).scaled(1 / w, 1 / w, exp(log_ratio) * w / p)
-        return self._pipeline_s(layers) + self.worker_s * w + self.server_s * p
+        return self.law.step_s(w, p, exp(log_ratio) * w / p)
 
     def exposed_frac(self, shape: Shape) -> float:
         """Share of the transfers' time that is not hidden behind computing: the exposure factor of communication."""
@@ -154,11 +130,6 @@ class Layered:
         computing_s = sum(self.forward_s + self.backward_s) / w
         extra_s = self.worker_s * w + self.server_s * p
         return (self.step_s(shape) - extra_s - computing_s) / (transfers_s * w / p)
-
-    def _pipeline_s(self, layers: Layers) -> float:
-        if self.schedule == "sequential":
-            return sequential_s(layers)
-        return wait_free_s(layers) if self.schedule == "wait-free" else priority_s(layers, self.slice_s)
 
     def _believing(self, points: tuple[Point, ...]) -> LayeredState:
         if not points and not self.times_known:

@@ -18,7 +18,7 @@ N_DRAWS = 200
 
 #: Layers of equal size: only the proportions are given, and both scales are learnt.
 LAYERED = Layered(
-    forward_s=(1.0,) * N_LAYERS, backward_s=(2.0,) * N_LAYERS, transfer_s=(1.0,) * N_LAYERS, schedule="sequential"
+    forward_s=(1.0,) * N_LAYERS, backward_s=(2.0,) * N_LAYERS, transfer_s=(1.0,) * N_LAYERS, overlap="sequential"
 )
 MODELS: dict[str, dict[str, PerfModel[Any]]] = {
     SYNCHRONOUS: {"parameter-server": ParameterServer(), "layered": LAYERED},

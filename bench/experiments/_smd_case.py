@@ -217,7 +217,7 @@ def _layers(job: TraceJob, what: str) -> tuple[float, ...]:
 def _exposed_frac(forward_s: Sequence[float], backward_s: Sequence[float], transfer_s: Sequence[float]) -> float:
     """η3 with wait-free back-propagation; all that is exposed counts as communication, so that η1 = η2 = 1."""
     times = tuple(forward_s), tuple(backward_s), tuple(transfer_s)
-    model = Layered(forward_s=times[0], backward_s=times[1], transfer_s=times[2], schedule="wait-free")
+    model = Layered(forward_s=times[0], backward_s=times[1], transfer_s=times[2], overlap="wait-free")
     return model.exposed_frac(Shape(n_workers=1, n_servers=1))
 
 

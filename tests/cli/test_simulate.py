@@ -68,6 +68,27 @@ def test_the_jobs_of_a_file_are_simulated_on_this_machine_or_on_the_nodes_of_ano
     assert scenario["job"] == [{"name": "a", "cores": 0.5, "work": "10s"}]
 
 
+def test_jobs_with_parameter_servers_scale_as_a_table_of_layers_says(terminal: Terminal) -> None:
+    (terminal.folder / "net.csv").write_text("forward_s,backward_s,parameter_bytes\n0.01,0.03,8e6\n0.03,0.05,5e7\n")
+    arguments = (
+        "simulate",
+        "--trace",
+        "generator:optimus:n_jobs=4",
+        "--cluster",
+        "4x4",
+        "--seeds",
+        "1",
+        "--json",
+        *INLINE,
+    )
+    done = terminal.tell(*arguments, "--policy", "smd", "--policy", "optimus", "--scaling", "layered:tables=net.csv")
+    assert done.returncode == 0, done.stderr
+    (terminal.folder / "net.csv").write_text("forward_s,backward_s,parameter_bytes\n0.01,0.03,8e6\n0.03,slow,5e7\n")
+    done = terminal.tell(*arguments, "--scaling", "layered:tables=net.csv")
+    assert done.returncode == 2
+    assert "'slow' in row 2 of 'net.csv'" in done.stderr
+
+
 def test_without_a_policy_a_usual_few_are_compared(terminal: Terminal) -> None:
     done = terminal.tell("simulate", "--jobs", "5", "--seeds", "1", "--cluster", "1x2", *INLINE, "--no-report")
     assert done.returncode == 0, done.stderr

@@ -212,7 +212,7 @@ def test_what_the_trace_must_say_is_told(lacking: str) -> None:
 
 
 def test_rules_have_names_and_check_their_parameters() -> None:
-    assert set(RULES) == {"rigid", "elastic", "measured", "adaptive-batch", "parameter-server", "cores"}
+    assert set(RULES) == {"rigid", "elastic", "measured", "adaptive-batch", "parameter-server", "layered", "cores"}
     wrongs: tuple[dict[str, Any], ...] = (
         {"least": 0},
         {"most_factor": 0.5},

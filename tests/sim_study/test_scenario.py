@@ -89,6 +89,8 @@ def test_values_on_the_command_line_are_as_in_toml(text: str, parameters: dict[s
         ({"cluster": [{"n_nodes": 999_999_999}]}, "cluster[0].n_nodes", "less than or equal to 100000"),
         ({"cluster": [{"cores": float("inf")}]}, "cluster[0].cores", "finite"),
         ({"scaling": "parameter-server:n_workers_max=9999999"}, "scaling", "1 to 1000"),
+        ({"scaling": "layered"}, "scaling.tables", "NAME:tables="),
+        ({"scaling": "layered:tables=nowhere.csv"}, "scaling", "can be read"),
         ({"controller": "remaining-costs"}, "controller", "remaining-cost"),
         ({"policies": ["fifo", "fifo"]}, "policies", "label"),
         ({"policies": ["ffo"]}, "policies", "fifo"),

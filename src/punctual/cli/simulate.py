@@ -40,7 +40,8 @@ def simulate(
     scaling: Annotated[
         str | None,
         typer.Option(
-            metavar="RULE", help="rigid, elastic, measured, adaptive-batch or parameter-server. [default: rigid]"
+            metavar="RULE",
+            help="rigid, elastic, measured, adaptive-batch, parameter-server or layered. [default: rigid]",
         ),
     ] = None,
     controller: Annotated[

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from punctual.core.errors import InvalidSpec, check_above_zero, check_not_negative
 from punctual.core.job import Allocation
@@ -99,12 +99,24 @@ class Served:
         return Served(**{name: factor * time_s for name, time_s in asdict(self).items()})
 
 
+class ServedLaw(Truth, Protocol):
+    """The speed of a job with parameter servers, which also depends on how much the busiest of them exchanges."""
+
+    def with_load_sps(self, w: int, p: int, load: float) -> float:
+        """The rate where the busiest server exchanges `load` times all parameters with workers on other nodes."""
+        ...
+
+    def scaled(self, factor: float) -> Self:
+        """The law with every time multiplied by `factor`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedServed:
-    """As `Served`, but what it transmits depends on where its parts lie, and on how parameters are spread over servers.
+    """As its law, but what it transmits depends on where its parts lie, and on how parameters are spread over servers.
 
     The busiest of p servers holds a share b of the parameters and exchanges them with every worker that is not on its
-    node; ``link_s * w / p`` becomes ``link_s * b * (w - w_k)``, w_k being the workers on that server's node. It is b = 1 / p
+    node; the load ``w / p`` becomes ``b * (w - w_k)``, w_k being the workers on that server's node. It is b = 1 / p
     where the servers share equally, and w_k = 0 where `inside_is_free` is false.
 
     Attributes
@@ -119,7 +131,7 @@ class PlacedServed:
         Share of the parameters on the busiest of 1, 2, ... servers; the last for all larger numbers. Empty: equal shares.
     """
 
-    law: Served
+    law: ServedLaw
     worker: Resources
     server: Resources
     inside_is_free: bool = True

@@ -8,6 +8,7 @@ is one worker with its cores (one, if the trace does not say). The kind of devic
 Where the trace counts no steps, a step is what the job did in one second with what it had.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
@@ -21,6 +22,7 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.sim.adaptive import AdaptiveTables
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
+from punctual.sim.layers import LayeredServed, LayerTimes, Overlap, read_tables
 from punctual.sim.measured import SpeedTables
 from punctual.sim.served_speeds import read_laws
 from punctual.sim.trace_values import (
@@ -41,6 +43,7 @@ from punctual.sim.truth import (
     Measured,
     PlacedServed,
     Served,
+    ServedLaw,
     Truth,
     measured_on,
     slowest,
@@ -383,19 +386,14 @@ class AdaptiveBatch(Changing):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterServers(Changing):
-    """The job is made of workers and parameter servers, as fast as `punctual.sim.truth.Served` says.
+class WithServers(Changing, ABC):
+    """What the rules for jobs of workers and parameter servers take beside.
 
     What they hold stands in the trace's parameters ``worker_gpus``, ``worker_cores``, ``worker_memory_bytes`` and
     ``server_cores``, ``server_memory_bytes``, and in `worker_others`, `server_others`. With the workers it had and one server beside each it takes what it took.
 
     Attributes
     ----------
-    tables
-        File with measured speeds, see `punctual.sim.served_speeds`: a job's law is the one that fits its model's. Empty:
-        all jobs have the one below.
-    compute_frac, fixed_frac, link_frac, worker_frac, server_frac
-        What the terms of the law are with one worker and one server, as shares of a step.
     n_workers_max, n_servers_max
         Most of each.
     n_samples
@@ -412,13 +410,6 @@ class ParameterServers(Changing):
         As `worker_others`, of a server.
     """
 
-    model: str | None = "parameter-server"
-    tables: str = ""
-    compute_frac: float = 0.75
-    fixed_frac: float = 0.05
-    link_frac: float = 0.15
-    worker_frac: float = 0.03
-    server_frac: float = 0.02
     n_workers_max: int = 16
     n_servers_max: int = 16
     n_samples: int = 5
@@ -426,7 +417,6 @@ class ParameterServers(Changing):
     placed: bool = False
     busiest_frac: tuple[float, ...] = ()
     server_others: Mapping[str, float] = field(default_factory=dict)
-    laws: Mapping[str, Served] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         Changing.__post_init__(self)
@@ -434,13 +424,15 @@ class ParameterServers(Changing):
             _check(1 <= getattr(self, name) <= N_PARTS_MAX, f"`{name}` must be 1 to {N_PARTS_MAX}", getattr(self, name))
         check_fraction(_WHERE, speed_error_frac=self.speed_error_frac)
         Resources(others=self.server_others)
-        object.__setattr__(self, "laws", read_laws(self.tables) if self.tables else {})
-        self._shares()
+
+    @abstractmethod
+    def law(self, trace: TraceJob) -> ServedLaw:
+        """Return how the job's speed depends on its numbers of workers and servers, but for a factor."""
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
         worker, server = held_by(trace, "worker", self.worker_others), held_by(trace, "server", self.server_others)
         work_steps, n = work_steps_of(trace), n_workers_of(trace)
-        law = self._law(trace)
+        law = self.law(trace)
         # What was recorded over what the law says.
         slowness = duration_s_of(trace) / work_steps * law.rate_sps(Shape(n_workers=n))
         truth: Truth = law.scaled(slowness)
@@ -464,12 +456,6 @@ class ParameterServers(Changing):
         )
         return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
 
-    def _law(self, trace: TraceJob) -> Served:
-        return self.laws[model_of(trace, self.laws)] if self.tables else self._shares()
-
-    def _shares(self) -> Served:
-        return Served(self.compute_frac, self.fixed_frac, self.link_frac, self.worker_frac, self.server_frac)
-
     def _tried(self, truth: Truth, worker: Resources, server: Resources, draw: Draw) -> Iterator[SeenRate]:
         """Speeds measured before the job is submitted."""
         n_samples = {"all": self.n_samples, "recorded": 1, "nothing": 0}[self.knows]
@@ -479,6 +465,87 @@ class ParameterServers(Changing):
             shape = Shape(n_workers=w, cores=worker.cores * w + server.cores * p, n_servers=p)
             error = self.speed_error_frac if draw.chance(0.5) else -self.speed_error_frac
             yield SeenRate(shape=shape, rate_sps=truth.rate_sps(shape) * (1 + error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterServers(WithServers):
+    """The job is made of workers and parameter servers, as fast as `punctual.sim.truth.Served` says.
+
+    Attributes
+    ----------
+    tables
+        File with measured speeds, see `punctual.sim.served_speeds`: a job's law is the one that fits its model's. Empty:
+        all jobs have the one below.
+    compute_frac, fixed_frac, link_frac, worker_frac, server_frac
+        What the terms of the law are with one worker and one server, as shares of a step.
+    """
+
+    model: str | None = "parameter-server"
+    tables: str = ""
+    compute_frac: float = 0.75
+    fixed_frac: float = 0.05
+    link_frac: float = 0.15
+    worker_frac: float = 0.03
+    server_frac: float = 0.02
+    laws: Mapping[str, Served] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        WithServers.__post_init__(self)
+        object.__setattr__(self, "laws", read_laws(self.tables) if self.tables else {})
+        self._shares()
+
+    def law(self, trace: TraceJob) -> ServedLaw:
+        return self.laws[model_of(trace, self.laws)] if self.tables else self._shares()
+
+    def _shares(self) -> Served:
+        return Served(self.compute_frac, self.fixed_frac, self.link_frac, self.worker_frac, self.server_frac)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayeredServers(WithServers):
+    """The job is made of workers and parameter servers that exchange its network layer by layer [smd2021].
+
+    Its speed is that of `punctual.sim.layers.LayeredServed`. By default it is declared for all numbers of workers and
+    servers up to 16 each, so that policies plan with what the layers say.
+
+    Attributes
+    ----------
+    tables
+        File with the measured layers of one network, which all jobs train, or folder with ``MODEL.csv`` for the models
+        that the trace names.
+    bandwidth_bytes_per_s
+        Of the link between a worker and a server. The default is 10 Gbit/s.
+    overlap, slice_s, worker_s, server_s
+        See the law.
+    """
+
+    model: str | None = "tabulated"
+    n_samples: int = 256
+    tables: str
+    bandwidth_bytes_per_s: float = 1.25e9
+    overlap: Overlap = "wait-free"
+    slice_s: float = 0.0
+    worker_s: float = 0.0
+    server_s: float = 0.0
+    laws: Mapping[str, LayeredServed] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        WithServers.__post_init__(self)
+        check_above_zero(_WHERE, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s)
+        laws = {
+            model: LayeredServed(
+                times=LayerTimes.of(layers, self.bandwidth_bytes_per_s),
+                overlap=self.overlap,
+                slice_s=self.slice_s,
+                worker_s=self.worker_s,
+                server_s=self.server_s,
+            )
+            for model, layers in read_tables(self.tables).items()
+        }
+        object.__setattr__(self, "laws", laws)
+
+    def law(self, trace: TraceJob) -> ServedLaw:
+        return self.laws[""] if "" in self.laws else self.laws[model_of(trace, self.laws)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -530,7 +597,7 @@ class CoreShares(Declared):
 #: The rules by the names that scenario files use.
 RULES: Mapping[str, type[ScalingRule]] = {
     "rigid": Rigid, "elastic": Elastic, "measured": MeasuredTables, "adaptive-batch": AdaptiveBatch,
-    "parameter-server": ParameterServers, "cores": CoreShares,
+    "parameter-server": ParameterServers, "layered": LayeredServers, "cores": CoreShares,
 }  # fmt: skip
 
 
