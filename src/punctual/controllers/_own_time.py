@@ -26,7 +26,7 @@ _OWN = Resources(cores=1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTime:
-    """What is known of a job in its own time.
+    """Knowledge of a job in its own time.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class OwnTime:
     mark: Reading | None = None
 
     def seen(self, reading: Reading) -> "OwnTime":
-        """What is known after `reading`."""
+        """Return the same after `reading`."""
         reading, mark = reading.to_remember(), self.mark
         if mark is None or is_another_run(mark, reading) or reading.busy_s < mark.busy_s:
             return replace(self, mark=reading if reading.steps_done > 0 else None)

@@ -165,8 +165,7 @@ class SqliteJournal:
     ) -> None:
         self.path = path
         self._read_only, self._now = read_only, now
-        self._process = this_process()
-        self._owner = json.dumps(asdict(self._process))
+        self._owner = json.dumps(asdict(this_process()))
         self._lock = RLock()
         self._copies = ExitStack()
         try:

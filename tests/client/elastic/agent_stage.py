@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _processes import children
 from tests.client.elastic.forked_script import run_script
 from tests.client.elastic.stage import forkserver
 from tests.waiting import PATIENCE_S, wait_until
@@ -88,15 +89,3 @@ class Stage:
             self._process.kill()
             self._process.join()
         self.page.close()
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid and fields[0] != "Z":
-            found.append(int(status.parent.name))
-    return found

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.client.elastic.agent_stage import Stage, children
+from _processes import children
+from tests.client.elastic.agent_stage import Stage
 from tests.waiting import wait_until
 
 from punctual.client.elastic import handshakes, links
