@@ -13,8 +13,8 @@ from punctual.core.cluster import Node, Snapshot
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.core.speed import Shape
-from punctual.metrics.cluster import ClusterRecord
-from punctual.models.tabulated import Tabulated
+from punctual.estimators.speed.tabulated import Tabulated
+from punctual.history.cluster import ClusterRecord
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation

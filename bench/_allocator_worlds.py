@@ -11,13 +11,15 @@ from typing import Any
 from punctual.core.cluster import Node
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
+from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
 from punctual.sim.job import SimJob
-from punctual.sim.workload import Elastic, MeasuredTables, sim_jobs
-from punctual.traces import TraceJob, read
-from punctual.traces.deadlines import DeadlineRule, Keep, UniformSlack, assign
-from punctual.traces.generators.modelarts_like import ModelartsLike
-from punctual.traces.load import rescaled
-from punctual.traces.order import normalized
+from punctual.sim.scaling import sim_jobs
+from punctual.sim.scaling.elastic import Elastic
+from punctual.sim.scaling.measured import Measured as MeasuredTables
+from punctual.sim.traces import TraceJob, read
+from punctual.sim.traces.deadlines import DeadlineRule, Keep, UniformSlack, assign
+from punctual.sim.traces.load import rescaled
+from punctual.sim.traces.order import normalized
 
 #: Deadlines where the trace has none, or made-up ones that half of the jobs can only meet with more devices.
 _SLACK = UniformSlack(low=1.2, high=4.0, share_frac=0.5)

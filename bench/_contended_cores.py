@@ -12,13 +12,13 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message, Policy
 from punctual.core.resources import Resources
-from punctual.optim.core_deadlines import CoreJob, fewest_misses
-from punctual.optim.solution import Solution
-from punctual.optim.timeline import Timeline
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import Cores
+from punctual.solvers.core_deadlines import CoreJob, fewest_misses
+from punctual.solvers.solution import Solution
+from punctual.solvers.timeline import Timeline
 
 #: CPU seconds of a step.
 STEP_CORE_S = 0.05

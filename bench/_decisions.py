@@ -17,10 +17,11 @@ from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.plan import Plan
 from punctual.core.speed import RateCurve
-from punctual.policies.elastic_mip import ElasticMip
-from punctual.runtime.cluster_file import NodeGroup, nodes_of
-from punctual.sim.workload import Elastic, sim_jobs
-from punctual.traces.generators.modelarts_like import ModelartsLike
+from punctual.papers.elastic_mip.elastic_mip import ElasticMip
+from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
+from punctual.request.cluster_file import NodeGroup, nodes_of
+from punctual.sim.scaling import sim_jobs
+from punctual.sim.scaling.elastic import Elastic
 
 MS = "{:.1f} ms".format
 N_JOBS, N_NODES, PER_NODE = 200, 128, 8

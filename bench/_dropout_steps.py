@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
-from punctual.client.elastic.agent_client import NoAgent
-from punctual.client.elastic.context import Context
+from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.context import Context
 
 N_WARM, N_TURNS = 3, 11
 #: In an epoch, whose first step finds out what the model does: only the first epoch is gone through.

@@ -21,11 +21,11 @@ from punctual.apps._application import Application, Example
 from punctual.apps.language import LANGUAGE
 from punctual.apps.speech import SPEECH
 from punctual.apps.vision import VISION
-from punctual.client.elastic import links, member
-from punctual.client.elastic.agent_client import NoAgent
-from punctual.client.elastic.context import Context
-from punctual.client.elastic.links import Links
-from punctual.client.elastic.membership import Membership, Progress
+from punctual.elastic_training import links, member
+from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.context import Context
+from punctual.elastic_training.links import Links
+from punctual.elastic_training.membership import Membership, Progress
 
 APPLICATIONS = {app.name: app for app in (VISION, LANGUAGE, SPEECH)}
 forkserver = get_context("forkserver")

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array, csr_array, vstack
 
-from punctual.optim._tables import choice_sum, cost_table, rows_without_choice, value_table
-from punctual.optim.solution import FloatArray, IntArray, Solution, infeasible, relative_gap
+from punctual.solvers._tables import choice_sum, cost_table, rows_without_choice, value_table
+from punctual.solvers.solution import FloatArray, IntArray, Solution, infeasible, relative_gap
 
 #: HiGHS calls a solution optimal within this gap.
 _OPTIMAL_GAP = 1e-9
@@ -18,7 +18,7 @@ _OPTIMAL_GAP = 1e-9
 def exact_knapsack(
     costs: ArrayLike, values: ArrayLike, capacity: int, *, gap_limit: float = 0.0, time_limit_s: float = inf
 ) -> Solution:
-    """The problem of `punctual.optim.knapsack.solve_knapsack`, with the same arguments.
+    """The problem of `punctual.solvers.knapsack.solve_knapsack`, with the same arguments.
 
     A run that is ended by `time_limit_s` is not reproducible.
     """
@@ -30,7 +30,7 @@ def exact_knapsack(
 def exact_vector_knapsack(
     costs: ArrayLike, values: ArrayLike, capacities: ArrayLike, *, gap_limit: float = 0.0, time_limit_s: float = inf
 ) -> Solution:
-    """The problem of `punctual.optim.vector_knapsack.solve_vector_knapsack`, with the same arguments."""
+    """The problem of `punctual.solvers.vector_knapsack.solve_vector_knapsack`, with the same arguments."""
     value = value_table(values, None)
     capacity = np.asarray(capacities, dtype=np.float64)
     cost = cost_table(costs, (*value.shape, len(capacity)), integral=False)

@@ -15,11 +15,11 @@ from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
-from punctual.runtime.capacity import capacity_here
-from punctual.runtime.host_options import HostOptions
-from punctual.runtime.local_host import LocalHost, local_host
-from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.submission import JobRequest, checked_submission
+from punctual.daemon.capacity import capacity_here
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.paths import HOME_VARIABLE
+from punctual.request.submission import JobRequest, checked_submission
 
 APPS = ("vision", "language", "speech")
 N_AT_A_TIME = 2

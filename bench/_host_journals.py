@@ -27,15 +27,15 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods
 from punctual.core.status import StatusBoard
-from punctual.runtime.host_executor import HERE
-from punctual.runtime.host_options import INLINE_POLICY
-from punctual.runtime.submission import DEFAULT_CONTROLLER
+from punctual.daemon.host_executor import HERE
+from punctual.daemon.host_options import INLINE_POLICY
+from punctual.journal.sqlite import SqliteJournal
+from punctual.journal.state import dumps
+from punctual.journal.upkeep import Upkeep, UpkeepLimits
+from punctual.request.submission import DEFAULT_CONTROLLER
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import Cores
-from punctual.store.sqlite import SqliteJournal
-from punctual.store.state import dumps
-from punctual.store.upkeep import Upkeep, UpkeepLimits
 
 SCRIPT = Path(__file__).with_name("_host_start.py")
 DAY_S = 86_400.0

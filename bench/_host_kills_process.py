@@ -24,21 +24,21 @@ from punctual.core.loss import LossGoal
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.core.story import Reason
+from punctual.daemon import local_host as composed
+from punctual.daemon import restore
+from punctual.daemon.capacity import capacity_here
+from punctual.daemon.host_executor import HERE
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.restore import resumed_host
+from punctual.daemon.run_folder import run_named
+from punctual.daemon.sweeping import sweep
 from punctual.executors.local import executor as local
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.launch import JobProcess
-from punctual.runtime import local_host as composed
-from punctual.runtime import restore
-from punctual.runtime.capacity import capacity_here
-from punctual.runtime.host_executor import HERE
-from punctual.runtime.host_options import HostOptions
-from punctual.runtime.local_host import LocalHost, local_host
-from punctual.runtime.restore import resumed_host
-from punctual.runtime.run_folder import run_named
-from punctual.runtime.spec_change import SpecChange
-from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
-from punctual.runtime.sweeping import sweep
-from punctual.store.sqlite import SqliteJournal
+from punctual.journal.sqlite import SqliteJournal
+from punctual.request.spec_change import SpecChange
+from punctual.request.submission import JobRequest, Submission, WorkerRange, checked_submission
 
 RUN = "kills"
 #: What an executor might have to say.

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from punctual.core.events import JobStarted
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.runtime.capacity import capacity_here
-from punctual.runtime.host_options import HostOptions
-from punctual.runtime.local_host import LocalHost, local_host
-from punctual.runtime.spec_change import SpecChange
-from punctual.runtime.submission import JobRequest, Submission, checked_submission
+from punctual.daemon.capacity import capacity_here
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.local_host import LocalHost, local_host
+from punctual.request.spec_change import SpecChange
+from punctual.request.submission import JobRequest, Submission, checked_submission
 
 #: Steps of 2 ms of computing and some sleep: fifty such jobs, held to what they need, leave most of two cores to the host.
 JOB = """

@@ -18,7 +18,7 @@ from _host_live import BACKGROUND, BETWEEN_S
 from punctual.core.events import GrantApplied, ProgressReported, SpecChanged
 from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.process_tree import cpu_clock_ns
-from punctual.store.sqlite import SqliteJournal
+from punctual.journal.sqlite import SqliteJournal
 
 SCRIPT = Path(__file__).with_name("_host_live.py")
 #: After so many seconds a job of `_host_live` is past its warm-up, and its controller tracks its deadline.

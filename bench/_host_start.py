@@ -13,9 +13,9 @@ from pathlib import Path  # noqa: E402
 
 from _reference import turn_s  # noqa: E402
 
-from punctual.runtime.restore import restored_state  # noqa: E402
-from punctual.runtime.run_folder import RunFolder  # noqa: E402
-from punctual.store.sqlite import SqliteJournal  # noqa: E402
+from punctual.daemon.restore import restored_state  # noqa: E402
+from punctual.daemon.run_folder import RunFolder  # noqa: E402
+from punctual.journal.sqlite import SqliteJournal  # noqa: E402
 
 
 def main(path: Path) -> None:

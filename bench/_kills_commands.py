@@ -13,16 +13,16 @@ from pathlib import Path
 
 from resize import children
 
+from punctual.channel import Page
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import SteeringResumed
 from punctual.core.ids import JobId
+from punctual.daemon.control_client import change
+from punctual.daemon.control_socket import ControlFailed, ask
+from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.run_folder import run_named
+from punctual.daemon.runs import jobs_of
 from punctual.executors.local.page_files import MEMORY_NAME
-from punctual.runtime.control_client import change
-from punctual.runtime.control_socket import ControlFailed, ask
-from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.run_folder import run_named
-from punctual.runtime.runs import jobs_of
-from punctual.wire import Page
 
 PATIENCE_S = 420.0
 #: Deadlines are moved to where the rest will take so many times what it would at the speed so far. One makes a job of workers want

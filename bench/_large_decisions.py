@@ -14,10 +14,11 @@ from punctual.core.job import JobSpec, JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import total
 from punctual.core.speed import RateCurve
-from punctual.policies.optimus import Optimus
-from punctual.runtime.cluster_file import NodeGroup, nodes_of
-from punctual.sim.workload import ParameterServers, sim_jobs
-from punctual.traces.generators import optimus as generator
+from punctual.papers.optimus import optimus_jobs as generator
+from punctual.papers.optimus.optimus import Optimus
+from punctual.papers.optimus.parameter_servers import ParameterServers
+from punctual.request.cluster_file import NodeGroup, nodes_of
+from punctual.sim.scaling import sim_jobs
 
 S = "{:.1f} s".format
 COUNT = "{:,.0f}".format

@@ -6,8 +6,8 @@ from math import exp, inf, log, sqrt
 from punctual.core.errors import check_above_zero
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
-from punctual.models._base import FitStatus, Point, possible, with_seen
-from punctual.sim.layers import LayeredServed, LayerTimes, Overlap
+from punctual.estimators.speed._base import FitStatus, Point, possible, with_seen
+from punctual.papers.smd.layers import LayeredServed, LayerTimes, Overlap
 
 #: Factors on the transfers that are considered, logarithmic: from 1/32 to 32 in half doublings.
 _LOG_RATIOS = tuple(0.5 * log(2) * i for i in range(-10, 11))
@@ -67,7 +67,7 @@ class Layered:
 
     Notes
     -----
-    *Formula and source.* Those of `punctual.sim.layers.LayeredServed`; the factors are learnt.
+    *Formula and source.* Those of `punctual.papers.smd.layers.LayeredServed`; the factors are learnt.
 
     *Properties.* Deterministic; a rate costs 21 pipelines.
     """

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from _host_kills_training import CHECKPOINT_STEPS
 
+from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.run_folder import RunFolder
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.mounts import hierarchy
-from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.run_folder import RunFolder
 
 #: How long processes that are ending may be there after the last host.
 _ENDING_S_MAX = 60.0

@@ -10,9 +10,9 @@ from time import sleep
 import torch
 from torch import Tensor, distributed
 
-from punctual.client.elastic.agent_client import AgentClient
-from punctual.client.elastic.group import PendingSum, WorkerGroup, group_faults
-from punctual.client.elastic.membership import Membership
+from punctual.elastic_training.agent_client import AgentClient
+from punctual.elastic_training.group import PendingSum, WorkerGroup, group_faults
+from punctual.elastic_training.membership import Membership
 
 HOST = "127.0.0.1"
 _TIMEOUT_S = 300.0

@@ -10,17 +10,19 @@ from pydantic import TypeAdapter
 from punctual import registry
 from punctual.core.protocols import Policy
 from punctual.core.speed import Shape
-from punctual.metrics.cluster import ClusterRecord
-from punctual.runtime.cluster_file import NodeGroup, n_devices, nodes_of, parsed_cluster
+from punctual.history.cluster import ClusterRecord
+from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
+from punctual.request.cluster_file import NodeGroup, n_devices, nodes_of, parsed_cluster
 from punctual.sim.choice import PlugInChoice
 from punctual.sim.job import SimJob
+from punctual.sim.scaling import ScalingRule
+from punctual.sim.scaling.elastic import Elastic
+from punctual.sim.scaling.rigid import Rigid
 from punctual.sim.simulation import Simulation
-from punctual.sim.workload import Elastic, Rigid, ScalingRule
-from punctual.traces import TraceJob
-from punctual.traces.deadlines import ChronusDeadlines, UniformSlack, assign
-from punctual.traces.generators.modelarts_like import ModelartsLike
-from punctual.traces.load import rescaled
-from punctual.traces.order import normalized
+from punctual.sim.traces import TraceJob
+from punctual.sim.traces.deadlines import ChronusDeadlines, UniformSlack, assign
+from punctual.sim.traces.load import rescaled
+from punctual.sim.traces.order import normalized
 
 #: What a start, going on after a pause, and a change of size cost.
 STARTUP_S = RESIZE_S = 30.0

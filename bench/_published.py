@@ -20,10 +20,13 @@ from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.sim.job import SimJob
+from punctual.sim.scaling import ScalingRule
+from punctual.sim.scaling.elastic import Elastic
+from punctual.sim.scaling.measured import Measured as MeasuredTables
+from punctual.sim.scaling.rigid import Rigid
+from punctual.sim.traces import TraceJob, read
+from punctual.sim.traces.order import normalized
 from punctual.sim.truth import ByDevice, Constant, Measured
-from punctual.sim.workload import Elastic, MeasuredTables, Rigid, ScalingRule
-from punctual.traces import TraceJob, read
-from punctual.traces.order import normalized
 
 
 def data() -> Path:

@@ -18,12 +18,12 @@ from _ray_nodes import RayNodes
 from punctual.core.events import NodeLost
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.local_host import LocalHost, local_host
 from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.process_tree import cpu_clock_ns
-from punctual.runtime.host_options import HostOptions
-from punctual.runtime.local_host import LocalHost, local_host
-from punctual.runtime.spec_change import SpecChange
-from punctual.runtime.submission import JobRequest, checked_submission
+from punctual.request.spec_change import SpecChange
+from punctual.request.submission import JobRequest, checked_submission
 
 CORES, N_NODES = 0.5, 3
 #: Trainings that fit on three nodes, each of which has half a core; and that fit on two of them for the rest of the time.

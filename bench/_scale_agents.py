@@ -15,9 +15,9 @@ from tests.plants.dry_run import DryRun
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import Resources, total
+from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.executors.cluster.bridge_end import BridgeEnd
 from punctual.executors.cluster.channel import Bundle, DirectChannel, NodeChannel, ThreadedChannel
-from punctual.runtime.node_agent import AgentOptions, NodeAgent
 
 #: Of a job of four hours that needs a tenth of a core.
 STEPS_PER_CORE_S, N_STEPS = 100.0, 144_000

@@ -15,9 +15,9 @@ from typing import Any
 
 from _host_live_runs import rss_mb
 
+from punctual.daemon.paths import HOME_VARIABLE
 from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.process_tree import cpu_clock_ns
-from punctual.runtime.paths import HOME_VARIABLE
 
 HERE = Path(__file__).parent
 #: A job needs a tenth of a core for its deadline.

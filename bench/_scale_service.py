@@ -15,9 +15,9 @@ from typing import Any
 from punctual.cli import main
 from punctual.core.commands import RequestPlan
 from punctual.core.events import Event, PlanProposed
+from punctual.daemon import host_executor
+from punctual.daemon.engine import Engine
 from punctual.executors.cluster.bridge import BridgedMembers
-from punctual.runtime import host_executor
-from punctual.runtime.engine import Engine
 
 _decided: list[tuple[str, float]] = []
 _planned: list[float] = []

@@ -10,7 +10,7 @@ from _speed_runs import GLOBAL_BATCH, LOCAL_BATCH, N_WARM, WIDTH, Effort, Watch,
 from torch import Tensor
 
 import punctual
-from punctual.client.elastic.context import Context
+from punctual.elastic_training.context import Context
 
 
 class SameSamples:

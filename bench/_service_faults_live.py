@@ -14,9 +14,9 @@ from _left_behind import groups_of, words_of
 from _processes import children
 
 from punctual.core.ids import JobId
+from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.executors.local.cgroup_files import COMMAND_GROUP
-from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.run_folder import RunFolder, run_named
 
 #: A service that says nothing for so long hangs.
 PATIENCE_S = 60.0

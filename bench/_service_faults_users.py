@@ -12,14 +12,14 @@ from pathlib import Path
 import _host_kills_training
 from _host_kills_scenarios import Job
 
+from punctual.client.client import Client, ServiceFailed
+from punctual.client.schema import JobStanding
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted, PauseRequested, ResumeRequested, SpecChanged, StopRequested
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.runtime.control_socket import ControlFailed, ask
-from punctual.runtime.run_folder import RunFolder
-from punctual.service.client import Client, ServiceFailed
-from punctual.service.schema import JobStanding
+from punctual.daemon.control_socket import ControlFailed, ask
+from punctual.daemon.run_folder import RunFolder
 
 #: The job that is there from the first fault of a session to its last: it waits until it is let go.
 ANCHOR = "anchor"

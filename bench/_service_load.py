@@ -16,7 +16,7 @@ from random import Random
 import uvicorn
 from fastapi import FastAPI
 
-from punctual.service.connections import TimedConnection
+from punctual.api.connections import TimedConnection
 
 N_CONNECTIONS = 16
 

@@ -14,14 +14,15 @@ from pydantic import TypeAdapter
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
-from punctual.metrics.cluster import ClusterRecord
-from punctual.runtime.cluster_file import NodeGroup, nodes_of, parsed_cluster
+from punctual.history.cluster import ClusterRecord
+from punctual.request.cluster_file import NodeGroup, nodes_of, parsed_cluster
 from punctual.sim.garbage import rare_collections
+from punctual.sim.scaling import sim_jobs
+from punctual.sim.scaling.elastic import Elastic
 from punctual.sim.simulation import Simulation
-from punctual.sim.workload import Elastic, sim_jobs
-from punctual.traces.deadlines import UniformSlack
-from punctual.traces.generators.poisson import Poisson
-from punctual.traces.job import TraceJob
+from punctual.sim.traces.deadlines import UniformSlack
+from punctual.sim.traces.generators.poisson import Poisson
+from punctual.sim.traces.job import TraceJob
 
 CLUSTER, N_DEVICES = "64x8", 512
 

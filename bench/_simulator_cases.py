@@ -31,21 +31,22 @@ class Case:
 
 
 def rigid(policy: str, n_jobs: str, seed: str) -> Case:
-    from punctual.sim.workload import Rigid
+    from punctual.sim.scaling.rigid import Rigid
 
     return Case(lambda: _generated(int(n_jobs), int(seed), Rigid()), "64x8", policy)
 
 
 def elastic(policy: str, n_jobs: str, seed: str) -> Case:
-    from punctual.sim.workload import Elastic
+    from punctual.sim.scaling.elastic import Elastic
 
     return Case(lambda: _generated(int(n_jobs), int(seed), Elastic()), "64x8", policy)
 
 
 def steered(policy: str, n_jobs: str, seed: str) -> Case:
     """Jobs on shares of cores with deadlines, each under the controller of a live host."""
-    from punctual.sim.workload import CoreShares, sim_jobs
-    from punctual.traces.deadlines import UniformSlack
+    from punctual.sim.scaling import sim_jobs
+    from punctual.sim.scaling.cores import Cores as CoreShares
+    from punctual.sim.traces.deadlines import UniformSlack
 
     rule, slack, controller = CoreShares(most_factor=2.0), UniformSlack(low=1.5, high=3.0), "remaining-cost"
     traced = [slack.apply(job, int(seed)) for job in _traced(int(n_jobs), int(seed))]
@@ -55,7 +56,7 @@ def steered(policy: str, n_jobs: str, seed: str) -> Case:
 def philly(policy: str) -> Case:
     from _published import by_rule
 
-    from punctual.sim.workload import Rigid
+    from punctual.sim.scaling.rigid import Rigid
 
     return Case(by_rule("philly_2017/philly_jobs_pollux.csv", Rigid), "64x8", policy)
 
@@ -73,13 +74,13 @@ FAMILIES: dict[str, Callable[..., Case]] = {
 
 
 def _generated(n_jobs: int, seed: int, rule: Any) -> Iterable[Any]:
-    from punctual.sim.workload import sim_jobs
+    from punctual.sim.scaling import sim_jobs
 
     return sim_jobs(_traced(n_jobs, seed), rule, seed=seed)
 
 
 def _traced(n_jobs: int, seed: int) -> Iterable[Any]:
-    from punctual.traces.generators.poisson import Poisson
+    from punctual.sim.traces.generators.poisson import Poisson
 
     return Poisson(n_jobs=n_jobs, n_devices=512, load=0.9).jobs(seed)
 
@@ -90,8 +91,8 @@ def run(case: Case, *listeners: Callable[[Any], None]) -> dict[str, float | None
     `listeners` get each message.
     """
     from punctual import registry
-    from punctual.metrics.cluster import ClusterRecord
-    from punctual.runtime.cluster_file import groups_of, nodes_of
+    from punctual.history.cluster import ClusterRecord
+    from punctual.request.cluster_file import groups_of, nodes_of
     from punctual.sim.garbage import rare_collections
     from punctual.sim.simulation import Simulation
 
@@ -126,7 +127,7 @@ def digest(case: Case) -> dict[str, Any]:
 def import_all(case: Case, family: str) -> None:
     """Simulate a job or two on the same parts, and find the readers of traces: after it everything is imported."""
     from punctual import registry
-    from punctual.traces.trace import FAMILY
+    from punctual.sim.traces.trace import FAMILY
 
     for name in registry.names(FAMILY):
         registry.load(FAMILY, name)

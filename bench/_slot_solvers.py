@@ -11,8 +11,8 @@ from _report import Family, Run, Section, Target, most
 from slots import least_cost, minimum_share, most_on_time
 from tests.bench.slot_reference import fewest_device_slots, instance, most_weight
 
-from punctual.optim.frieze_clarke import exact_packing, frieze_clarke
-from punctual.optim.sum_of_ratios import PairProblem, approximate_pair, fastest_pair
+from punctual.papers.smd.frieze_clarke import exact_packing, frieze_clarke
+from punctual.papers.smd.sum_of_ratios import PairProblem, approximate_pair, fastest_pair
 
 T = TypeVar("T")
 

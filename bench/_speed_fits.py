@@ -10,8 +10,8 @@ from models import Choice, Miss, at_random, coverage, job_misses, percent, sprea
 
 from punctual.core.protocols import PerfModel
 from punctual.core.speed import SeenRate, Shape
-from punctual.models.all_reduce import AllReduce
-from punctual.models.parameter_server import ParameterServer
+from punctual.estimators.speed.all_reduce import AllReduce
+from punctual.papers.optimus.parameter_server import ParameterServer
 
 N_POINTS = 6
 N_DRAWS = 200

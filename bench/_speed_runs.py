@@ -19,11 +19,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from punctual.client.elastic.virtual_ranks import cut
-from punctual.client.elastic.worker_pool import HANG_VARIABLE
+from punctual.channel import PAGE_VARIABLE, Page, WorkerTarget
 from punctual.core.ids import JobId
+from punctual.elastic_training.virtual_ranks import cut
+from punctual.elastic_training.worker_pool import HANG_VARIABLE
 from punctual.executors.local.cgroup_v1 import CgroupV1, CgroupV1Group
-from punctual.wire import PAGE_VARIABLE, Page, WorkerTarget
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,7 +11,7 @@ from typing import Any
 from _resize_training import train_large
 
 import punctual
-from punctual.client.elastic import group_key
+from punctual.elastic_training import group_key
 
 
 class OpenSocket(socket.socket):

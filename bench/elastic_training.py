@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from _common import Results, markdown_table, on_record, parser, print_table, stamp_text, write_results
 from _report import TARGET_HEADS, Target, conclude_targets, target_rows
 
-from punctual.wire import PAGE_VARIABLE, WORKERS_VARIABLE, Page, WorkerTarget
+from punctual.channel import PAGE_VARIABLE, WORKERS_VARIABLE, Page, WorkerTarget
 
 if TYPE_CHECKING:
     from _elastic_price import Way

@@ -25,14 +25,15 @@ from _report import Target, conclude_targets
 
 from punctual.core.cluster import Node
 from punctual.core.resources import Resources
-from punctual.metrics.cluster import ClusterRecord
-from punctual.models.tabulated import Tabulated
-from punctual.sim.adaptive import AdaptiveTraining
+from punctual.estimators.speed.tabulated import Tabulated
+from punctual.history.cluster import ClusterRecord
+from punctual.papers.pollux.adaptive_batch import AdaptiveBatch
+from punctual.papers.pollux.adaptive_tables import AdaptiveTraining
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
+from punctual.sim.scaling._base import Knowledge
 from punctual.sim.simulation import Simulation
-from punctual.sim.workload import AdaptiveBatch, Knowledge
-from punctual.traces import TraceJob
+from punctual.sim.traces import TraceJob
 
 #: Mean completion times that Pollux's simulator printed for workloads 1 to 8, seconds (its results-jobload).
 POLLUX_PRINTS = {

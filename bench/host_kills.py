@@ -66,9 +66,9 @@ from _processes import children
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import end_state, ended_by
 from punctual.core.protocols import Message
-from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.run_folder import RunFolder, run_named
-from punctual.runtime.runs import messages_of
+from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.run_folder import RunFolder, run_named
+from punctual.daemon.runs import messages_of
 
 #: A host whose jobs do nothing for so long hangs.
 PATIENCE_S = 120.0

@@ -25,7 +25,7 @@ import _kills_commands
 from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp, stamp_text, write_results
 from resize import children
 
-from punctual.wire import PAGE_VARIABLE, Page, WorkerTarget
+from punctual.channel import PAGE_VARIABLE, Page, WorkerTarget
 
 N_EPOCHS = 60
 N_KILLS = 100

@@ -26,9 +26,9 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import PerfModel
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
-from punctual.models.all_reduce import AllReduce
-from punctual.models.amdahl import Amdahl
-from punctual.models.parameter_server import ParameterServer
+from punctual.estimators.speed.all_reduce import AllReduce
+from punctual.estimators.speed.amdahl import Amdahl
+from punctual.papers.optimus.parameter_server import ParameterServer
 
 N_POINTS = 6
 ALL_REDUCE_TARGET = 8.0

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 
-from punctual.wire import (
+from punctual.channel import (
     GROUP_KEY_VARIABLE,
     GROUP_VARIABLE,
     NODE_ADDRESS_VARIABLE,

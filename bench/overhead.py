@@ -18,7 +18,7 @@ from typing import Any
 from _common import Results, parser
 from _report import Section, Target, conclude_targets, page_of, report
 
-from punctual.wire import PAGE_VARIABLE, Directives, Page
+from punctual.channel import PAGE_VARIABLE, Directives, Page
 
 #: Most it may cost: key -> (what it is, turns of the reference).
 TARGETS = {

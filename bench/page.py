@@ -30,7 +30,7 @@ from _reference import TURNS, turn_s
 from _report import Section, Target, conclude_targets, page_of, report
 from service import Service, service
 
-from punctual.service import page as page_module
+from punctual.api import page as page_module
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -27,9 +27,9 @@ from _policy_cases import POLICIES, WORKLOADS, Workload, jobs_of, record_of
 from _published import PUBLISHED, by_rule, gavel_jobs, has_data
 
 from punctual.core.units import format_duration
-from punctual.metrics.bootstrap import paired_difference
+from punctual.sim.bootstrap import paired_difference
 from punctual.sim.measures import Estimate
-from punctual.sim.workload import Rigid
+from punctual.sim.scaling.rigid import Rigid
 
 Run = dict[str, Any]
 #: Workload, load, seed, policy.

@@ -24,7 +24,7 @@ from _common import Results, conclude, markdown_table, parser, print_table, stam
 from resize import Elastic
 
 if TYPE_CHECKING:
-    from punctual.client.elastic.context import Context
+    from punctual.elastic_training.context import Context
 
 #: Most that a step or a change may take, as a multiple of what it takes with open connections.
 RATIO_MAX = 1.05
@@ -68,7 +68,7 @@ def train(size: str, port: int, gate_path: str, log_path: str, context: "Context
     if port:
         from _open_group import OpenGroup
 
-        from punctual.client.elastic import member
+        from punctual.elastic_training import member
 
         OpenGroup.port, member.WorkerGroup = port, OpenGroup  # type: ignore[misc]
     with Path(gate_path).open("r+b") as file:

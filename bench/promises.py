@@ -20,7 +20,7 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
-from punctual.models.tabulated import Tabulated
+from punctual.estimators.speed.tabulated import Tabulated
 from punctual.policies.promises_first import PromisesFirst
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation

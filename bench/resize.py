@@ -25,7 +25,7 @@ from _common import Results, markdown_table, parser, print_table, stamp_text, wr
 from _processes import PATIENCE_S, children, wait_until
 from _report import Target, conclude_targets, targets_table
 
-from punctual.wire import PAGE_VARIABLE, Page, WorkerStatus, WorkerTarget
+from punctual.channel import PAGE_VARIABLE, Page, WorkerStatus, WorkerTarget
 
 PROGRAM = str(Path(__file__).with_name("_resize_training.py"))
 COURSE = (2, 3, 2, 1)

@@ -43,8 +43,8 @@ from punctual.core.commands import SetTimer
 from punctual.core.events import TimerFired
 from punctual.core.plan import Plan
 from punctual.core.quoting import quote
-from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.run_folder import RunFolder, run_named
+from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.run_folder import RunFolder, run_named
 
 READS_LIMIT, QUOTE_LIMIT, SUBMIT_LIMIT = 10.0, 3.0, 3.0
 N_TRAININGS = 8

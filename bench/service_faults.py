@@ -41,13 +41,13 @@ from _left_behind import faults_of_files, faults_of_groups, faults_of_processes,
 from _service_faults_live import LiveService, awaited, code_of, small_disk
 from _service_faults_users import ANCHOR, N_OPEN, Users
 
+from punctual.client.client import ServiceFailed
 from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, SteeringResumed
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import total
-from punctual.runtime.paths import HOME_VARIABLE
-from punctual.runtime.runs import messages_of
-from punctual.service.client import ServiceFailed
+from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.runs import messages_of
 
 #: So many faults; and in one session.
 N_FAULTS, N_QUICK, N_SESSION = 300, 10, 10

@@ -15,7 +15,7 @@ from _published import SIA_KINDS, SIA_RESTART_S, SIA_SLOWDOWN, data, fixed_batch
 from _report import Target, conclude_targets
 
 from punctual.sim.job import SimJob
-from punctual.traces import TraceJob
+from punctual.sim.traces import TraceJob
 
 NODES = [*nodes(6, 4, "T4"), *nodes(3, 8, "2080Ti"), *nodes(2, 8, "A100")]
 COUNTS = (1, 2, 4, 8, 16)

@@ -25,11 +25,11 @@ from _exact import exact_knapsack, exact_vector_knapsack
 from _reference import TURNS, in_turns
 from _report import Family, Section, Target, conclude_targets, most, page_of, report, sections_of
 from _slot_solvers import SLOT_FAMILIES
-from tests.optim.instances import Counts, Instance, VectorInstance, cluster, vector_cluster
+from tests.solvers.instances import Counts, Instance, VectorInstance, cluster, vector_cluster
 
-from punctual.optim.knapsack import solve_knapsack
-from punctual.optim.solution import Solution
-from punctual.optim.vector_knapsack import solve_vector_knapsack
+from punctual.solvers.knapsack import solve_knapsack
+from punctual.solvers.solution import Solution
+from punctual.solvers.vector_knapsack import solve_vector_knapsack
 
 METHOD = (
     "Times are CPU times, and targets are turns of a reference that is measured after each instance (`bench/_reference.py`). "

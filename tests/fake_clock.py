@@ -7,8 +7,8 @@ from itertools import count
 
 from punctual.core.events import Event
 from punctual.core.timer import Timer
-from punctual.runtime.engine import Due
-from punctual.runtime.timers import Timers
+from punctual.daemon.engine import Due
+from punctual.daemon.timers import Timers
 
 
 class FakeClock:

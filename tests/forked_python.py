@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, AnyStr
 
-from punctual.runtime.paths import HOME_VARIABLE
+from punctual.daemon.paths import HOME_VARIABLE
 
 SERVER = Path(__file__).with_name("python_server.py")
 

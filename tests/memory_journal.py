@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from punctual.core.protocols import Message
-from punctual.store.boot import ClockRecord
+from punctual.journal.boot import ClockRecord
 
 
 class MemoryJournal:

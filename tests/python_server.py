@@ -25,8 +25,8 @@ PRELOADED = (
     "punctual.controllers.remaining_cost",
     "punctual.policies.promises_first",
     "punctual.policies.proportional",
-    "punctual.service.app",
-    "punctual.store.sqlite",
+    "punctual.api.app",
+    "punctual.journal.sqlite",
     "pydantic.dataclasses",
     "pydantic.type_adapter",
 )

@@ -14,9 +14,9 @@ from experiments._smd_jobs import SmdJobs
 from punctual import registry
 from punctual.core.speed import Shape
 from punctual.core.utility import Sigmoid
-from punctual.optim.sum_of_ratios import PairProblem, pairs
-from punctual.policies.smd_exact import fill, undominated
-from punctual.traces.job import TraceJob
+from punctual.papers.smd.smd_exact import fill, undominated
+from punctual.papers.smd.sum_of_ratios import PairProblem, pairs
+from punctual.sim.traces.job import TraceJob
 
 Kind = Literal["sync", "async"]
 #: What the source's t_f is the time of: the forward pass of a whole batch, as in its model of layers, or of one sample.
@@ -237,7 +237,7 @@ def best_together(
     Parameters
     ----------
     kind, theta, per_worker, per_server, limits
-        Of each job, see `punctual.optim.sum_of_ratios.PairProblem`: any number of resources.
+        Of each job, see `punctual.papers.smd.sum_of_ratios.PairProblem`: any number of resources.
     utilities
         Of each job, what a completion time is worth.
     capacity

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from punctual.traces.draw import Draw
-from punctual.traces.job import TraceJob
+from punctual.sim.traces.draw import Draw
+from punctual.sim.traces.job import TraceJob
 
 _MB, _GB = 1e6, 1e9
 _GBPS_BYTES = 1e9 / 8

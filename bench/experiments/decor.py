@@ -8,7 +8,7 @@ from statistics import fmean
 
 from experiments._base import Reproduction, Row, nearest
 from punctual import registry
-from punctual.controllers.decor_pi import DecorPi
+from punctual.papers.decor_nn.decor_pi import DecorPi
 
 sys.path.append(str(Path(__file__).parents[2]))  # the plants of the tests
 

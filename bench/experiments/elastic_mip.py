@@ -12,15 +12,16 @@ from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
-from punctual.metrics.cluster import ClusterRecord
-from punctual.runtime.cluster_file import NodeGroup, nodes_of
+from punctual.history.cluster import ClusterRecord
+from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
+from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.ideal import Ideal
+from punctual.sim.scaling import sim_jobs
+from punctual.sim.scaling.elastic import Elastic
 from punctual.sim.simulation import Simulation
-from punctual.sim.workload import Elastic, sim_jobs
-from punctual.traces import TraceJob, read
-from punctual.traces.generators.modelarts_like import ModelartsLike
-from punctual.traces.load import rescaled
-from punctual.traces.order import normalized
+from punctual.sim.traces import TraceJob, read
+from punctual.sim.traces.load import rescaled
+from punctual.sim.traces.order import normalized
 
 #: The abstract's figures, each "up to", and the time of a decision.
 _QUEUEING, _EFFICIENCY, _DECISION_S = -32.0, 24.0, 0.4

@@ -8,13 +8,13 @@ from typing import Any
 from experiments._base import Reproduction, Row, supposed
 from punctual import registry
 from punctual.core.errors import InvalidSpec
-from punctual.metrics.cluster import ClusterRecord, ClusterSummary
-from punctual.runtime.cluster_file import NodeGroup, nodes_of
+from punctual.history.cluster import ClusterRecord, ClusterSummary
+from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
+from punctual.sim.scaling.measured import Measured as MeasuredTables
 from punctual.sim.simulation import Simulation
-from punctual.sim.workload import MeasuredTables
-from punctual.traces import read
-from punctual.traces.order import normalized
+from punctual.sim.traces import read
+from punctual.sim.traces.order import normalized
 
 _ITP = "traces/microsoft_itp_2021/with_models_deadlines"
 _A100 = "profiles/elasticflow/throughputs_A100"

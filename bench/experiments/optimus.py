@@ -15,15 +15,16 @@ from punctual.core.job import JobView
 from punctual.core.loss import LossGoal, SeenLoss
 from punctual.core.plan import Plan
 from punctual.core.protocols import ConvergenceModel, Policy
-from punctual.metrics.cluster import ClusterRecord
-from punctual.runtime.cluster_file import NodeGroup, nodes_of
+from punctual.history.cluster import ClusterRecord
+from punctual.papers.optimus.optimus_jobs import Optimus
+from punctual.papers.optimus.parameter_servers import ParameterServers
+from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim import parts
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
+from punctual.sim.scaling import sim_jobs
 from punctual.sim.simulation import Simulation
-from punctual.sim.workload import ParameterServers, sim_jobs
-from punctual.traces import TraceJob
-from punctual.traces.generators.optimus import Optimus
+from punctual.sim.traces import TraceJob
 
 #: As many nodes as the testbed; its nodes are of two kinds, these are alike.
 _CLUSTER = (NodeGroup(n_nodes=13, gpus=2, cores=16.0, memory_gib=80.0),)

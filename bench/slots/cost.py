@@ -6,7 +6,7 @@ from math import ceil
 import numpy as np
 
 from punctual.core.plan import PlanStatus
-from punctual.optim.solution import FloatArray, IntArray, status_of
+from punctual.solvers.solution import FloatArray, IntArray, status_of
 from slots.filling import Filling
 from slots.hull import upper_hulls
 from slots.on_time import most_on_time

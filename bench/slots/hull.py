@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from punctual.optim.solution import FloatArray, IntArray
+from punctual.solvers.solution import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

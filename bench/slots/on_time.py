@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from punctual.optim.solution import FloatArray, IntArray, status_of
+from punctual.solvers.solution import FloatArray, IntArray, status_of
 from slots.filling import Filling
 from slots.hull import upper_hulls
 from slots.prices import Market, OnTime, descend, floored, on_time_bound

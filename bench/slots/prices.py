@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from punctual.optim.solution import BoolArray, FloatArray, IntArray
+from punctual.solvers.solution import BoolArray, FloatArray, IntArray
 from slots.hull import Hulls, upper_hulls
 from slots.problem import SlotProblem, check_prices
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.plan import PlanStatus
-from punctual.optim.solution import BoolArray, FloatArray, IntArray, relative_gap
+from punctual.solvers.solution import BoolArray, FloatArray, IntArray, relative_gap
 
 #: Work left below this share of a job's work is rounding, not work.
 WORK_TOLERANCE_FRAC = 1e-9

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from punctual.optim.solution import FloatArray, IntArray, status_of
+from punctual.solvers.solution import FloatArray, IntArray, status_of
 from slots.filling import Filling
 from slots.hull import upper_hulls
 from slots.prices import ROUNDING_FRAC, Market, descend, floored

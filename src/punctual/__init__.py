@@ -7,11 +7,11 @@ needs `submit` or a `Client`. They are loaded on first use, so that importing th
 
 TYPE_CHECKING = False  # as typing's, whose import costs more than all the rest of this module
 if TYPE_CHECKING:
-    from punctual.client import Phase, Run, on_stop, phase, total_steps, track, use_device
-    from punctual.client.elastic.entry import elastic
+    from punctual.client.client import Client, submit
     from punctual.distribution import __version__
-    from punctual.service.client import Client, submit
+    from punctual.elastic_training.entry import elastic
     from punctual.sim.api import simulate
+    from punctual.tracking import Phase, Run, on_stop, phase, total_steps, track, use_device
 
 __all__ = [
     "Client",
@@ -41,14 +41,14 @@ def __getattr__(name: str) -> object:
 
         return api.simulate
     if name in {"Client", "submit"}:
-        from punctual.service import client as service_client
+        from punctual.tracking import client as service_client
 
         return getattr(service_client, name)
     if name == "elastic":
-        from punctual.client.elastic import entry
+        from punctual.elastic_training import entry
 
         return entry.elastic
-    from punctual import client
+    from punctual import tracking as client
 
     return getattr(client, name)
 

@@ -1,6 +1,6 @@
-"""Plug-ins by name: one file in the family's folder is one plug-in; other distributions add theirs by entry points.
+"""Plug-ins by name: a file in the family's folder is a plug-in; papers and other distributions add theirs by entry points.
 
-The file ``decor_pi.py`` of the family ``controllers`` holds the class ``DecorPi``, registered as ``"decor-pi"``.
+The file ``two_level.py`` of the family ``controllers`` holds the class ``TwoLevel``, registered as ``"two-level"``.
 Nothing is imported before it is asked for.
 """
 
@@ -8,9 +8,9 @@ import ast
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,25 +19,51 @@ from types import ModuleType
 from typing import Any
 
 from punctual.core.errors import InvalidSpec, did_you_mean
-from punctual.distribution import EXTRAS, install_command
+from punctual.distribution import EXTRAS, NAME, install_command
 
-#: Families that are called otherwise than their folders.
-_IN_WORDS = {"traces.generators": "generators of jobs", "traces.readers": "formats of traces"}
+#: Family -> its folder. The family's name is also that of its entry points: ``punctual.models``.
+_FOLDERS = {
+    "controllers": "controllers",
+    "convergence": "estimators.convergence",
+    "models": "estimators.speed",
+    "policies": "policies",
+    "scaling": "sim.scaling",
+    "traces.generators": "sim.traces.generators",
+    "traces.readers": "sim.traces.readers",
+}
+#: Names of families in messages, where they are not the family's own.
+_IN_WORDS = {
+    "scaling": "rules of scaling",
+    "traces.generators": "generators of jobs",
+    "traces.readers": "formats of traces",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Module and name of the class of a plug-in."""
+
+    module: str
+    class_name: str
+
+    @property
+    def is_ours(self) -> bool:
+        return self.module.partition(".")[0] == "punctual"
 
 
 def names(family: str) -> list[str]:
-    """The registered names of `family` (``"controllers"``, ``"traces.readers"``), in alphabetical order.
+    """Return the registered names of `family` (``"controllers"``, ``"traces.readers"``), in alphabetical order.
 
     Raises
     ------
     InvalidSpec
         There is no such family.
     """
-    return sorted({*_own_names(family), *_foreign(family)})
+    return sorted({*_own_names(family), *_entry_points(family)})
 
 
 def each(family: str) -> Iterator[str]:
-    """The same, ours first. Those of others are looked for only when ours are through: a file of each distribution is read.
+    """Yield the same names, those of the family's folder first: entry points are read only when these are through.
 
     Raises
     ------
@@ -49,13 +75,12 @@ def each(family: str) -> Iterator[str]:
 
 
 def check_name(family: str, name: str) -> None:
-    """Raise `InvalidSpec` unless there is a plug-in of that name; loads none."""
-    if name not in _own_names(family) and name not in _foreign(family):
-        raise _unknown(family, name)
+    """Raise `InvalidSpec` unless `family` has a plug-in called `name`; load none."""
+    _place(family, name)
 
 
 def load(family: str, name: str) -> type:
-    """The class registered as `name`. A name of ours cannot be taken over by another distribution.
+    """Return the class registered as `name`. A name of ours cannot be taken over by another distribution.
 
     Raises
     ------
@@ -63,38 +88,35 @@ def load(family: str, name: str) -> type:
         The family or the name is unknown, a library that it needs is not installed, or the plug-in of another
         distribution cannot be imported.
     """
-    if name in _own_names(family):
-        return _class_in(_own_module(family, name), class_name(name))
-    entry_point = _foreign(family).get(name)
-    if entry_point is None:
-        raise _unknown(family, name)
-    return _load_foreign(family, entry_point)
+    place = _place(family, name)
+    if place.is_ours:
+        return _class_in(_own_module(place.module, f"'{name}' of punctual.{family}"), place.class_name)
+    return _load_foreign(family, _entry_points(family)[name])
 
 
 def maker(family: str) -> Callable[[str], Any]:
-    """What makes an object of the class registered as a name in `family`, with its defaults; raises as `load` does."""
+    """Return a function that makes an object of the class registered as a name in `family`; it raises as `load` does."""
     return lambda name: load(family, name)()
 
 
 def summary(family: str, name: str) -> str:
-    """The first paragraph of the docstring, on one line. A plug-in of ours is read, not imported: it may need an extra."""
-    if name in _own_names(family):
-        docstring = ast.get_docstring(_own_class(family, name))
-    else:
-        docstring = inspect.getdoc(load(family, name))
+    """Return the first paragraph of the docstring, on one line. A plug-in of ours is read, not imported: it may need an extra."""
+    place = _place(family, name)
+    docstring = ast.get_docstring(_class_node(place)) if place.is_ours else inspect.getdoc(load(family, name))
     return " ".join((docstring or "").partition("\n\n")[0].split())
 
 
 def parameters(family: str, name: str) -> dict[str, str]:
-    """The fields of the class and their defaults, as they are written; read as `summary` is.
+    """Return the fields of the class and their defaults, as they are written; they are read as `summary` is.
 
     Examples
     --------
     >>> parameters("policies", "fifo")["backfill"]
     'False'
     """
-    if name in _own_names(family):
-        fields = [node for node in _own_class(family, name).body if isinstance(node, ast.AnnAssign)]
+    place = _place(family, name)
+    if place.is_ours:
+        fields = [node for node in _class_node(place).body if isinstance(node, ast.AnnAssign)]
         return {ast.unparse(node.target): ast.unparse(node.value) for node in fields if node.value is not None}
     cls = load(family, name)
     return {
@@ -111,45 +133,53 @@ def class_name(name: str) -> str:
 
 @cache  # each submission looks several plug-ins up
 def _own_names(family: str) -> list[str]:
-    package = _package(family)
-    if package is None or package.submodule_search_locations is None:
+    folder = _FOLDERS.get(family)
+    if folder is None:
         raise InvalidSpec(
-            "a family of plug-ins must exist", f"'{family}'", "the registry", "Ask for 'controllers' or 'policies'."
+            "a family of plug-ins must exist", f"'{family}'", "the registry", f"Ask for one of {', '.join(_FOLDERS)}."
         )
+    package = find_spec(f"punctual.{folder}")
+    assert package is not None
+    assert package.submodule_search_locations is not None
     modules = iter_modules(package.submodule_search_locations)
     return [module.name.replace("_", "-") for module in modules if not module.name.startswith("_")]
 
 
-def _own_class(family: str, name: str) -> ast.ClassDef:
-    """What is written of a plug-in of ours."""
-    spec = find_spec(f"punctual.{family}.{name.replace('-', '_')}")
+def _place(family: str, name: str) -> _Place:
+    if name in _own_names(family):
+        return _Place(f"punctual.{_FOLDERS[family]}.{name.replace('-', '_')}", class_name(name))
+    entry_point = _entry_points(family).get(name)
+    if entry_point is None:
+        raise _unknown(family, name)
+    return _Place(entry_point.module, entry_point.attr)
+
+
+def _entry_points(family: str) -> dict[str, EntryPoint]:
+    """Plug-ins that distributions declare, ours among them: the papers."""
+    found = entry_points(group=f"punctual.{family}")
+    return {entry_point.name: entry_point for entry_point in sorted(found, key=_is_of_ours)}
+
+
+def _is_of_ours(entry_point: EntryPoint) -> bool:
+    return entry_point.dist is not None and entry_point.dist.name == NAME
+
+
+def _class_node(place: _Place) -> ast.ClassDef:
+    """Return the source of the class of a plug-in of ours."""
+    spec = find_spec(place.module)
     tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
-    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name(name))
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == place.class_name)
 
 
-def _package(family: str) -> ModuleSpec | None:
-    """The folder of `family`, which may lie inside another; None if there is no such folder."""
-    if not all(map(str.isidentifier, family.split("."))):
-        return None
+def _own_module(module: str, where: str) -> ModuleType:
     try:
-        return find_spec(f"punctual.{family}")
-    except ModuleNotFoundError:
-        return None
-
-
-def _foreign(family: str) -> dict[str, EntryPoint]:
-    return {entry_point.name: entry_point for entry_point in entry_points(group=f"punctual.{family}")}
-
-
-def _own_module(family: str, name: str) -> ModuleType:
-    try:
-        return import_module(f"punctual.{family}.{name.replace('-', '_')}")
+        return import_module(module)
     except ImportError as error:
         if error.name is None or error.name.partition(".")[0] == "punctual":
             raise
         library = error.name.partition(".")[0]
         raise InvalidSpec(
-            f"the plug-in needs {library}", "an installation without it", f"'{name}' of punctual.{family}",
+            f"the plug-in needs {library}", "an installation without it", where,
             f"Install it: `{_install_command(library)}`.",
         ) from error  # fmt: skip
 

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from punctual.client import session, stop
-from punctual.wire import PAGE_VARIABLE
+from punctual.channel import PAGE_VARIABLE
+from punctual.tracking import session, stop
 
 
 @pytest.fixture

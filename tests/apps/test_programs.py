@@ -16,7 +16,7 @@ from punctual.apps._training import Application, train
 from punctual.apps.language import LANGUAGE
 from punctual.apps.speech import SPEECH
 from punctual.apps.vision import VISION
-from punctual.wire import PAGE_VARIABLE, Directives, Page, ProgramState
+from punctual.channel import PAGE_VARIABLE, Directives, Page, ProgramState
 
 APPLICATIONS = pytest.mark.parametrize("application", [VISION, LANGUAGE, SPEECH], ids=lambda found: found.name)
 SHORT = ("--epochs", "2", "--steps-per-epoch", "3", "--batch-size", "8")

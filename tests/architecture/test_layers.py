@@ -91,7 +91,7 @@ def foreign(all_modules: list[Module], part: str, allowed: set[str]) -> list[str
 
 def is_elastic(module: Module) -> bool:
     """Whether it is for a training that has loaded torch already, and is itself loaded when one begins."""
-    return module.name.startswith("punctual.client.elastic.")
+    return module.name.startswith("punctual.elastic_training.")
 
 
 def made_up(**sources: str) -> list[Module]:
@@ -135,16 +135,16 @@ def test_elastic_training_needs_only_torch_besides() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "import punctual.runtime.live",
-        "from punctual.runtime import live",
-        "from punctual.runtime.live import Runtime",
+        "import punctual.daemon.live",
+        "from punctual.daemon import live",
+        "from punctual.daemon.live import Runtime",
         "from ..runtime import live",
-        "def f():\n    from punctual.runtime.live import Runtime",
-        "if TYPE_CHECKING:\n    from punctual.runtime.live import Runtime",
+        "def f():\n    from punctual.daemon.live import Runtime",
+        "if TYPE_CHECKING:\n    from punctual.daemon.live import Runtime",
     ],
 )
 def test_an_import_against_the_design_is_found(text: str) -> None:
-    assert outside_list(made_up(core__job=text, runtime__live="")) == ["punctual.core.job -> punctual.runtime.live"]
+    assert outside_list(made_up(core__job=text, runtime__live="")) == ["punctual.core.job -> punctual.daemon.live"]
 
 
 @pytest.mark.parametrize(
@@ -169,4 +169,4 @@ def test_acquainted_plugins_are_found() -> None:
 
 def test_foreign_imports_are_found() -> None:
     text = "import os\nimport numpy as np\ndef f():\n    import torch"
-    assert foreign(made_up(client__track=text), "client", set()) == ["punctual.client.track -> numpy"]
+    assert foreign(made_up(client__track=text), "client", set()) == ["punctual.tracking.track -> numpy"]

@@ -110,7 +110,7 @@ def test_empty_names_are_found() -> None:
 
 
 def test_a_missing_class_is_found() -> None:
-    right = module("class DecorPi: ...", "punctual.controllers.decor_pi")
+    right = module("class DecorPi: ...", "punctual.papers.decor_nn.decor_pi")
     wrong = module("class Other: ...", "punctual.controllers.other_pi")
     shared = module("", "punctual.controllers._base")
     assert without_class([right, wrong, shared], "controllers") == ["punctual.controllers.other_pi"]

@@ -7,7 +7,7 @@ import pytest
 from experiments import elastic_mip
 from experiments._base import Row, load, names
 
-from punctual.traces import TraceJob
+from punctual.sim.traces import TraceJob
 
 
 def _case(n_jobs: int, least: str) -> elastic_mip._Case:

@@ -14,10 +14,10 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
-from punctual.metrics.cluster import ClusterRecord
+from punctual.history.cluster import ClusterRecord
+from punctual.papers.elasticflow.elasticflow import Elasticflow
 from punctual.policies.earliest_deadline import EarliestDeadline
-from punctual.policies.elasticflow import Elasticflow
-from punctual.runtime.cluster_file import NodeGroup, nodes_of
+from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import Measured

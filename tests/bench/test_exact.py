@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 from _exact import exact_knapsack, exact_vector_knapsack
-from tests.optim.instances import cluster
+from tests.solvers.instances import cluster
 
 
 def test_what_cannot_be_done_is_a_status() -> None:

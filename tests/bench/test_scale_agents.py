@@ -13,7 +13,7 @@ from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.runtime.node_agent import AgentOptions
+from punctual.daemon.node_agent import AgentOptions
 
 NODE, JOB = NodeId("node"), JobId("job")
 

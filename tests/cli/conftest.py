@@ -2,7 +2,7 @@
 
 import pytest
 
-from punctual.runtime.when import Now
+from punctual.request.deadlines import Now
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from punctual.core.job import JobSpec, JobState
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus, StatusBoard
-from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.when import Now
+from punctual.daemon.run_folder import RunFolder
+from punctual.request.deadlines import Now
 
 JOB = JobId("train-3f2a")
 HERE = NodeId("here")

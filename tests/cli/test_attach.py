@@ -12,7 +12,7 @@ import pytest
 from tests.cli.programs import PAUSING, PRINTING_SOON, STOPPABLE, Terminal, objects
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.runtime.control_socket import ControlFailed, ask
+from punctual.daemon.control_socket import ControlFailed, ask
 
 #: Waits like `PAUSING`, and says what came out of the training.
 ELASTIC = """

@@ -10,8 +10,8 @@ from tests.cli.programs import SILENT, Terminal
 
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
-from punctual.runtime import paths
-from punctual.runtime.run_folder import create_run
+from punctual.daemon import paths
+from punctual.daemon.run_folder import create_run
 
 DAY_S = 86_400.0
 

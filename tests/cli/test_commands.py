@@ -14,11 +14,11 @@ from punctual.cli._app import COMMANDS
 from punctual.cli._help import ELSEWHERE
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.runtime import paths
-from punctual.runtime.control_client import change, standings, stop
-from punctual.runtime.run_folder import create_run
-from punctual.runtime.runs import job_to_tell_of, open_jobs
-from punctual.store.sqlite import SqliteJournal
+from punctual.daemon import paths
+from punctual.daemon.control_client import change, standings, stop
+from punctual.daemon.run_folder import create_run
+from punctual.daemon.runs import job_to_tell_of, open_jobs
+from punctual.journal.sqlite import SqliteJournal
 
 
 @pytest.fixture

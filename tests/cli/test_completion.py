@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.cli.programs import Terminal
-from tests.runtime.live_jobs import PACED, submission
+from tests.daemon.live_jobs import PACED, submission
 
 from punctual import registry
 from punctual.cli._app import COMMANDS
-from punctual.runtime.local_host import local_host
+from punctual.daemon.local_host import local_host
 
 Offer = Callable[[str], set[str]]
 

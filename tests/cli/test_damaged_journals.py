@@ -8,16 +8,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.journal.course import JOB, NODE, finished, just_running
 from tests.small_disk import may_write, mounted
-from tests.store.course import JOB, NODE, finished, just_running
 
 from punctual.cli._app import prepared
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import NodeJoined
 from punctual.core.resources import Resources
-from punctual.runtime.paths import HOME_VARIABLE, service_root
-from punctual.runtime.run_folder import RunFolder, create_run
-from punctual.store.sqlite import SqliteJournal
+from punctual.daemon.paths import HOME_VARIABLE, service_root
+from punctual.daemon.run_folder import RunFolder, create_run
+from punctual.journal.sqlite import SqliteJournal
 
 COMMANDS = [
     ["why", JOB],

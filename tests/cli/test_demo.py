@@ -13,7 +13,7 @@ from punctual.core.control import PhaseProgress
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished, PhaseReported, ProgressReported
 from punctual.core.protocols import Message
-from punctual.metrics.run import summarize
+from punctual.history.run import summarize
 
 
 def reading(unit_at: float, steps_done: float, *, landed: bool = False) -> ProgressReported:

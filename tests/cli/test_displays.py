@@ -29,8 +29,8 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.core.story import Reason
-from punctual.runtime.chain import chain
-from punctual.runtime.when import Now
+from punctual.history.chain import chain
+from punctual.request.deadlines import Now
 
 
 def resize(at: float, cores: float, request: int = 2, pacing: PacingLine | None = None) -> ResizeJob:

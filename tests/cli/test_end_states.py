@@ -12,9 +12,9 @@ from punctual.core.commands import RejectJob
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.protocols import Message
 from punctual.core.story import Reason
-from punctual.metrics.run import summarize
-from punctual.runtime.chain import chain
-from punctual.runtime.run_folder import RunFolder
+from punctual.daemon.run_folder import RunFolder
+from punctual.history.chain import chain
+from punctual.history.run import summarize
 
 FINISHED = JobFinished(at=61.0, job=JOB, landed_at=61.0)
 STOPPED = JobFailed(at=9.0, job=JOB, cause="`punctual stop`", is_stopped=True)

@@ -10,9 +10,9 @@ import pytest
 from tests.cli.programs import Terminal, objects
 from tests.waiting import PATIENCE_S
 
+from punctual.daemon.capacity import usable_gpus
 from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.process_tree import stat_of
-from punctual.runtime.capacity import usable_gpus
 
 pytestmark = pytest.mark.gpu
 

@@ -24,10 +24,10 @@ from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.core.story import Reason
-from punctual.runtime import input_file
-from punctual.runtime.jobs_file import read_jobs
-from punctual.runtime.submission import Submission
-from punctual.runtime.when import Now
+from punctual.request import input_file
+from punctual.request.deadlines import Now
+from punctual.request.jobs_file import read_jobs
+from punctual.request.submission import Submission
 
 
 @pytest.fixture

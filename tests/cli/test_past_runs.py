@@ -12,9 +12,9 @@ from tests.cli.programs import TRACKED, Terminal
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
-from punctual.runtime import paths
-from punctual.runtime.job_options import JobOptions
-from punctual.runtime.run_folder import SERVICE, create_run
+from punctual.daemon import paths
+from punctual.daemon.run_folder import SERVICE, create_run
+from punctual.request.job_options import JobOptions
 
 LATE = {
     "submitted_wall": "2026-11-20T10:00:00+00:00", "argv": ["python", "train.py"], "deadline_s": 60.0,

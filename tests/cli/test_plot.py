@@ -8,7 +8,7 @@ import pytest
 from punctual.cli import _plot
 from punctual.cli._plot import DrawnRun, check_can_plot, save
 from punctual.core.errors import InvalidSpec
-from punctual.metrics.run import RunSeries
+from punctual.history.run import RunSeries
 
 SERIES = RunSeries(
     progress=((3.0, 0.0), (30.0, 0.5), (55.5, 1.0)),

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.programs import TRACKED, Terminal
 from tests.sim.test_replay import lived
 
-from punctual.store.sqlite import SqliteJournal
+from punctual.journal.sqlite import SqliteJournal
 
 
 @pytest.fixture

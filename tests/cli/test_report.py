@@ -11,10 +11,10 @@ from punctual.cli._report import about, draw, paragraph
 from punctual.core.loss import SeenLoss
 from punctual.core.program import Program
 from punctual.core.protocols import Message
-from punctual.metrics.run import RunSummary, summarize
-from punctual.metrics.shortfall import Shortfall
-from punctual.runtime import paths
-from punctual.runtime.run_folder import RunFolder, create_run
+from punctual.daemon import paths
+from punctual.daemon.run_folder import RunFolder, create_run
+from punctual.history.run import RunSummary, summarize
+from punctual.history.shortfall import Shortfall
 
 SHORTFALL = Shortfall(duration_s=7.0, used_cores=0.4, granted_cores=1.0)
 

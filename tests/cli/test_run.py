@@ -362,7 +362,7 @@ def test_a_job_whose_command_is_killed_goes_on_and_can_still_be_found_and_ended(
 BROKEN = """
 import sqlite3, sys
 from punctual.cli import main
-from punctual.store.sqlite import SqliteJournal
+from punctual.journal.sqlite import SqliteJournal
 append, n_appended = SqliteJournal.append, 0
 def fail(self, messages):
     global n_appended

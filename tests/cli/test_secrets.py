@@ -11,7 +11,7 @@ import pytest
 from tests.cli.programs import SPIN, Terminal, objects
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.runtime.redaction import LEFT_OUT
+from punctual.request.redaction import LEFT_OUT
 
 KEY, TOKEN = "k3y-of-the-user", "t0ken-of-the-user"
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from tests.cli.programs import Terminal, objects
 
+from punctual.channel import SERVERS_VARIABLE
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
 from punctual.executors.local.workers import parts_in
-from punctual.runtime.submission import JobRequest, Submission, checked_submission
-from punctual.runtime.worker_options import worker_range
-from punctual.wire import SERVERS_VARIABLE
+from punctual.request.submission import JobRequest, Submission, checked_submission
+from punctual.request.worker_options import worker_range
 
 SERVED = """
 import pathlib, sys, punctual

@@ -12,18 +12,18 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from tests.api.collector import collector
 from tests.cli.programs import objects
 from tests.cli.test_sharing import NAMED, SharedMachine, finished
-from tests.service.collector import collector
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.cli._http import HttpOptions
 from punctual.cli.up import unit
 from punctual.core.events import JobFinished, JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId
+from punctual.daemon.detached import LOG_BYTES_MAX
+from punctual.daemon.host_options import HostOptions
 from punctual.executors.local.keeper_link import LEASE_S
-from punctual.runtime.detached import LOG_BYTES_MAX
-from punctual.runtime.host_options import HostOptions
 
 RUN = "service"
 

@@ -15,8 +15,8 @@ from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.events import JobStarted, JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId
-from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.runs import messages_of
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import messages_of
 
 #: Waits, when it has begun, for a file of its own; says how often it was started.
 NAMED = (

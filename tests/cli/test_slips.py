@@ -13,7 +13,7 @@ from tests.cli.test_sharing import SharedMachine, finished
 from tests.waiting import wait_until
 
 from punctual import registry
-from punctual.runtime.host_options import ACTUATORS
+from punctual.daemon.host_options import ACTUATORS
 
 
 @pytest.fixture

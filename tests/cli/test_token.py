@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from punctual.api.database import ServiceDatabase
+from punctual.api.tokens import Tokens
 from punctual.cli._app import prepared
-from punctual.runtime.paths import service_root
-from punctual.service.database import ServiceDatabase
-from punctual.service.tokens import Tokens
+from punctual.daemon.paths import service_root
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str, exit_code: int = 0) -> str:

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from punctual.api.tokens import owner_file
 from punctual.cli.up import _tell
-from punctual.runtime.paths import service_root
-from punctual.service.tokens import owner_file
+from punctual.daemon.paths import service_root
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

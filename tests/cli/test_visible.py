@@ -18,13 +18,13 @@ from tests.waiting import wait_until
 from punctual.cli._errors import tell_user
 from punctual.cli._streams import print_table, write_error, write_line
 from punctual.cli._view import panel, table
+from punctual.client.client import Client
 from punctual.core.commands import StopJob, WarnUser
 from punctual.core.errors import InvalidSpec
 from punctual.core.story import Reason
-from punctual.runtime.logs import LogFormatter
-from punctual.runtime.when import Now
-from punctual.runtime.words import visible
-from punctual.service.client import Client
+from punctual.daemon.logs import LogFormatter
+from punctual.request.deadlines import Now
+from punctual.request.words import visible
 
 #: A title for the window, a cleared screen, colours, a cursor that goes back, text turned around, and lines of its own.
 HOSTILE = "\x1b]0;PWN\x07\x1b[2J\x9b31m\u202e\u2066\u200f\u2028\x85\r\nFAKE: line\n\tFAKE\x0b\x0c\b\x7f\x00\udc80\u200b"

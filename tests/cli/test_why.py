@@ -1,7 +1,7 @@
 """What `punctual why` tells of, and what it leaves out."""
 
 from punctual.cli.why import grouped
-from punctual.runtime.chain import Link
+from punctual.history.chain import Link
 
 
 def grant(elapsed_s: float, code: str = "line") -> Link:

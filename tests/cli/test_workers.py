@@ -12,6 +12,7 @@ from tests.cli.pieces import HERE, JOB, JobOfBoard
 from tests.cli.programs import Terminal, objects
 from tests.waiting import PATIENCE_S
 
+from punctual.channel import WorkerStatus
 from punctual.cli import ps
 from punctual.cli._lines import Lines
 from punctual.cli._outcome import told_of, worker_fields
@@ -21,10 +22,9 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 from punctual.executors.local.job_signals import descendants
-from punctual.runtime.chain import chain
-from punctual.runtime.submission import DEFAULT_WORKER_CONTROLLER, JobRequest, WorkerRange, checked_submission
-from punctual.runtime.worker_options import gpu_frac, worker_range
-from punctual.wire import WorkerStatus
+from punctual.history.chain import chain
+from punctual.request.submission import DEFAULT_WORKER_CONTROLLER, JobRequest, WorkerRange, checked_submission
+from punctual.request.worker_options import gpu_frac, worker_range
 
 ELASTIC = """
 import pathlib, sys, time, punctual

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from punctual.controllers.decor_pi import DecorPi, DecorPiState
 from punctual.core.control import Reading
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
+from punctual.papers.decor_nn.decor_pi import DecorPi, DecorPiState
 
 _N_STEPS = 1000
 

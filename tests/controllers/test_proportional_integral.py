@@ -4,12 +4,12 @@ from math import exp
 
 import pytest
 
-from punctual.controllers.proportional_integral import ProportionalIntegral, ProportionalIntegralState
 from punctual.core.control import Demand, PhaseProgress, Reading
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
+from punctual.papers.decor_nn.proportional_integral import ProportionalIntegral, ProportionalIntegralState
 
 _CEILING = Resources(cores=4.0)
 _SPEC = JobSpec(id=JobId("job"), ceiling=_CEILING, floor=Resources(cores=0.02), deadline_s=100.0, margin_frac=0.0)

@@ -18,7 +18,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve, SeenRate, Shape
-from punctual.models.all_reduce import AllReduce
+from punctual.estimators.speed.all_reduce import AllReduce
 
 MILD = Noise(neighbour_factor=1.1)
 TRAINING = ElasticTraining()

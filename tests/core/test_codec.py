@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.store.messages import KINDS, messages, messages_of
+from tests.journal.messages import KINDS, messages, messages_of
 
 from punctual.core.codec import decode, encode, kind_of
 from punctual.core.errors import InvalidSpec

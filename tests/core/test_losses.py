@@ -5,7 +5,6 @@ from math import hypot, inf
 import pytest
 from tests.core.desk import HERE, A, Desk, Scripted, cores, only
 
-from punctual.convergence.inverse_power import InversePower
 from punctual.core.commands import LaunchJob, WarnUser
 from punctual.core.control import Demand, Forecast, Reading
 from punctual.core.events import JobSubmitted, LossReported, NodeJoined, ProgressReported
@@ -13,6 +12,7 @@ from punctual.core.job import JobSpec
 from punctual.core.loss import LossCurve, LossGoal, SeenLoss, StepsLeft
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
+from punctual.estimators.convergence.inverse_power import InversePower
 
 
 class Certain:

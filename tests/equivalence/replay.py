@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from punctual.core.events import Event
 from punctual.core.protocols import Journal
 from punctual.core.scheduler import Scheduler
-from punctual.runtime.engine import Listener
+from punctual.daemon.engine import Listener
 
 
 def replay(

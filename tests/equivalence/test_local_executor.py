@@ -36,10 +36,10 @@ from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Periods, Scheduler
+from punctual.daemon.engine import Engine
+from punctual.daemon.mailbox import Mailbox
+from punctual.daemon.planner import InlinePlanner
 from punctual.executors.local.executor import LocalExecutor
-from punctual.runtime.engine import Engine
-from punctual.runtime.mailbox import Mailbox
-from punctual.runtime.planner import InlinePlanner
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation

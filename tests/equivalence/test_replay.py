@@ -14,11 +14,11 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Journal, Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
-from punctual.metrics.run import summarize
+from punctual.daemon.engine import Engine
+from punctual.daemon.planner import InlinePlanner
+from punctual.history.run import summarize
+from punctual.journal.sqlite import SqliteJournal
 from punctual.policies.proportional import Proportional
-from punctual.runtime.engine import Engine
-from punctual.runtime.planner import InlinePlanner
-from punctual.store.sqlite import SqliteJournal
 
 CONTROLLERS = ("remaining-cost", "decor-pi", "proportional-integral")
 

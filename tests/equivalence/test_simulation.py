@@ -17,8 +17,8 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.runtime.engine import Engine
-from punctual.runtime.planner import InlinePlanner
+from punctual.daemon.engine import Engine
+from punctual.daemon.planner import InlinePlanner
 from punctual.sim.event_queue import EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics

@@ -14,10 +14,10 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
-from punctual.metrics.run import summarize
+from punctual.daemon.engine import Engine
+from punctual.daemon.planner import InlinePlanner
+from punctual.history.run import summarize
 from punctual.policies.proportional import Proportional
-from punctual.runtime.engine import Engine
-from punctual.runtime.planner import InlinePlanner
 
 DEADLINE_S = 60.0
 #: How long nobody steers.

@@ -20,10 +20,10 @@ from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
+from punctual.daemon.agent_process import AgentProcess
+from punctual.daemon.node_agent import AgentOptions
 from punctual.executors.cluster.channel import AgentChannel
 from punctual.executors.local.executor import LocalExecutor
-from punctual.runtime.agent_process import AgentProcess
-from punctual.runtime.node_agent import AgentOptions
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics

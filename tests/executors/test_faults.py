@@ -2,9 +2,9 @@
 
 import pytest
 
+from punctual.channel import Fault
 from punctual.core.ids import JobId
 from punctual.executors.local.faults import found_faults
-from punctual.wire import Fault
 
 A = JobId("a")
 

@@ -16,6 +16,7 @@ from tests.executors.conftest import JOB, NODE, SPIN, WHY, Stage, groups_of, is_
 from tests.forked_python import ForkedPython
 from tests.waiting import PATIENCE_S
 
+from punctual.channel import PAGE_BYTES, Page
 from punctual.core.commands import ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
@@ -41,7 +42,6 @@ from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.own_pattern import OwnPattern
 from punctual.executors.local.pacing_only import PacingOnlyGroup
 from punctual.executors.local.page_files import MEMORY_NAME, new_page, page_path
-from punctual.wire import PAGE_BYTES, Page
 
 TRAIN = (
     SPIN

@@ -17,12 +17,12 @@ from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
+from punctual.daemon.mailbox import MonotonicClock
 from punctual.executors.cluster import executor as cluster_executor
 from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, Request, told
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 from punctual.executors.cluster.look_times import LookTimes
-from punctual.runtime.mailbox import MonotonicClock
 
 A = NodeId("node-a")
 ONE = Resources(1.0)

@@ -9,6 +9,7 @@ from tests.executors.conftest import JOB, Stage, memory_limiter
 from punctual.core.events import JobFailed, JobWarned
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
+from punctual.daemon.adoption import recorded_end
 from punctual.executors.local.memory import (
     ASKED_BYTES,
     MACHINE_OOM_KILLS,
@@ -21,7 +22,6 @@ from punctual.executors.local.memory import (
     lack_of_memory,
     memory_of,
 )
-from punctual.runtime.adoption import recorded_end
 
 MIB = 1 << 20
 LIMIT_BYTES = 96 * MIB

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from tests.core.desk import HERE, A, Desk, cores, only
 from tests.executors.conftest import JOB, SPIN, Clock, Stage
 
-from punctual import registry, wire
+from punctual import channel as wire
+from punctual import registry
+from punctual.channel import PAGE_BYTES, Declaration, Page, PhaseEntry, ProgramState, WorkerStatus, WorkerTarget
 from punctual.core.commands import LaunchJob, ResizeJob
 from punctual.core.control import PacingLine
 from punctual.core.events import Event, JobFinished, JobStarted, JobWarned
+from punctual.daemon.adoption import recorded_end
+from punctual.daemon.process_record import boot_id
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.progress import PageProgress
-from punctual.runtime.adoption import recorded_end
-from punctual.runtime.process_record import boot_id
-from punctual.wire import PAGE_BYTES, Declaration, Page, PhaseEntry, ProgramState, WorkerStatus, WorkerTarget
 
 EDGES = [0, 1, 7, 40, -1, -(2**63), 2**63 - 1, 2**53, 2**53 + 1, 2**28, 2**29 - 1, 2**31, 2**32, 3_000]
 COUNTS = st.sampled_from(EDGES) | st.integers(-(2**63), 2**63 - 1)

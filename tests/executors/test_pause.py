@@ -356,7 +356,7 @@ LEAVES = (
     + """
 import os, time
 from pathlib import Path
-from punctual.wire import Declaration, EXIT_LEFT, PAGE_VARIABLE, Page, ProgramState, WorkerStatus
+from punctual.channel import Declaration, EXIT_LEFT, PAGE_VARIABLE, Page, ProgramState, WorkerStatus
 
 page = Page.open(os.environ[PAGE_VARIABLE])
 n = int(Path("checkpoint").read_text()) if Path("checkpoint").exists() else 0

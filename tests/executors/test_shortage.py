@@ -211,11 +211,11 @@ NARROW = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 96))
 import sys, time
-from tests.runtime.live_jobs import PACED
+from tests.daemon.live_jobs import PACED
 from punctual.core.commands import WarnUser
-from punctual.runtime.host_executor import capacity_here
-from punctual.runtime.local_host import local_host
-from punctual.runtime.submission import JobRequest, checked_submission
+from punctual.daemon.host_executor import capacity_here
+from punctual.daemon.local_host import local_host
+from punctual.request.submission import JobRequest, checked_submission
 warned = {}
 with local_host("host", PACED, output_of=lambda _: lambda _: None) as host:
     host.subscribe(lambda message: warned.setdefault(message.reason.code, str(message.reason)) if isinstance(message, WarnUser) else 0)

@@ -11,6 +11,7 @@ import pytest
 from tests.executors.conftest import JOB, NODE, WHY, Stage, until
 from tests.forked_python import ForkedPython
 
+from punctual.channel import WorkerStatus
 from punctual.core.commands import ResizeJob
 from punctual.core.events import GrantApplied, GrantFailed, JobStarted
 from punctual.core.job import JobSpec
@@ -19,7 +20,6 @@ from punctual.executors.local import workers
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.keeper_link import take_over, takeover_socket_of
 from punctual.executors.local.workers import parts_in
-from punctual.wire import WorkerStatus
 
 WORKER = Resources(cores=0.25)
 SPEC = JobSpec(id=JOB, ceiling=WORKER * 4, worker=WORKER)
@@ -27,7 +27,7 @@ SPEC = JobSpec(id=JOB, ceiling=WORKER * 4, worker=WORKER)
 #: Plays an agent: `answer(target)` says what becomes of each target, after a while.
 AGENT = """
 import os, time
-from punctual.wire import WorkerStatus, Page, PAGE_VARIABLE
+from punctual.channel import WorkerStatus, Page, PAGE_VARIABLE
 
 page = Page.open(os.environ[PAGE_VARIABLE])
 page.publish_workers(WorkerStatus(os.getpid()))

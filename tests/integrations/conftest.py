@@ -1,10 +1,10 @@
 from collections.abc import Callable
 
 import pytest
-from tests.client.conftest import fresh_process, page
+from tests.tracking.conftest import fresh_process, page
 
-from punctual.client import session, stop
-from punctual.wire import GOAL_VARIABLE, Directives, Page
+from punctual.channel import GOAL_VARIABLE, Directives, Page
+from punctual.tracking import session, stop
 
 __all__ = ["fresh_process", "page"]
 

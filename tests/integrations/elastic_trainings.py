@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tests.client.elastic.trainings import BATCH, Plan, n_right_and_loss, network, tensors
+from tests.elastic_training.trainings import BATCH, Plan, n_right_and_loss, network, tensors
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import AdamW, Optimizer
 
-from punctual.client.elastic.context import Context
-from punctual.client.elastic.run import ElasticRun
+from punctual.elastic_training.context import Context
+from punctual.elastic_training.run import ElasticRun
 
 PLAN = Plan(has_norm=True, n_epochs=2)
 CLIP_NORM = 0.5

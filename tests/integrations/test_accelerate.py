@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import punctual
-from punctual.wire import GOAL_VARIABLE, Directives, Page, ProgramState
+from punctual.channel import GOAL_VARIABLE, Directives, Page, ProgramState
 
 pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")
 
@@ -122,7 +122,7 @@ for (x,) in loop:
     optimizer.zero_grad()
     seen.append(loop.step)
     if loop.step == 4 and accelerator.is_main_process:
-        from punctual.wire import Directives, Page
+        from punctual.channel import Directives, Page
         Page.open("page").send(Directives(stop=True))
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from punctual.wire import GOAL_VARIABLE, Directives, Page, ProgramState
+from punctual.channel import GOAL_VARIABLE, Directives, Page, ProgramState
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
 

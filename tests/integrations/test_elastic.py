@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.client.elastic.stage import Script, play
+from tests.elastic_training.stage import Script, play
 from tests.integrations import elastic_trainings
 from tests.integrations.elastic_trainings import CLIP_NORM, OPTIONS, Seen, made, trained
 from torch.optim.lr_scheduler import StepLR
 
-from punctual.client.elastic.agent_client import NoAgent
-from punctual.client.elastic.context import Context
+from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.context import Context
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
 

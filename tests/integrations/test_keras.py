@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from punctual.wire import GOAL_VARIABLE, Directives, Page, ProgramState
+from punctual.channel import GOAL_VARIABLE, Directives, Page, ProgramState
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 pytest.importorskip("keras", reason="Keras is not installed (extra `adapters`)", exc_type=ImportError)

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import punctual
-from punctual.wire import GOAL_VARIABLE, Directives, Fault, Page, ProgramState
+from punctual.channel import GOAL_VARIABLE, Directives, Fault, Page, ProgramState
 
 pytest.importorskip("lightning", reason="Lightning is not installed (extra `adapters`)")
 

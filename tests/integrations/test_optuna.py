@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from punctual.wire import Directives, Page, ProgramState
+from punctual.channel import Directives, Page, ProgramState
 
 pytest.importorskip("optuna", reason="Optuna is not installed (extra `adapters`)")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from punctual.wire import Page, ProgramState
+from punctual.channel import Page, ProgramState
 
 # Not by importing it: Ray reads once for each process how it is to authenticate, and the tests of clusters have tokens.
 if not all(map(find_spec, ("ray", "pandas", "pyarrow", "tensorboardX"))):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import punctual
-from punctual.client.session import current
-from punctual.wire import Fault, Page, ProgramState
+from punctual.channel import Fault, Page, ProgramState
+from punctual.tracking.session import current
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
 

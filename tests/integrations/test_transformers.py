@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from punctual.wire import GOAL_VARIABLE, Directives, Fault, Page, ProgramState
+from punctual.channel import GOAL_VARIABLE, Directives, Fault, Page, ProgramState
 
 pytest.importorskip("transformers", reason="Transformers is not installed (extra `adapters`)")
 pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")

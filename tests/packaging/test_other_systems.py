@@ -36,7 +36,7 @@ for module in pkgutil.walk_packages(punctual.__path__, "punctual."):
 #: Sixty steps on a line of 5 ms a step.
 PACED = """
 import punctual
-from punctual.wire import Directives, PAGE_VARIABLE, Page
+from punctual.channel import Directives, PAGE_VARIABLE, Page
 page = Page.create("page")
 os.environ[PAGE_VARIABLE] = "page"
 began_ns = time.monotonic_ns()
@@ -48,7 +48,7 @@ assert time.monotonic_ns() >= began_ns + 300_000_000
 assert page.progress().n_steps == 60
 child = os.fork()
 if not child:  # a second process of the job keeps silent
-    from punctual.client import session
+    from punctual.tracking import session
     os._exit(session.connect() is not None)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser
+from tests.api.live_service import LiveService, live_service
 from tests.page.live_page import Reader, system_browser
-from tests.service.live_service import LiveService, live_service
 
 
 @pytest.fixture(scope="module")

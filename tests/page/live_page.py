@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect, sync_playwright
-from tests.service.live_service import LiveService
+from tests.api.live_service import LiveService
 from tests.waiting import PATIENCE_S, wait_until
 
 #: Set where a browser must be there, in continuous integration: tests of the page then fail without one.

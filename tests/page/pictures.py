@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from playwright.sync_api import Browser, Page, expect
+from tests.api.live_service import LiveService, live_service
 from tests.architecture.source import ROOT
 from tests.page.live_page import browser_of, chromium_here
-from tests.service.live_service import LiveService, live_service
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.runtime.local_host import HostOptions
-from punctual.runtime.paths import HOME_VARIABLE
+from punctual.daemon.local_host import HostOptions
+from punctual.daemon.paths import HOME_VARIABLE
 
 FOLDER = ROOT / "docs" / "images"
 OPTIONS = HostOptions(policy="promises-first")

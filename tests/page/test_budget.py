@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from playwright.sync_api import expect
+from tests.api.live_service import LiveService, program
 from tests.page.live_page import Reader, barriers, in_all_looks, overflows
-from tests.service.live_service import LiveService, program
 
 PLACE = "#/budget"
 

@@ -3,14 +3,14 @@
 import sys
 from pathlib import Path
 
+from tests.api.live_service import LiveService
 from tests.page.firefox import system_firefox
 from tests.page.test_one_job import stepper, submitted
-from tests.service.live_service import LiveService
 from tests.waiting import wait_until
 
+from punctual.api.frozen import frozen_page
 from punctual.core.ids import JobId
-from punctual.runtime.runs import messages_of
-from punctual.service.frozen import frozen_page
+from punctual.daemon.runs import messages_of
 
 
 def test_jobs_are_seen_and_steered_in_firefox(service: LiveService, tmp_path: Path) -> None:

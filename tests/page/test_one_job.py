@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from tests.api.live_service import LiveService, program
 from tests.page.live_page import Reader, away, barriers, fact, in_all_looks, overflows
-from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
 from punctual.core.ids import JobId

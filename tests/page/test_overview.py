@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
+from tests.api.live_service import Caller, LiveService, program, steered_host
 from tests.page.live_page import Reader, barriers, in_all_looks, overflows
-from tests.service.live_service import Caller, LiveService, program, steered_host
 
-from punctual.service.server import serve
+from punctual.api.server import serve
 
 
 def submitted(service: LiveService, name: str, awaited: Path | None = None, **more: object) -> None:

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from playwright.sync_api import Browser
+from tests.api.live_service import live_service
 from tests.architecture.source import ROOT
 from tests.page.pictures import FOLDER, OPTIONS, PICTURES, submit_all, take
-from tests.service.live_service import live_service
 
 
 def test_all_pictures_can_be_made_anew(browser: Browser, tmp_path: Path) -> None:

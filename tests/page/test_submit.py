@@ -4,8 +4,8 @@ import shlex
 from pathlib import Path
 
 from playwright.sync_api import APIResponse, Page, Route, expect
+from tests.api.live_service import LiveService, program
 from tests.page.live_page import Reader, away, barriers, in_all_looks, overflows
-from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
 FORM = "#/submit"

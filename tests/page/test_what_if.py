@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
+from tests.api.live_service import LiveService
 from tests.page.live_page import PHONE, WIDE, Reader, barriers
 from tests.page.test_one_job import stepper, submitted
-from tests.service.live_service import LiveService
 from tests.waiting import wait_until
 
-from punctual.service.limits import Turns
+from punctual.api.limits import Turns
 
 
 def running(service: LiveService, name: str, awaited: Path, **more: object) -> None:

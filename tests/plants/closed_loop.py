@@ -18,8 +18,8 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Controller, PerfModel, Policy, Sink
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.runtime.engine import Engine, Listener
-from punctual.runtime.planner import InlinePlanner
+from punctual.daemon.engine import Engine, Listener
+from punctual.daemon.planner import InlinePlanner
 
 #: Where the simulated job runs.
 NODE = NodeId("simulated")

@@ -12,6 +12,9 @@ from tests.waiting import wait_until
 
 from punctual.core.events import Event, NodeJoined
 from punctual.core.ids import NodeId
+from punctual.daemon.agent_process import AgentProcess
+from punctual.daemon.mailbox import MonotonicClock
+from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.executors.cluster.channel import (
     AgentChannel,
     Answer,
@@ -24,9 +27,6 @@ from punctual.executors.cluster.channel import (
 )
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.link_loop import LinkLoop
-from punctual.runtime.agent_process import AgentProcess
-from punctual.runtime.mailbox import MonotonicClock
-from punctual.runtime.node_agent import AgentOptions, NodeAgent
 
 
 class FixedMembers:

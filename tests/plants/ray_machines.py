@@ -68,7 +68,7 @@ class RayMachine:
         if self.process is None:
             return
         below = descendants(self.process.pid)
-        agents = [pid for pid in below if "punctual.runtime.agent_process" in _command_of(pid)]
+        agents = [pid for pid in below if "punctual.daemon.agent_process" in _command_of(pid)]
         kept = {pid for agent in agents for pid in (agent, *descendants(agent))}
         for pid in (self.process.pid, *below):
             if pid not in kept:

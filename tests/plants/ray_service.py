@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.cli.programs import Terminal
 from tests.waiting import wait_until
 
-from punctual.runtime.control_socket import listener_pid
+from punctual.daemon.control_socket import listener_pid
 
 #: Counts its steps in a file, until it may end; each process writes down that it was there.
 TRAINING = """

@@ -14,7 +14,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobView
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
-from punctual.policies.elastic_mip import ElasticMip
+from punctual.papers.elastic_mip.elastic_mip import ElasticMip
 
 ANY = tuple(range(1, 9))
 #: Twice as fast with twice as many, and hardly faster with more.

@@ -21,7 +21,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
-from punctual.policies.elasticflow import Elasticflow
+from punctual.papers.elasticflow.elasticflow import Elasticflow
 
 POWERS = (1, 2, 4, 8)
 #: Two are hardly faster than one.

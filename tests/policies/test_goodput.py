@@ -13,7 +13,7 @@ from tests.policies.pictures import Table, codes, counts, decide, gpus, held, jo
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobView
 from punctual.core.speed import Shape
-from punctual.policies.goodput import Goodput
+from punctual.papers.pollux.goodput import Goodput
 
 ANY = tuple(range(1, 9))
 #: Twice as fast with twice as many, and hardly faster with more.

@@ -6,7 +6,7 @@ from tests.policies.pictures import Table, codes, cores, counts, decide, fractio
 
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
-from punctual.policies.greedy import Greedy
+from punctual.papers.elastic_mip.greedy import Greedy
 
 ANY = tuple(range(1, 9))
 #: Twice as fast with twice as many, and hardly faster with more.

@@ -28,7 +28,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.timer import Timer
-from punctual.models.tabulated import Tabulated
+from punctual.estimators.speed.tabulated import Tabulated
 from punctual.policies.promises_first import PromisesFirst
 from punctual.policies.proportional import Proportional
 

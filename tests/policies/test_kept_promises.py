@@ -10,10 +10,10 @@ from tests.policies.tight_deadlines import Outcome, elastic_job, outcome, tight_
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.story import Reason
-from punctual.optim.timeline import Changes, Levels, Timeline
 from punctual.policies._packing import Move, Packing
 from punctual.policies._promised_shares import PromiseRequest, as_carried, shares_carried
 from punctual.policies.promises_first import PromisesFirst
+from punctual.solvers.timeline import Changes, Levels, Timeline
 
 #: Nodes, and devices on each.
 CLUSTERS = [(1, 32), (4, 8)]

@@ -21,7 +21,7 @@ from punctual.core.plan import Plan
 from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Periods
 from punctual.core.speed import RateCurve, SeenRate, Shape
-from punctual.policies.optimus import Optimus
+from punctual.papers.optimus.optimus import Optimus
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
 

@@ -5,8 +5,8 @@ from tests.policies.pictures import codes, cores, counts, decide, fraction, gpus
 
 from punctual.core.protocols import Policy
 from punctual.core.resources import Resources
-from punctual.policies.dominant_share import DominantShare
-from punctual.policies.max_min import MaxMin
+from punctual.papers.fair_shares.dominant_share import DominantShare
+from punctual.papers.fair_shares.max_min import MaxMin
 
 BOTH = pytest.mark.parametrize("policy", [MaxMin(), DominantShare()])
 ANY = tuple(range(1, 17))

@@ -20,12 +20,12 @@ from punctual.core.protocols import Policy
 from punctual.core.resources import Resources, total
 from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.core.utility import Sigmoid
-from punctual.optim.placement import place_together
-from punctual.optim.sum_of_ratios import PairProblem
+from punctual.papers.smd.smd import Smd
+from punctual.papers.smd.smd_exact import SmdExact, undominated
+from punctual.papers.smd.sum_of_ratios import PairProblem
+from punctual.papers.smd.worker_server_pairs import _utilities, formula_of, pairs_of, utility_of
 from punctual.policies._hardware import Hardware
-from punctual.policies._worker_server_pairs import _utilities, formula_of, pairs_of, utility_of
-from punctual.policies.smd import Smd
-from punctual.policies.smd_exact import SmdExact, undominated
+from punctual.solvers.placement import place_together
 
 POLICIES: list[Policy] = [Smd(), SmdExact()]
 WORKER, SERVER = Resources(cores=2.0, gpus=1), Resources(cores=1.0)

@@ -5,7 +5,7 @@ from tests.policies.pictures import cores, counts, decide, fraction, grant, held
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
-from punctual.policies.tetris import Tetris
+from punctual.papers.tetris.tetris import Tetris
 
 CORE_HEAVY, GPU_HEAVY = Resources(cores=5.0, gpus=1), Resources(cores=1.0, gpus=4)
 

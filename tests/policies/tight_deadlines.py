@@ -23,7 +23,7 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Policy
 from punctual.core.resources import total
 from punctual.core.speed import SeenRate, Shape
-from punctual.models.tabulated import Tabulated
+from punctual.estimators.speed.tabulated import Tabulated
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from punctual.runtime.host_options import HostOptions
+from punctual.daemon.host_options import HostOptions
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +74,7 @@ def quiet(ray_home: Path) -> Iterator[None]:
         warnings.simplefilter("ignore")
         yield
     for record in (ray_home / "runtime" / "agents" / "live").glob("*/control.sock"):
-        from punctual.runtime.control_socket import listener_pid
+        from punctual.daemon.control_socket import listener_pid
 
         pid = listener_pid(record)
         if pid is not None:

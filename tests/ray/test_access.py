@@ -12,8 +12,8 @@ from tests.plants.ray_machines import RayMachine, free_port
 from tests.plants.ray_service import end_agents
 
 from punctual.core.errors import InvalidSpec
+from punctual.daemon.host_options import HostOptions
 from punctual.executors.ray_access import asks_for_token, check_asks_for_token
-from punctual.runtime.host_options import HostOptions
 
 
 @pytest.fixture

@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.daemon.live_jobs import pid_of_waiting, submission
+from tests.daemon.test_cluster import until_all
+from tests.daemon.test_spread import COUNTING
 from tests.executors.conftest import is_alive
-from tests.runtime.live_jobs import pid_of_waiting, submission
-from tests.runtime.test_cluster import until_all
-from tests.runtime.test_spread import COUNTING
 from tests.waiting import wait_until
 
 from punctual.core.events import JobStarted
 from punctual.core.ids import JobId
-from punctual.runtime import host_executor
-from punctual.runtime.capacity import device_kind
-from punctual.runtime.control_socket import listener_pid
-from punctual.runtime.host_options import HostOptions
-from punctual.runtime.local_host import LocalHost, local_host
-from punctual.runtime.restore import resumed_host
-from punctual.runtime.run_folder import run_named
-from punctual.runtime.runs import messages_of
-from punctual.runtime.submission import JobRequest, WorkerRange, checked_submission
+from punctual.daemon import host_executor
+from punctual.daemon.capacity import device_kind
+from punctual.daemon.control_socket import listener_pid
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.restore import resumed_host
+from punctual.daemon.run_folder import run_named
+from punctual.daemon.runs import messages_of
+from punctual.request.submission import JobRequest, WorkerRange, checked_submission
 
 
 def until_there_are(host: LocalHost, n_nodes: int) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.speed import Shape
-from punctual.sim.adaptive import AdaptiveTables, AdaptiveTraining, Curve, StepTimes
-from punctual.sim.workload import AdaptiveBatch
-from punctual.traces import TraceJob
+from punctual.papers.pollux.adaptive_batch import AdaptiveBatch
+from punctual.papers.pollux.adaptive_tables import AdaptiveTables, AdaptiveTraining, Curve, StepTimes
+from punctual.sim.traces import TraceJob
 
 TRACE = TraceJob(id="a", submitted_at=7.0, n_gpus=2, model_name="Net", batch_size=64)
 #: Squared norm and variance of the gradient: without noise, of nothing else, and of both.

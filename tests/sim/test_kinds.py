@@ -14,7 +14,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Message
 from punctual.core.resources import Resources
-from punctual.models.all_reduce import AllReduce as Model
+from punctual.estimators.speed.all_reduce import AllReduce as Model
 from punctual.policies.promises_first import PromisesFirst
 from punctual.policies.proportional import Proportional
 from punctual.sim.job import SimJob

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from punctual.core.errors import InvalidSpec
-from punctual.sim.layer_profile import profile
-from punctual.sim.layers import LayerProfile, read_table, write_table
-from punctual.sim.workload import LayeredServers
+from punctual.papers.smd.layer_profile import profile
+from punctual.papers.smd.layered import LayeredServers
+from punctual.papers.smd.layers import LayerProfile, read_table, write_table
 
 #: Longer than anything else in a step of these models.
 SLOW_S = 0.02

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.core.speed import Shape
-from punctual.metrics.cluster import ClusterRecord
-from punctual.runtime.cluster_file import NodeGroup, nodes_of
-from punctual.sim import parts
-from punctual.sim.choice import made
-from punctual.sim.layers import (
+from punctual.history.cluster import ClusterRecord
+from punctual.papers.optimus.with_servers import PlacedServed
+from punctual.papers.smd.layered import LayeredServers
+from punctual.papers.smd.layers import (
     LayeredServed,
     LayerProfile,
     LayerTimes,
@@ -26,10 +25,11 @@ from punctual.sim.layers import (
     wait_free_s,
     write_table,
 )
+from punctual.request.cluster_file import NodeGroup, nodes_of
+from punctual.sim import parts
+from punctual.sim.choice import made
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import PlacedServed
-from punctual.sim.workload import LayeredServers
-from punctual.traces import TraceJob
+from punctual.sim.traces import TraceJob
 
 _SECONDS = st.integers(0, 12)
 #: Seconds and bytes of three layers.

@@ -7,17 +7,18 @@ from heapq import heapify, heappop, heappush
 from math import inf
 
 import pytest
-from tests.traces.published import DATA, folder
+from tests.sim.traces.published import DATA, folder
 
 from punctual import registry
 from punctual.core.cluster import Node
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import Resources
-from punctual.metrics.cluster import ClusterRecord
+from punctual.history.cluster import ClusterRecord
+from punctual.sim.scaling import sim_jobs
+from punctual.sim.scaling.rigid import Rigid
 from punctual.sim.simulation import Simulation
-from punctual.sim.workload import Rigid, sim_jobs
-from punctual.traces import TraceJob, read
-from punctual.traces.order import normalized
+from punctual.sim.traces import TraceJob, read
+from punctual.sim.traces.order import normalized
 
 N_JOBS = 2500
 #: One large node, so that the place of a job plays no part; small enough that jobs wait, and a few never fit.

@@ -27,6 +27,8 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
+from punctual.journal.sqlite import SqliteJournal
+from punctual.journal.thinning import Thinning
 from punctual.sim import parts
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
@@ -34,8 +36,6 @@ from punctual.sim.recorded import Period, ProportionalSpeed, RecordedLoad, recor
 from punctual.sim.replay import AS_IT_WAS, replay
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import AllReduceTruth
-from punctual.store.sqlite import SqliteJournal
-from punctual.store.thinning import Thinning
 
 HERE = Node(NodeId("here"), Resources(cores=2.0, memory_bytes=2**30))
 RAN = "promises-first"

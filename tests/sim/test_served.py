@@ -15,16 +15,18 @@ from punctual.core.ids import NodeId
 from punctual.core.job import shape_of
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
-from punctual.metrics.cluster import ClusterRecord
-from punctual.runtime import input_file
-from punctual.runtime.cluster_file import NodeGroup, nodes_of
+from punctual.history.cluster import ClusterRecord
+from punctual.papers.optimus.optimus_jobs import Optimus
+from punctual.papers.optimus.parameter_servers import ParameterServers
+from punctual.papers.optimus.served_speeds import fitted, read_laws
+from punctual.papers.optimus.with_servers import PlacedServed
+from punctual.request import input_file
+from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim import parts
-from punctual.sim.served_speeds import fitted, read_laws
+from punctual.sim.scaling import sim_jobs
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import PlacedServed, Served
-from punctual.sim.workload import ParameterServers, sim_jobs
-from punctual.traces import TraceJob
-from punctual.traces.generators.optimus import Optimus
+from punctual.sim.traces import TraceJob
+from punctual.sim.truth import Served
 
 LAW = Served(compute_s=4.0, fixed_s=0.5, link_s=1.0, worker_s=0.25, server_s=0.125)
 TRACE = TraceJob(
@@ -124,7 +126,7 @@ def test_a_table_of_any_size_is_refused_before_it_is_in_memory(tmp_path: Path, m
 
 @pytest.mark.skipif(not PROFILES.is_file(), reason="PUNCTUAL_DATA names no folder with the published table")
 def test_published_speeds_are_fitted_within_a_tenth() -> None:
-    from punctual.sim.served_speeds import _tables
+    from punctual.papers.optimus.served_speeds import _tables
 
     for model, rates in _tables(PROFILES).items():
         law = fitted(rates)

@@ -35,7 +35,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.story import Reason
-from punctual.models.tabulated import Tabulated
+from punctual.estimators.speed.tabulated import Tabulated
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation

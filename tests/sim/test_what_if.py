@@ -11,16 +11,16 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
-from punctual.runtime.host_state import HostState, new_scheduler
-from punctual.runtime.run_folder import create_run
+from punctual.daemon.host_state import HostState, new_scheduler
+from punctual.daemon.run_folder import create_run
+from punctual.journal.sqlite import SqliteJournal
+from punctual.journal.state import dumps, loads
 from punctual.sim import parts
 from punctual.sim import what_if as what_if_module
 from punctual.sim.job import SimJob
 from punctual.sim.recorded import ProportionalSpeed
 from punctual.sim.simulation import Simulation, registered
 from punctual.sim.what_if import SimulatedEnd, played, what_if
-from punctual.store.sqlite import SqliteJournal
-from punctual.store.state import dumps, loads
 
 NODE = Node(NodeId("local"), Resources(2.0))
 NOW = 40.0

@@ -15,8 +15,12 @@ from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 from punctual.sim.job import SimJob
 from punctual.sim.measured import SpeedTables
-from punctual.sim.workload import RULES, CoreShares, Elastic, MeasuredTables, Rigid, ScalingRule, sim_jobs
-from punctual.traces import TraceJob
+from punctual.sim.scaling import RULES, ScalingRule, sim_jobs
+from punctual.sim.scaling.cores import Cores as CoreShares
+from punctual.sim.scaling.elastic import Elastic
+from punctual.sim.scaling.measured import Measured as MeasuredTables
+from punctual.sim.scaling.rigid import Rigid
+from punctual.sim.traces import TraceJob
 
 TRACE = TraceJob(
     id="a", submitted_at=7.0, n_gpus=8, duration_s=600.0, model_name="bert", batch_size=64, deadline_s=900.0,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from punctual.core.errors import InvalidSpec
-from punctual.runtime import input_file, jobs_file
-from punctual.runtime.cluster_file import nodes_of, read_cluster
-from punctual.runtime.jobs_file import read_jobs
+from punctual.request import input_file, jobs_file
+from punctual.request.cluster_file import nodes_of, read_cluster
+from punctual.request.jobs_file import read_jobs
 from punctual.sim.assembly import jobs_of, trace_jobs
 from punctual.sim.job import SimJob
 from punctual.sim.one_run import simulate_one

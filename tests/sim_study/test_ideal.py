@@ -8,9 +8,9 @@ from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.metrics.cluster import ClusterRecord
-from punctual.metrics.job import JobRecord
-from punctual.runtime.cluster_file import NodeGroup
+from punctual.history.cluster import ClusterRecord
+from punctual.history.job import JobRecord
+from punctual.request.cluster_file import NodeGroup
 from punctual.sim.ideal import Ideal
 from punctual.sim.job import SimJob
 from punctual.sim.truth import ByDevice, Constant, Measured, Truth

@@ -14,15 +14,18 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.metrics.cluster import ClusterRecord
-from punctual.runtime.cluster_file import nodes_of
+from punctual.history.cluster import ClusterRecord
+from punctual.papers.optimus.parameter_servers import ParameterServers
+from punctual.request.cluster_file import nodes_of
 from punctual.sim import parts
 from punctual.sim.assembly import jobs_of
 from punctual.sim.job import SimJob
+from punctual.sim.scaling.cores import Cores as CoreShares
+from punctual.sim.scaling.elastic import Elastic
+from punctual.sim.scaling.rigid import Rigid
 from punctual.sim.scenario import Scenario
 from punctual.sim.simulation import Simulation
-from punctual.sim.workload import CoreShares, Elastic, ParameterServers, Rigid
-from punctual.traces import TraceJob
+from punctual.sim.traces import TraceJob
 
 #: Eight devices a node, of which its disk feeds five.
 TEXT = """

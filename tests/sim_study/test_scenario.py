@@ -8,7 +8,7 @@ import pytest
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
-from punctual.runtime.cluster_file import PLENTY_CORES, NodeGroup, n_devices, nodes_of
+from punctual.request.cluster_file import PLENTY_CORES, NodeGroup, n_devices, nodes_of
 from punctual.sim.choice import PlugInChoice, value_of
 from punctual.sim.scenario import DEFAULT_LOAD, DEFAULT_N_JOBS, Scenario, toml_of
 

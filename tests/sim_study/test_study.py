@@ -14,8 +14,8 @@ import pytest
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
-from punctual.metrics.cluster import ClusterRecord
-from punctual.metrics.decisions import DecisionRecord
+from punctual.history.cluster import ClusterRecord
+from punctual.history.decisions import DecisionRecord
 from punctual.sim import fingerprint, study
 from punctual.sim.api import simulate
 from punctual.sim.result import Result

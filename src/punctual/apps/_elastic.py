@@ -13,7 +13,7 @@ from punctual.apps._application import Application
 from punctual.apps._batches import Split
 
 if TYPE_CHECKING:
-    from punctual.client.elastic.context import Context
+    from punctual.elastic_training.context import Context
 
 
 def train_elastically(application: Application, options: Namespace) -> None:

@@ -9,9 +9,9 @@ from threading import Timer
 
 from punctual.cli._streams import write_error
 from punctual.core.units import format_duration
+from punctual.daemon.joined_host import JoinedHost
 from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE
-from punctual.runtime.joined_host import JoinedHost
-from punctual.runtime.submission import Submission
+from punctual.request.submission import Submission
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from punctual.cli._errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, exit_code_of
 from punctual.cli._help import SectionedCommand, SectionedGroup, meant_by
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.logs import LogFormatter
+from punctual.daemon.logs import LogFormatter
 
 _PROGRAM = "punctual"
 #: Help is written in lines of no more than this many characters, fewer on a narrower terminal.

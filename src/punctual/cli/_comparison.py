@@ -12,8 +12,8 @@ from punctual.cli._streams import write_lines
 from punctual.cli._words import visible
 from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.units import format_duration
-from punctual.metrics.bootstrap import PairedDifference
-from punctual.runtime.json_text import json_text
+from punctual.request.json_text import json_text
+from punctual.sim.bootstrap import PairedDifference
 from punctual.sim.paired import COMPARED, N_SEEDS_LEAST, Comparison, Contender, compare, contenders_in
 
 #: Below this a difference is marked: so rarely does chance make one of its size.

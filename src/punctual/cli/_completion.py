@@ -1,7 +1,7 @@
 """What the shell offers for a word that is begun: names of jobs, policies and controllers."""
 
 from punctual import registry
-from punctual.runtime.runs import known_jobs, open_jobs
+from punctual.daemon.runs import known_jobs, open_jobs
 
 
 def open_job_names(incomplete: str) -> list[str]:

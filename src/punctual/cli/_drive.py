@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from punctual.channel import DeviceUse, WorkerStatus
 from punctual.cli._allocation import allocation, stopped_before_end
 from punctual.cli._errors import tell_user, told_failure
 from punctual.cli._interrupts import Interrupts
@@ -20,11 +21,10 @@ from punctual.cli._shown_job import ShownJob
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.metrics.run import RunSummary, summarize_all
-from punctual.runtime.host_executor import OutputOf
-from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
-from punctual.runtime.runs import messages_of
-from punctual.wire import DeviceUse, WorkerStatus
+from punctual.daemon.host_executor import OutputOf
+from punctual.daemon.joined_host import JoinedHost, ended_of, ignore_output
+from punctual.daemon.runs import messages_of
+from punctual.history.run import RunSummary, summarize_all
 
 #: Gives the host of the jobs that are shown, given who gets what jobs write.
 OpenHost = Callable[[OutputOf], AbstractContextManager[JoinedHost]]
@@ -54,7 +54,7 @@ def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) ->
         check_can_plot(options.report, n_jobs=len(jobs))
     screen = screen_for(as_json=options.as_json, quiet=options.quiet)
     if options.page:
-        from punctual.service.server import check_installed  # most commands have no use for what it needs
+        from punctual.api.server import check_installed  # most commands have no use for what it needs
 
         check_installed()
     outcomes = carry_out(open_host, jobs, screen, page=options.page, grace_s=options.grace_s)
@@ -148,7 +148,7 @@ def _served(host: JoinedHost, screen: Screen) -> Iterator[None]:
             why = "the host of another command runs this job. Give jobs to a service (`punctual up`), or use `--alone`"
             screen.say(f"punctual: no page: {why}.", always=True)
         else:
-            from punctual.service.server import serve_run
+            from punctual.api.server import serve_run
 
             try:
                 address = serving.enter_context(serve_run(host.local))

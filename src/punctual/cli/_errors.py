@@ -8,8 +8,8 @@ import traceback
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.core.failures import cause_of, short_of
+from punctual.daemon.paths import state_root
 from punctual.executors.local.output import discard
-from punctual.runtime.paths import state_root
 
 #: What the command leaves with when Ctrl-C ended it, as shells tell it; and when nobody reads what it prints any more, as Typer has it.
 EXIT_INTERRUPTED, EXIT_UNREAD = 128 + signal.SIGINT, 1

@@ -16,18 +16,18 @@ from punctual.core.events import NodeJoined
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
 from punctual.core.units import format_bytes, format_duration
+from punctual.daemon.capacity import capacity_here
+from punctual.daemon.control_client import is_answering
+from punctual.daemon.disk_space import FREE_WARNING_BYTES, free_in
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.paths import runtime_root, state_root
+from punctual.daemon.runs import known_runs, live_folders
 from punctual.distribution import install_command, missing_modules
 from punctual.executors.local.actuator import choose
 from punctual.executors.local.executor import actuators
 from punctual.executors.ray_access import OPEN_TO_ALL, asks_for_token
-from punctual.runtime.capacity import capacity_here
-from punctual.runtime.control_client import is_answering
-from punctual.runtime.disk_space import FREE_WARNING_BYTES, free_in
-from punctual.runtime.host_options import HostOptions
-from punctual.runtime.paths import runtime_root, state_root
-from punctual.runtime.runs import known_runs, live_folders
-from punctual.store.boot import boot_id, clock_now
-from punctual.store.sqlite import SqliteJournal
+from punctual.journal.boot import boot_id, clock_now
+from punctual.journal.sqlite import SqliteJournal
 
 Level = Literal["ok", "warning", "fault"]
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from punctual.api.host_names import check_host_name
+from punctual.api.server import ServedAddress, check_installed, free_address, serve
+from punctual.api.telemetry_options import check_telemetry, is_configured
+from punctual.api.tls import Tls
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.local_host import LocalHost
-from punctual.runtime.logs import log_to_stderr
-from punctual.runtime.service_host import Listen
-from punctual.service.host_names import check_host_name
-from punctual.service.server import ServedAddress, check_installed, free_address, serve
-from punctual.service.telemetry_options import check_telemetry, is_configured
-from punctual.service.tls import Tls
+from punctual.daemon.local_host import LocalHost
+from punctual.daemon.logs import log_to_stderr
+from punctual.daemon.service_host import Listen
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -94,7 +94,7 @@ class HttpOptions:
     @contextmanager
     def _served(self, host: LocalHost, tracer: "Tracer | None") -> Iterator[Sequence[str]]:
         log_to_stderr("punctual: %(message)s")
-        logging.getLogger("punctual.service").setLevel(logging.INFO)  # who changed what
+        logging.getLogger("punctual.api").setLevel(logging.INFO)  # who changed what
         tls = None if self.tls_cert is None or self.tls_key is None else Tls(self.tls_cert, self.tls_key)
         address = self.address or free_address()
         names, allow_plain = self.host_names, self.allow_plain
@@ -111,7 +111,7 @@ class HttpOptions:
             except InvalidSpec as error:
                 write_error(f"punctual: no OpenTelemetry: {error.must}: got {error.got}. {error.remedy}")
                 return nullcontext()
-        from punctual.service.telemetry import telemetry
+        from punctual.api.telemetry import telemetry
 
         return telemetry(host)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-from punctual.runtime.joined_host import JoinedHost
+from punctual.daemon.joined_host import JoinedHost
 
 #: Signals by which the jobs of a command are asked to end: a terminal, a user, and a batch system before its limit of time.
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGXCPU)

@@ -11,9 +11,9 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.story import NOTICES
-from punctual.runtime.control import standing
-from punctual.runtime.json_text import json_text
-from punctual.runtime.told_requests import told_request
+from punctual.daemon.control import standing
+from punctual.history.user_requests import told_request
+from punctual.request.json_text import json_text
 
 #: Readings come up to ten times a second; a machine that follows needs fewer.
 PROGRESS_PERIOD_S = 0.5

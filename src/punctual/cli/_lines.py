@@ -17,7 +17,7 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.status import OVER
 from punctual.core.story import NOTICES
-from punctual.runtime.told_requests import told_request
+from punctual.history.user_requests import told_request
 
 #: A line about the grant is written when it has changed by this share, and not within this time of the last one.
 GRANT_CHANGE_FRAC = 0.1

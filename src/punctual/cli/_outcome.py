@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from punctual.channel import DeviceUse, WorkerStatus
 from punctual.cli._errors import EXIT_USER_ERROR
 from punctual.cli._report import paragraph, report_fields
 from punctual.cli._words import short
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.metrics.run import RunSummary
-from punctual.runtime.run_folder import RunFolder
-from punctual.wire import DeviceUse, WorkerStatus
+from punctual.daemon.run_folder import RunFolder
+from punctual.history.run import RunSummary
 
 EXIT_MISSED = 75
 #: Codes of warnings of a program whose output is read: nothing was found there, or it did not count to its end.

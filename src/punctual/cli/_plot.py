@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from punctual.cli._words import visible
 from punctual.core.errors import InvalidSpec
 from punctual.distribution import install_command, missing_modules
-from punctual.metrics.run import Point, RunSeries
+from punctual.history.run import Point, RunSeries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

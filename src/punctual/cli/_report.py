@@ -13,9 +13,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.units import format_bytes
-from punctual.metrics.run import RunSummary, series, smooth_usage, summarize
-from punctual.metrics.shortfall import Shortfall
-from punctual.runtime.run_folder import RunFolder
+from punctual.daemon.run_folder import RunFolder
+from punctual.history.run import RunSummary, series, smooth_usage, summarize
+from punctual.history.shortfall import Shortfall
 
 #: Less than this share of its ceiling that a job did not hold, or less than is written as 0.1, is not worth a word.
 _TOLD_FRAC, _TOLD_CORE_S = 0.01, 0.05
@@ -129,7 +129,7 @@ def draw(path: Path, run: RunFolder, messages: Sequence[Message], *jobs: JobId) 
             title = f"{jobs[0]}: {_title(summaries[0])}"
             _plot.save(path, _drawn(messages, summaries[0]), title, [paragraph(summaries[0]), *rows])
         else:
-            from punctual.service.frozen import frozen_page  # most commands have no use for what it needs
+            from punctual.api.frozen import frozen_page  # most commands have no use for what it needs
 
             said = {summary.job: f"{paragraph(summary)} {_told_about(run, summary)}" for summary in summaries}
             path.write_text(frozen_page(run, messages, said), encoding="utf-8")

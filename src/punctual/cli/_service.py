@@ -8,12 +8,12 @@ from pathlib import Path
 
 from punctual.cli._errors import EXIT_USER_ERROR
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.control_client import is_answering
-from punctual.runtime.detached import start_detached
-from punctual.runtime.host_options import HostOptions
-from punctual.runtime.paths import refused_if_unwritable, state_root
-from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.sharing import service_run
+from punctual.daemon.control_client import is_answering
+from punctual.daemon.detached import start_detached
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.paths import refused_if_unwritable, state_root
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.sharing import service_run
 
 _LOOK_S = 0.1
 #: How long a service may take to answer, on a machine whose cores are all in use.

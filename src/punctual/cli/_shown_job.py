@@ -7,8 +7,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
-from punctual.runtime.joined_host import JoinedHost
-from punctual.runtime.when import Now
+from punctual.daemon.joined_host import JoinedHost
+from punctual.request.deadlines import Now
 
 
 class ShownJob:

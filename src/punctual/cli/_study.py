@@ -17,8 +17,8 @@ from punctual.cli._streams import write_line, write_lines
 from punctual.cli._study_page import write_page
 from punctual.core.cluster import usual_jobs_at_once
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.capacity import capacity_here, usable_cores
-from punctual.runtime.json_text import json_text
+from punctual.daemon.capacity import capacity_here, usable_cores
+from punctual.request.json_text import json_text
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
 from punctual.sim.scenario import (
@@ -32,7 +32,7 @@ from punctual.sim.scenario import (
     with_paths,
 )
 from punctual.sim.study import Study, StudyProgress
-from punctual.traces.synthetic import FAMILY
+from punctual.sim.traces.synthetic import FAMILY
 
 EXIT_FAILED = 1
 

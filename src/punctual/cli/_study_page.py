@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
-from punctual.metrics.decisions import Gaps, by_code
+from punctual.history.decisions import Gaps, by_code
 from punctual.sim.drawing.figures import gantt, overview
 from punctual.sim.measures import Estimate, Measure, best_of
 from punctual.sim.result import Result

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from punctual.cli._words import against_deadline, clock, cores, early_or_late, short, steps, visible
 from punctual.core.status import JobStatus
-from punctual.runtime.when import Now
+from punctual.request.deadlines import Now
 
 #: More than this costs CPU time that the job should have.
 REFRESHES_PER_S = 2

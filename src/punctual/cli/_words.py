@@ -1,8 +1,8 @@
-"""Amounts and moments as people read them: those of `punctual.runtime.words`, and more."""
+"""Amounts and moments as people read them: those of `punctual.request.words`, and more."""
 
 from datetime import datetime
 
-from punctual.runtime.words import cores, holding, proven, short, steps, visible
+from punctual.request.words import cores, holding, proven, short, steps, visible
 
 __all__ = ["against_deadline", "clock", "cores", "early_or_late", "holding", "proven", "short", "steps", "visible"]
 

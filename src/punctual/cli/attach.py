@@ -8,9 +8,9 @@ from punctual.cli._completion import open_job_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.control_client import is_silent
-from punctual.runtime.joined_host import host_of_old_jobs
-from punctual.runtime.runs import KnownJob, find_job, known_jobs
+from punctual.daemon.control_client import is_silent
+from punctual.daemon.joined_host import host_of_old_jobs
+from punctual.daemon.runs import KnownJob, find_job, known_jobs
 
 _JOB = "Name of the job or its beginning; may be left out if there is only one that nobody steers."
 

@@ -6,7 +6,7 @@ import typer
 
 from punctual import registry
 from punctual.cli._streams import write_line
-from punctual.runtime.json_text import json_text
+from punctual.request.json_text import json_text
 
 _AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per name and line.")]
 

@@ -11,8 +11,8 @@ import typer
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import format_duration, parse_duration_s
-from punctual.runtime.json_text import json_text
-from punctual.runtime.retention import PastRun, RetentionLimits, RunUse, expired, past_runs, remove, use_of
+from punctual.daemon.retention import PastRun, RetentionLimits, RunUse, expired, past_runs, remove, use_of
+from punctual.request.json_text import json_text
 
 _KEPT: dict[RunUse, str] = {
     "in use": "in use",

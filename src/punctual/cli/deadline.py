@@ -10,8 +10,8 @@ from punctual.cli._options import AsJson
 from punctual.cli._words import clock, short
 from punctual.cli.steer import show_answer
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.control_client import change
-from punctual.runtime.runs import open_job
+from punctual.daemon.control_client import change
+from punctual.daemon.runs import open_job
 
 #: `-30s` and `-2h` are amounts, not options.
 SETTINGS = {"ignore_unknown_options": True, "help_option_names": ["--help"]}

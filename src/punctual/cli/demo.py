@@ -25,13 +25,13 @@ from punctual.cli.run import host_of
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
 from punctual.core.protocols import Message
+from punctual.daemon.capacity import capacity_here, usable_cores
+from punctual.daemon.control_client import change as change_job
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.runs import find_job, messages_of, open_jobs
 from punctual.distribution import check_extras
-from punctual.metrics.run import RunSummary
-from punctual.runtime.capacity import capacity_here, usable_cores
-from punctual.runtime.control_client import change as change_job
-from punctual.runtime.host_options import HostOptions
-from punctual.runtime.runs import find_job, messages_of, open_jobs
-from punctual.runtime.submission import JobRequest, checked_submission
+from punctual.history.run import RunSummary
+from punctual.request.submission import JobRequest, checked_submission
 
 FOLDER = Path("demo")
 

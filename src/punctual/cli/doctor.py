@@ -7,7 +7,7 @@ import typer
 
 from punctual.cli._health import findings
 from punctual.cli._streams import write_line
-from punctual.runtime.json_text import json_text
+from punctual.request.json_text import json_text
 
 #: What the command leaves with if something must be put right before jobs can run.
 EXIT_FAULT = 1

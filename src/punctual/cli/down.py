@@ -12,13 +12,13 @@ from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
-from punctual.runtime.control_client import leave, pause, standings, stop
-from punctual.runtime.host_options import HostOptions
-from punctual.runtime.json_text import json_text
-from punctual.runtime.process_record import is_alive
-from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.runs import KnownJob, jobs_of
-from punctual.runtime.sharing import service_run
+from punctual.daemon.control_client import leave, pause, standings, stop
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.process_record import is_alive
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import KnownJob, jobs_of
+from punctual.daemon.sharing import service_run
+from punctual.request.json_text import json_text
 
 #: Between two looks at what the service does.
 _LOOK_S = 0.1

@@ -9,10 +9,10 @@ from punctual.cli._completion import policy_names
 from punctual.cli._options import AsJson
 from punctual.cli.steer import show_answer
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.control_client import policy as ask_policy
-from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.runs import known_runs
-from punctual.runtime.told_requests import policy_text
+from punctual.daemon.control_client import policy as ask_policy
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import known_runs
+from punctual.history.user_requests import policy_text
 
 
 def policy(

@@ -13,12 +13,12 @@ from punctual.cli._words import clock, early_or_late, short, visible
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.core.units import format_bytes
-from punctual.runtime.control_client import SILENT, STARTING, standings
-from punctual.runtime.host_executor import HERE
-from punctual.runtime.json_text import json_text
-from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.runs import KnownJob, jobs_of, known_runs
-from punctual.runtime.sweeping import sweep
+from punctual.daemon.control_client import SILENT, STARTING, standings
+from punctual.daemon.host_executor import HERE
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import KnownJob, jobs_of, known_runs
+from punctual.daemon.sweeping import sweep
+from punctual.request.json_text import json_text
 
 #: What to do about a job of which nothing is told but its state.
 _REMEDIES = {

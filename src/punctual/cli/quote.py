@@ -13,17 +13,17 @@ from punctual.cli._words import clock, cores, holding, short
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
 from punctual.core.units import parse_cores
-from punctual.runtime.control_client import capacity_for_jobs, quote_job, quote_new
-from punctual.runtime.control_socket import ControlFailed
-from punctual.runtime.earlier_runs import core_s_of_same_program
-from punctual.runtime.host_options import SHARING_POLICY
-from punctual.runtime.job_options import JobOptions
-from punctual.runtime.json_text import json_text
-from punctual.runtime.quotes import quote_alone, told
-from punctual.runtime.runs import KnownJob, known_jobs, open_job, open_jobs
-from punctual.runtime.sharing import host_lock, service_run, shared_run
-from punctual.runtime.submission import Submission
-from punctual.runtime.when import Now
+from punctual.daemon.control_client import capacity_for_jobs, quote_job, quote_new
+from punctual.daemon.control_socket import ControlFailed
+from punctual.daemon.earlier_runs import core_s_of_same_program
+from punctual.daemon.host_options import SHARING_POLICY
+from punctual.daemon.quotes import quote_alone, told
+from punctual.daemon.runs import KnownJob, known_jobs, open_job, open_jobs
+from punctual.daemon.sharing import host_lock, service_run, shared_run
+from punctual.request.deadlines import Now
+from punctual.request.job_options import JobOptions
+from punctual.request.json_text import json_text
+from punctual.request.submission import Submission
 
 #: How long others may take to begin or leave the shared host.
 _LOCK_S_MAX = 20.0

@@ -18,7 +18,7 @@ from punctual.progress_text.mentions import Role, Unit
 from punctual.progress_text.own import AUTO, Groups
 from punctual.progress_text.reader import NO_TOTAL, READ, Notice, ProgressReader
 from punctual.progress_text.series import Series
-from punctual.runtime.json_text import json_text
+from punctual.request.json_text import json_text
 
 _LINE = re.compile(rb"[^\r\n]*[\r\n]*")
 _QUOTE_MAX = 70

@@ -14,16 +14,16 @@ from punctual.cli._study_page import write_page
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.units import format_duration
-from punctual.runtime.host_options import HostOptions
-from punctual.runtime.json_text import json_text
-from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.runs import find_job, known_jobs, known_runs
-from punctual.runtime.when import Now, past_at
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import find_job, known_jobs, known_runs
+from punctual.journal.boot import clock_shift
+from punctual.journal.sqlite import About, SqliteJournal
+from punctual.request.deadlines import Now, past_at
+from punctual.request.json_text import json_text
 from punctual.sim.recorded import UNUSED_KINDS, Period
 from punctual.sim.replay import Replay
 from punctual.sim.replay import replay as played
-from punctual.store.boot import clock_shift
-from punctual.store.sqlite import About, SqliteJournal
 
 FOLDER = Path("replay")
 #: So many jobs are named with why they are estimated or left out; `--json` has all.

@@ -9,9 +9,9 @@ from punctual.cli._options import AnyJob
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import about, draw, paragraph, report_fields
 from punctual.cli._streams import write_line
-from punctual.metrics.run import summarize
-from punctual.runtime.json_text import json_text
-from punctual.runtime.runs import job_to_tell_of, messages_of
+from punctual.daemon.runs import job_to_tell_of, messages_of
+from punctual.history.run import summarize
+from punctual.request.json_text import json_text
 
 
 def report(

@@ -16,23 +16,23 @@ from punctual.cli._help import examples
 from punctual.cli._options import AsJson, ProgressRegex, Quiet, ReportFile, Steps, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.control_client import capacity_for_jobs
-from punctual.runtime.disk_space import check_room
-from punctual.runtime.host_executor import OutputOf
-from punctual.runtime.host_options import ACTUATORS, SHARING_POLICY, HostOptions
-from punctual.runtime.job_options import JobOptions
-from punctual.runtime.jobs_file import read_jobs
-from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
-from punctual.runtime.retention import prune
-from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.sharing import service_run
-from punctual.runtime.submission import (
+from punctual.daemon.control_client import capacity_for_jobs
+from punctual.daemon.disk_space import check_room
+from punctual.daemon.host_executor import OutputOf
+from punctual.daemon.host_options import ACTUATORS, SHARING_POLICY, HostOptions
+from punctual.daemon.joined_host import JoinedHost, host_of_new_jobs
+from punctual.daemon.retention import prune
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.sharing import service_run
+from punctual.daemon.sweeping import sweep
+from punctual.request.deadlines import process_started_at
+from punctual.request.job_options import JobOptions
+from punctual.request.jobs_file import read_jobs
+from punctual.request.submission import (
     DEFAULT_CONTROLLER,
     DEFAULT_WORKER_CONTROLLER,
     Submission,
 )
-from punctual.runtime.sweeping import sweep
-from punctual.runtime.when import process_started_at
 
 #: What follows the program's name is the program's, also without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}

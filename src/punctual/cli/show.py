@@ -13,14 +13,14 @@ from punctual.cli.ps import KEYS
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.units import format_bytes
-from punctual.runtime.control import standing
-from punctual.runtime.control_client import standings
-from punctual.runtime.followed_host import ToldForecasts
-from punctual.runtime.host_executor import HERE
-from punctual.runtime.json_text import json_text
-from punctual.runtime.runs import KnownJob, job_to_tell_of, read_about
-from punctual.runtime.when import Now
-from punctual.store.boot import clock_shift
+from punctual.daemon.control import standing
+from punctual.daemon.control_client import standings
+from punctual.daemon.followed_host import ToldForecasts
+from punctual.daemon.host_executor import HERE
+from punctual.daemon.runs import KnownJob, job_to_tell_of, read_about
+from punctual.journal.boot import clock_shift
+from punctual.request.deadlines import Now
+from punctual.request.json_text import json_text
 
 
 def show(

@@ -9,10 +9,10 @@ from punctual.cli._options import AsJson, OpenJob
 from punctual.cli._streams import write_line
 from punctual.cli._words import cores as told_cores
 from punctual.core.errors import InvalidSpec
-from punctual.runtime import control_client
-from punctual.runtime.json_text import json_text
-from punctual.runtime.runs import open_job
-from punctual.runtime.spec_change import SpecChange
+from punctual.daemon import control_client
+from punctual.daemon.runs import open_job
+from punctual.request.json_text import json_text
+from punctual.request.spec_change import SpecChange
 
 
 def set(

@@ -16,15 +16,15 @@ from punctual.cli._streams import write_error, write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.units import exact_text
-from punctual.metrics.run import RunSummary, summarize
-from punctual.runtime.control_client import standings_of
-from punctual.runtime.control_socket import ControlFailed
-from punctual.runtime.host_options import HostOptions
-from punctual.runtime.json_text import json_text
-from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.runs import messages_of
-from punctual.runtime.service_host import submit_jobs
-from punctual.runtime.sharing import service_run
+from punctual.daemon.control_client import standings_of
+from punctual.daemon.control_socket import ControlFailed
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import messages_of
+from punctual.daemon.service_host import submit_jobs
+from punctual.daemon.sharing import service_run
+from punctual.history.run import RunSummary, summarize
+from punctual.request.json_text import json_text
 
 SETTINGS = running.SETTINGS
 

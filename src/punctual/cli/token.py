@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from punctual.api.database import ServiceDatabase
+from punctual.api.tokens import ROLES, Token, Tokens
 from punctual.cli._streams import print_table, write_line, write_out
 from punctual.core.units import parse_duration_s
-from punctual.runtime.json_text import json_text
-from punctual.runtime.paths import service_root
-from punctual.service.database import ServiceDatabase
-from punctual.service.tokens import ROLES, Token, Tokens
+from punctual.daemon.paths import service_root
+from punctual.request.json_text import json_text
 
 token = typer.Typer(help="Make, list and revoke tokens of the service's HTTP API.", invoke_without_command=True)
 

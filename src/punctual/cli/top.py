@@ -10,10 +10,10 @@ import typer
 from punctual.cli.ps import ps
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
-from punctual.runtime.followed_host import FollowedHost
-from punctual.runtime.run_folder import RunFolder
-from punctual.runtime.runs import live_folders
-from punctual.runtime.when import Now
+from punctual.daemon.followed_host import FollowedHost
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import live_folders
+from punctual.request.deadlines import Now
 
 #: Between two looks at the journals; and how long a job is shown that has ended.
 _LOOK_S, _ENDED_S = 0.5, 10.0

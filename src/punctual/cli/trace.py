@@ -9,10 +9,10 @@ import typer
 
 from punctual.cli._streams import write_line
 from punctual.core.units import HOUR_S, format_duration
-from punctual.runtime.json_text import json_text
-from punctual.traces import BadRow, read
-from punctual.traces.limits import UNPACKED_GIB_MAX
-from punctual.traces.summary import TraceSummary, summarize
+from punctual.request.json_text import json_text
+from punctual.sim.traces import BadRow, read
+from punctual.sim.traces.limits import UNPACKED_GIB_MAX
+from punctual.sim.traces.summary import TraceSummary, summarize
 
 #: So many of the bad rows are printed, and so many of the most frequent models, kinds of devices and device counts.
 _N_SHOWN = 5

@@ -14,6 +14,8 @@ from typing import Annotated, cast
 
 import typer
 
+from punctual.api.server import DEFAULT_ADDRESS
+from punctual.api.tokens import owner_file
 from punctual.cli._completion import policy_names
 from punctual.cli._errors import told_failure
 from punctual.cli._http import HttpOptions, notice_without_http
@@ -33,19 +35,17 @@ from punctual.cli.run import JobsAtOnce
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.core.units import parse_duration_s
+from punctual.daemon.detached import log_bounded
+from punctual.daemon.host_options import ACTUATORS, ENGINES, SHARING_POLICY, Engine, HostOptions
+from punctual.daemon.paths import HOME_VARIABLE, service_root
+from punctual.daemon.retention import prune
+from punctual.daemon.runs import open_jobs
+from punctual.daemon.service_host import ServiceHost, service_host
+from punctual.daemon.sharing import service_run
+from punctual.daemon.sweeping import sweep
 from punctual.executors.cluster.executor import LOST_AFTER_S
-from punctual.runtime.detached import log_bounded
-from punctual.runtime.host_options import ACTUATORS, ENGINES, SHARING_POLICY, Engine, HostOptions
-from punctual.runtime.json_text import json_text
-from punctual.runtime.paths import HOME_VARIABLE, service_root
-from punctual.runtime.retention import prune
-from punctual.runtime.runs import open_jobs
-from punctual.runtime.service_host import ServiceHost, service_host
-from punctual.runtime.sharing import service_run
-from punctual.runtime.sweeping import sweep
-from punctual.service.server import DEFAULT_ADDRESS
-from punctual.service.tokens import owner_file
-from punctual.store.errors import JournalTaken
+from punctual.journal.errors import JournalTaken
+from punctual.request.json_text import json_text
 
 #: What the command leaves with when another process has taken its place.
 EXIT_REPLACED = 1

@@ -10,10 +10,10 @@ from punctual.cli._options import AnyJob
 from punctual.cli._streams import write_line
 from punctual.cli._words import clock, cores, proven, short
 from punctual.core.errors import InvalidSpec
-from punctual.metrics.run import summarize
-from punctual.runtime.chain import Link, chain
-from punctual.runtime.json_text import json_text
-from punctual.runtime.runs import job_to_tell_of, messages_of, now_of
+from punctual.daemon.runs import job_to_tell_of, messages_of, now_of
+from punctual.history.chain import Link, chain
+from punctual.history.run import summarize
+from punctual.request.json_text import json_text
 
 #: Changes of a grant for one reason are told as one if they come within so many seconds: the last seconds have one at each tick.
 _TOGETHER_S = 1.0

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from punctual.client.complaint import invalid
-from punctual.client.elastic.run import ElasticRun
+from punctual.elastic_training.run import ElasticRun
+from punctual.tracking.complaint import invalid
 
 #: An object, a method of it, and what takes its place.
 Replacement = tuple[object, str, Callable[..., Any]]

@@ -7,13 +7,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from punctual.client import losses, stop
-from punctual.client.complaint import invalid, whole
-from punctual.client.declaration import Phase
-from punctual.client.record import Course
-from punctual.client.session import current
-from punctual.client.span import PhaseSpan, phase
-from punctual.wire import CHECKPOINT_VARIABLE, PAGE_VARIABLE
+from punctual.channel import CHECKPOINT_VARIABLE, PAGE_VARIABLE
+from punctual.tracking import losses, stop
+from punctual.tracking.complaint import invalid, whole
+from punctual.tracking.declaration import Phase
+from punctual.tracking.record import Course
+from punctual.tracking.session import current
+from punctual.tracking.span import PhaseSpan, phase
 
 #: What `FrameworkLoop.end_asked` says of a training whose loss is what was to be reached: it ends as a success.
 GOAL_REACHED = 1

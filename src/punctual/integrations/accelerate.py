@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator
 
-from punctual.client.complaint import invalid
-from punctual.client.declaration import Phases, by_name
-from punctual.client.span import phase
 from punctual.integrations._loop import FrameworkLoop, folder_of_checkpoints
+from punctual.tracking.complaint import invalid
+from punctual.tracking.declaration import Phases, by_name
+from punctual.tracking.span import phase
 
 if TYPE_CHECKING:
-    from punctual.client.elastic.context import Context
-    from punctual.client.elastic.run import ElasticRun
+    from punctual.elastic_training.context import Context
+    from punctual.elastic_training.run import ElasticRun
 
 
 class AcceleratedLoop:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from punctual.client.elastic.context import Context
-from punctual.client.elastic.run import ElasticRun
+from punctual.elastic_training.context import Context
+from punctual.elastic_training.run import ElasticRun
 from punctual.integrations._elastic import check_alone, refusing, replaced, stepping
 
 

@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 from math import ceil, inf, isfinite, isinf
 from typing import Any
 
-from punctual.client.complaint import invalid
-from punctual.client.declaration import Phase, Phases, by_name
-from punctual.client.span import phase
 from punctual.integrations._loop import FrameworkLoop, OpenPhase, folder_of_checkpoints
+from punctual.tracking.complaint import invalid
+from punctual.tracking.declaration import Phase, Phases, by_name
+from punctual.tracking.span import phase
 
 #: Published by an attacker on 2026-04-30: to import them runs a program that steals credentials (GHSA-w37p-236h-pfx3).
 MALICIOUS_VERSIONS = {"2.6.2", "2.6.3"}

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from punctual.wire import JOB_VARIABLE
+from punctual.channel import JOB_VARIABLE
 
 #: Takes numbers by their names, and the step that they belong to.
 Write = Callable[[dict[str, float], int], object]
@@ -59,7 +59,7 @@ class MetricsReporter:
                 try:
                     self._write(numbers, int(told.get("steps_done") or 0))
                 except Exception as error:  # noqa: BLE001 -- whatever a library raises
-                    from punctual.client.complaint import warn
+                    from punctual.tracking.complaint import warn
 
                     warn(
                         "numbers of Punctual must be writable", repr(error), "this training", "It goes on without them."
@@ -75,8 +75,8 @@ class Standing:
         self._socket: Path | None = None
 
     def __call__(self) -> dict[str, Any] | None:
-        from punctual.runtime.control_socket import ControlFailed, ask
-        from punctual.runtime.runs import open_jobs
+        from punctual.daemon.control_socket import ControlFailed, ask
+        from punctual.daemon.runs import open_jobs
 
         if self._socket is None:
             self._socket = next((known.run.socket for known in open_jobs() if known.job == self._job), None)

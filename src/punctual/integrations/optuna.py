@@ -10,8 +10,8 @@ from optuna import Study, Trial
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
-from punctual.client.complaint import invalid
 from punctual.integrations._loop import FrameworkLoop
+from punctual.tracking.complaint import invalid
 
 Objective = Callable[[Trial], float | Sequence[float]]
 StudyCallback = Callable[[Study, FrozenTrial], None]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from punctual.client.complaint import invalid
-from punctual.client.span import phase
-from punctual.client.stop import on_stop
-from punctual.client.track import track
 from punctual.integrations._loop import folder_of_checkpoints, replace_file
+from punctual.tracking.complaint import invalid
+from punctual.tracking.span import phase
+from punctual.tracking.stop import on_stop
+from punctual.tracking.track import track
 
 Estimator = TypeVar("Estimator")
 

@@ -7,8 +7,8 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
-from punctual.client.declaration import Phase
 from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, OpenPhase
+from punctual.tracking.declaration import Phase
 
 
 class TransformersCallback(TrainerCallback):

@@ -11,10 +11,10 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.story import Reason
-from punctual.optim.timeline import Levels, Share, Timeline
 from punctual.policies._jobs import ROUNDING_S, Size, span_text
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._reservations import ReservationLedger, ReservationRequest
+from punctual.solvers.timeline import Levels, Share, Timeline
 
 
 class Admission:

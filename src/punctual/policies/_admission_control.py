@@ -10,7 +10,6 @@ import numpy as np
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.story import Reason
-from punctual.optim.timeline import Changes, Share, Timeline
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._carried import amounts_in, listed, stalls_in
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
@@ -25,6 +24,7 @@ from punctual.policies._promised_shares import (
     spans_until,
 )
 from punctual.policies._reservations import ReservationLedger
+from punctual.solvers.timeline import Changes, Share, Timeline
 
 #: Newcomers of one round for which everything is planned anew if there is no room beside it.
 _N_NEW_MAX = 3

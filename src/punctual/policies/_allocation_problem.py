@@ -11,13 +11,13 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.resources import NOTHING, TOLERANCE, Resources
 from punctual.core.story import Reason
-from punctual.optim.knapsack import solve_knapsack
-from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
-from punctual.optim.vector_knapsack import solve_vector_knapsack
 from punctual.policies._configurations import PARTS_PER_CORE, ChoiceTable, Configurations, Pool, configurations_of
 from punctual.policies._jobs import is_bound, n_workers, never_fits, seniority
 from punctual.policies._layout import Change, lay_out
 from punctual.policies._plan_builder import PlanBuilder
+from punctual.solvers.knapsack import solve_knapsack
+from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution
+from punctual.solvers.vector_knapsack import solve_vector_knapsack
 
 _PAUSED = Reason("paused", "paused: what it had is worth more to others")
 

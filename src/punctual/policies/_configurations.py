@@ -8,9 +8,9 @@ import numpy as np
 
 from punctual.core.job import JobView
 from punctual.core.resources import Resources
-from punctual.optim.solution import BoolArray, FloatArray, IntArray
-from punctual.optim.timeline import Levels
 from punctual.policies._hardware import Hardware, JobRates
+from punctual.solvers.solution import BoolArray, FloatArray, IntArray
+from punctual.solvers.timeline import Levels
 
 #: Cores are counted in sixteenths where a worker has no GPU: a knapsack shares whole amounts.
 PARTS_PER_CORE = 16

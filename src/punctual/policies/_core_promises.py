@@ -10,13 +10,13 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
-from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
-from punctual.optim.solution import Solution
-from punctual.optim.timeline import Share, Timeline
-from punctual.optim.water_filling import fill
 from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import span_text
 from punctual.policies._sharing_job import GUESSED_S, SOON_S, SharingJob
+from punctual.solvers.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
+from punctual.solvers.solution import Solution
+from punctual.solvers.timeline import Share, Timeline
+from punctual.solvers.water_filling import fill
 
 #: A promised job works ahead if it needs more than this part of what it can use until it is due, ...
 _TIGHT_FRAC = 0.6

@@ -12,8 +12,6 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.story import Reason
-from punctual.optim.solution import Solution, status_of
-from punctual.optim.timeline import Share, Timeline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
 from punctual.policies._core_promises import CorePromises, are_kept_beside
 from punctual.policies._earliest import waits_for_promise
@@ -33,6 +31,8 @@ from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._promised_shares import PlannedShare, shares_carried
 from punctual.policies._repair import follows_demand
 from punctual.policies._sharing_job import SharingJob
+from punctual.solvers.solution import Solution, status_of
+from punctual.solvers.timeline import Share, Timeline
 
 _BASE = Reason("floor", "the job is at its floor")
 #: A job of workers gives way only for so many seconds or longer, and only if it has held what it holds for as long.

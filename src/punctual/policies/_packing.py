@@ -7,10 +7,10 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.story import Reason
-from punctual.optim.placement import place
 from punctual.policies._jobs import begins_anew, may_pause, n_workers, seniority, waits
 from punctual.policies._layout import shrunk
 from punctual.policies._plan_builder import PlanBuilder
+from punctual.solvers.placement import place
 
 _MAKES_WAY = Reason("makes-way", "paused for a moment: jobs change places")
 

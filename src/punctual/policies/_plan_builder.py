@@ -10,9 +10,9 @@ from punctual.core.job import Allocation, JobView, awaits_promise
 from punctual.core.plan import Plan, PlanStatus
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, rounded_up, total
 from punctual.core.story import Reason
-from punctual.optim.placement import place
 from punctual.policies._hardware import Hardware
 from punctual.policies._jobs import is_protected, least, n_workers
+from punctual.solvers.placement import place
 
 
 class Space:

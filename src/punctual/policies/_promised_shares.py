@@ -8,9 +8,9 @@ from math import isfinite
 import numpy as np
 
 from punctual.core.ids import JobId
-from punctual.optim.solution import FloatArray
-from punctual.optim.timeline import Changes, Share, Timeline
 from punctual.policies._reservations import Pool, ReservationRequest
+from punctual.solvers.solution import FloatArray
+from punctual.solvers.timeline import Changes, Share, Timeline
 
 #: How often a share is asked for again with more work, because of the changes that it contains.
 _N_TRIES = 4

@@ -4,8 +4,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from punctual.optim.solution import BoolArray, FloatArray, IntArray
 from punctual.policies._configurations import ChoiceTable
+from punctual.solvers.solution import BoolArray, FloatArray, IntArray
 
 #: Deadlines count as reachable on this share of the devices: jobs that come later need the rest. With all of it, jobs of
 #: Chronus' trace at load 3 were chased until later ones overtook them: 6 to 13 % longer completion times, 20 to 50 fewer deadlines.

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from punctual.core.ids import JobId
-from punctual.optim.timeline import Levels, Share, Timeline
+from punctual.solvers.timeline import Levels, Share, Timeline
 
 #: What is shared: the GPUs of one kind of nodes, or the cores of those nodes.
 Pool = tuple[str, bool]

@@ -6,8 +6,8 @@ from math import inf
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.resources import Resources
-from punctual.optim.core_deadlines import CoreJob
-from punctual.optim.timeline import Share
+from punctual.solvers.core_deadlines import CoreJob
+from punctual.solvers.timeline import Share
 
 #: A promise is given up when the deadline would be missed by more than this share of it.
 _LATE_FRAC = 0.01

@@ -13,7 +13,6 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import total
 from punctual.core.story import Reason
-from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
 from punctual.policies._admission_control import AdmissionControl, Reservation
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
@@ -26,6 +25,7 @@ from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._reachable import least_device_s, reachable_together
 from punctual.policies._repair import repair, start_rigid
+from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution
 
 #: What becomes of a job whose deadline cannot be promised: it runs as well as it can, or is turned away; or no
 #: deadlines are promised at all.

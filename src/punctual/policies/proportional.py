@@ -12,10 +12,10 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources, resource_names
 from punctual.core.story import Reason
-from punctual.optim.water_filling import fill
 from punctual.policies._base import PolicyBase
 from punctual.policies._jobs import LEAST_CORES, seniority
 from punctual.policies._sharing import Participant, Sharing
+from punctual.solvers.water_filling import fill
 
 Shortage = Literal["scale", "earliest-deadline", "deadline-weighted"]
 

@@ -6,18 +6,18 @@ from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import resource_names
-from punctual.runtime.cluster_file import n_devices, n_units
+from punctual.request.cluster_file import n_devices, n_units
 from punctual.sim import parts
 from punctual.sim.choice import made, parameters_of
 from punctual.sim.declared import declared, without_missing_dependencies
 from punctual.sim.job import SimJob
+from punctual.sim.scaling import sim_jobs
 from punctual.sim.scenario import Scenario
-from punctual.sim.workload import sim_jobs
-from punctual.traces import Trace, TraceJob, read
-from punctual.traces.deadlines import assign
-from punctual.traces.limits import N_JOBS_MAX
-from punctual.traces.load import core_s, device_s, rescaled
-from punctual.traces.order import normalized
+from punctual.sim.traces import Trace, TraceJob, read
+from punctual.sim.traces.deadlines import assign
+from punctual.sim.traces.limits import N_JOBS_MAX
+from punctual.sim.traces.load import core_s, device_s, rescaled
+from punctual.sim.traces.order import normalized
 
 
 def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:

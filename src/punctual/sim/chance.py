@@ -3,7 +3,7 @@
 from decimal import Decimal
 from hashlib import blake2b
 
-from punctual.traces.draw import Draw
+from punctual.sim.traces.draw import Draw
 
 _N_UNIFORMS = 12
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from punctual.core.errors import InvalidSpec, did_you_mean
-from punctual.runtime.invalid import first_complaint
+from punctual.request.pydantic_errors import first_complaint
 
 T = TypeVar("T")
 

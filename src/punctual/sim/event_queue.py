@@ -3,7 +3,7 @@
 from heapq import heappop, heappush
 from typing import Any
 
-from punctual.runtime.timers import Timers
+from punctual.daemon.timers import Timers
 
 #: What goes first at one instant. Facts of the world come before what reacts to them, and plans come last, so that
 #: whatever happens at the same instant is in the snapshot they are made of.

@@ -6,8 +6,8 @@ from functools import cached_property
 
 from punctual.core.ids import JobId
 from punctual.core.speed import Shape
-from punctual.metrics.job import JobRecord
-from punctual.runtime.cluster_file import NodeGroup, n_devices
+from punctual.history.job import JobRecord
+from punctual.request.cluster_file import NodeGroup, n_devices
 from punctual.sim.job import SimJob
 
 

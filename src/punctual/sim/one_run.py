@@ -8,10 +8,10 @@ from typing import Any
 from punctual.core.commands import RejectJob
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.protocols import Message
-from punctual.metrics.cluster import ClusterRecord
-from punctual.metrics.decisions import DecisionRecord
-from punctual.metrics.level import LevelCourse
-from punctual.runtime.cluster_file import nodes_of
+from punctual.history.cluster import ClusterRecord
+from punctual.history.decisions import DecisionRecord
+from punctual.history.level import LevelCourse
+from punctual.request.cluster_file import nodes_of
 from punctual.sim import parts
 from punctual.sim.assembly import jobs_of
 from punctual.sim.choice import made

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.metrics.bootstrap import PairedDifference, paired_difference
+from punctual.sim.bootstrap import PairedDifference, paired_difference
 from punctual.sim.stored import StoredRun, runs_in
 
 #: Column of the jobs -> what it is called.

@@ -5,16 +5,13 @@ from typing import Any
 
 from punctual import registry
 from punctual.core.protocols import Controller, PerfModel
-from punctual.sim import workload
 from punctual.sim.choice import named
-from punctual.sim.declared import DECLARED, AsDeclared
-from punctual.traces import deadlines as deadline_rules
-from punctual.traces import synthetic
+from punctual.sim.scaling import ScalingRule
+from punctual.sim.traces import deadlines as deadline_rules
+from punctual.sim.traces import synthetic
 
 #: The short name is the one people use.
 _DEADLINES: Mapping[str, type] = {**deadline_rules.RULES, "uniform": deadline_rules.UniformSlack}
-
-_RULES: Mapping[str, type[workload.ScalingRule]] = {**workload.RULES, DECLARED: AsDeclared}
 
 
 def policy(name: str) -> type:
@@ -37,9 +34,9 @@ def models(names: Iterable[str | None]) -> dict[str, PerfModel[Any]]:
     return {name: registry.load("models", name)() for name in sorted({name for name in names if name})}
 
 
-def scaling(name: str) -> type[workload.ScalingRule]:
+def scaling(name: str) -> type[ScalingRule]:
     """The class of the rule of scaling `name`."""
-    return named(_RULES, name, "rules of scaling", "scaling")
+    return registry.load("scaling", name)
 
 
 def generator(name: str) -> type[synthetic.Generator]:

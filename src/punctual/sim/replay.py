@@ -16,9 +16,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import PlanProposed
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
-from punctual.metrics.cluster import ClusterRecord
-from punctual.metrics.decisions import DecisionRecord
-from punctual.metrics.job import JobRecord
+from punctual.history.cluster import ClusterRecord
+from punctual.history.decisions import DecisionRecord
+from punctual.history.job import JobRecord
 from punctual.sim import fingerprint, parts
 from punctual.sim.choice import made
 from punctual.sim.ideal import Ideal

@@ -23,15 +23,15 @@ from pydantic import (
 )
 
 from punctual.core.errors import InvalidSpec
-from punctual.runtime import input_file
-from punctual.runtime.cluster_file import NodeGroup, checked_size, cluster_in, cluster_text, parsed_cluster
-from punctual.runtime.invalid import first_complaint
-from punctual.runtime.jobs_file import tables_in, to_simulate
+from punctual.request import input_file
+from punctual.request.cluster_file import NodeGroup, checked_size, cluster_in, cluster_text, parsed_cluster
+from punctual.request.jobs_file import tables_in, to_simulate
+from punctual.request.pydantic_errors import first_complaint
 from punctual.sim import parts
 from punctual.sim.choice import PlugInChoice, made, parameters_of
 from punctual.sim.declared import DECLARED
 from punctual.sim.physics import Physics
-from punctual.traces.limits import N_JOBS_MAX, UNPACKED_GIB_MAX
+from punctual.sim.traces.limits import N_JOBS_MAX, UNPACKED_GIB_MAX
 
 #: A list in TOML, a tuple here.
 _A_LIST = Field(strict=False)

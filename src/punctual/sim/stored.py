@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from punctual.core.errors import InvalidSpec
-from punctual.metrics.cluster import ClusterRecord, Segment
-from punctual.metrics.decisions import Decision, DecisionRecord, Gaps
-from punctual.metrics.job import JobRecord
+from punctual.history.cluster import ClusterRecord, Segment
+from punctual.history.decisions import Decision, DecisionRecord, Gaps
+from punctual.history.job import JobRecord
 
 if TYPE_CHECKING:
     import polars as pl

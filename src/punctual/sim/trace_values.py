@@ -5,7 +5,7 @@ from math import ceil
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
-from punctual.traces import TraceJob
+from punctual.sim.traces import TraceJob
 
 
 def model_of(trace: TraceJob, measured: Collection[str]) -> str:

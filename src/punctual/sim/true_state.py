@@ -6,7 +6,7 @@ from typing import Literal
 from punctual.core.job import Allocation
 from punctual.core.resources import Resources
 from punctual.sim.job import SimJob
-from punctual.traces.draw import Draw
+from punctual.sim.traces.draw import Draw
 
 #: A job is *waiting* until it is launched and after it has failed, *starting* until its process runs, *paused* while it
 #: holds nothing after that, *stalled* while a change of its grant costs it time, and otherwise *training*.

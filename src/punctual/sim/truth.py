@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Protocol, Self
+from typing import Protocol
 
-from punctual.core.errors import InvalidSpec, check_above_zero, check_not_negative
+from punctual.core.errors import check_above_zero, check_not_negative
 from punctual.core.job import Allocation
-from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 
 _WHERE = "a true speed"
@@ -17,6 +16,14 @@ class Truth(Protocol):
 
     def rate_sps(self, shape: Shape) -> float:
         """Steps per second."""
+        ...
+
+
+class PlacedTruth(Truth, Protocol):
+    """The speed of a job that also depends on where its parts lie."""
+
+    def placed_sps(self, allocation: Allocation) -> float:
+        """Steps per second where the parts lie like this."""
         ...
 
 
@@ -97,72 +104,6 @@ class Served:
     def scaled(self, factor: float) -> "Served":
         """The law with every time multiplied by `factor`."""
         return Served(**{name: factor * time_s for name, time_s in asdict(self).items()})
-
-
-class ServedLaw(Truth, Protocol):
-    """The speed of a job with parameter servers, which also depends on how much the busiest of them exchanges."""
-
-    def with_load_sps(self, w: int, p: int, load: float) -> float:
-        """The rate where the busiest server exchanges `load` times all parameters with workers on other nodes."""
-        ...
-
-    def scaled(self, factor: float) -> Self:
-        """The law with every time multiplied by `factor`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedServed:
-    """As its law, but what it transmits depends on where its parts lie, and on how parameters are spread over servers.
-
-    The busiest of p servers holds a share b of the parameters and exchanges them with every worker that is not on its
-    node; the load ``w / p`` becomes ``b * (w - w_k)``, w_k being the workers on that server's node. It is b = 1 / p
-    where the servers share equally, and w_k = 0 where `inside_is_free` is false.
-
-    Attributes
-    ----------
-    law
-        The speed where all traffic crosses the network and servers share equally; also what `rate_sps` says.
-    worker, server
-        What one of each holds; only a worker has devices.
-    inside_is_free
-        Whether what stays on a node costs nothing.
-    busiest_frac
-        Share of the parameters on the busiest of 1, 2, ... servers; the last for all larger numbers. Empty: equal shares.
-    """
-
-    law: ServedLaw
-    worker: Resources
-    server: Resources
-    inside_is_free: bool = True
-    busiest_frac: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.worker.gpus <= 0 or self.server.gpus > 0:
-            raise InvalidSpec(
-                "workers must be told from servers by their devices",
-                f"{self.worker} and {self.server}",
-                "a true speed",
-                "Take jobs whose workers have devices and whose servers have none.",
-            )
-
-    def rate_sps(self, shape: Shape) -> float:
-        return self.law.rate_sps(shape)
-
-    def placed_sps(self, allocation: Allocation) -> float:
-        """Steps per second where the parts lie like this."""
-        parts = [self._parts(amount) for amount in allocation.values()]
-        w, p = sum(n for n, _ in parts), sum(n for _, n in parts)
-        if not w or not p:
-            return 0.0
-        beside = min(n_workers for n_workers, n_servers in parts if n_servers) if self.inside_is_free else 0
-        share = self.busiest_frac[min(p, len(self.busiest_frac)) - 1] if self.busiest_frac else 1 / p
-        return self.law.with_load_sps(w, p, share * (w - beside))
-
-    def _parts(self, amount: Resources) -> tuple[int, int]:
-        """Workers and servers on one node."""
-        n_workers = round(amount.gpus / self.worker.gpus)
-        return n_workers, round((amount - self.worker * n_workers).ratio_to(self.server))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from punctual.core.events import Event
 from punctual.core.timer import Timer
-from punctual.runtime.engine import Due
+from punctual.daemon.engine import Due
 from punctual.sim.event_queue import TIMER, EventQueue
 
 #: Makes an entry of the queue happen, given its instant, subject and version; what the scheduler hears of it.

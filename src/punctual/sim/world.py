@@ -29,9 +29,8 @@ from punctual.sim.chance import log_normal, stream
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
+from punctual.sim.traces.draw import Draw
 from punctual.sim.true_state import TrueState
-from punctual.sim.truth import PlacedServed
-from punctual.traces.draw import Draw
 
 _HOUR_S = 3600.0
 _NEVER_STARTED = "the process did not start"
@@ -320,7 +319,8 @@ class World:
         shape = shape_of(state.job.spec, state.grant, self._devices)
         amount = total(state.grant.values())
         truth, until_steps = state.job.speed_at(state.steps)
-        true_sps = truth.placed_sps(state.grant) if isinstance(truth, PlacedServed) else truth.rate_sps(shape)
+        placed_sps = getattr(truth, "placed_sps", None)  # of a `PlacedTruth`
+        true_sps = truth.rate_sps(shape) if placed_sps is None else placed_sps(state.grant)
         rate_sps = true_sps * self._noise(state)
         if self._physics.report_s is not None and state.report_at == inf:
             state.report_at = at + self._physics.report_s

@@ -7,6 +7,7 @@ from concurrent.futures import wait
 from dataclasses import replace
 from typing import Any
 
+from punctual.channel import DeviceUse, WorkerStatus
 from punctual.core.answers import VARIABLES_GONE, not_started, unknown_job
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
@@ -33,7 +34,6 @@ from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.look_times import LookTimes
 from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink, NodeNews, ToldPlace
 from punctual.executors.cluster.spread_job import SpreadJob, can_spread
-from punctual.wire import DeviceUse, WorkerStatus
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from punctual.channel import GROUP_KEY_VARIABLE, GROUP_VARIABLE, WorkerStatus
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.events import (
     Event,
@@ -26,7 +27,6 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Clock
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.story import Reason
-from punctual.wire import GROUP_KEY_VARIABLE, GROUP_VARIABLE, WorkerStatus
 
 #: How long the first process may take to say where its parts find it; it loads its script before.
 _GROUP_S_MAX = 120.0

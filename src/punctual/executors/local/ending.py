@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from punctual.channel import EXIT_LEFT
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.program import Program
@@ -13,7 +14,6 @@ from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.memory import lack_of_memory
 from punctual.executors.local.progress import ProgressSample
-from punctual.wire import EXIT_LEFT
 
 #: Exit codes of a program that would fail in the same way again, as shells and command lines have them: it was called
 #: wrongly, it may not be executed, it was not found.

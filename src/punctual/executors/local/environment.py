@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from punctual.channel import JOB_VARIABLE, PAGE_VARIABLE
 from punctual.core.ids import JobId
 from punctual.core.program import Program
 from punctual.executors.local.devices import VISIBLE_VARIABLE
-from punctual.wire import JOB_VARIABLE, PAGE_VARIABLE
 
 
 def job_environment(

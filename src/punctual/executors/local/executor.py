@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from punctual.channel import DeviceUse, WorkerStatus, process_number
 from punctual.core.answers import unknown_job
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
@@ -33,7 +34,6 @@ from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.poller import Poller
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.user_scope import UserScope
-from punctual.wire import DeviceUse, WorkerStatus, process_number
 
 _LOG = logging.getLogger(__name__)
 

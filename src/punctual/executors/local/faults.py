@@ -2,9 +2,9 @@
 
 from collections.abc import Set as AbstractSet
 
+from punctual.channel import Fault
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.wire import Fault
 
 _DECLARE = "Declare all steps at the first `punctual.track`, and put evaluation into `punctual.phase`."
 _FINISH = "Declare the steps that it takes, or say with `run.finish()` that it is done before the last."

@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from punctual.channel import DeviceUse, WorkerStatus
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
@@ -28,7 +29,6 @@ from punctual.executors.local.keeper_link import SteeringLostError
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
 from punctual.executors.local.memory import not_limited
 from punctual.executors.local.progress import ProgressSample
-from punctual.wire import DeviceUse, WorkerStatus
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Self
 
+from punctual.channel import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, Page
 from punctual.core.answers import VARIABLES_GONE
 from punctual.core.commands import LaunchJob
 from punctual.core.failures import short_of
@@ -47,7 +48,6 @@ from punctual.executors.local.progress import (
     TrackedOrRead,
 )
 from punctual.executors.local.workers import Workers, parts_in
-from punctual.wire import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, Page
 
 #: How long the last of the output may take to arrive once all that wrote it have ended.
 _OUTPUT_S_MAX = 5.0

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from punctual.wire import PAGE_BYTES, Page
+from punctual.channel import PAGE_BYTES, Page
 
 #: As the kernel shows it beside the file descriptors of who holds it.
 MEMORY_NAME = "punctual-page"

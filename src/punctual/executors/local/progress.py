@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Protocol
 
+from punctual.channel import Declaration, DeviceUse, Directives, Fault, Page, PhaseEntry, ProgramState
 from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.loss import SeenLoss
 from punctual.core.story import Reason
@@ -14,7 +15,6 @@ from punctual.executors.local.own_output import OwnOutput
 from punctual.executors.local.process_tree import active_s, cpu_clock_ns
 from punctual.progress_text.own import AUTO, Groups
 from punctual.progress_text.reader import READ, ProgressReader
-from punctual.wire import Declaration, DeviceUse, Directives, Fault, Page, PhaseEntry, ProgramState
 
 #: How far ahead the anchor of a line is at most, in seconds: ten years. Many times more nanoseconds are no number of the page's,
 #: and an instant so far away is no exact one.

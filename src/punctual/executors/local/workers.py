@@ -4,10 +4,10 @@ import time
 from dataclasses import dataclass
 from math import ceil
 
+from punctual.channel import Page, ProgramState, WorkerStatus, WorkerTarget
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec, shape_of
 from punctual.core.resources import Resources
-from punctual.wire import Page, ProgramState, WorkerStatus, WorkerTarget
 
 #: How long a change may take: newcomers load the data and build the model before they count.
 _CHANGE_S_MAX = 120.0

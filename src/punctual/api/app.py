@@ -1,0 +1,85 @@
+"""The application: its routes and its OpenAPI document."""
+
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from starlette.routing import BaseRoute
+
+from punctual import __version__
+from punctual.api import (
+    budget_routes,
+    cluster_routes,
+    event_routes,
+    history_routes,
+    job_routes,
+    log_routes,
+    policy_routes,
+    problems,
+    quote_routes,
+    what_if_routes,
+)
+from punctual.api.context import ServiceContext
+from punctual.client.schema import Problem
+
+PREFIX = "/v1"
+
+_ROUTES = (
+    job_routes,
+    history_routes,
+    quote_routes,
+    log_routes,
+    event_routes,
+    cluster_routes,
+    budget_routes,
+    policy_routes,
+    what_if_routes,
+)
+
+_DESCRIPTION = (
+    "Trainings that finish on time. Durations and times are written as on the command line; names are those of "
+    "`punctual run`. Why a request was refused is `application/problem+json`, a user's mistake in four parts."
+)
+
+
+class _Application(FastAPI):
+    """Makes its document when somebody first asks for it: that takes longer than everything else at the start."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The document, which is kept."""
+        is_new = self.openapi_schema is None
+        document = super().openapi()
+        if is_new:
+            document["components"]["schemas"].update(_schemas_of_problem())
+        return document
+
+
+def make_app(context: ServiceContext) -> FastAPI:
+    """The application of a host. It lets everybody in: `punctual.api.guard` stands before it."""
+    app = _Application(
+        title="Punctual",
+        version=__version__,
+        description=_DESCRIPTION,
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,  # these pages load programs from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=_operation_id,
+        dependencies=[Depends(HTTPBearer(auto_error=False, description="Not needed over the user's own socket."))],
+    )
+    app.state.context = context
+    for routes in _ROUTES:
+        app.include_router(routes.router, prefix=PREFIX)
+    problems.install(app)
+    return app
+
+
+def _operation_id(route: APIRoute | BaseRoute) -> str:
+    return str(getattr(route, "name", ""))
+
+
+def _schemas_of_problem() -> dict[str, Any]:
+    """The schema of `Problem`, which no route has as its model, and those of its parts."""
+    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+    return {**schema.pop("$defs", {}), "Problem": schema}

@@ -1,0 +1,72 @@
+"""The budget over time: who held how many cores, and what is planned."""
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Annotated
+
+import numpy as np
+from fastapi import APIRouter, Query
+
+from punctual.api.context import Context, ServiceContext
+from punctual.api.kept_budget import FloatArray
+from punctual.api.problems import answers
+from punctual.client.schema import BudgetHistory, BudgetShare, PlannedCores
+from punctual.core.ids import JobId
+from punctual.core.status import JobStatus
+from punctual.core.verdict import remaining_time
+from punctual.request.deadlines import Now
+
+router = APIRouter(tags=["cluster"])
+
+#: Jobs that are told one by one; the others, which held least, together.
+_N_JOBS = 12
+
+
+@router.get("/budget/history", responses=answers())
+def budget_history(
+    context: Context,
+    hours: Annotated[float, Query(gt=0, le=24 * 31, description="How far back.")] = 1.0,
+    points: Annotated[int, Query(ge=2, le=500, description="Into how many equal parts that is divided.")] = 200,
+) -> BudgetHistory:
+    """Tell who held how many cores, part by part, and who is to hold how many until when."""
+    host, now = context.host, context.host.clocks()
+    edges_at = np.linspace(now.at - 3600.0 * hours, now.at, points + 1)
+    planned = [share for status in host.jobs() if (share := _planned(context, status, now)) is not None]
+    return BudgetHistory(
+        since=now.wall_of(float(edges_at[0])),
+        until=now.wall,
+        capacity_cores=sum(node.capacity.cores for node in host.nodes()),
+        held=_shares(context.budget.means(edges_at)),
+        planned=planned,
+    )
+
+
+def _shares(means: Mapping[JobId, FloatArray]) -> list[BudgetShare]:
+    """The jobs that held most, in their order, and then all others as one."""
+    largest = set(sorted(means, key=lambda job: -means[job].sum())[:_N_JOBS])
+    shares = [BudgetShare(job=job, cores=_rounded(cores)) for job, cores in means.items() if job in largest]
+    others = [cores for job, cores in means.items() if job not in largest]
+    return [*shares, BudgetShare(job=None, cores=_rounded(np.sum(others, axis=0)))] if others else shares
+
+
+def _rounded(cores: FloatArray) -> list[float]:
+    return [round(part, 3) for part in cores.tolist()]
+
+
+def _planned(context: ServiceContext, status: JobStatus, now: Now) -> PlannedCores | None:
+    """What the job is to hold from now on; None: nothing, or nothing is known of it."""
+    if status.ended or status.landed:
+        return None
+    promised_at, remaining = context.host.promised_until_at(status.id), remaining_time(status, now.at)
+    if remaining is not None and isfinite(remaining.expected_s):
+        left_core_s, until_at = status.held.cores * remaining.expected_s, now.at + remaining.expected_s
+    elif status.spec.work_core_s is not None and promised_at is not None:
+        left_core_s, until_at = status.spec.work_core_s, promised_at
+    else:
+        return None
+    if promised_at is not None:
+        until_at = promised_at
+    if until_at <= now.at or left_core_s <= 0:
+        return None
+    cores = min(left_core_s / (until_at - now.at), status.spec.ceiling.cores)
+    return PlannedCores(job=status.id, cores=cores, until=now.wall_of(until_at), promised=promised_at is not None)

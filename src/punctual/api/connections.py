@@ -1,0 +1,177 @@
+"""Connections: which are taken, and the thread that serves them."""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from threading import Thread
+from typing import Any
+
+import uvicorn
+from h11 import ProtocolError
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from punctual.api.app import make_app
+from punctual.api.context import ServiceContext
+from punctual.api.guard import Application, RequestGuard
+from punctual.api.host_names import HostNames
+from punctual.api.limits import LimitedSocket
+from punctual.api.log_limit import LogLimit
+from punctual.api.tokens import Tokens
+
+_LOG = logging.getLogger(__name__)
+#: Loggers that get a line, or a traceback, for each caller who sends nonsense.
+_OF_SERVER = ("uvicorn.error", "asyncio", __name__)
+
+#: How long requests may still take when the server is to end, in seconds.
+_END_S = 2
+#: What the kernel says of the process at the other end of a socket: its id, its user and its group.
+_CREDENTIALS = struct.Struct("3i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A socket that listens, and who is let in there; see `punctual.api.guard.RequestGuard`."""
+
+    listening: LimitedSocket
+    tokens: Tokens | None
+    host_names: HostNames | None
+    tls: ssl.SSLContext | None = None
+
+
+class TimedConnection(H11Protocol):
+    """A connection that ends if a request, the first or a later one, takes long to come."""
+
+    #: How long that may take from the connection's beginning or the request's first byte on, in seconds.
+    request_s: float = 10.0
+    _giving_up: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await_request()
+
+    def _await_request(self) -> None:
+        """End the connection soon, unless a request is being answered; what is told until the next one comes changes nothing."""
+        is_answering = not getattr(self.cycle, "response_complete", True)  # None before the first request
+        if self._giving_up is None and not is_answering:
+            self._giving_up = self.loop.call_later(self.request_s, self.transport.abort)
+        elif self._giving_up is not None and is_answering:
+            self._giving_up.cancel()
+            self._giving_up = None
+
+
+class OwnConnection(TimedConnection):
+    """One of a process of the service's own user; that of any other is ended before anything is read."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("socket")
+        _, user, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        if user != os.geteuid():
+            transport.abort()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """One at whose servers a caller has `handshake_s` seconds to agree on keys; uvicorn has no option for that."""
+
+    def __init__(self, handshake_s: float) -> None:
+        super().__init__()
+        self._handshake_s = handshake_s
+
+    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = self._handshake_s
+        return await super().create_server(*args, **options)
+
+
+@contextmanager
+def endpoints_served(context: ServiceContext, endpoints: Sequence[Endpoint]) -> Iterator[None]:
+    """Answer at all endpoints, in one thread, until this is left."""
+    app = make_app(context)
+    servers = [_server(app, context, endpoint) for endpoint in endpoints]
+    for endpoint in endpoints:
+        endpoint.listening.n_connections = context.limits.n_connections
+    run = partial(_run, servers, endpoints, context.limits.request_s)
+    thread = Thread(target=run, name="punctual-service", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        context.is_closing.set()
+        context.signal.notify()
+        for server in servers:
+            server.should_exit = True
+        thread.join()
+
+
+def _run(servers: Sequence[uvicorn.Server], endpoints: Sequence[Endpoint], handshake_s: float) -> None:
+    async def serve_all() -> None:
+        await asyncio.gather(
+            *(server.serve([endpoint.listening]) for server, endpoint in zip(servers, endpoints, strict=True))
+        )
+
+    with _log_limited(), asyncio.Runner(loop_factory=partial(_Loop, handshake_s)) as runner:
+        runner.get_loop().set_exception_handler(_log_fault)
+        runner.run(serve_all())
+
+
+@contextmanager
+def _log_limited() -> Iterator[None]:
+    """Log a line a minute at most from one place, until this is left."""
+    limit = LogLimit(untraced=(OSError, ProtocolError))
+    with ExitStack() as ending:
+        for name in _OF_SERVER:
+            log = logging.getLogger(name)
+            log.addFilter(limit)
+            ending.callback(log.removeFilter, limit)
+        yield
+
+
+def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log in one line that a connection failed, or could not be accepted for want of descriptors; else as usual."""
+    error = context.get("exception")
+    if isinstance(error, OSError):
+        _LOG.warning("%s: %s", context["message"], error)
+    else:
+        loop.default_exception_handler(context)
+
+
+def _server(app: Any, context: ServiceContext, endpoint: Endpoint) -> uvicorn.Server:
+    connection = type(
+        "Connection",
+        (OwnConnection if endpoint.tokens is None else TimedConnection,),
+        {"request_s": context.limits.request_s},
+    )
+    guarded: Application = RequestGuard(
+        app, context.limits, context.rate, tokens=endpoint.tokens, host_names=endpoint.host_names
+    )
+    if context.tracer is not None:
+        from punctual.api.request_spans import traced
+
+        guarded = traced(guarded, context.tracer)
+    config = uvicorn.Config(
+        guarded,
+        http=connection,
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_END_S,
+    )
+    config.load()
+    config.ssl = endpoint.tls
+    return uvicorn.Server(config)

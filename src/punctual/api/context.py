@@ -1,0 +1,161 @@
+"""What routes have in common: the host, who asks, and what is kept."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request, Response
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from punctual.api.guard import Caller
+from punctual.api.kept_budget import KeptBudget
+from punctual.api.kept_chains import KeptChains
+from punctual.api.kept_folds import KeptFolds
+from punctual.api.kept_texts import KeptTexts
+from punctual.api.limits import Limits, OpenStreams, RequestRate, Turns
+from punctual.api.message_signal import MessageSignal
+from punctual.api.metrics_text import JobMetrics, job_metrics
+from punctual.api.problems import Refused
+from punctual.api.standing import standing_json
+from punctual.api.submission_keys import SubmissionKeys
+from punctual.api.tokens import Role
+from punctual.client.schema import AnswerBody
+from punctual.core.ids import JobId
+from punctual.core.status import JobStatus
+from punctual.daemon.local_host import LocalHost
+from punctual.history.run import RunCourse
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ServiceContext:
+    """A host, and what its service keeps.
+
+    Attributes
+    ----------
+    signal
+        Notified of each message of the host.
+    takes_jobs
+        Whether jobs can be submitted: not where the host ends with those that it has.
+    is_closing
+        Set once streams must end.
+    standings, metrics
+        What is told of each job: as JSON, and as lines of metrics.
+    chains
+        Why jobs got what they got.
+    courses
+        How jobs went on.
+    budget
+        Which job held how many cores when.
+    what_ifs
+        Whose turn it is to have other policies simulated.
+    tracer
+        What makes a span of each request; None: none is made.
+    """
+
+    host: LocalHost
+    keys: SubmissionKeys
+    limits: Limits
+    streams: OpenStreams
+    rate: RequestRate
+    takes_jobs: bool = True
+    signal: MessageSignal = field(default_factory=MessageSignal)
+    is_closing: Event = field(default_factory=Event)
+    standings: KeptTexts[bytes] = field(init=False)
+    metrics: KeptTexts[JobMetrics] = field(init=False)
+    chains: KeptChains = field(init=False)
+    courses: KeptFolds[RunCourse] = field(init=False)
+    budget: KeptBudget = field(init=False)
+    what_ifs: Turns = field(default_factory=Turns)
+    tracer: "Tracer | None" = None
+
+    def __post_init__(self) -> None:
+        self.standings = KeptTexts(self.host, partial(standing_json, self.host))
+        self.metrics = KeptTexts(self.host, job_metrics)
+        self.chains = KeptChains(self.host.run_folder)
+        self.courses = KeptFolds(self.host.run_folder, RunCourse)
+        self.budget = KeptBudget(self.host.run_folder)
+
+    def status(self, name: str) -> JobStatus:
+        """How the job stands; raises `Refused` if there is none of that name."""
+        if not self.host.knows(JobId(name)):
+            raise Refused(404, "there is no such job")
+        return self.host.status(JobId(name))
+
+    def check_takes_changes(self) -> None:
+        """Raise `Refused` if the host is leaving, or another process has its jobs."""
+        if not self.host.takes_changes:
+            raise Refused(503, "the host is just leaving; jobs go on, and nothing was changed", {"Retry-After": "1"})
+
+
+def note_change(caller: Caller, what: str) -> None:
+    """Write down who has changed something."""
+    _LOG.info("%s, by %s", what, caller)
+
+
+def json_answer(body: bytes, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer that is written as its model would be: the framework checks no answer once more."""
+    return Response(body, code, headers=headers, media_type="application/json")
+
+
+def told(answer: AnswerBody) -> Response:
+    """An answer, by its model."""
+    return json_answer(answer.model_dump_json(by_alias=True).encode())
+
+
+async def _context(request: Request) -> ServiceContext:
+    context: ServiceContext = request.app.state.context
+    return context
+
+
+def _role(role: Role) -> Callable[[Request], Awaitable[Caller]]:
+    async def caller_of(request: Request) -> Caller:
+        caller: Caller = request.state.caller
+        if not caller.may(role):
+            raise Refused(403, f"the role '{role}' is needed, and this token has '{caller.role}'")
+        return caller
+
+    return caller_of
+
+
+Context = Annotated[ServiceContext, Depends(_context)]
+Viewer = Annotated[Caller, Depends(_role("viewer"))]
+Submitter = Annotated[Caller, Depends(_role("submitter"))]
+Operator = Annotated[Caller, Depends(_role("operator"))]
+
+
+class CountedStream(StreamingResponse):
+    """A stream that counts as open until it has ended, however that is; raises `Refused` if there are too many.
+
+    `close` is called then, and also where the stream is refused or nothing of it is sent.
+    """
+
+    def __init__(
+        self,
+        pieces: AsyncGenerator[bytes, None],
+        context: ServiceContext,
+        caller: Caller,
+        media_type: str,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        if not context.streams.has_room(caller.name):
+            close()
+            raise Refused(429, "too many streams are open", {"Retry-After": "5"})
+        super().__init__(pieces, media_type=media_type)
+        self._pieces, self._context, self._caller, self._close = pieces, context, caller, close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with ExitStack() as ending:
+            ending.callback(self._close)
+            ending.enter_context(self._context.streams.counted(self._caller.name))
+            async with aclosing(self._pieces):
+                await super().__call__(scope, receive, send)

@@ -1,0 +1,125 @@
+"""The messages of the journal as server-sent events; the id of each is its number there, from which one can go on."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Collection
+from time import monotonic
+from typing import Annotated, Any, get_args
+
+from fastapi import APIRouter, Header, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from punctual.api.context import Context, CountedStream, ServiceContext, Viewer
+from punctual.api.problems import answers
+from punctual.core.commands import Command
+from punctual.core.events import Event
+from punctual.journal.errors import StoreUnreachable
+from punctual.journal.sqlite import About, SqliteJournal
+from punctual.journal.thinning import Row
+from punctual.request.deadlines import Now
+from punctual.request.json_text import finite
+
+router = APIRouter(tags=["events"])
+
+MEDIA_TYPE = "text/event-stream"
+KINDS = sorted(kind.__name__ for kind in (*get_args(Event), *get_args(Command)))
+#: Told only if they are asked for: there are many, and they say nothing about a job.
+UNASKED_KINDS = frozenset({"TimerFired", "SetTimer", "RequestPlan", "PlanProposed"})
+
+#: Rows fetched at once.
+_N_ROWS = 200
+#: What comes within so many seconds is read at once: to look for each message alone would cost much of a core.
+_GATHERED_S = 0.2
+#: A sign of life after so many seconds without an event; and how long a client waits until it connects again.
+_SILENCE_S, _RETRY_MS = 15.0, 2000
+#: A store that is away is asked again after so many seconds.
+_AWAY_S = 1.0
+_SEQUENCE_MAX = 2**63 - 2
+
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The stream", "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}
+}
+
+
+@router.get("/events", response_class=Response, responses={**answers(), **_STREAM})
+async def events(
+    context: Context,
+    caller: Viewer,
+    job: Annotated[str | None, Query(max_length=64, description="Only what is about this job.")] = None,
+    kind: Annotated[
+        list[str],
+        Query(
+            max_length=len(KINDS), description="Only messages of these kinds.", json_schema_extra={"examples": [KINDS]}
+        ),
+    ] = [],  # noqa: B006 -- FastAPI copies it
+    after: Annotated[
+        int | None,
+        Query(ge=0, le=_SEQUENCE_MAX, description="Begin behind the message of this number; 0: with the first."),
+    ] = None,
+    last_event_id: Annotated[
+        int | None, Header(ge=0, le=_SEQUENCE_MAX, description="The same; what a browser sends by itself.")
+    ] = None,
+) -> Response:
+    """Tell what happens, as it happens; without a number to begin behind, from now on.
+
+    Of what is long past, timers and most reports of progress are not kept.
+    """
+    begin_after = last_event_id if last_event_id is not None else after
+    if begin_after is None:
+        begin_after = context.host.n_written
+    kinds = frozenset(kind) or frozenset(KINDS) - UNASKED_KINDS
+    # Before the answer begins: where the journal cannot be read, that is the answer.
+    journal = await run_in_threadpool(context.host.run_folder.read_journal)
+    pieces = _told(context, journal, begin_after, job, kinds)
+    return CountedStream(pieces, context, caller, MEDIA_TYPE, journal.close)
+
+
+async def _told(
+    context: ServiceContext, journal: SqliteJournal, sequence: int, job: str | None, kinds: Collection[str]
+) -> AsyncGenerator[bytes, None]:
+    wanted = About(kinds=tuple(kinds))
+
+    def read(begin: int) -> tuple[list[Row], int]:
+        """The next rows, and the number of the last message that was looked at."""
+        n_written = journal.last_sequence
+        rows = journal.rows_from(begin, _N_ROWS, wanted)
+        return rows, rows[-1][0] if rows else max(begin - 1, n_written)
+
+    with context.signal.waiter(kinds) as waiter:
+        yield f"retry: {_RETRY_MS}\n\n".encode()
+        told_at = monotonic()
+        while not context.is_closing.is_set():
+            waiter.look()
+            rows: list[Row] = []
+            wait_s = _SILENCE_S
+            try:
+                rows, sequence = await run_in_threadpool(read, sequence + 1)
+            except StoreUnreachable:  # what comes meanwhile is told once it is back
+                wait_s = _AWAY_S
+            now = context.host.clocks()
+            for number, kind, body in rows:
+                if told := _event(number, kind, json.loads(body), job, now):
+                    yield told
+                    told_at = monotonic()
+            wait_s = min(wait_s, max(0.0, told_at + _SILENCE_S - monotonic()))
+            if not rows and await waiter.wait(wait_s):
+                await asyncio.sleep(_GATHERED_S)
+            if monotonic() >= told_at + _SILENCE_S:  # also where much happens that was not asked for
+                yield b": nothing new\n\n"
+                told_at = monotonic()
+
+
+def _event(sequence: int, kind: str, message: dict[str, Any], job: str | None, now: Now) -> bytes:
+    """One event; empty if it is not about `job`."""
+    about = message.get("job") or message.get("spec", {}).get("id")
+    if job is not None and about != job:
+        return b""
+    told = {
+        "sequence": sequence,
+        "kind": kind,
+        "job": about,
+        "time": now.wall_of(message["at"]).isoformat(),
+        "message": finite(message),
+    }
+    return f"id: {sequence}\nevent: {kind}\ndata: {json.dumps(told)}\n\n".encode()

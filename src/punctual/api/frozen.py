@@ -1,0 +1,119 @@
+"""The page, frozen: one file that shows the jobs of a run as they stood, and asks nobody for anything.
+
+It has the scripts of the page, and in place of a service what that would have answered.
+"""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from punctual import __version__
+from punctual.api.standing import job_standing
+from punctual.api.told_course import job_history, job_program, why_answer
+from punctual.client.schema import Health, JobPage
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.core.status import JobStatus, StatusBoard
+from punctual.daemon.kept_log import KeptLog
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import now_of
+from punctual.history.chain import chain
+from punctual.history.run import RunCourse
+from punctual.request.deadlines import Now
+from punctual.request.json_text import json_text
+
+FOLDER = Path(__file__).with_name("page_files")
+
+#: Of a job's output, and of its reasons, the last.
+_LOG_BYTES, _N_REASONS = 500_000, 50
+_STREAMS = {"stdout": False, "stderr": True}
+_IMPORTED = re.compile(r'"\./(\w+\.js)"')
+_POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+class NoPlans:
+    """Nothing is planned any more."""
+
+    def promised_until_at(self, _: JobId) -> float | None:
+        return None
+
+    def demand_cores(self, _: JobId) -> float | None:
+        return None
+
+
+def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId, str]) -> str:
+    """The page with some jobs of a run, as HTML.
+
+    Parameters
+    ----------
+    messages
+        Of the journal, those that may concern one of the jobs, oldest first.
+    said
+        The jobs, and what each came to in a sentence or two.
+    """
+    now, board = now_of(run), StatusBoard(n_ended=len(messages))  # none is forgotten
+    for message in messages:
+        board.fold(message)
+    statuses = [board.job(job) for job in said]
+    told = {"at": now.wall.isoformat(), "said": said, "answers": _answers(run, messages, statuses, now)}
+    return _document(told, title=", ".join(said))
+
+
+def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[JobStatus], now: Now) -> dict[str, str]:
+    """What a service would answer, by path."""
+    standings = [job_standing(NoPlans(), status, now) for status in statuses]
+    told = {
+        "/health": Health(
+            status="leaving", version=__version__, host=run.name, caller="", role="viewer", takes_jobs=False
+        ),
+        "/jobs?limit=500": JobPage(jobs=standings, next_cursor=None),
+    }
+    for status, standing in zip(statuses, standings, strict=True):
+        course = RunCourse(status.id)
+        for message in messages:
+            course.take(message)
+        path = f"/jobs/{status.id}"
+        told[path] = standing
+        told[f"{path}/program"] = job_program(run, status)
+        told[f"{path}/history"] = job_history(status, course, now)
+        links = chain(messages, status.id)[-_N_REASONS:]
+        told[f"{path}/why?last={_N_REASONS}"] = why_answer(status, links, now)
+    logs = {
+        f"/jobs/{status.id}/logs?follow=true&stream={stream}": _end_of(run.log_of(status.id, of_errors=of_errors))
+        for status in statuses
+        for stream, of_errors in _STREAMS.items()
+    }
+    return {path: answer.model_dump_json(by_alias=True) for path, answer in told.items()} | logs
+
+
+def _end_of(log: Path) -> str:
+    kept = KeptLog(log)
+    begin = max(0, kept.n_bytes - _LOG_BYTES)
+    return b"".join(kept.pieces(begin, kept.n_bytes)).decode(errors="replace")
+
+
+def _document(told: Mapping[str, object], title: str) -> str:
+    scripts = {f"punctual/{path.name}": _inline(path) for path in sorted(FOLDER.glob("*.js"))}
+    data = json_text(told).replace("<", "\\u003c")  # so that nothing in it ends the element
+    head = "\n".join(
+        [
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            f"<title>{escape(title)}</title>",
+            f"<style>\n{(FOLDER / 'page.css').read_text(encoding='utf-8')}</style>",
+            f'<script type="application/json" id="frozen">{data}</script>',
+            f'<script type="importmap">{json.dumps({"imports": scripts})}</script>',
+            '<script type="module">import "punctual/overview.js";</script>',
+        ]
+    )
+    page = (FOLDER / "index.html").read_text(encoding="utf-8")
+    before, _, rest = page.partition("<title>")
+    return f"{before}{head}\n</head>{rest.partition('</head>')[2]}"
+
+
+def _inline(path: Path) -> str:
+    """A script as an address of its own, with its imports under the names of the import map."""
+    text = _IMPORTED.sub(r'"punctual/\1"', path.read_text(encoding="utf-8"))
+    return "data:text/javascript;base64," + b64encode(text.encode()).decode()

@@ -1,0 +1,215 @@
+"""What stands before every route: where a request is from, who sends it, how long it is and how many there are."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from h11 import ProtocolError
+from starlette.requests import Request
+
+from punctual.api.host_names import HostNames
+from punctual.api.limits import Limits, RequestRate
+from punctual.api.page import page_file
+from punctual.api.problems import Refused, problem
+from punctual.api.tokens import OWNER, ROLES, Role, Token, Tokens
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+#: What every answer has unless it says otherwise, as those with a file of the page do.
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+]
+#: Seconds between two looks whether the token of an answer that goes on is still good.
+_TOKEN_S = 1.0
+_NO_TOKEN = {"WWW-Authenticate": 'Bearer realm="punctual"', "Connection": "close"}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request.
+
+    Attributes
+    ----------
+    name
+        That of the token; empty: the service's own user, over its socket.
+    """
+
+    name: str
+    role: Role
+
+    def may(self, role: Role) -> bool:
+        """Whether its role includes `role`."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+    def __str__(self) -> str:
+        return f"token '{self.name}'" if self.name else "the owner"
+
+
+#: Who comes by the socket of the service's own user; whoever else does is sent away before.
+SELF = Caller("", "operator")
+
+
+class RequestGuard:
+    """Passes on what may be passed on.
+
+    Parameters
+    ----------
+    tokens
+        Who is let in; None: everybody, who must be the service's own user.
+    host_names
+        Names under which the service may be asked. A page that a browser has from elsewhere cannot have its name point
+        here and read the answers; None: any.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        limits: Limits,
+        rate: RequestRate,
+        *,
+        tokens: Tokens | None,
+        host_names: HostNames | None,
+    ) -> None:
+        self._app = app
+        self._limits = limits
+        self._rate = rate
+        self._tokens = tokens
+        self._host_names = host_names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with_headers, request = _with_headers(send), Request(scope)
+        try:
+            _check_one_of_each(request)
+            self._check_place(request)
+            file = page_file(request.method, request.url.path)
+            if file is not None:
+                await file(scope, receive, with_headers)
+                return
+            caller = self._caller(request)
+            self._check_rate(caller)
+            body = await self._body(request, receive)
+        except Refused as error:
+            await problem(error.status, error.detail, error.headers)(scope, receive, with_headers)
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        if self._tokens is None:
+            await self._app(scope, _replayed(body, receive), with_headers)
+        else:
+            await self._answer_while_known(request, _replayed(body, receive), with_headers)
+
+    async def _answer_while_known(self, request: Request, receive: Receive, send: Send) -> None:
+        """Pass a request on, and end the answer soon after its token was revoked or has expired: a stream goes on for ever."""
+        is_under_way = False
+
+        async def noted(message: Message) -> None:
+            nonlocal is_under_way
+            is_under_way = message["type"] == "http.response.start" or message.get("more_body", False)
+            await send(message)
+
+        answer = asyncio.ensure_future(self._app(request.scope, receive, noted))
+        try:
+            while not answer.done() and not (is_under_way and self._token(request) is None):
+                await asyncio.wait([answer], timeout=_TOKEN_S)
+        finally:
+            is_ended = answer.cancel()  # not where it has ended by itself
+            await asyncio.wait([answer])
+        if is_ended:
+            with suppress(TimeoutError, ProtocolError):  # nobody reads it, or it said that it would be longer
+                async with asyncio.timeout(_TOKEN_S):
+                    await send({"type": "http.response.body", "body": b""})
+        else:
+            answer.result()
+
+    def _check_place(self, request: Request) -> None:
+        """Refuse what a page of another site sends, or asks for under a name that is not ours."""
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        own_address, _ = request.scope.get("server") or (None, None)
+        if self._host_names is not None and not self._host_names.has(host, own_address):
+            raise Refused(403, "the header Host must name this service (`punctual up --host-name NAME` adds a name)")
+        if origin is not None and origin.lower() != f"{request.scope['scheme']}://{host}".lower():
+            raise Refused(403, "requests of pages of other origins are refused")
+        if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+            raise Refused(403, "requests of pages of other sites are refused")
+
+    def _caller(self, request: Request) -> Caller:
+        if self._tokens is None:
+            return SELF
+        token = self._token(request)
+        if token is None:
+            detail = f"a token is needed that is known and has not expired (`punctual token`; the first is '{OWNER}')"
+            raise Refused(401, detail, _NO_TOKEN)
+        return Caller(token.name, token.role)
+
+    def _token(self, request: Request) -> Token | None:
+        """The token that a request has, as of now; None: none that lets anybody in."""
+        assert self._tokens is not None
+        kind, _, text = request.headers.get("authorization", "").partition(" ")
+        return self._tokens.of(text.strip()) if kind.lower() == "bearer" else None
+
+    def _check_rate(self, caller: Caller) -> None:
+        wait_s = self._rate.wait_s(caller.name)
+        if wait_s:
+            raise Refused(429, "too many requests of this token", {"Retry-After": str(ceil(wait_s))})
+
+    async def _body(self, request: Request, receive: Receive) -> bytes:
+        too_long = Refused(413, f"a body may have {self._limits.body_bytes} bytes", {"Connection": "close"})
+        if int(request.headers.get("content-length") or 0) > self._limits.body_bytes:
+            raise too_long
+        pieces, n_bytes = [], 0
+        try:
+            async with asyncio.timeout(self._limits.request_s):
+                while True:
+                    message = await receive()
+                    pieces.append(message.get("body", b""))
+                    n_bytes += len(pieces[-1])
+                    if n_bytes > self._limits.body_bytes:
+                        raise too_long
+                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                        return b"".join(pieces)
+        except TimeoutError:
+            raise Refused(400, "the body did not come in time", {"Connection": "close"}) from None
+
+
+def _check_one_of_each(request: Request) -> None:
+    """Of two headers of one name each reader may believe another."""
+    for name in ("host", "origin", "authorization", "content-length", "idempotency-key"):
+        if len(request.headers.getlist(name)) > 1:
+            raise Refused(400, f"the header {name} must be given once")
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            given = list(message.get("headers", []))
+            named = {name for name, _ in given}
+            message["headers"] = [*given, *(header for header in _HEADERS if header[0] not in named)]
+        await send(message)
+
+    return sent
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """What was read of a request, for whoever reads it next; after that, what `receive` has: that the caller is gone."""
+    is_told = False
+
+    async def told() -> Message:
+        nonlocal is_told
+        if is_told:
+            return await receive()
+        is_told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return told

@@ -1,0 +1,31 @@
+"""The course of a job: progress, forecasts, cores, losses; and what it runs."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from punctual.api.context import Context
+from punctual.api.problems import answers
+from punctual.api.told_course import N_POINTS, N_POINTS_MAX, job_history, job_program
+from punctual.client.schema import JobHistory, JobProgram
+
+router = APIRouter(tags=["jobs"])
+
+
+@router.get("/jobs/{job}/history", responses=answers(404))
+def history(
+    job: str,
+    context: Context,
+    points: Annotated[int, Query(ge=2, le=N_POINTS_MAX, description="How many a curve may have.")] = N_POINTS,
+) -> JobHistory:
+    """Tell how the job came to stand as it does."""
+    status, now = context.status(job), context.host.clocks()
+    with context.courses.of(status.id) as course:
+        course.thin(N_POINTS_MAX)
+        return job_history(status, course, now, points)
+
+
+@router.get("/jobs/{job}/program", responses=answers(404))
+def program(job: str, context: Context) -> JobProgram:
+    """Tell what the job runs, without secrets."""
+    return job_program(context.host.run_folder, context.status(job))

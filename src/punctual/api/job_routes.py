@@ -1,0 +1,299 @@
+"""Jobs: submit, list, show, why, change, pause, resume, stop."""
+
+import base64
+import json
+import os
+import sqlite3
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from math import inf
+from pathlib import Path
+from time import monotonic
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from punctual.api.context import Context, ServiceContext, Submitter, json_answer, note_change, told
+from punctual.api.guard import Caller
+from punctual.api.kept_chains import N_LINKS_MAX
+from punctual.api.problems import Refused, answers
+from punctual.api.standing import standing_json
+from punctual.api.submission_keys import ClaimedKey
+from punctual.api.told_course import why_answer
+from punctual.client.schema import (
+    ChangeRequest,
+    JobPage,
+    JobStanding,
+    PauseRequest,
+    StopRequest,
+    SubmitRequest,
+    WhyAnswer,
+)
+from punctual.core.errors import InvalidSpec, OptionChecks
+from punctual.core.ids import JobId
+from punctual.core.resources import Resources
+from punctual.core.status import JobStatus, ToldState
+from punctual.core.verdict import Verdict, verdict
+from punctual.daemon.job_names import names_in
+from punctual.daemon.paths import user_home
+from punctual.request.job_options import JobOptions
+from punctual.request.spec_change import SpecChange
+from punctual.request.submission import Submission
+
+router = APIRouter(tags=["jobs"])
+
+#: What a program gets of the service's variables without being asked.
+USUAL_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+
+_N_ON_PAGE_MAX = 500
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        pattern=r"^[!-~]{1,128}$",
+        description="Chosen by the caller. The same request sent again with the same key leads to the same job.",
+    ),
+]
+
+
+@router.post("/jobs", status_code=201, response_model=JobStanding, responses=answers(410, 415))
+def submit(
+    asked: SubmitRequest,
+    request: Request,
+    context: Context,
+    caller: Submitter,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Have a job run; answers once the journal has it."""
+    if not context.takes_jobs:
+        raise Refused(
+            403, "this is the page of a run, which ends with its own jobs: use `punctual run` or `punctual up`"
+        )
+    context.check_takes_changes()
+    if idempotency_key is None:
+        job = _submitted(context, asked, caller)
+    else:
+        said = asked.model_dump_json().encode()
+        with context.keys.claimed(caller.name, idempotency_key, said) as claimed:
+            job = _submitted_once(context, asked, caller, claimed)
+    return _shown(context, context.status(job), 201, {"Location": request.url_for("show", job=job).path})
+
+
+@router.get("/jobs", response_model=JobPage, responses=answers())
+async def list_jobs(
+    context: Context,
+    state: Annotated[list[ToldState], Query(max_length=16)] = [],  # noqa: B006 -- FastAPI copies it
+    verdicts: Annotated[list[Verdict], Query(alias="verdict", max_length=16)] = [],  # noqa: B006 -- the same
+    name: Annotated[str | None, Query(max_length=64, description="What the name begins with.")] = None,
+    cursor: Annotated[str | None, Query(max_length=256, description="`nextCursor` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=_N_ON_PAGE_MAX)] = 100,
+) -> Response:
+    """List jobs in order of submission: those that have not ended, and those that have ended lately."""
+    now, after = context.host.clocks(), None if cursor is None else _read_cursor(cursor)
+    wanted = [
+        status
+        for status in sorted(context.host.jobs(), key=_place)
+        if (not state or status.told_state in state)
+        and (not verdicts or verdict(status, now.at) in verdicts)
+        and status.id.startswith(name or "")
+        and (after is None or _place(status) > after)
+    ]
+    page = wanted[:limit]
+    next_cursor = _cursor(page[-1]) if len(wanted) > len(page) else None
+    return json_answer(
+        b'{"jobs":[%b],"nextCursor":%b}'
+        % (b",".join(context.standings.of_all(page, now)), json.dumps(next_cursor).encode())
+    )
+
+
+@router.get("/jobs/{job}", response_model=JobStanding, responses=answers(404))
+async def show(job: str, context: Context) -> Response:
+    """Show how one job stands."""
+    return json_answer(context.standings.of(context.status(job), context.host.clocks()))
+
+
+@router.get("/jobs/{job}/why", response_model=WhyAnswer, responses=answers(404))
+def why(
+    job: str,
+    context: Context,
+    last: Annotated[int, Query(ge=1, le=N_LINKS_MAX, description="How many of the latest.")] = 10,
+    every: Annotated[bool, Query(description="Also new pacing lines that changed no grant.")] = False,
+) -> Response:
+    """Tell why the job got what it got: reading, demand with its reason, grant asked, grant given."""
+    status, now = context.status(job), context.host.clocks()
+    return told(why_answer(status, context.chains.links(status.id, last, every=every), now))
+
+
+@router.patch("/jobs/{job}", response_model=JobStanding, responses=answers(404, 415))
+def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) -> Response:
+    """Change the job while it works: all that is said, or, where something of it is wrong, nothing."""
+    status = context.status(job)
+    context.check_takes_changes()
+    change = _spec_change(context, status, asked)
+    if change != SpecChange():
+        status = replace(status, spec=context.host.change(status.id, change, by=str(caller)))
+        context.host.settle()
+        note_change(caller, f"job '{job}' was changed: {asked.model_dump(exclude_unset=True)}")
+    return _shown(context, status)
+
+
+@router.post("/jobs/{job}/stop", status_code=202, response_model=JobStanding, responses=answers(404, 415))
+def stop(job: str, context: Context, caller: Submitter, asked: StopRequest | None = None) -> Response:
+    """Ask the job to end, after a checkpoint if it can make one; one that has ended stays as it is."""
+    status = context.status(job)
+    context.check_takes_changes()
+    if not status.ended:
+        said = f": {asked.cause}" if asked is not None and asked.cause else ""
+        context.host.stop(status.id, f"stopped over HTTP by {caller}{said}", by=str(caller))
+        context.host.settle()
+        note_change(caller, f"job '{job}' was asked to stop")
+    return _shown(context, context.status(job), 202)
+
+
+@router.post("/jobs/{job}/pause", status_code=202, response_model=JobStanding, responses=answers(404, 415))
+def pause(job: str, context: Context, caller: Submitter, asked: PauseRequest | None = None) -> Response:
+    """Have the job hold nothing until it is resumed."""
+    status = context.status(job)
+    context.check_takes_changes()
+    context.host.pause(status.id, "" if asked is None else asked.cause, by=str(caller))
+    context.host.settle()
+    note_change(caller, f"job '{job}' was paused")
+    return _shown(context, context.status(job), 202)
+
+
+@router.post("/jobs/{job}/resume", status_code=202, response_model=JobStanding, responses=answers(404))
+def resume(job: str, context: Context, caller: Submitter) -> Response:
+    """Have a job that was paused go on."""
+    status = context.status(job)
+    context.check_takes_changes()
+    context.host.resume(status.id, by=str(caller))
+    context.host.settle()
+    note_change(caller, f"job '{job}' was resumed")
+    return _shown(context, context.status(job), 202)
+
+
+def _shown(
+    context: ServiceContext, status: JobStatus, code: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return json_answer(standing_json(context.host, status, context.host.clocks()), code, headers)
+
+
+def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeRequest) -> SpecChange:
+    """What is to be different; raises `InvalidSpec` for what cannot be read."""
+    checks = OptionChecks()
+    moved_s = partial(context.host.moved_deadline_s, status.id, now=context.host.clocks())
+    none_any_more_s = inf if "deadline" in asked.model_fields_set else None
+    deadline_s = checks.read("deadline", moved_s, asked.deadline, none_any_more_s)
+    bounds = asked.model_dump(include={"weight", "cores", "workers"})
+    change = checks.made(lambda: SpecChange.written(deadline_s=deadline_s, **bounds))
+    checks.done()
+    assert change is not None
+    return change
+
+
+# Submitting.
+
+
+def _submitted(context: ServiceContext, asked: SubmitRequest, caller: Caller) -> JobId:
+    return _given_to_host(
+        context,
+        _named(context, checked_submission_of(asked, context.host.capacity, context.host.capacity_together)),
+        caller,
+    )
+
+
+def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Caller, claimed: ClaimedKey) -> JobId:
+    """The job that the key was given to; it is submitted if it never came to that.
+
+    Raises `Refused` if it did and the host has forgotten it.
+    """
+    if claimed.job is not None and not context.host.knows(claimed.job) and claimed.job in context.host.open_jobs():
+        context.host.settle()  # it was accepted, and the host has not come to it yet
+    if claimed.job is not None and context.host.knows(claimed.job):
+        if not claimed.is_accepted:  # the service was killed before it could note that
+            claimed.accept()
+        return claimed.job
+    if claimed.is_accepted:
+        ended = "it has ended and is not remembered any more, or is another service's"
+        raise Refused(410, f"this request has led to job '{claimed.job}', which this service does not know: {ended}")
+    submission = checked_submission_of(asked, context.host.capacity, context.host.capacity_together)
+    if claimed.job is None:
+        submission = _named(context, submission)
+        claimed.give_to(submission.spec.id)
+    else:
+        submission = replace(submission, spec=replace(submission.spec, id=claimed.job))
+    try:
+        job = _given_to_host(context, submission, caller)
+    except InvalidSpec:
+        if claimed.job is None:
+            claimed.forget()
+        raise
+    with suppress(sqlite3.Error):  # it is noted when the request is said again
+        claimed.accept()
+    return job
+
+
+def checked_submission_of(asked: SubmitRequest, capacity: Resources, together: Resources | None = None) -> Submission:
+    """The job that is meant; raises `InvalidSpec`."""
+    options = asked.model_dump(exclude={"inherit_env"})
+    options.update(
+        program=tuple(asked.program),
+        after=tuple(asked.after),
+        secret_env=tuple(asked.secret_env),
+        cwd=Path(asked.cwd) if asked.cwd is not None else user_home(),
+        checkpoint_dir=None if asked.checkpoint_dir is None else Path(asked.checkpoint_dir),
+        inherited=_inherited(asked.inherit_env),
+    )
+    return JobOptions(**options).submission(monotonic(), capacity, together)
+
+
+def _inherited(names: list[str]) -> dict[str, str]:
+    """The variables of the service that a program gets: the usual ones, and those that are asked for."""
+    for name in names:
+        if name not in os.environ:
+            raise InvalidSpec(
+                "`inheritEnv` must name variables that the service has",
+                repr(name),
+                "the job",
+                "Give its value instead (`env`), or start the service with it.",
+                option="inherit_env",
+            )
+    return {name: os.environ[name] for name in (*USUAL_VARIABLES, *names) if name in os.environ}
+
+
+def _named(context: ServiceContext, submission: Submission) -> Submission:
+    (named,) = names_in(context.host.run_folder, [submission])
+    return named
+
+
+def _given_to_host(context: ServiceContext, submission: Submission, caller: Caller) -> JobId:
+    context.host.submit_told([replace(submission, by=str(caller))])
+    note_change(caller, f"job '{submission.spec.id}' was submitted")
+    return submission.spec.id
+
+
+# Pages.
+
+
+def _place(status: JobStatus) -> tuple[float, str]:
+    return status.submitted_at, status.id
+
+
+def _cursor(status: JobStatus) -> str:
+    return base64.urlsafe_b64encode(f"{status.submitted_at!r} {status.id}".encode()).decode()
+
+
+def _read_cursor(text: str) -> tuple[float, str]:
+    try:
+        at, _, job = base64.urlsafe_b64decode(text.encode()).decode().partition(" ")
+        return float(at), job
+    except ValueError as error:
+        raise InvalidSpec(
+            "`cursor` must be one that a page has named",
+            repr(text),
+            "the list of jobs",
+            "Take `nextCursor` as it is, or leave it out for the first page.",
+            option="cursor",
+        ) from error

@@ -1,0 +1,27 @@
+"""Why jobs got what they got, read from the journal as it grows."""
+
+from functools import partial
+
+from punctual.api.kept_folds import KeptFolds
+from punctual.core.ids import JobId
+from punctual.daemon.run_folder import RunFolder
+from punctual.history.chain import Chain, Link
+
+#: Links of a job that can be asked for.
+N_LINKS_MAX = 10_000
+
+
+class KeptChains:
+    """The chains of some jobs of a run. May be used by any thread."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._chains = {every: KeptFolds(run, partial(Chain, every=every)) for every in (False, True)}
+
+    def links(self, job: JobId, n_links: int, *, every: bool) -> list[Link]:
+        """The last links of the job's chain, `N_LINKS_MAX` at most; `every` as `punctual.history.chain.chain` has it.
+
+        Raises `InvalidSpec` where the journal cannot be read.
+        """
+        with self._chains[every].of(job) as chain:
+            del chain.links[: -2 * N_LINKS_MAX]
+            return [link.copied() for link in chain.links[-n_links:]]

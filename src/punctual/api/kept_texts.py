@@ -1,0 +1,75 @@
+"""What is told of each job, kept from request to request: of hundreds of jobs few change between two of them."""
+
+from collections.abc import Callable, Hashable, Sequence
+from math import inf
+from typing import Generic, TypeVar
+
+from punctual.core.ids import JobId
+from punctual.core.status import JobStatus
+from punctual.daemon.local_host import LocalHost
+from punctual.request.deadlines import Now
+
+T = TypeVar("T")
+
+#: By so much the wall clock may move against the monotonic one before the times that are kept are wrong, in seconds.
+_CLOCK_S = 0.01
+#: So many texts may be of jobs that the host has forgotten.
+_N_FORGOTTEN_MAX = 1000
+
+
+class KeptTexts(Generic[T]):
+    """What `make` gives for a job, made again once something that it depends on has changed.
+
+    May be used by any thread.
+
+    Parameters
+    ----------
+    make
+        Takes a job and the present. What it gives may depend on the job's status, verdict, promise and demand, on the
+        wall clock, and, of a job with a forecast, on the present.
+    """
+
+    def __init__(self, host: LocalHost, make: Callable[[JobStatus, Now], T]) -> None:
+        self._host, self._make = host, make
+        self._kept: dict[JobId, tuple[JobStatus, Hashable, T]] = {}
+        self._n_kept_max = _N_FORGOTTEN_MAX
+        #: Wall time less monotonic time.
+        self._clocks_apart_s = inf
+
+    def of_all(self, jobs: Sequence[JobStatus], now: Now) -> list[T]:
+        """That of each job, in their order."""
+        self._drop_if_clocks_moved(now)
+        promises = self._host.promises()
+        return [self._of(status, now, promises.get(status.id)) for status in jobs]
+
+    def of(self, status: JobStatus, now: Now) -> T:
+        """That of one job."""
+        self._drop_if_clocks_moved(now)
+        return self._of(status, now, self._host.promised_until_at(status.id))
+
+    def _drop_if_clocks_moved(self, now: Now) -> None:
+        apart_s = now.wall.timestamp() - now.at
+        if abs(apart_s - self._clocks_apart_s) > _CLOCK_S:
+            self._kept, self._clocks_apart_s = {}, apart_s
+
+    def _of(self, status: JobStatus, now: Now, promised_until_at: float | None) -> T:
+        if status.forecast is not None and not (status.landed or status.ended):
+            return self._make(status, now)  # the time that is left is another one at every instant
+        job, deadline_at = status.id, status.deadline_at
+        # Without a forecast, all that time alone changes of a verdict is whether the deadline has passed.
+        is_past_deadline = deadline_at is not None and now.at > deadline_at
+        demand_cores = None if status.ended else self._host.demand_cores(job)
+        depends_on = (is_past_deadline, promised_until_at, demand_cores)
+        kept = self._kept.get(job)
+        if kept is not None and kept[0] is status and kept[1] == depends_on:
+            return kept[2]
+        made = self._make(status, now)
+        self._kept[job] = (status, depends_on, made)
+        if len(self._kept) > self._n_kept_max:
+            self._forget()
+        return made
+
+    def _forget(self) -> None:
+        """Leave out the jobs that the host has forgotten."""
+        self._kept = {job: kept for job, kept in list(self._kept.items()) if self._host.knows(job)}
+        self._n_kept_max = len(self._kept) + _N_FORGOTTEN_MAX

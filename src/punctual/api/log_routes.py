@@ -1,0 +1,125 @@
+"""What a job has written: all that is kept, a range of it, or as it comes."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from queue import Empty, Full, Queue
+from threading import Event
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query
+from starlette.background import BackgroundTask
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from punctual.api.context import Context, CountedStream, ServiceContext, Viewer
+from punctual.api.problems import Refused, answers
+from punctual.core.ids import JobId
+from punctual.daemon.kept_log import PIECE_BYTES, KeptLog
+from punctual.request.submission import check_name
+
+router = APIRouter(tags=["jobs"])
+
+MEDIA_TYPE = "text/plain"
+#: Between two looks whether there is more, and at whether the job has ended.
+_LOOK_S = 0.1
+#: How long a reader may take for the last output once the job has ended.
+_END_S_MAX = 60.0
+#: Pieces that a slow reader may leave unread; then no more is read for it.
+_N_PIECES_MAX = 16
+
+_TEXT: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}
+_LOG_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "All that is kept, or as it comes", **_TEXT},
+    206: {"description": "The range", **_TEXT},
+}
+
+
+@router.get("/jobs/{job}/logs", response_class=Response, responses={**answers(404, 416), **_LOG_ANSWERS})
+async def logs(
+    job: str,
+    context: Context,
+    caller: Viewer,
+    stream: Annotated[
+        Literal["stdout", "stderr"], Query(description="`stderr` is empty where both go into one log.")
+    ] = "stdout",
+    follow: Annotated[bool, Query(description="Go on until the job has ended; ignores a range.")] = False,
+    range: Annotated[str | None, Header(max_length=64, description="`bytes=0-999`, `bytes=-1000`.")] = None,
+) -> Response:
+    """Give what the job has written; the oldest goes when its log is full, and then a range begins elsewhere."""
+    status = context.status(job)
+    check_name(status.id)
+    of_errors = stream == "stderr"
+    if follow:
+        return CountedStream(_followed(context, status.id, of_errors=of_errors), context, caller, MEDIA_TYPE)
+    kept = await run_in_threadpool(KeptLog, context.host.log(status.id, of_errors=of_errors))
+    chosen = _range(range, kept.n_bytes)
+    if chosen is None:
+        kept.close()
+        raise Refused(416, "there is nothing in this range", {"Content-Range": f"bytes */{kept.n_bytes}"})
+    begin, end = chosen
+    headers = {"Content-Length": str(end - begin), "Accept-Ranges": "bytes"}
+    is_part = range is not None and _RANGE.fullmatch(range) is not None
+    if is_part:
+        headers["Content-Range"] = f"bytes {begin}-{end - 1}/{kept.n_bytes}"
+    status_code = 206 if is_part else 200
+    if end - begin <= PIECE_BYTES:
+        return Response(b"".join(kept.pieces(begin, end)), status_code, headers, MEDIA_TYPE)
+    closing = BackgroundTask(kept.close)  # also where nothing of it is sent: the caller may have gone
+    return StreamingResponse(kept.pieces(begin, end), status_code, headers, MEDIA_TYPE, closing)
+
+
+_RANGE = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?(?<!=-)")
+
+
+def _range(text: str | None, n_bytes: int) -> tuple[int, int] | None:
+    """First byte, and that behind the last; all of them if no range can be read from `text`; None: there are none."""
+    told = _RANGE.fullmatch(text or "")
+    if told is None:
+        return 0, n_bytes
+    if told[1] is None:
+        begin, end = max(0, n_bytes - int(told[2])), n_bytes
+    else:
+        begin, end = int(told[1]), n_bytes if told[2] is None else min(n_bytes, int(told[2]) + 1)
+    return (begin, end) if begin < end else None
+
+
+# Following.
+
+
+async def _followed(context: ServiceContext, job: JobId, *, of_errors: bool) -> AsyncGenerator[bytes, None]:
+    with _tailed(context, job, of_errors=of_errors) as (pieces, finish):
+        ending: asyncio.Future[None] | None = None
+        while not context.is_closing.is_set():
+            is_last = ending is not None and ending.done()  # asked first: nothing comes after that
+            with suppress(Empty):
+                while True:
+                    yield pieces.get_nowait()
+            if is_last:
+                return
+            if ending is None and (context.host.has_ended(job) or not context.host.knows(job)):
+                ending = asyncio.ensure_future(run_in_threadpool(finish, _END_S_MAX))
+            await asyncio.sleep(_LOOK_S)
+
+
+@contextmanager
+def _tailed(
+    context: ServiceContext, job: JobId, *, of_errors: bool
+) -> Iterator[tuple["Queue[bytes]", Callable[[float], None]]]:
+    """What is written to a log, piece by piece, and what waits for the last of it, so many seconds at most."""
+    pieces: Queue[bytes] = Queue(_N_PIECES_MAX)
+    is_over = Event()
+
+    def receive(piece: bytes) -> None:
+        while not is_over.is_set():
+            with suppress(Full):
+                pieces.put(piece, timeout=_LOOK_S)
+                return
+
+    tail = context.host.tail(job, receive, of_errors=of_errors)
+    try:
+        yield pieces, tail.finish
+    finally:
+        is_over.set()
+        tail.stop()

@@ -1,0 +1,97 @@
+"""The metrics of a service, and the text in which Prometheus reads them (text format, version 0.0.4)."""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import NamedTuple, get_args
+
+from punctual.api.kept_texts import KeptTexts
+from punctual.api.standing import cluster_standing
+from punctual.core.status import JobStatus, ToldState
+from punctual.core.verdict import remaining_time, slack_s, verdict
+from punctual.daemon.local_host import LocalHost
+from punctual.request.deadlines import Now
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Sample(NamedTuple):
+    """A value, the labels that say of what, and both as Prometheus reads them: made at once, because samples are kept."""
+
+    labels: Mapping[str, str]
+    value: float
+    line: str
+
+
+class Metric(NamedTuple):
+    """What is measured of several jobs or nodes, each at its present value."""
+
+    name: str
+    text: str
+    samples: Sequence[Sample]
+
+
+#: The sample of a job in each metric of `_OF_JOBS`; None: it has none there.
+JobMetrics = tuple[Sample | None, ...]
+
+#: Name and help of each metric of jobs. All but the first leave out jobs that have ended.
+_OF_JOBS = (
+    ("punctual_job_verdict", "How the job stands against its deadline."),
+    ("punctual_job_progress_ratio", "Share of the steps that is done."),
+    ("punctual_job_granted_cores", "Cores the job holds."),
+    ("punctual_job_used_cores", "Cores the job uses."),
+    ("punctual_job_memory_bytes", "Memory the job holds."),
+    ("punctual_job_remaining_seconds", "Expected time to its landing."),
+    ("punctual_job_slack_seconds", "How much later it may land and be in time."),
+)
+
+
+def metrics(host: LocalHost, kept: KeptTexts[JobMetrics]) -> list[Metric]:
+    """How jobs and nodes stand; `kept` has what `job_metrics` makes."""
+    now, cluster = host.clocks(), cluster_standing(host)
+    states = [({"state": state}, float(cluster.jobs_by_state.get(state, 0))) for state in get_args(ToldState)]
+    told = [_metric("punctual_jobs", "Jobs by state, those that have ended lately included.", states)]
+    for kind in ("capacity", "held", "free"):
+        amounts = [({"node": node.name}, getattr(node, kind).cores) for node in cluster.nodes]
+        told.append(_metric(f"punctual_node_{kind}_cores", f"Cores of a node: {kind}.", amounts))
+        amounts = [({"node": node.name}, getattr(node, kind).memory_bytes) for node in cluster.nodes]
+        told.append(_metric(f"punctual_node_{kind}_memory_bytes", f"Memory of a node: {kind}.", amounts))
+    of_jobs = kept.of_all(host.jobs(), now)
+    for i, (name, text) in enumerate(_OF_JOBS):
+        told.append(Metric(name, text, [sample for job in of_jobs if (sample := job[i]) is not None]))
+    return told
+
+
+def metrics_text(host: LocalHost, kept: KeptTexts[JobMetrics]) -> str:
+    """`metrics` as Prometheus reads them."""
+    lines = []
+    for metric in metrics(host, kept):
+        lines += [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} gauge"]
+        lines += [sample.line for sample in metric.samples]
+    return "\n".join(lines) + "\n"
+
+
+def job_metrics(status: JobStatus, now: Now) -> JobMetrics:
+    """The samples of one job, as `KeptTexts` makes them."""
+    told, remaining = verdict(status, now.at), remaining_time(status, now.at)
+    remaining_s = None if remaining is None else remaining.expected_s
+    used = status.usage_cores, status.memory_bytes
+    values = (status.done_frac, status.held.cores, *used, remaining_s, slack_s(status))
+    job = {"job": status.id}
+    samples = [None if told is None else _sample(_OF_JOBS[0][0], {**job, "verdict": told}, 1.0)]
+    for (name, _), value in zip(_OF_JOBS[1:], values, strict=True):
+        is_told = value is not None and isfinite(value) and not status.ended
+        samples.append(_sample(name, job, value or 0.0) if is_told else None)
+    return tuple(samples)
+
+
+def _metric(name: str, text: str, values: Sequence[tuple[Mapping[str, str], float]]) -> Metric:
+    return Metric(name, text, [_sample(name, labels, value) for labels, value in values])
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> Sample:
+    told = ",".join(f'{label}="{_escaped(said)}"' for label, said in labels.items())
+    return Sample(labels, value, f"{name}{{{told}}} {value:g}")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

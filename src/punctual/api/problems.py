@@ -1,0 +1,158 @@
+"""What a caller is told of a request that was not done: `application/problem+json`."""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic.alias_generators import to_camel
+from starlette.exceptions import HTTPException
+
+from punctual.client.schema import FaultText, Problem
+from punctual.core.errors import InvalidSpec
+from punctual.core.failures import short_of
+from punctual.daemon.control_socket import ControlFailed
+from punctual.journal.errors import JournalTaken, JournalUnusable, StoreUnreachable
+from punctual.request.redaction import redacted
+
+_LOG = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+_GOT_LENGTH_MAX = 200
+#: Fields whose values are never repeated.
+_SECRET_FIELDS = {"env", "program"}
+_NOT_REPEATED = "a value that is not repeated here"
+_RETRY = {"Retry-After": "1"}
+
+
+class Refused(Exception):
+    """A request that is not done, for a reason other than what is in it."""
+
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.headers = status, detail, headers
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **parts: Any) -> Response:
+    """An answer that says why the request was not done."""
+    told = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, **parts)
+    # Escaped: what was got may hold characters that cannot be encoded.
+    text = json.dumps(told.model_dump(by_alias=True, exclude_none=True))
+    return Response(text, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What a route declares about answers with `statuses`, beside those that every route may give."""
+    every = (400, 401, 403, 413, 422, 429, 503)
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in sorted({*every, *statuses})
+    }
+
+
+def told_of(error: InvalidSpec, status: int = 422, headers: Mapping[str, str] | None = None) -> Response:
+    """A user's mistake, with what else is wrong with the same request; with another status, what is not the user's."""
+    first, *others = [_fault(each) for each in error.all()]
+    return problem(status, str(error), headers, **first.model_dump(), others=others)
+
+
+@contextmanager
+def within(part: str) -> Iterator[None]:
+    """What is found wrong within is about a part of the request, `job` for instance, or about an option in it."""
+    try:
+        yield
+    except InvalidSpec as error:
+        for each in error.all():
+            each.option = part if each.option is None else f"{part}/{each.option}"
+        raise
+
+
+def install(app: FastAPI) -> None:
+    """Answer with problems wherever a route raises."""
+
+    @app.exception_handler(Refused)
+    async def _refused(_: Request, error: Refused) -> Response:
+        return problem(error.status, error.detail, error.headers)
+
+    @app.exception_handler(InvalidSpec)
+    async def _invalid(_: Request, error: InvalidSpec) -> Response:
+        return told_of(error)
+
+    for taken in (JournalTaken, ControlFailed):
+        app.add_exception_handler(taken, _unavailable)
+
+    @app.exception_handler(JournalUnusable)
+    async def _damaged(_: Request, error: JournalUnusable) -> Response:
+        return told_of(error, 503)
+
+    @app.exception_handler(StoreUnreachable)
+    async def _away(_: Request, error: StoreUnreachable) -> Response:
+        return told_of(error, 503, _RETRY)
+
+    @app.exception_handler(sqlite3.Error)
+    async def _unreachable(_: Request, error: sqlite3.Error) -> Response:
+        _LOG.warning("the store cannot be used: %s", error)
+        return problem(503, "the store cannot be used now; jobs go on, and nothing was changed", _RETRY)
+
+    for kind in (OSError, RuntimeError, MemoryError):
+        app.add_exception_handler(kind, _short)
+
+    @app.exception_handler(HTTPException)
+    async def _plain(_: Request, error: HTTPException) -> Response:
+        return problem(error.status_code, str(error.detail), error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def _unreadable(_: Request, error: RequestValidationError) -> Response:
+        first, *others = [_fault_of(each) for each in error.errors()]
+        return problem(422, f"{first.must}: got {first.got}", **first.model_dump(), others=others)
+
+
+async def _unavailable(_: Request, error: Exception) -> Response:
+    return problem(503, str(error), _RETRY)
+
+
+async def _short(_: Request, error: Exception) -> Response:
+    """No thread could be had for a route, say, because a job takes them all; another failure is raised again."""
+    what = short_of(error)
+    if not what:
+        raise error
+    return problem(503, f"the service has to wait for {what}; jobs go on. Try again soon", _RETRY)
+
+
+def _fault(error: InvalidSpec) -> FaultText:
+    names = () if error.option is None else error.option.replace("-", "_").split("/")
+    field = "".join(f"/{to_camel(name)}" for name in names) or None
+    return FaultText.model_validate({**error.as_fields(), "field": field})
+
+
+def _fault_of(error: Mapping[str, Any]) -> FaultText:
+    """What pydantic has found wrong: it is told of the innermost field, and never of what is within a secret one."""
+    place, *path = error["loc"]
+    fields = [part for part in path if isinstance(part, str)]  # the others are places in lists
+    secret = next((name for name in fields if name in _SECRET_FIELDS), None)
+    name = secret or (fields[-1] if fields else place)
+    return FaultText(
+        must=f"`{name}`: {error['msg']}",
+        got=_said(error.get("input")) if fields and secret is None else _NOT_REPEATED,
+        where=f"the request's {place}",
+        remedy="See /v1/openapi.json for what the request may hold.",
+        field=_pointer(path) if fields and place == "body" else None,
+    )
+
+
+def _pointer(path: Sequence[str | int]) -> str:
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def _said(value: object) -> str:
+    """What was got, unless it has parts."""
+    if isinstance(value, dict | list):
+        return _NOT_REPEATED
+    text = " ".join(redacted([value])) if isinstance(value, str) else repr(value)
+    return text if len(text) <= _GOT_LENGTH_MAX else f"{text[:_GOT_LENGTH_MAX]}…"

@@ -1,0 +1,187 @@
+"""Spans of OpenTelemetry of what a host does: of each decision of the policy and of each job, from its messages."""
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from threading import Event, Thread
+
+from opentelemetry.trace import StatusCode, Tracer
+
+from punctual.core.commands import RejectJob, RequestPlan
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobFailed, JobFinished, JobSubmitted, PlanProposed
+from punctual.core.ids import JobId
+from punctual.core.lifecycle import about, ended_by
+from punctual.core.protocols import Message
+from punctual.daemon.local_host import LocalHost
+from punctual.daemon.runs import messages_of
+from punctual.history.chain import chain
+from punctual.history.run import RunSummary, series, summarize
+
+_LOG = logging.getLogger(__name__)
+
+Value = str | bool | int | float
+#: Name, nanoseconds since 1970, and attributes.
+SpanEvent = tuple[str, int, Mapping[str, Value]]
+
+_KINDS = (RequestPlan, PlanProposed, JobFinished, JobFailed, RejectJob)
+#: Between two looks at what has come, in seconds.
+_LOOK_S = 1.0
+#: So many messages wait for the next look, and so many ends for a journal that cannot be read: beyond that the oldest go.
+_N_MESSAGES_MAX, _N_ENDS_MAX = 10_000, 1000
+
+
+class SpanReader:
+    """Makes spans of a host's messages, in a thread of its own, as long as it is entered.
+
+    What a job did is read from the journal once the job has ended, so nothing is kept of jobs that run, and a job that
+    was submitted to an earlier host has its whole span.
+    """
+
+    def __init__(self, host: LocalHost, tracer: Tracer) -> None:
+        self._host, self._tracer = host, tracer
+        self._messages: deque[Message] = deque(maxlen=_N_MESSAGES_MAX)
+        #: The last messages about jobs of which nothing was told yet.
+        self._ends: dict[JobId, Message] = {}
+        self._asked_at: float | None = None
+        self._is_ending = Event()
+        self._thread = Thread(target=self._read, name="punctual-spans", daemon=True)
+
+    def take(self, message: Message) -> None:
+        """Put a message aside: all that is done in the thread that steers."""
+        if isinstance(message, _KINDS):
+            self._messages.append(message)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_ending.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        while not self._is_ending.wait(_LOOK_S):
+            self._look()
+        self._look()
+
+    def _tell_ends(self) -> None:
+        for job, end in list(self._ends.items()):
+            try:
+                messages = _life(messages_of(self._host.run_folder, [job]), job, end)
+            except InvalidSpec:  # a database that is away: to ask for each job would take as long each time
+                return
+            if messages:  # otherwise the journal has not the end yet
+                self._tell_job(job, messages)
+                del self._ends[job]
+
+    def _look(self) -> None:
+        while self._messages:
+            message = self._messages.popleft()
+            if isinstance(message, RequestPlan):
+                self._asked_at = message.at
+            elif isinstance(message, PlanProposed):
+                self._tell_plan(message)
+            else:
+                self._note_end(message)
+        try:
+            self._tell_ends()
+        except Exception:  # noqa: BLE001 -- nothing is told of these jobs; of those after them it is
+            self._ends.clear()
+            _LOG.exception("no spans could be made of jobs that have ended")
+
+    def _note_end(self, message: Message) -> None:
+        job = ended_by(message)
+        if job is not None:
+            self._ends[job] = message
+        while len(self._ends) > _N_ENDS_MAX:
+            del self._ends[next(iter(self._ends))]
+
+    def _tell_plan(self, event: PlanProposed) -> None:
+        from_at = event.at if self._asked_at is None else min(self._asked_at, event.at)
+        plan, self._asked_at = event.plan, None
+        said: dict[str, Value | None] = {
+            "punctual.plan.revision": event.revision,
+            "punctual.plan.policy": self._host.policy,
+            "punctual.plan.status": None if plan is None else plan.status,
+            "punctual.plan.jobs": None if plan is None else len(plan.grants),
+            "punctual.plan.objective": None if plan is None else plan.objective,
+            "punctual.plan.bound": None if plan is None else plan.bound,
+        }
+        self._tell("plan", (self._ns(from_at), self._ns(event.at)), said, error=event.cause)
+
+    def _tell_job(self, job: JobId, messages: Sequence[Message]) -> None:
+        summary = summarize(messages, job)
+        events = self._events(summary, messages)
+        span = (self._ns(summary.submitted_at), self._ns(messages[-1].at))
+        self._tell("job", span, _attributes(summary), events, error=_error(summary))
+
+    def _events(self, summary: RunSummary, messages: Sequence[Message]) -> list[SpanEvent]:
+        """What happened to a job. Of more than a span may have, the SDK drops the first: changes of grants come first."""
+        since = summary.submitted_at
+        told: list[SpanEvent] = [
+            (link.kind, self._ns(since + link.elapsed_s), {"text": link.text}) for link in chain(messages, summary.job)
+        ]
+        phases: list[SpanEvent] = [
+            ("phase", self._ns(since + phase.from_s), {"name": phase.name, "seconds": phase.until_s - phase.from_s})
+            for phase in series(messages, summary.job).phases
+        ]
+        milestones = (("started", summary.started_at), ("landed", summary.landed_at))
+        reached: list[SpanEvent] = [(name, self._ns(at), {}) for name, at in milestones if at is not None]
+        grants = [event for event in told if event[0] == "grant"]
+        return [*grants, *phases, *reached, *(event for event in told if event[0] != "grant")]
+
+    def _tell(
+        self,
+        name: str,
+        between: tuple[int, int],
+        said: Mapping[str, Value | None],
+        events: Sequence[SpanEvent] = (),
+        *,
+        error: str,
+    ) -> None:
+        attributes = {key: value for key, value in said.items() if value is not None}
+        span = self._tracer.start_span(name, start_time=between[0], attributes=attributes)
+        for what, at_ns, facts in events:
+            span.add_event(what, facts, at_ns)
+        if error:
+            span.set_status(StatusCode.ERROR, error)
+        span.end(between[1])
+
+    def _ns(self, at: float) -> int:
+        return int(self._host.clocks().wall_of(at).timestamp() * 1e9)
+
+
+def _life(messages: Sequence[Message], job: JobId, end: Message) -> list[Message]:
+    """The messages of the job that ended with `end`: an earlier job may have had its name. Empty: its end is not there."""
+    life: list[Message] = []
+    has_ended = False
+    for message in messages:
+        if has_ended and isinstance(message, JobSubmitted) and about(message) == job:
+            life, has_ended = [], False
+        life.append(message)
+        if ended_by(message) == job:
+            has_ended = True
+            if message.at == end.at:
+                return life
+    return []
+
+
+def _error(summary: RunSummary) -> str:
+    """Why a job did not succeed; empty: it did, or its user stopped it."""
+    return "" if summary.status in ("finished", "stopped") else summary.cause or str(summary.status)
+
+
+def _attributes(summary: RunSummary) -> dict[str, Value | None]:
+    return {
+        "punctual.job.name": summary.job,
+        "punctual.job.status": summary.status,
+        "punctual.job.exit_code": summary.exit_code,
+        "punctual.job.controller": summary.controller or None,
+        "punctual.job.deadline_seconds": summary.deadline_s,
+        "punctual.job.deviation_seconds": summary.deviation_s,
+        "punctual.job.on_time": summary.on_time,
+        "punctual.job.steps": summary.steps_done,
+        "punctual.job.used_core_seconds": summary.used_core_s,
+        "punctual.job.granted_core_seconds": summary.granted_core_s,
+        "punctual.job.resizes": summary.n_resizes,
+    }

@@ -1,0 +1,135 @@
+"""How jobs and nodes stand, as the service tells it."""
+
+from collections import Counter
+from datetime import datetime
+from typing import Protocol
+
+from punctual.client.schema import Amounts, ClusterStanding, JobStanding, NodeStanding, PromiseEntry, ReasonText
+from punctual.core.ids import JobId
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.status import JobStatus
+from punctual.core.verdict import remaining_time, slack_s, verdict
+from punctual.daemon.local_host import LocalHost
+from punctual.request.deadlines import Now
+
+
+class KnowsPlans(Protocol):
+    """What is known of a job beside its status: its promise, and what its controller wants; a host knows them."""
+
+    def promised_until_at(self, job: JobId) -> float | None: ...
+
+    def demand_cores(self, job: JobId) -> float | None: ...
+
+
+def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
+    """One job as it stands `now`."""
+    remaining = remaining_time(status, now.at)
+    done_frac, reason = status.done_frac, status.reason
+    line_from = status.line_from or (None, None)
+    counts = None if status.spec.worker is None else status.spec.worker_counts()
+    return JobStanding(
+        name=status.id,
+        state=status.told_state,
+        verdict=verdict(status, now.at),
+        reason=None if reason is None else ReasonText(code=reason.code, text=reason.text, facts=dict(reason.facts)),
+        cause=status.cause,
+        exit_code=status.exit_code,
+        program=[] if status.program is None else list(status.program.argv),
+        controller=status.spec.controller,
+        weight=status.spec.weight,
+        submitted=now.wall_of(status.submitted_at),
+        started=_wall(now, status.started_at),
+        landed=_wall(now, status.landed_at),
+        ended=_wall(now, status.ended_at),
+        deadline=_wall(now, status.deadline_at),
+        earliest_deadline=_wall(now, _earliest_deadline_at(status)),
+        progress_percentage=None if done_frac is None else 100.0 * done_frac,
+        line_since=_wall(now, line_from[0]),
+        line_since_percentage=None if line_from[1] is None else 100.0 * line_from[1],
+        steps_done=status.steps_done,
+        steps_total=status.steps_expected or status.steps_total,
+        steps_per_second=status.rate_sps,
+        estimated_remaining_seconds=None if remaining is None else remaining.expected_s,
+        estimated_remaining_seconds_low=None if remaining is None else remaining.low_s,
+        estimated_remaining_seconds_high=None if remaining is None else remaining.high_s,
+        slack_seconds=slack_s(status),
+        promised_until=_wall(now, host.promised_until_at(status.id)),
+        granted_cores=status.held.cores,
+        granted_gpus=status.held.gpus,
+        nodes=sorted(status.granted),
+        workers=status.n_workers or None,
+        demand_cores=None if status.ended else host.demand_cores(status.id),
+        used_cores=status.usage_cores,
+        used_core_seconds=status.used_core_s,
+        memory_bytes=status.memory_bytes or None,
+        peak_memory_bytes=status.peak_memory_bytes or None,
+        asked_memory_bytes=status.spec.ceiling.memory_bytes or None,
+        least_cores=status.spec.floor.cores,
+        most_cores=status.spec.ceiling.cores,
+        least_workers=None if counts is None else counts[0],
+        most_workers=None if counts is None else counts[-1],
+        attempts=status.n_attempts,
+        warnings=dict(status.warnings),
+    )
+
+
+def standing_json(host: KnowsPlans, status: JobStatus, now: Now) -> bytes:
+    """`job_standing` as JSON."""
+    return job_standing(host, status, now).model_dump_json(by_alias=True).encode()
+
+
+def cluster_standing(host: LocalHost) -> ClusterStanding:
+    """What there is, and who holds how much of it."""
+    now, jobs, promises, news = host.clocks(), host.jobs(), host.promises(), host.node_news()
+    grants = [status.granted for status in jobs if status.granted]
+    nodes = []
+    capacity, held = NOTHING, NOTHING
+    for node in host.nodes():
+        on_node = total(granted[node.id] for granted in grants if node.id in granted)
+        capacity, held = capacity + node.capacity, held + on_node
+        nodes.append(
+            NodeStanding(
+                name=node.id,
+                device=node.device,
+                slowness=node.slowness,
+                silent_seconds=news[node.id].silent_s if node.id in news else 0.0,
+                taken_cores=news[node.id].taken_cores if node.id in news else 0.0,
+                capacity=_amounts(node.capacity),
+                held=_amounts(on_node),
+                free=_free(node.capacity, on_node),
+            )
+        )
+    return ClusterStanding(
+        policy=host.policy,
+        nodes=nodes,
+        capacity=_amounts(capacity),
+        held=_amounts(held),
+        free=_free(capacity, held),
+        promised=[
+            PromiseEntry(job=status.id, until=now.wall_of(promises[status.id]))
+            for status in jobs
+            if status.id in promises and not status.ended
+        ],
+        jobs_by_state=dict(Counter(status.told_state for status in jobs)),
+    )
+
+
+def _earliest_deadline_at(status: JobStatus) -> float | None:
+    """The earliest deadline that would have been accepted of a job that was turned away; None: it was not, or none would."""
+    if status.state != "turned away" or status.reason is None:
+        return None
+    earliest_s = status.reason.facts.get("earliest_deadline_s")
+    return None if earliest_s is None else status.submitted_at + earliest_s
+
+
+def _wall(now: Now, at: float | None) -> datetime | None:
+    return None if at is None else now.wall_of(at)
+
+
+def _amounts(resources: Resources) -> Amounts:
+    return Amounts(cores=resources.cores, gpus=resources.gpus, memory_bytes=resources.memory_bytes)
+
+
+def _free(capacity: Resources, held: Resources) -> Amounts:
+    """What is left; a device that was lost may have been held still."""
+    return _amounts(capacity - held)

@@ -1,0 +1,117 @@
+"""Traces and metrics of a service for OpenTelemetry, sent over OTLP as its environment variables say."""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from threading import Thread
+
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.trace import Tracer
+
+from punctual import __version__
+from punctual.api.kept_texts import KeptTexts
+from punctual.api.log_limit import LogLimit
+from punctual.api.metrics_text import Metric, job_metrics, metrics
+from punctual.api.spans import SpanReader
+from punctual.api.telemetry_options import is_exported
+from punctual.daemon.local_host import LocalHost
+from punctual.daemon.logs import LogFormatter
+
+#: What one collection reads for one metric does for all others: they are read one after the other.
+_SAME_S = 1.0
+#: How long what is left may take to be sent in the end, in seconds; a collector that is away holds nobody up.
+_END_S_MAX = 2.0
+#: Exporters complain each time that a collector does not answer. One complaint of each in so many seconds is told.
+_COMPLAINT_S = 600.0
+
+
+@contextmanager
+def telemetry(host: LocalHost) -> Iterator[Tracer]:
+    """Send what the host does until this is left, by threads that steer nothing; what requests are to be traced with."""
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    processors = [BatchSpanProcessor(OTLPSpanExporter())] if is_exported("traces") else []
+    readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if is_exported("metrics") else []
+    with _seldom_complaining(), observed(host, processors, readers) as tracer:
+        yield tracer
+
+
+@contextmanager
+def observed(host: LocalHost, processors: Sequence[SpanProcessor], readers: Sequence[MetricReader]) -> Iterator[Tracer]:
+    """The same for any processors of spans and readers of metrics."""
+    resource = _resource(host)
+    traces = TracerProvider(resource=resource, shutdown_on_exit=False)
+    for processor in processors:
+        traces.add_span_processor(processor)
+    meters = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
+    _Gauges(host).add_to(meters)
+    tracer = traces.get_tracer("punctual", __version__)
+    reader = SpanReader(host, tracer)
+    try:
+        with reader:
+            host.subscribe(reader.take)
+            yield tracer
+    finally:
+        _end_soon(traces, meters)
+
+
+def _resource(host: LocalHost) -> Resource:
+    known = {"service.name": "punctual", "service.version": __version__, "service.instance.id": host.run_folder.name}
+    return Resource.create(known).merge(OTELResourceDetector().detect())
+
+
+class _Gauges:
+    """Each metric of the service as a gauge."""
+
+    def __init__(self, host: LocalHost) -> None:
+        self._host = host
+        self._kept = KeptTexts(host, job_metrics)
+        self._read: dict[str, Metric] = {}
+        self._read_at = float("-inf")
+
+    def add_to(self, meters: MeterProvider) -> None:
+        meter = meters.get_meter("punctual", __version__)
+        for name, metric in self._metrics().items():
+            meter.create_observable_gauge(name, [partial(self._observe, name)], description=metric.text)
+
+    def _observe(self, name: str, _: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(sample.value, sample.labels) for sample in self._metrics()[name].samples]
+
+    def _metrics(self) -> dict[str, Metric]:
+        if time.monotonic() > self._read_at + _SAME_S:
+            self._read = {metric.name: metric for metric in metrics(self._host, self._kept)}
+            self._read_at = time.monotonic()
+        return self._read
+
+
+def _end_soon(traces: TracerProvider, meters: MeterProvider) -> None:
+    ends = [Thread(target=provider.shutdown, daemon=True) for provider in (traces, meters)]
+    for thread in ends:
+        thread.start()
+    give_up_at = time.monotonic() + _END_S_MAX
+    for thread in ends:
+        thread.join(max(0.0, give_up_at - time.monotonic()))
+
+
+@contextmanager
+def _seldom_complaining() -> Iterator[None]:
+    log = logging.getLogger("opentelemetry")
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("punctual: OpenTelemetry: %(message)s"))
+    handler.addFilter(LogLimit(_COMPLAINT_S))
+    log.addHandler(handler)
+    propagated, log.propagate = log.propagate, False
+    try:
+        yield
+    finally:
+        log.propagate = propagated
+        log.removeHandler(handler)

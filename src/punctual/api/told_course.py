@@ -1,0 +1,90 @@
+"""The course of a job and why it went so, as the service and a report tell it."""
+
+from collections.abc import Sequence
+
+from punctual.client.schema import (
+    CourseCurve,
+    JobHistory,
+    JobProgram,
+    LineToDeadline,
+    PhaseTimes,
+    WhyAnswer,
+    WhyEntry,
+)
+from punctual.core.status import JobStatus
+from punctual.daemon.run_folder import RunFolder
+from punctual.history.chain import Link
+from punctual.history.run import Point, RunCourse, smooth_usage
+from punctual.request.deadlines import Now
+from punctual.request.json_text import finite
+from punctual.request.redaction import LEFT_OUT, is_secret_name
+
+#: Points that a curve has at most, where nothing else is asked for, and that can be asked for.
+N_POINTS, N_POINTS_MAX = 200, 500
+
+
+def job_history(status: JobStatus, course: RunCourse, now: Now, n_points: int = N_POINTS) -> JobHistory:
+    """How the job came to stand as it does; of each curve `n_points` at most."""
+    series, until_at = course.series(), now.at if status.ended_at is None else status.ended_at
+    return JobHistory(
+        job=status.id,
+        submitted=now.wall_of(status.submitted_at),
+        until=now.wall_of(until_at),
+        progress=_curve([(elapsed_s, 100 * done_frac) for elapsed_s, done_frac in series.progress], n_points),
+        granted=_curve(series.grant, n_points),
+        used=_curve(smooth_usage(series.usage, until_at - status.submitted_at), n_points),
+        workers=_curve(series.workers, n_points),
+        deadlines=_curve(series.deadlines, n_points),
+        forecasts=_curve(series.forecasts, n_points),
+        losses=_curve(series.losses, n_points),
+        resizes=_curve(series.resizes, n_points),
+        lines=[
+            LineToDeadline(
+                since_seconds=line.from_s,
+                since_percentage=100 * line.from_frac,
+                until_seconds=line.until_s,
+                until_percentage=100 * line.until_frac,
+            )
+            for line in series.lines[-n_points:]
+        ],
+        phases=[
+            PhaseTimes(name=phase.name, since_seconds=phase.from_s, until_seconds=phase.until_s)
+            for phase in series.phases[-n_points:]
+        ],
+    )
+
+
+def job_program(run: RunFolder, status: JobStatus) -> JobProgram:
+    """What the job runs, without secrets."""
+    program = status.program
+    if program is None:
+        return JobProgram(arguments=[], folder=None, variables={}, handed_on=[])
+    variables = {name: LEFT_OUT if is_secret_name(name) else value for name, value in program.environment.items()}
+    return JobProgram(
+        arguments=list(program.argv),
+        folder=program.cwd,
+        variables=variables,
+        handed_on=sorted((run.inherited(status.id) or {}).keys() - variables.keys()),
+    )
+
+
+def _curve(curve: Sequence[Point], n_points: int) -> CourseCurve:
+    """`curve` with `n_points` at most, its first and last among them."""
+    if len(curve) > n_points:
+        curve = [curve[round(i * (len(curve) - 1) / (n_points - 1))] for i in range(n_points)]
+    return CourseCurve(seconds=[round(at_s, 3) for at_s, _ in curve], values=[round(value, 6) for _, value in curve])
+
+
+def why_answer(status: JobStatus, links: Sequence[Link], now: Now) -> WhyAnswer:
+    """What happened to the job and why, oldest first."""
+    entries = [
+        WhyEntry(
+            elapsed_seconds=link.elapsed_s,
+            time=now.wall_of(status.submitted_at + link.elapsed_s),
+            kind=link.kind,
+            text=link.text,
+            facts=finite(link.facts),
+        )
+        for link in links
+    ]
+    return WhyAnswer(job=status.id, entries=entries)

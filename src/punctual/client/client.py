@@ -1,0 +1,559 @@
+"""A client for programs: `punctual.Client`.
+
+It needs nothing beside the standard library but what answers are read into, and is loaded on first use.
+"""
+
+import http.client
+import json
+import os
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+from urllib.parse import quote, urlencode, urlsplit
+
+from pydantic.alias_generators import to_snake
+
+from punctual.api.tokens import owner_file
+from punctual.client.schema import (
+    AnswerBody,
+    ClusterStanding,
+    Health,
+    JobPage,
+    JobStanding,
+    PolicyEntry,
+    PolicyList,
+    PolicyStanding,
+    QuoteAnswer,
+    SubmitRequest,
+    WhyAnswer,
+    WhyEntry,
+)
+from punctual.core.errors import InvalidSpec
+from punctual.core.status import ToldState
+from punctual.core.verdict import Verdict
+from punctual.daemon.control_socket import short_enough
+from punctual.daemon.paths import service_root, service_socket
+
+A = TypeVar("A", bound=AnswerBody)
+T = TypeVar("T")
+
+#: Names of this machine for itself: there the owner's token is looked for.
+_LOOPBACK_NAMES = frozenset({"127.0.0.1", "::1", "localhost"})
+#: Time between two looks at a job that is waited for: at first, and at most.
+_LOOK_S, _LOOK_S_MAX = 0.05, 1.0
+#: How often a submission is said that nobody has answered, and the time between.
+_N_TRIES, _PAUSE_S = 3, 0.5
+_PIECE_BYTES = 65_536
+
+
+class ServiceFailed(Exception):
+    """Nobody answered, or the request was refused for a reason that is not in it.
+
+    Attributes
+    ----------
+    status
+        The HTTP status; None: nobody answered.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """A message of the journal.
+
+    Attributes
+    ----------
+    sequence
+        Its number; `events(after=sequence)` goes on behind it.
+    message
+        Its fields, as the journal has them.
+    """
+
+    sequence: int
+    kind: str
+    job: str | None
+    time: str
+    message: Mapping[str, Any]
+
+
+class SubmitOptions(TypedDict, total=False):
+    """What `punctual run` takes, written as there; `env` and `cwd` as `Client.submit` says."""
+
+    deadline: str
+    cores: str
+    memory: str
+    workers: str
+    gpus: str
+    cores_per_worker: str
+    servers: str
+    controller: str
+    margin: str
+    progress_regex: str
+    until: str
+    steps: int
+    checkpoint_dir: str
+    retries: int
+    weight: float
+    preemptible: bool
+    after: list[str]
+    guarantee: bool
+    work: str
+    like: str
+    at_deadline: str
+    on_stall: str
+    stop_grace: str
+    name: str
+    cwd: str
+    env: dict[str, str]
+    inherit_env: list[str]
+    secret_env: list[str]
+
+
+class ChangeOptions(TypedDict, total=False):
+    """What is to be different about a job, written as for `punctual set`; `deadline` None: no deadline any more."""
+
+    deadline: str | None
+    weight: float
+    cores: str
+    workers: str
+
+
+class Client:
+    """Asks a service; may be used by any thread.
+
+    Parameters
+    ----------
+    url
+        ``http://127.0.0.1:4747``, ``https://…``; None: the service of this user on this machine, by its socket.
+    token
+        None: at an address of this machine the owner's, if this user has it; by the socket none is needed.
+    ca_file
+        Certificates that are trusted beside those of the system.
+    timeout_s
+        How long an answer may take.
+    """
+
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, ca_file: Path | None = None, timeout_s: float = 30.0
+    ) -> None:
+        self._url = None if url is None else urlsplit(url)
+        if self._url is not None and (self._url.scheme not in {"http", "https"} or not self._url.hostname):
+            raise InvalidSpec(
+                "`url` must be that of a service", repr(url), "the client", "Write for example `http://127.0.0.1:4747`."
+            )
+        self._timeout_s = timeout_s
+        self._tls = None
+        if self._url is not None and self._url.scheme == "https":
+            self._tls = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+        self._token = self._owners_token() if token is None else token
+
+    # Jobs.
+
+    def submit(
+        self, program: Sequence[str], *, idempotency_key: str | None = None, **options: Unpack[SubmitOptions]
+    ) -> "Job":
+        """Have a job run; returns once the service has it for good.
+
+        Asked by its socket the service gives the job this process's variables (`env` over them) and folder, as
+        `punctual run` does; asked by its URL only what `env` and `cwd` say.
+
+        Raises
+        ------
+        InvalidSpec
+            The job is refused.
+        ServiceFailed
+            Nobody answered.
+        """
+        asked = SubmitRequest(program=list(program), **self._completed(options))
+        body = asked.model_dump(by_alias=True, exclude_unset=True)
+        headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}  # so that it can be said again
+        for i_try in range(_N_TRIES):
+            try:
+                return Job(self, self._answer(JobStanding, "POST", "/jobs", body=body, headers=headers).name)
+            except ServiceFailed as error:
+                if error.status not in {None, 503} or i_try == _N_TRIES - 1:
+                    raise
+            time.sleep(_PAUSE_S)
+        raise AssertionError
+
+    def job(self, name: str) -> "Job":
+        """The job of that name; raises `ServiceFailed` (404) if there is none."""
+        return Job(self, self.show(name).name)
+
+    def jobs(
+        self, *, state: Sequence[ToldState] = (), verdict: Sequence[Verdict] = (), name: str | None = None
+    ) -> list[JobStanding]:
+        """All jobs that are remembered, in order of submission; those in one of the states, and so on.
+
+        Parameters
+        ----------
+        name
+            What the name begins with.
+        """
+        query = {"state": list(state), "verdict": list(verdict), "name": name, "limit": 500}
+        page = self._answer(JobPage, "GET", "/jobs", query=query)
+        jobs = list(page.jobs)
+        while page.next_cursor is not None:
+            page = self._answer(JobPage, "GET", "/jobs", query={**query, "cursor": page.next_cursor})
+            jobs += page.jobs
+        return jobs
+
+    def show(self, name: str) -> JobStanding:
+        """How the job stands."""
+        return self._answer(JobStanding, "GET", _path(name))
+
+    def why(self, name: str, *, last: int = 10, every: bool = False) -> list[WhyEntry]:
+        """Why the job got what it got, oldest first."""
+        query = {"last": last, "every": str(every).lower()}
+        return self._answer(WhyAnswer, "GET", _path(name, "why"), query=query).entries
+
+    def change(self, name: str, **changes: Unpack[ChangeOptions]) -> JobStanding:
+        """Change the deadline (``+30m``, ``90s`` from now, ``18:00``), weight, cores or workers of a job that works.
+
+        Raises
+        ------
+        InvalidSpec
+            Something of it cannot be; then nothing is changed.
+        """
+        return self._answer(JobStanding, "PATCH", _path(name), body=changes)
+
+    def stop(self, name: str, cause: str = "") -> JobStanding:
+        """Ask the job to end, after a checkpoint if it can make one."""
+        return self._answer(JobStanding, "POST", _path(name, "stop"), body={"cause": cause})
+
+    def pause(self, name: str, cause: str = "") -> JobStanding:
+        """Have the job hold nothing until `resume`; its deadline goes on counting."""
+        return self._answer(JobStanding, "POST", _path(name, "pause"), body={"cause": cause})
+
+    def resume(self, name: str) -> JobStanding:
+        """Have a job that was paused go on."""
+        return self._answer(JobStanding, "POST", _path(name, "resume"))
+
+    def quote(self, name: str, *, deadline: str | None = None, cores: Sequence[float] = ()) -> QuoteAnswer:
+        """What another deadline of the job would take, and its finish with each of `cores`; changes nothing."""
+        return self._answer(
+            QuoteAnswer, "POST", _path(name, "quote"), body={"deadline": deadline, "cores": list(cores)}
+        )
+
+    def quote_new(
+        self, program: Sequence[str], *, amounts: Sequence[float] = (), **options: Unpack[SubmitOptions]
+    ) -> QuoteAnswer:
+        """The same for a job that is not submitted; `amounts` are of cores."""
+        asked = SubmitRequest(program=list(program), **self._completed(options))
+        body = {"job": asked.model_dump(by_alias=True, exclude_unset=True), "cores": list(amounts)}
+        return self._answer(QuoteAnswer, "POST", "/quote", body=body)
+
+    def wait(self, name: str, timeout_s: float | None = None) -> JobStanding:
+        """How the job stands once it has ended; raises `TimeoutError` if that takes longer."""
+        for pause_s in pauses(timeout_s):
+            standing = self.show(name)
+            if standing.ended is not None:
+                return standing
+            time.sleep(pause_s)
+        raise TimeoutError(f"job '{name}' has not ended in {timeout_s} s")
+
+    def logs(
+        self, name: str, *, stream: Literal["stdout", "stderr"] = "stdout", follow: bool = False
+    ) -> "Stream[bytes]":
+        """What the job has written, in pieces; with `follow` as it comes, until the job has ended."""
+        query = {"stream": stream, "follow": str(follow).lower()}
+        timeout_s = None if follow else self._timeout_s
+        return Stream(self._opened("GET", _path(name, "logs"), query=query, timeout_s=timeout_s), _pieces)
+
+    def events(
+        self, *, job: str | None = None, kind: Sequence[str] = (), after: int | None = None
+    ) -> "Stream[JobEvent]":
+        """What happens, as it happens; from behind the message of number `after`, None: from now on."""
+        query = {"job": job, "kind": list(kind), "after": after}
+        return Stream(self._opened("GET", "/events", query=query), _events)
+
+    # The cluster.
+
+    def cluster(self) -> ClusterStanding:
+        """What there is, and who holds how much of it."""
+        return self._answer(ClusterStanding, "GET", "/cluster")
+
+    def policies(self) -> list[PolicyEntry]:
+        """The policies there are."""
+        return self._answer(PolicyList, "GET", "/policies").policies
+
+    def policy(self) -> PolicyStanding:
+        """The policy that shares out what there is."""
+        return self._answer(PolicyStanding, "GET", "/policy")
+
+    def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None) -> PolicyStanding:
+        """Have another policy do that, or the same one with other parameters; jobs go on meanwhile.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such policy, or it cannot be made so.
+        ServiceFailed
+            The token has not the role of an operator (403), or nobody answered.
+        """
+        body = {"name": name, "parameters": dict(parameters or {})}
+        return self._answer(PolicyStanding, "PUT", "/policy", body=body)
+
+    def metrics(self) -> str:
+        """The metrics, as Prometheus reads them."""
+        with self._opened("GET", "/metrics") as answered:
+            return answered.text()
+
+    def health(self) -> Health:
+        """That the service answers, and who asks."""
+        return self._answer(Health, "GET", "/health")
+
+    # Asking.
+
+    def _answer(self, kind: type[A], method: str, path: str, **parts: Any) -> A:
+        with self._opened(method, path, **parts) as answered:
+            return kind.model_validate_json(answered.text())
+
+    def _opened(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = -1.0,
+    ) -> "Answered":
+        told = {name: value for name, value in (query or {}).items() if value is not None}
+        target = f"/v1{path}?{urlencode(told, doseq=True)}" if told else f"/v1{path}"
+        sent = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        data = None if body is None else json.dumps(body)
+        if data is not None:
+            sent["Content-Type"] = "application/json"
+        connection = self._connection()
+        try:
+            connection.request(method, target, data, {**sent, **(headers or {})})
+            opened = connection.sock  # the connection lets go of it where the service ends it after the answer
+            answered = Answered(opened, connection.getresponse())
+            if timeout_s is None:
+                opened.settimeout(None)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise ServiceFailed(self._unanswered(error)) from error
+        answered.check()
+        return answered
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._url is None:
+            return _OwnConnection(service_socket(), self._timeout_s)
+        name, port = str(self._url.hostname), self._url.port
+        if self._tls is not None:
+            return http.client.HTTPSConnection(name, port, timeout=self._timeout_s, context=self._tls)
+        return http.client.HTTPConnection(name, port, timeout=self._timeout_s)
+
+    def _unanswered(self, error: Exception) -> str:
+        if self._url is None:
+            return f"no service of this user answers ({error}); start one with `punctual up`"
+        return f"no service answers at {self._url.geturl()} ({error})"
+
+    def _owners_token(self) -> str | None:
+        if self._url is None or self._url.hostname not in _LOOPBACK_NAMES:
+            return None
+        with suppress(OSError):
+            return owner_file(service_root()).read_text(encoding="utf-8").strip()
+        return None
+
+    def _completed(self, options: SubmitOptions) -> dict[str, Any]:
+        if self._url is not None:
+            return dict(options)
+        own = {name: value for name, value in os.environ.items() if _is_text(value) and _is_text(name)}
+        return {"cwd": str(Path.cwd()), **options, "env": {**own, **options.get("env", {})}}
+
+
+class Job:
+    """A job of a service, by its name."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def status(self) -> JobStanding:
+        """How it stands."""
+        return self._client.show(self.name)
+
+    def wait(self, timeout_s: float | None = None) -> JobStanding:
+        """How it stands once it has ended; raises `TimeoutError` if that takes longer."""
+        return self._client.wait(self.name, timeout_s)
+
+    def change(self, **changes: Unpack[ChangeOptions]) -> JobStanding:
+        """See `Client.change`."""
+        return self._client.change(self.name, **changes)
+
+    def stop(self, cause: str = "") -> JobStanding:
+        """Ask it to end, after a checkpoint if it can make one."""
+        return self._client.stop(self.name, cause)
+
+    def pause(self, cause: str = "") -> JobStanding:
+        """Have it hold nothing until `resume`."""
+        return self._client.pause(self.name, cause)
+
+    def resume(self) -> JobStanding:
+        """Have it go on after `pause`."""
+        return self._client.resume(self.name)
+
+    def quote(self, *, deadline: str | None = None, cores: Sequence[float] = ()) -> QuoteAnswer:
+        """See `Client.quote`."""
+        return self._client.quote(self.name, deadline=deadline, cores=cores)
+
+    def why(self, *, last: int = 10, every: bool = False) -> list[WhyEntry]:
+        """Why it got what it got, oldest first."""
+        return self._client.why(self.name, last=last, every=every)
+
+    def logs(self, *, stream: Literal["stdout", "stderr"] = "stdout", follow: bool = False) -> "Stream[bytes]":
+        """What it has written, in pieces; see `Client.logs`."""
+        return self._client.logs(self.name, stream=stream, follow=follow)
+
+    def __repr__(self) -> str:
+        return f"Job({self.name!r})"
+
+
+def submit(program: Sequence[str], **options: Unpack[SubmitOptions]) -> Job:
+    """Have the service of this user on this machine run a job; see `Client.submit`."""
+    return Client().submit(program, **options)
+
+
+# One request.
+
+
+class Answered:
+    """The answer to one request, on a connection of its own."""
+
+    def __init__(self, opened: socket.socket, response: http.client.HTTPResponse) -> None:
+        self._socket, self._response = opened, response
+
+    def check(self) -> None:
+        """Raise what the service has refused the request with, if it has: `InvalidSpec`, or `ServiceFailed`."""
+        status = self._response.status
+        if status < 400:
+            return
+        text = self.text()
+        self.close()
+        try:
+            told = json.loads(text)
+        except ValueError:
+            told = {}
+        if status == 422 and told.get("must"):
+            raise _invalid(told, [_invalid(other) for other in told.get("others", [])])
+        raise ServiceFailed(told.get("detail") or self._response.reason, status)
+
+    def text(self) -> str:
+        """All of it."""
+        try:
+            return self._response.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            raise ServiceFailed(f"the answer broke off ({error})") from error
+
+    def piece(self) -> bytes:
+        """What has come, at least a byte; empty: there is no more."""
+        return self._response.read1(_PIECE_BYTES)
+
+    def line(self) -> bytes:
+        """The next line; empty: there is none."""
+        return self._response.readline()
+
+    def close(self) -> None:
+        """Give up what has not come yet; a thread that waits for it is told that there is no more."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _OwnConnection(http.client.HTTPConnection):
+    """To the socket of this user's service."""
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        with short_enough(self._path) as place:
+            self.sock.connect(place)
+
+
+class Stream(Iterator[T]):
+    """The parts of an answer as they come; to be closed, or left as a context manager, if not all are wanted."""
+
+    def __init__(self, answered: Answered, parts: Callable[[Answered], Iterator[T]]) -> None:
+        self._answered = answered
+        self._parts = parts(answered)
+
+    def __next__(self) -> T:
+        try:
+            return next(self._parts)
+        except StopIteration:
+            self.close()
+            raise
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            self.close()
+            raise ServiceFailed(f"the answer broke off ({error})") from error
+
+    def close(self) -> None:
+        """Give up what has not come yet."""
+        self._answered.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _pieces(answered: Answered) -> Iterator[bytes]:
+    while piece := answered.piece():
+        yield piece
+
+
+def _events(answered: Answered) -> Iterator[JobEvent]:
+    while line := answered.line():
+        if line.startswith(b"data:"):
+            yield JobEvent(**json.loads(line[5:]))
+
+
+def pauses(timeout_s: float | None) -> Iterator[float]:
+    """How long to wait before the next look, until the time is over."""
+    give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
+    pause_s = _LOOK_S
+    while give_up_at is None or time.monotonic() < give_up_at:
+        yield pause_s
+        pause_s = min(2 * pause_s, _LOOK_S_MAX)
+
+
+def _invalid(told: Mapping[str, Any], others: Sequence[InvalidSpec] = ()) -> InvalidSpec:
+    names = str(told.get("field") or "").removeprefix("/job/").strip("/").split("/")  # a quote has its job in a part
+    option = to_snake(names[0]) or None
+    return InvalidSpec(told["must"], told["got"], told["where"], told["remedy"], option=option, others=others)
+
+
+def _path(name: str, *more: str) -> str:
+    return "/".join(["/jobs", quote(name, safe=""), *more])
+
+
+def _is_text(value: str) -> bool:
+    """Whether a variable can be sent: not one with bytes that are no text."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,212 @@
+"""Jobs whose Punctual has ended: who goes on with those that run, and how the others ended."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from punctual.channel import Page, PageError, PageVersionError
+from punctual.core.commands import LaunchJob
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobFailed, JobFinished, ProgressReported
+from punctual.core.ids import JobId
+from punctual.core.job import Allocation
+from punctual.core.protocols import Sink
+from punctual.daemon.process_record import boot_id
+from punctual.daemon.run_folder import RunFolder
+from punctual.executors.local.actuator import Choice
+from punctual.executors.local.ending import cause_of_failure, is_retryable
+from punctual.executors.local.executor import LocalExecutor, in_force
+from punctual.executors.local.keeper_link import GUARD_S_MAX, LEASE_S, Kept, take_over
+from punctual.executors.local.orphans import end_processes_of
+from punctual.executors.local.progress import PageProgress, ProgressSample
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Why an agent, or in its absence a keeper, ends a job by itself.
+FENCED = "its node had not heard from the service for so long that it might have been started elsewhere"
+
+_LOOK_S = 0.1
+#: How long a keeper that has begun to clear up may take to end.
+_CLEARING_S_MAX = 5.0
+
+
+def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, Kept]:
+    """The jobs that run on, which nobody else steers from now on; they are as they were when `claims` closes.
+
+    Nothing is left of the others.
+
+    Raises
+    ------
+    InvalidSpec
+        Somebody else steers one.
+    """
+    kept: dict[JobId, Kept] = {}
+    for job in jobs:
+        claim = _claim(run, job)
+        if claim is not None:
+            kept[job] = claim
+            claims.callback(claim.close)
+    return kept
+
+
+def _claim(run: RunFolder, job: JobId) -> Kept | None:
+    """None: the job has no process any more, and none that a stopped host was about to start will be."""
+    address = run.takeover_socket(job)
+    give_up_at = time.monotonic() + LEASE_S + 1.0
+    while run.keeper_pid(job) is not None:  # it may be just ending, or wait for the word of a host that is stopped
+        claim = take_over(address)
+        if claim is not None:
+            return claim
+        if time.monotonic() > give_up_at:
+            raise InvalidSpec(
+                "only a job that nobody steers can be taken over",
+                "one that another command has just taken over",
+                f"job '{job}'",
+                "See `punctual ps` for what runs, and whether it is steered.",
+            )
+        time.sleep(_LOOK_S)
+    _end_unkept(run, job)
+    return None
+
+
+def _end_unkept(run: RunFolder, job: JobId) -> None:
+    """Return when nothing is left of a job whose keeper is gone, or is about to be."""
+    address = run.takeover_socket(job)
+    address.unlink(missing_ok=True)
+    _await(lambda: not run.is_looked_after(job), GUARD_S_MAX)  # it ends what the keeper has left
+    end_processes_of(address)
+
+
+def _is_unkept(run: RunFolder, job: JobId) -> bool:
+    return run.keeper_pid(job) is None
+
+
+def _await(look: Callable[[], T], most_s: float) -> T:
+    """What `look` returns: the first that is true, or the last within `most_s` seconds."""
+    give_up_at = time.monotonic() + most_s
+    while not (seen := look()) and time.monotonic() < give_up_at:
+        time.sleep(_LOOK_S)
+    return seen
+
+
+def actuator_of(kept: Mapping[JobId, Kept], otherwise: str) -> str | Choice:
+    """What enforces grants: the same as before, where jobs run under it."""
+    return next((in_force(claim.request.actuator) for claim in kept.values()), otherwise)
+
+
+def adopted(
+    run: RunFolder,
+    executor: LocalExecutor,
+    kept: Mapping[JobId, Kept],
+    launched: Callable[[JobId], tuple[LaunchJob, ProgressReported | None]],
+    sink: Sink,
+) -> dict[JobId, Allocation]:
+    """Have the executor go on with the jobs that run; what each holds.
+
+    One that cannot be gone on with, because of what it has written, is ended: it may be started again.
+
+    Parameters
+    ----------
+    launched
+        How a job was launched, and what was last reported of it, in the executor's time.
+
+    Raises
+    ------
+    InvalidSpec
+        What belongs to a job cannot be used by this user, or by this version of Punctual.
+    """
+    granted = {}
+    for job, claim in kept.items():
+        try:
+            granted[job] = executor.take_over(claim, *launched(job), sink)
+        except InvalidSpec:
+            raise
+        except Exception as error:
+            if _await(partial(_is_unkept, run, job), _CLEARING_S_MAX):
+                continue  # its process has just ended
+            if isinstance(error, OSError | PageVersionError):
+                raise InvalidSpec(
+                    "the job's page and control groups must be there for this user",
+                    str(error),
+                    f"job '{job}'",
+                    "Take it over as the user who started it; it goes on meanwhile.",
+                ) from error
+            _LOG.warning("job '%s' cannot be gone on with, and is started again: %s", job, error)
+            claim.link.kill()
+            _end_unkept(run, job)
+    return granted
+
+
+# What a keeper has left.
+
+
+def recorded_end(
+    job: JobId, record: Mapping[str, Any], *, shift_s: float = 0.0, at_least: float
+) -> tuple[ProgressReported | None, JobFinished | JobFailed]:
+    """What a keeper's record of the end means: the last report, if there is one, and the end.
+
+    Parameters
+    ----------
+    shift_s
+        What is added to the instants returned to get the monotonic clock.
+    at_least
+        Instant of the last message about the job.
+    """
+    event = _end_of(job, record, shift_s=shift_s, at_least=at_least)
+    page = _page_left(record)
+    if page is None:
+        return None, event
+    landed_at = page.landed_at()
+    if landed_at is not None and isinstance(event, JobFinished):
+        event = replace(event, landed_at=landed_at - shift_s)
+    return _last_report(event, page.latest(0.0), float(record["core_s"]), shift_s), event
+
+
+def _end_of(job: JobId, record: Mapping[str, Any], *, shift_s: float, at_least: float) -> JobFinished | JobFailed:
+    code = int(record["ended"])
+    is_of_now = record.get("boot") == boot_id() and "at_ns" in record
+    ended_at = record["at_ns"] / 1e9 - shift_s if is_of_now else at_least
+    at = max(at_least, ended_at)
+    if code == 0:
+        return JobFinished(at=at, job=job, landed_at=ended_at)
+    if record.get("fenced"):
+        return JobFailed(at=at, job=job, cause=FENCED, retryable=True, is_lost=True)
+    cause, out_of_memory = cause_of_failure(record)
+    return JobFailed(
+        at=at,
+        job=job,
+        cause=cause,
+        exit_code=code,
+        retryable=is_retryable(code) or out_of_memory,
+        out_of_memory=out_of_memory,
+    )
+
+
+def _page_left(record: Mapping[str, Any]) -> PageProgress | None:
+    """The page of a process that is gone, with at least one report; None: it had none, or the machine was restarted since."""
+    try:
+        page = PageProgress(Page.of(bytes.fromhex(record.get("page", ""))), record.get("started_ns", 0) / 1e9)
+    except (PageError, TypeError, ValueError):
+        return None
+    return page if record.get("boot") == boot_id() and page.latest(0.0).unit_at is not None else None
+
+
+def _last_report(
+    event: JobFinished | JobFailed, sample: ProgressSample, used_core_s: float, shift_s: float
+) -> ProgressReported:
+    assert sample.unit_at is not None
+    return ProgressReported(
+        at=event.at,
+        job=event.job,
+        steps_done=sample.steps_done,
+        steps_total=sample.steps_total,
+        unit_at=sample.unit_at - shift_s,
+        used_core_s=used_core_s,
+        landed=sample.landed,
+    )

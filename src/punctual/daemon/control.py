@@ -1,0 +1,232 @@
+"""What a host answers to other processes of its user."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from math import inf
+from typing import Any
+
+from punctual.core.codec import decode, encode
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobSubmitted
+from punctual.core.ids import JobId
+from punctual.core.resources import Resources
+from punctual.core.status import JobStatus
+from punctual.daemon.host import Host, submitted
+from punctual.daemon.quotes import told
+from punctual.executors.local.output import Streams
+from punctual.request.deadlines import Now
+from punctual.request.spec_change import NO_DEADLINE, SpecChange
+from punctual.request.submission import Submission, check_plug_ins
+
+
+class ControlHandler:
+    """Answers requests, JSON objects with a `verb`; each is called in a thread of its own.
+
+    ============ =================== ================================================================================
+    verb         with                answer
+    ============ =================== ================================================================================
+    `status`     `jobs`, or all      `jobs`: how each stands
+    `change`     `job`, `change`,    what is declared then: `job`, `weight`, `floor_cores`, `ceiling_cores`, `workers`
+                 `when`              (least and most), `deadline_s`, `deadline_wall`, `left_s`
+    `stop`       `job`, `cause`,     `job`
+                 `interrupts`
+    `pause`      `job`, `cause`      `job`
+    `resume`     `job`               `job`
+    `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them no `before`
+                 `parameters`
+    `submit`     `jobs`, `streams`   nothing, once the journal has them
+    `capacity`                       `node`: the most that one job can have; `together`: what workers can have on all
+                                     nodes, null where there is one
+    `quote`      `job` or            see `punctual.daemon.quotes.told`
+                 `submission`;
+                 `when`, `cores`
+    `leave`                          nothing; the host then leaves its jobs to another process
+    ============ =================== ================================================================================
+
+    Parameters
+    ----------
+    facts
+        What does not change while a job runs.
+    budget
+        What all jobs share out; asked once for an answer about any number of them.
+    submit
+        Has jobs run, all or none.
+    capacity
+        What one job can have at most, and what the workers of one can have on all nodes; None: there is one node.
+    leave
+        Has the host leave its jobs to another process; returns at once.
+    settle
+        Returns once the journal has what was changed; raises `InvalidSpec` if it cannot.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        facts: Callable[[JobId], Mapping[str, Any]],
+        budget: Callable[[], Mapping[str, Any]],
+        submit: Callable[[Sequence[Submission], Streams], None],
+        capacity: Callable[[], tuple[Resources, Resources | None]],
+        leave: Callable[[], None],
+        settle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._host = host
+        self._facts, self._budget = facts, budget
+        self._submit, self._capacity = submit, capacity
+        self._leave = leave
+        self._settle = settle
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to `request`; raises `InvalidSpec` for the user's mistakes and `ValueError` for the program's."""
+        match request:
+            case {"verb": "status"}:
+                wanted = request.get("jobs")
+                told = [status for status in self._host.jobs() if wanted is None or status.id in wanted]
+                now, budget = self._host.clocks(), self._budget()
+                return {"jobs": [{**self._standing(status, now), **budget} for status in told]}
+            case {"verb": "policy", "policy": str(name), "parameters": dict(parameters)}:
+                before = self._host.policy
+                self._host.change_policy(name, parameters)
+                self._settle()
+                return {"policy": name, "parameters": parameters, "before": before}
+            case {"verb": "policy"}:
+                return {"policy": self._host.policy, "parameters": dict(self._host.policy_parameters)}
+            case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
+                self._submit([told_submission(job) for job in jobs], Streams.from_fields(streams))
+                return {}
+            case {"verb": "capacity"}:
+                node, together = self._capacity()
+                return {"node": asdict(node), "together": None if together is None else asdict(together)}
+            case {"verb": "quote"}:
+                return self._quote(request)
+            case {"verb": "leave"}:
+                self._leave()
+                return {}
+            case {"job": str(job)}:
+                return self._answer_about(JobId(job), request)
+        raise ValueError(f"no such request: {request}")
+
+    def _answer_about(self, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request that something be done to a job."""
+        status = self._host.status(job)
+        match request:
+            case {"verb": "change", "change": dict(change)}:
+                return self._change(status, request.get("when"), change)
+            case {"verb": "stop"}:
+                cause = str(request.get("cause", "`punctual stop`"))
+                self._host.stop(job, cause, interrupts=bool(request.get("interrupts", False)))
+            case {"verb": "pause"}:
+                self._host.pause(job, str(request.get("cause", "")))
+            case {"verb": "resume"}:
+                self._host.resume(job)
+            case _:
+                raise ValueError(f"no such request: {request}")
+        self._settle()
+        return {"job": job}
+
+    def _quote(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What a deadline would take, of a job that is here or of one that is not submitted; changes nothing."""
+        amounts = [Resources(float(cores)) for cores in request.get("cores", ())]
+        now = self._host.clocks()
+        if (told_job := request.get("submission")) is not None:
+            return told(self._host.quote(told_submission(told_job).spec, amounts=amounts), now)
+        job, when = JobId(str(request["job"])), request.get("when")
+        deadline_s = None if when is None else self._host.moved_deadline_s(job, str(when), now)
+        return told(self._host.quote(job, deadline_s, amounts), now)
+
+    def _standing(self, status: JobStatus, now: Now) -> dict[str, Any]:
+        deadline_at = status.deadline_at
+        return {
+            "job": status.id,
+            "state": status.told_state,
+            "paused": None if status.pause is None else status.pause.told(),
+            "submitted_wall": now.wall_of(status.submitted_at).isoformat(timespec="seconds"),
+            "argv": [] if status.program is None else list(status.program.argv),
+            "cause": status.cause,
+            "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
+            "elapsed_s": (now.at if status.ended_at is None else status.ended_at) - status.submitted_at,
+            "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
+            "left_s": None if deadline_at is None else deadline_at - now.at,
+            "waits_for": [name for name in status.spec.after if self._is_awaited(name)],
+            **standing(status),
+            **self._facts(status.id),
+        }
+
+    def _is_awaited(self, job: JobId) -> bool:
+        return self._host.knows(job) and not self._host.has_ended(job)
+
+    def _change(self, status: JobStatus, when: str | None, change: dict[str, Any]) -> dict[str, Any]:
+        """`when`: another deadline, as its user writes it; `none`: it is to have none any more."""
+        now = self._host.clocks()
+        if when is not None:
+            is_none = when.strip().lower() == NO_DEADLINE
+            change["deadline_s"] = inf if is_none else self._host.moved_deadline_s(status.id, when, now)
+        spec = self._host.change(status.id, SpecChange(**change))
+        self._settle()
+        deadline_at = None if spec.deadline_s is None else status.submitted_at + spec.deadline_s
+        return {
+            "job": spec.id,
+            "weight": spec.weight,
+            "floor_cores": spec.floor.cores,
+            "ceiling_cores": spec.ceiling.cores,
+            "workers": None if spec.worker is None else [spec.worker_counts()[0], spec.worker_counts()[-1]],
+            "deadline_s": spec.deadline_s,
+            "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
+            "left_s": None if deadline_at is None else deadline_at - now.at,
+        }
+
+
+def as_told(submission: Submission) -> dict[str, Any]:
+    """A submission as a request holds it."""
+    event = submitted(submission)
+    return {"submitted": encode(event), "inherited": dict(submission.inherited), "argv": submission.argv}
+
+
+def told_submission(told: Mapping[str, Any]) -> Submission:
+    """What `as_told` gave; raises `InvalidSpec` if it is of another time, or names a plug-in that this process does not have."""
+    event = decode("JobSubmitted", told["submitted"])
+    assert isinstance(event, JobSubmitted)
+    assert event.program is not None
+    if not 0.0 <= event.at <= time.monotonic():
+        raise InvalidSpec(
+            "a job must be submitted between the start of this machine and now",
+            f"{event.at:g} s after its start",
+            f"job '{event.spec.id}'",
+            "Submit it with `punctual submit`, or over HTTP.",
+        )
+    check_plug_ins(event.spec)
+    argv = told.get("argv")
+    return Submission(
+        submitted_at=event.at,
+        spec=event.spec,
+        program=event.program,
+        inherited=told["inherited"],
+        argv=None if argv is None else tuple(argv),
+        by=event.by,
+    )
+
+
+def standing(status: JobStatus) -> dict[str, Any]:
+    """How the job stands, in plain fields; seconds count from its submission."""
+    forecast = status.forecast
+    return {
+        "steps_done": float(status.steps_done),
+        "steps_total": None if status.steps_total is None else float(status.steps_total),
+        "steps_expected": status.steps_expected,
+        "progress_frac": status.done_frac,
+        "landed": status.landed,
+        "grant_cores": status.held.cores,
+        "nodes": sorted(status.granted),
+        "n_workers": status.n_workers or None,
+        "usage_cores": status.usage_cores,
+        "used_core_s": status.used_core_s,
+        "memory_bytes": status.memory_bytes,
+        "peak_memory_bytes": status.peak_memory_bytes,
+        "asked_memory_bytes": status.spec.ceiling.memory_bytes,
+        "waits": status.reason.text if status.state == "queued" and status.reason is not None else "",
+        "deadline_s": status.spec.deadline_s,
+        "forecast_s": forecast.finish_s if forecast else None,
+        "forecast_std_s": forecast.std_s if forecast else None,
+        "earliest_finish_s": forecast.earliest_finish_s if forecast else None,
+        "feasible": forecast.feasible if forecast else None,
+    }

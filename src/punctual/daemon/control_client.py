@@ -1,0 +1,234 @@
+"""Asking the host of a job, from another process."""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.resources import Resources
+from punctual.daemon.control import as_told
+from punctual.daemon.control_socket import ControlFailed, ask
+from punctual.daemon.host_executor import capacity_here
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import KnownJob, jobs_of
+from punctual.daemon.sweeping import give_up
+from punctual.executors.local.output import Streams
+from punctual.request.spec_change import SpecChange
+from punctual.request.submission import Submission
+
+#: How a job stands that its host does not tell of, beside the states of `punctual.core.job.JobState` and of
+#: `punctual.daemon.runs.Steering`: the host is just starting; or it is there and does not answer.
+STARTING, SILENT = "starting", "silent"
+
+#: How long a host may take for an answer, in seconds.
+_ANSWER_S_MAX = 5.0
+#: The same for what is submitted.
+_SUBMIT_S_MAX = 20.0
+#: And for a quote, for which it may have to load the policy.
+_QUOTE_S_MAX = 30.0
+
+
+def standings_of(run: RunFolder, jobs: Sequence[JobId]) -> list[dict[str, Any]]:
+    """How `jobs` stand, ended ones too, as the host of the run tells it; raises `ControlFailed` where nobody answers."""
+    told: list[dict[str, Any]] = ask(run.socket, {"verb": "status", "jobs": list(jobs)})["jobs"]
+    return told
+
+
+def standings(run: RunFolder) -> list[dict[str, Any]]:
+    """How each job of a run stands that has not ended: all that the host tells, or `job` and `state` alone.
+
+    Of one that nobody steers and that a user has paused also `paused`: by whom and why.
+    """
+    jobs = [job for job in jobs_of(run) if job.steering != "ended"]
+    listens = run.socket.exists()  # looked at before it is asked: a host that begins to listen meanwhile is not silent
+    told = _told_by_host(run) if any(job.steering == "steered" for job in jobs) else {}
+    return [told.get(str(job.job)) or {"job": job.title, **_untold(job, listens)} for job in jobs]
+
+
+def _told_by_host(run: RunFolder) -> dict[str, dict[str, Any]]:
+    try:
+        jobs = ask(run.socket, {"verb": "status"})["jobs"]
+    except ControlFailed:
+        return {}
+    return {standing["job"]: standing for standing in jobs}
+
+
+def _untold(job: KnownJob, listens: bool) -> dict[str, str]:
+    if job.steering == "steered":
+        return {"state": SILENT if listens else STARTING}
+    if job.steering == "unsteered" and job.run.is_followed():
+        return {"state": STARTING}  # another command is taking its host's place
+    if job.steering == "unsteered" and (paused := job.run.pause(job.job)) is not None:
+        return {"state": "paused", "paused": paused}
+    return {"state": job.steering}
+
+
+def is_silent(run: RunFolder) -> bool:
+    """Whether the host of a run is there and does not answer, as one does that was stopped or hangs."""
+    return not is_answering(run) and run.is_live() and run.socket.exists()
+
+
+def is_answering(run: RunFolder) -> bool:
+    """Whether the host of a run answers."""
+    try:
+        ask(run.socket, {"verb": "status", "jobs": []})
+    except ControlFailed:
+        return False
+    return True
+
+
+def change(job: KnownJob, changes: SpecChange | None = None, *, when: str | None = None) -> dict[str, Any]:
+    """Ask the job's host to change what is declared of it; raises `InvalidSpec` when it is refused or nobody answers.
+
+    Parameters
+    ----------
+    when
+        Another deadline, as its user writes it; `none`: it is to have none any more.
+    """
+    told = {} if changes is None else asdict(changes)
+    return _told_to_host(job, {"verb": "change", "job": job.job, "change": told, "when": when})
+
+
+def pause(job: KnownJob, cause: str = "") -> dict[str, Any]:
+    """Ask the job's host to have it hold nothing until `resume`; raises as `change` does."""
+    return _told_to_host(job, {"verb": "pause", "job": job.job, "cause": cause})
+
+
+def resume(job: KnownJob) -> dict[str, Any]:
+    """Ask the job's host to let it go on; raises as `change` does."""
+    return _told_to_host(job, {"verb": "resume", "job": job.job})
+
+
+def policy(run: RunFolder, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Which policy the host of a run has or, with a name, is to have; raises `InvalidSpec` when it refuses or is silent."""
+    request = {"verb": "policy", **({} if name is None else {"policy": name, "parameters": dict(parameters or {})})}
+    try:
+        return ask(run.socket, request)
+    except ControlFailed as error:
+        raise InvalidSpec(
+            "the host must answer", str(error), f"the host of '{run.name}'", "Look with `punctual ps`, and try again."
+        ) from error
+
+
+def _told_to_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
+    """What the host of a job that is steered answers; raises `InvalidSpec` as well for any other."""
+    if job.steering != "steered":
+        raise InvalidSpec(
+            "a job can be changed and quoted only while it is steered",
+            f"a job that is {job.steering}",
+            f"job '{job.title}'",
+            f"Take it over first (`punctual attach {job.title}`), or end it (`punctual stop {job.title}`).",
+        )
+    return _asked(job, request, timeout_s)
+
+
+def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams) -> None:
+    """Have the host of a run take jobs, all or none; may be said again where nobody has answered.
+
+    Raises
+    ------
+    InvalidSpec
+        The host refuses one.
+    ControlFailed
+        Nobody has answered.
+    """
+    jobs = [as_told(submission) for submission in submissions]
+    ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(streams)}, timeout_s=_SUBMIT_S_MAX)
+
+
+def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | None]:
+    """What a new job of a run can have at most, and its workers on all nodes together; see `checked_submission`.
+
+    Parameters
+    ----------
+    run
+        One whose host would have the job; None: there is none, and the job runs on this machine.
+
+    Raises
+    ------
+    InvalidSpec
+        The jobs of the run lie on the nodes of a cluster, and its host does not answer, or none of them has.
+    """
+    if run is None or HostOptions.of(run.facts()).engine == "local":
+        return capacity_here(), None
+    try:
+        answer = ask(run.socket, {"verb": "capacity"}, timeout_s=_SUBMIT_S_MAX)
+    except ControlFailed as error:
+        raise InvalidSpec(
+            "the service must say how much its nodes have", str(error), f"the host of '{run.name}'",
+            "Look with `punctual ps`, and try again.",
+        ) from error  # fmt: skip
+    together = answer["together"]
+    return Resources(**answer["node"]), None if together is None else Resources(**together)
+
+
+def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[str, Any]:
+    """Ask the job's host what a deadline would take; raises `InvalidSpec` where nobody answers."""
+    return _told_to_host(job, {"verb": "quote", "job": job.job, "when": when, "cores": list(cores)}, _QUOTE_S_MAX)
+
+
+def quote_new(run: RunFolder, submission: Submission, cores: Sequence[float]) -> dict[str, Any]:
+    """Ask the host of a run what a new job would take; raises `ControlFailed` where nobody answers."""
+    request = {"verb": "quote", "submission": as_told(submission), "cores": list(cores)}
+    return ask(run.socket, request, timeout_s=_QUOTE_S_MAX)
+
+
+def leave(run: RunFolder) -> None:
+    """Have the host of a run leave its jobs as they are; returns at once. Raises `InvalidSpec` if nobody answers."""
+    try:
+        ask(run.socket, {"verb": "leave"})
+    except ControlFailed as error:
+        pid = run.record().get("pid")
+        raise InvalidSpec(
+            "the service must answer",
+            str(error),
+            f"process {pid}",
+            f"It is stopped, hangs, or is just ending. End it with `kill {pid}`: its jobs go on.",
+        ) from error
+
+
+def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
+    """Have the job end, by whoever can do it; in words, what was done."""
+    if job.steering == "interrupted":
+        give_up(job.run, [job.job], f"given up ({cause}) after it was interrupted")
+        return "it will not be resumed"
+    if job.steering == "unsteered" or (job.steering == "steered" and is_silent(job.run)):
+        return _stopped_by_keeper(job)
+    _asked(job, {"verb": "stop", "job": job.job, "cause": cause})
+    return "asked to stop"
+
+
+def _stopped_by_keeper(job: KnownJob) -> str:
+    keeper_pid = job.run.keeper_pid(job.job)
+    if keeper_pid is None:
+        raise _unanswered(job, "nobody steers it, and it has no process")
+    job.run.record_job(job.job, "stopping")  # else whoever resumes the run would take it for a process that was killed
+    os.kill(keeper_pid, signal.SIGTERM)
+    return "nobody steers it: its processes are being ended, without a checkpoint"
+
+
+def _asked(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
+    try:
+        return ask(job.run.socket, request, timeout_s)
+    except ControlFailed as error:
+        raise _unanswered(job, str(error)) from error
+
+
+def _unanswered(job: KnownJob, got: str) -> InvalidSpec:
+    return InvalidSpec("the host of a running job must answer", got, f"job '{job.title}'", _remedy(job))
+
+
+def _remedy(job: KnownJob) -> str:
+    if job.steering == "elsewhere":
+        return f"Give the command on machine '{job.run.machine()}'."
+    if job.run.is_live() and job.run.socket.exists():
+        pid = job.run.record().get("pid")
+        return (
+            f"Process {pid} is stopped or hangs: let it go on (`kill -CONT {pid}`), or take its jobs from it "
+            f"(`punctual attach {job.title}`)."
+        )
+    return "It may be just starting or ending: look with `punctual ps`, and try again."

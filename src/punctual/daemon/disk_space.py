@@ -1,0 +1,71 @@
+"""Whether there is room for what a job will write, before hours are spent on it."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from punctual.channel import CHECKPOINT_VARIABLE
+from punctual.core.units import format_bytes
+from punctual.daemon.paths import state_root
+from punctual.request.submission import Submission
+
+#: With less than this free a disk is likely to be full before a training ends.
+FREE_WARNING_BYTES = 1 << 30
+#: So many files of a checkpoint are looked at, at most.
+_N_FILES_MAX = 10_000
+
+
+def check_room(submissions: Iterable[Submission]) -> Iterator[str]:
+    """Yield what the user is to be told of the disks on which jobs will write: journals and logs, checkpoints."""
+    yield from _told(state_root(), "the journal and what jobs write", "Make room: `punctual clean --older-than 1d`.")
+    folders = {s.program.environment.get(CHECKPOINT_VARIABLE): s.spec.id for s in submissions}
+    for folder, job in folders.items():
+        if folder is not None:
+            yield from _told(Path(folder), f"the checkpoints of job '{job}'", "Make room, or name another folder.")
+            yield from _too_large(Path(folder))
+
+
+def _told(folder: Path, what: str, remedy: str) -> Iterator[str]:
+    free_bytes = free_in(folder)
+    if free_bytes < FREE_WARNING_BYTES:
+        yield f"only {format_bytes(free_bytes)} are free for {what}, in '{folder}'. {remedy}"
+
+
+def _too_large(folder: Path) -> Iterator[str]:
+    """Whether another checkpoint as large as those in the folder has no room: the next is written before the last goes."""
+    largest_bytes = max(map(_bytes_of, _entries(folder)), default=0)
+    free_bytes = free_in(folder)
+    if free_bytes < largest_bytes:
+        yield (
+            f"{format_bytes(free_bytes)} are free in '{folder}', and a checkpoint there has {format_bytes(largest_bytes)}: the next one will "
+            "not fit beside it. Make room, or name another folder."
+        )
+
+
+def free_in(folder: Path) -> int:
+    """Bytes that this user may still write to the disk of a folder, which need not be there yet."""
+    return shutil.disk_usage(_nearest(folder)).free
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    return next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:  # it is not there yet
+        return []
+
+
+def _bytes_of(entry: Path) -> int:
+    """Bytes of a checkpoint: a file, or all files of a folder."""
+    try:
+        if not entry.is_dir():
+            return entry.stat().st_size
+        files = (Path(place, name) for place, _, names in os.walk(entry) for name in names)
+        return sum(path.lstat().st_size for path, _ in zip(files, range(_N_FILES_MAX), strict=False))
+    except OSError:  # it has just been removed
+        return 0

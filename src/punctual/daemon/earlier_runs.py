@@ -1,0 +1,54 @@
+"""What an earlier run of a program tells of the next."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from punctual.core.errors import InvalidSpec
+from punctual.daemon.runs import KnownJob, find_job, known_jobs, messages_of
+from punctual.history.run import RunSummary, summarize
+
+
+def core_s_of(name: str) -> float:
+    """Core-seconds that an earlier job took until it landed, those of processes that failed before included; raises as `run_like`."""
+    return run_like(name).used_core_s
+
+
+def run_like(name: str) -> RunSummary:
+    """Sum up an earlier job.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no such job, or it has not finished.
+    """
+    earlier = find_job(name, known_jobs())
+    told = _summary(earlier)
+    if told is None or told.status != "finished" or told.used_core_s <= 0:
+        raise InvalidSpec(
+            "`--like` must name a job that has finished",
+            "one that has not" if told is None or told.status is None else f"one that has {told.status}",
+            f"job '{earlier.title}'",
+            "Say the core time yourself (`--work 30m`).",
+            option="like",
+        )
+    return told
+
+
+def core_s_of_same_program(argv: Sequence[str]) -> float | None:
+    """Core-seconds that the last job of the same command line took that has finished; None: there is none."""
+    same = [
+        (str(facts.get("submitted_wall", "")), job)
+        for job in known_jobs()
+        if job.steering == "ended" and (facts := job.run.end_facts(job.job)).get("argv") == list(argv)
+    ]
+    summaries = (_summary(job) for _, job in sorted(same, key=lambda pair: pair[0], reverse=True))
+    last = next((summary for summary in summaries if summary is not None and summary.status == "finished"), None)
+    return last.used_core_s if last is not None and last.used_core_s > 0 else None
+
+
+def _summary(job: KnownJob) -> RunSummary | None:
+    """What the job came to, from its journal; None: that does not know it."""
+    messages = messages_of(job.run, [job.job])
+    with suppress(InvalidSpec):
+        return summarize(messages, job.job)
+    return None

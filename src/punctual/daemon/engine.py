@@ -1,0 +1,204 @@
+"""The only loop: it brings events to the scheduler and the scheduler's commands to those who perform them."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from punctual.core.commands import (
+    Command,
+    JobCommand,
+    RejectJob,
+    RequestPlan,
+    SetTimer,
+    UsePolicy,
+    WarnUser,
+)
+from punctual.core.events import Event, TimerFired
+from punctual.core.protocols import Executor, Journal, Message
+from punctual.core.scheduler import Scheduler
+from punctual.core.timer import Timer
+from punctual.daemon.planner import Planner
+
+_LOG = logging.getLogger(__name__)
+
+Listener = Callable[[Message], None]
+
+
+class Due(NamedTuple):
+    """Timers whose instant has come; `at` is the present."""
+
+    at: float
+    timers: Sequence[Timer]
+
+
+class Together(NamedTuple):
+    """Events of one kind that wait one behind the other, and are written together: each write waits for the disk."""
+
+    events: Sequence[Event]
+
+
+class Question(NamedTuple):
+    """Something to be asked between two events, in the thread of the engine; it changes nothing and is in no journal."""
+
+    ask: Callable[[], None]
+
+
+class TimeSource(Protocol):
+    """Where time and events come from: the one thing, with the executor, in which live and simulated runs differ."""
+
+    def now(self) -> float:
+        """Seconds; never decreases."""
+        ...
+
+    def post(self, event: Event) -> None:
+        """Enter an event that `next` will return, in the order of entering."""
+        ...
+
+    def set_timer(self, timer: Timer, fire_at: float) -> None:
+        """Make `timer` due at `fire_at`; replaces the instant that was set for it before."""
+        ...
+
+    def next(self) -> Event | Together | Due | Question | None:
+        """Whatever comes next, after waiting for it; None: nothing can come any more."""
+        ...
+
+
+def logged(listener: Listener) -> Listener:
+    """A listener that gets the next message also when it has failed: no view may cost a job its deadline.
+
+    Each kind of failure is logged once, or a log would grow with every message.
+    """
+    failures: set[tuple[type, type]] = set()
+
+    def call(message: Message) -> None:
+        try:
+            listener(message)
+        except Exception as error:  # noqa: BLE001 -- see above
+            kind = type(message), type(error)
+            if kind not in failures:
+                failures.add(kind)
+                _LOG.exception("a listener failed on %s", type(message).__name__)
+
+    return call
+
+
+class Engine:
+    """Handles events one at a time, in the same order wherever they come from.
+
+    For each event: the scheduler handles it; it is written into the journal together with the commands that follow
+    from it; those about a job, which alone have an effect outside of this process, are performed after that; the listeners get
+    the event and the commands. Whoever performs a command answers by `post`, never by a return value.
+
+    All jobs whose ticks are due at one instant are observed before the first of these ticks is handled, so that each
+    tick decides on fresh readings.
+
+    Parameters
+    ----------
+    time
+        Where events and time come from.
+    journal
+        None: nothing is kept.
+    listeners
+        Called in the thread of `run` with each message, once it is in the journal. What they raise ends `run`; see `logged`.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        planner: Planner,
+        time: TimeSource,
+        *,
+        journal: Journal | None = None,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        self._scheduler = scheduler
+        self._executor = executor
+        self._planner = planner
+        self._time = time
+        self._journal = journal
+        self._listeners = tuple(listeners)
+        #: What happened while nobody steered.
+        self._missed: deque[Event] = deque()
+        #: Gives the engine an event; how safely, the time source says.
+        self.post = time.post
+        self._performs: dict[type[Command], Callable[[Any], None]] = {
+            RequestPlan: self._request_plan,
+            UsePolicy: self._use_policy,
+            SetTimer: self._set_timer,
+            RejectJob: _skip,
+            WarnUser: _skip,
+        }
+
+    def take_in(self, events: Iterable[Event]) -> None:
+        """Have `run` handle, before all else, what happened while nobody steered.
+
+        What follows from it is not performed: a job whose launch was not answered would be started again before its end
+        is known. The `SteeringResumed` that is posted next asks for all of it anew.
+        """
+        self._missed.extend(events)
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Handle events until `until` holds, which is asked before each, or nothing can come any more.
+
+        Raises
+        ------
+        InvariantBroken
+            From the scheduler; the event that led to it is not in the journal.
+        """
+        time = self._time
+        while self._missed:
+            self._deliver([self._missed.popleft()], performs=False)
+        while until is None or not until():
+            coming = time.next()
+            if coming is None:
+                return
+            if isinstance(coming, Due):
+                self._fire(coming)
+            elif isinstance(coming, Question):
+                coming.ask()
+            else:
+                self._deliver(coming.events if isinstance(coming, Together) else [coming])
+
+    def _fire(self, due: Due) -> None:
+        for timer in due.timers:
+            if timer.kind in ("tick", "deadline"):
+                self._executor.observe(timer.job, due.at, self.post)
+        for timer in due.timers:
+            self.post(TimerFired(at=due.at, timer=timer))
+
+    def _deliver(self, events: Sequence[Event], *, performs: bool = True) -> None:
+        messages: list[Message] = []
+        effects: list[Any] = []
+        for event in events:
+            commands = self._scheduler.handle(event)
+            messages += [event, *commands]
+            for command in commands if performs else ():
+                perform = self._performs.get(
+                    type(command), effects.append
+                )  # what is about a job waits until it is written
+                perform(command)
+        if self._journal is not None:
+            self._journal.append(messages)
+        for effect in effects:
+            self._execute(effect)
+        for listener in self._listeners:
+            for message in messages:
+                listener(message)
+
+    def _execute(self, command: JobCommand) -> None:
+        self._executor.perform(command, self.post)
+
+    def _request_plan(self, command: RequestPlan) -> None:
+        self._planner.request(self._scheduler.snapshot(command.at), self.post)
+
+    def _use_policy(self, command: UsePolicy) -> None:
+        self._planner.use(command.policy, command.parameters)
+
+    def _set_timer(self, command: SetTimer) -> None:
+        self._time.set_timer(command.timer, command.fire_at)
+
+
+def _skip(command: RejectJob | WarnUser) -> None:
+    """It is for listeners only."""

@@ -1,0 +1,149 @@
+"""A host in another process, as a command sees it that waits for jobs of that host."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from math import inf
+from typing import Any
+
+from punctual.core.control import Demand, Forecast
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.resources import NOTHING
+from punctual.core.status import StatusBoard
+from punctual.core.story import Reason
+from punctual.daemon.board_reader import BoardReader
+from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import read_about
+from punctual.journal.boot import clock_shift
+from punctual.journal.errors import StoreUnreachable
+from punctual.journal.state import loads
+
+#: Between two questions to the host; and how long it may take to answer one.
+_ASK_S, _ANSWER_S_MAX = 1.0, 4.0
+#: A host that has not answered for so long is stopped or hangs. Longer than what its jobs' keepers wait for.
+SILENT_S = 10.0
+
+_TOLD = Reason("told", "the host says so")
+
+
+class ToldForecasts:
+    """Forecasts as the host told them last: they are not in the journal."""
+
+    def __init__(self) -> None:
+        self._told: Mapping[str, Mapping[str, Any]] = {}
+
+    def take(self, standings: Sequence[Mapping[str, Any]]) -> None:
+        """Know what the host says of each job."""
+        self._told = {str(standing["job"]): standing for standing in standings}
+
+    def demand(self, job: JobId) -> Demand | None:
+        """A demand that says nothing but the forecast; None: there is none."""
+        told = self._told.get(job, {})
+        if told.get("forecast_s") is None:
+            return None
+        forecast = Forecast(
+            finish_s=told["forecast_s"],
+            std_s=told["forecast_std_s"],
+            earliest_finish_s=told["earliest_finish_s"],
+            feasible=told["feasible"],
+        )
+        return Demand(resources=NOTHING, next_tick_s=_ASK_S, reason=_TOLD, forecast=forecast)
+
+    def steps_total(self, job: JobId) -> tuple[float | None, float]:
+        told = self._told.get(job, {})
+        return told.get("steps_expected") or told.get("steps_total"), 0.0
+
+
+class FollowedHost(BoardReader):
+    """Jobs of a host in another process: how they stand comes from its journal, what it expects from its answers.
+
+    The journal is the same whoever writes it, so what is shown goes on when another process takes the host's place.
+
+    Parameters
+    ----------
+    jobs
+        Those that are asked about; the messages about others are not looked at. None: all.
+    waits
+        Whether this process takes the host's place if nobody else does; False: it only looks.
+    """
+
+    def __init__(self, run: RunFolder, jobs: Sequence[JobId] | None, *, waits: bool = True) -> None:
+        self.run_folder = run
+        self._jobs = None if jobs is None else tuple(jobs)
+        self._forecasts = ToldForecasts()
+        super().__init__(StatusBoard(self._forecasts))
+        self._ask_at = -inf
+        self._answered_at = time.monotonic()
+        with ExitStack() as closing:
+            self._journal = closing.enter_context(run.read_journal())
+            if waits:
+                closing.enter_context(run.followed())
+            self._shift_s = clock_shift(self._journal)
+            self._next = self._begin()
+            self._closing = closing.pop_all()
+
+    def close(self) -> None:
+        """Stop following; a second time, do nothing."""
+        self._closing.close()
+
+    def now(self) -> float:
+        """The present, as an instant of messages."""
+        return time.monotonic() - self._shift_s
+
+    def look(self) -> None:
+        """Take in what is new in the journal, and now and then ask the host."""
+        with suppress(StoreUnreachable):  # what is in it is told once it is back
+            self._read()
+        if time.monotonic() >= self._ask_at:
+            self.ask()
+
+    def tell_from(self, sequence: int) -> None:
+        """Let the listeners have the messages numbered `sequence` and above that were taken in before they listened."""
+        for number, message in read_about(self._journal, self._jobs, sequence):
+            if number < self._next:
+                self._tell(message)
+
+    def ask(self) -> bool:
+        """Ask the host how jobs stand; whether it has answered."""
+        try:
+            request = {"verb": "status", "jobs": None if self._jobs is None else list(self._jobs)}
+            self._forecasts.take(ask(self.run_folder.socket, request, _ANSWER_S_MAX)["jobs"])
+        except ControlBusy:
+            self._answered_at = time.monotonic()
+            return False
+        except ControlFailed:
+            return False
+        else:
+            self._answered_at = time.monotonic()
+            return True
+        finally:
+            self._ask_at = time.monotonic() + _ASK_S
+
+    def is_lost(self) -> bool:
+        """Whether another process must take the host's place: it has left, was killed, or is silent for long."""
+        return not self.run_folder.is_live() or time.monotonic() - self._answered_at > SILENT_S
+
+    def is_there(self) -> bool:
+        """Whether the host answers now."""
+        return self.run_folder.is_live() and self.ask()
+
+    def _begin(self) -> int:
+        """Take in all that the journal has; the number after its last message."""
+        snapshot = self._journal.latest_snapshot()
+        self._next = 1
+        if snapshot is not None:
+            with suppress(InvalidSpec):  # of another version: what there is of the messages says as much
+                self._board.load(loads(snapshot[1])[1])
+                self._next = snapshot[0] + 1
+        self._read()
+        return self._next
+
+    def _read(self) -> None:
+        last = self._journal.last_sequence
+        for number, message in read_about(self._journal, self._jobs, self._next):
+            last, self._next = max(last, number), number + 1
+            self._board.fold(message)
+            self._tell(message)
+        self._next = last + 1

@@ -1,0 +1,338 @@
+"""Jobs on one scheduler, one engine and one journal."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any, TypeVar
+
+from punctual.core.cluster import Snapshot
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import (
+    Event,
+    JobSubmitted,
+    PauseRequested,
+    PolicyChanged,
+    ResumeRequested,
+    SpecChanged,
+    StopRequested,
+)
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec, JobView
+from punctual.core.protocols import Executor, Journal, Message
+from punctual.core.quoting import Quote, QuoteRequest
+from punctual.core.resources import Resources, largest, total
+from punctual.core.scheduler import Scheduler
+from punctual.core.status import JobStatus, StatusBoard
+from punctual.daemon.board_reader import BoardReader
+from punctual.daemon.engine import Engine, Listener, Question, logged
+from punctual.daemon.mailbox import Mailbox
+from punctual.daemon.planner import QuotingPlanner
+from punctual.daemon.quotes import check_amounts, new_view
+from punctual.request.job_order import in_order
+from punctual.request.spec_change import SpecChange, changed_spec
+from punctual.request.submission import Submission, check_policy
+
+T = TypeVar("T")
+
+#: How long the thread that steers may take to come to a question, and a quote with it, in seconds: a policy may have to be
+#: loaded first.
+ASK_S_MAX, QUOTE_S_MAX = 5.0, 20.0
+
+
+class Host(BoardReader):
+    """Runs any number of jobs. Everything but `run` may be called from any thread.
+
+    Parameters
+    ----------
+    scheduler, board
+        Of the same history: new, or restored from a journal.
+    time
+        Where events and time come from; safe from any thread.
+    afterwards
+        Gets each message once scheduler, board and listeners have all that was written together with it.
+    policy
+        Name of the policy with which the history began.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        board: StatusBoard,
+        executor: Executor,
+        planner: QuotingPlanner,
+        journal: Journal,
+        time: Mailbox,
+        *,
+        afterwards: Listener = lambda _: None,
+        policy: str = "",
+    ) -> None:
+        super().__init__(board)
+        self._time, self._scheduler, self._planner = time, scheduler, planner
+        listeners = [logged(self._listen), logged(afterwards)]
+        self._engine = Engine(scheduler, executor, planner, time, journal=journal, listeners=listeners)
+        self._lock = Lock()
+        self._first_policy = policy
+        #: Jobs that were submitted and that the engine has not come to yet.
+        self._coming: dict[JobId, JobSubmitted] = {}
+        #: What was last declared about jobs where the engine has not come to it yet.
+        self._changed: dict[JobId, JobSpec] = {}
+
+    def now(self) -> float:
+        """The present, as an instant of events."""
+        return self._time.now()
+
+    def post(self, event: Event) -> None:
+        """Give the engine an event; also from a signal's code."""
+        self._engine.post(event)
+
+    def take_in(self, events: Iterable[Event]) -> None:
+        """Have `run` handle what happened while nobody steered, as `Engine.take_in` does."""
+        self._engine.take_in(events)
+
+    # The policy.
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy that makes the plans."""
+        return self._first_policy if self._board.policy is None else self._board.policy[0]
+
+    @property
+    def policy_parameters(self) -> Mapping[str, Any]:
+        """What it is made with, beside its defaults."""
+        return {} if self._board.policy is None else self._board.policy[1]
+
+    def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None, *, by: str = "") -> None:
+        """Have another policy make the plans, or the same one with other parameters.
+
+        What the one before has carried from plan to plan is dropped; its promises are too, unless it is the same one.
+
+        Parameters
+        ----------
+        parameters
+            What it is made with, plain values; None: what it has by itself.
+        by
+            Who wants it; empty: the owner, at the terminal.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such policy, or it cannot be made so.
+        """
+        told = dict(parameters or {})
+        check_policy(name, told)
+        self.post(PolicyChanged(at=self.now(), policy=name, parameters=told, before=self.policy, by=by))
+
+    # Jobs.
+
+    def submit(self, submission: Submission) -> JobId:
+        """Have a job run.
+
+        Raises
+        ------
+        InvalidSpec
+            Another job here has its name, or it is to run after one that there is not.
+        """
+        in_order([submission], self._known)
+        job = self._reserve(submission)
+        self._announce(submission)
+        return job
+
+    def resubmit(self, event: JobSubmitted) -> None:
+        """Have a job run that an earlier host had accepted."""
+        self._coming[event.spec.id] = event
+        self.post(event)
+
+    def stop(self, job: JobId, cause: str, *, by: str = "", interrupts: bool = False) -> None:
+        """Ask the job to end, after a checkpoint if it can make one; also from a signal's code. `by`: who wants it."""
+        self.post(StopRequested(at=self.now(), job=job, cause=cause, by=by, interrupts=interrupts))
+
+    def pause(self, job: JobId, cause: str = "", *, by: str = "") -> None:
+        """Have the job hold nothing until `resume`, whatever the policy proposes; its deadline goes on counting.
+
+        Parameters
+        ----------
+        cause
+            Why, for whoever asks.
+        by
+            Who wants it; empty: the owner, at the terminal.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such job, or it works no more.
+        """
+        status = self._working(job, "a job can be paused only while it works")
+        self.post(PauseRequested(at=self.now(), job=status.id, cause=cause, by=by))
+
+    def resume(self, job: JobId, *, by: str = "") -> None:
+        """Have a job that was paused go on; it gets what the next plan gives it.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such job, or no user has paused it.
+        """
+        status = self.status(job)
+        if status.pause is None:
+            raise InvalidSpec(
+                "only a job that its user has paused can be resumed",
+                f"one that is {status.state}",
+                f"job '{job}'",
+                "See `punctual ps` for how jobs stand; one that the policy has paused goes on when it has its turn.",
+            )
+        self.post(ResumeRequested(at=self.now(), job=job, by=by))
+
+    def _working(self, job: JobId, must: str) -> JobStatus:
+        """How a job stands that works; raises `InvalidSpec` for any other."""
+        status = self.status(job)
+        if status.landed or status.ended or status.state == "stopping":
+            got = "a job that has landed" if status.landed else f"a job that is {status.state}"
+            raise InvalidSpec(must, got, f"job '{job}'", "Let it end.")
+        return status
+
+    def change(self, job: JobId, change: SpecChange, *, by: str = "") -> JobSpec:
+        """Change what is declared about a job that works: its deadline, its weight, the least and the most it may have.
+
+        Parameters
+        ----------
+        by
+            Who wants it; empty: the owner, at the terminal.
+
+        Returns
+        -------
+        What is declared from now on.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such job, it works no more, or it cannot be so.
+        """
+        status = self._working(job, "a job can be changed only while it works")
+        nodes = [node.capacity for node in self._board.nodes()]
+        together = total(nodes) if len(nodes) > 1 else None
+        with self._lock:  # of two changes at a time the second builds on the first
+            spec = changed_spec(status, self._changed.get(job, status.spec), change, largest(nodes), together)
+            self._changed[job] = spec
+            self.post(SpecChanged(at=self.now(), spec=spec, by=by))
+        return spec
+
+    def ask(self, question: Callable[[Scheduler], T], limit_s: float = ASK_S_MAX) -> T:
+        """What `question` answers, called with the scheduler between two events in the thread of `run`.
+
+        It must change nothing, and be quick: nothing is steered meanwhile. Not to be called by that thread itself. What
+        it raises is raised here; `TimeoutError` if the thread has not come to it in `limit_s` seconds.
+        """
+        answer: Future[T] = Future()
+
+        def asked() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(question(self._scheduler))
+                except Exception as error:  # noqa: BLE001 -- it is whoever asks who is to know
+                    answer.set_exception(error)
+
+        self._time.ask(Question(asked))
+        try:
+            return answer.result(limit_s)
+        finally:
+            answer.cancel()
+
+    def quote(
+        self,
+        job: JobId | JobSpec,
+        deadline_s: float | None = None,
+        amounts: Sequence[Resources] = (),
+        *,
+        limit_s: float = QUOTE_S_MAX,
+    ) -> Quote:
+        """What a deadline would take; changes nothing, and holds up no tick. Not to be called by the thread of `run`.
+
+        Parameters
+        ----------
+        job
+            One that is here, or what a new one would be.
+        deadline_s
+            Seconds from the job's submission, which for a new one is now; None: the one that it has, if any.
+        amounts
+            At which the finish is told; empty: some up to the ceiling.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such job, it works no more, or an amount is more than there is.
+        QuoteFailed
+            There is no answer within `limit_s` seconds.
+        """
+        known = job if isinstance(job, str) else job.id
+        if isinstance(job, str):
+            self._working(JobId(known), "only a job that works can be quoted")
+
+        def pictured(scheduler: Scheduler) -> tuple[Snapshot, JobView]:
+            at = self.now()
+            view = scheduler.job(JobId(known)) if isinstance(job, str) else new_view(job, at)
+            return scheduler.snapshot(at), view
+
+        snapshot, view = self.ask(pictured)
+        check_amounts(amounts, total(node.capacity for node in snapshot.nodes))
+        view = view if deadline_s is None else view.with_deadline(deadline_s)
+        return self._planner.quote(QuoteRequest(snapshot=snapshot, view=view, amounts=tuple(amounts)), limit_s)
+
+    def open_jobs(self) -> tuple[JobId, ...]:
+        """The jobs that have not ended, those included that the engine has not come to yet."""
+        known = [status.id for status in self.jobs() if not status.ended]
+        return tuple(dict.fromkeys((*known, *list(self._coming))))
+
+    def all_ended(self) -> bool:
+        """Whether every job that was submitted has ended."""
+        return not self._coming and self._board.all_ended
+
+    # The engine.
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Steer the jobs until `until` holds, which is asked before each event."""
+        self._engine.run(until)
+
+    def _reserve(self, submission: Submission) -> JobId:
+        """Let nobody else have the name from now on."""
+        job = submission.spec.id
+        with self._lock:
+            if job in self._coming or self.knows(job):
+                raise InvalidSpec(
+                    "`name` must be new",
+                    f"'{job}', which another job has",
+                    f"job '{job}'",
+                    "Choose another name (`--name`).",
+                )
+            self._coming[job] = submitted(submission)
+        return job
+
+    def _known(self, job: JobId) -> JobStatus | None:
+        """How a job stands that was submitted and come to; None for any other."""
+        return self.status(job) if self.knows(job) else None
+
+    def _release(self, job: JobId) -> None:
+        """The job will not come after all."""
+        with self._lock:
+            self._coming.pop(job, None)
+
+    def _announce(self, submission: Submission) -> None:
+        """Tell the engine of a job whose name is reserved."""
+        self.post(submitted(submission))
+
+    def _listen(self, message: Message) -> None:
+        self._board.fold(message)
+        if isinstance(message, JobSubmitted):
+            self._coming.pop(message.spec.id, None)
+        elif isinstance(message, SpecChanged):
+            self._forget_change(message.spec)
+        self._tell(message)
+
+    def _forget_change(self, spec: JobSpec) -> None:
+        with self._lock:
+            if self._changed.get(spec.id) is spec:
+                del self._changed[spec.id]
+
+
+def submitted(submission: Submission) -> JobSubmitted:
+    """What the engine is told of a job that is to run."""
+    return JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program, by=submission.by)

@@ -1,0 +1,162 @@
+"""Who runs the jobs of a host: this machine, which is the case of one node, or the agents of a cluster's nodes."""
+
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from punctual.core.cluster import Snapshot
+from punctual.core.events import NodeJoined
+from punctual.core.ids import JobId, NodeId
+from punctual.core.protocols import Sink
+from punctual.core.resources import Resources
+from punctual.daemon.autoscaling import requested
+from punctual.daemon.capacity import capacity_here
+from punctual.daemon.contained import HostExecutor
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.mailbox import MonotonicClock
+from punctual.daemon.ray_process import RayOptions
+from punctual.daemon.run_folder import RunFolder
+from punctual.distribution import __version__, check_extras
+from punctual.executors.cluster.bridge import BridgedMembers
+from punctual.executors.cluster.channel import Members
+from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.cluster.node_link import NodeNews
+from punctual.executors.local.actuator import Choice
+from punctual.executors.local.context import OnOutput
+from punctual.executors.local.executor import LocalExecutor
+from punctual.executors.local.keeper_link import LEASE_S
+from punctual.executors.local.output import earlier_log
+from punctual.journal.sqlite import SqliteJournal
+
+#: This machine.
+HERE = NodeId("local")
+
+#: At which size a log is begun anew, as those of this machine are.
+_LOG_BYTES_MAX = 1 << 26
+
+OutputOf = Callable[[JobId], OnOutput]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where jobs run.
+
+    Attributes
+    ----------
+    join
+        Has the sink be told from now on which nodes there are, in the time of this machine.
+    capacity, jobs_at_once
+        What one job can have at most, and how many may run at once; None: what nodes have that have joined.
+    scale
+        Gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for room; None: the cluster
+        is not asked.
+    news
+        What a user is to know of the nodes of a cluster.
+    """
+
+    executor: HostExecutor
+    join: Callable[[Sink], None]
+    capacity: Resources | None = None
+    jobs_at_once: int | None = None
+    scale: Callable[[Snapshot], None] | None = None
+    news: Callable[[], Mapping[NodeId, NodeNews]] = dict
+
+
+def local_executor(
+    run: RunFolder, journal: SqliteJournal, actuator: str | Choice, output_of: OutputOf
+) -> LocalExecutor:
+    """Runs the jobs of `run` on this machine, as long as this process has its journal."""
+    return LocalExecutor(
+        node=HERE,
+        actuator=actuator,
+        runtime_dir=run.runtime_dir,
+        clock=MonotonicClock(),
+        lease_s=LEASE_S,
+        on_kept=run.record_keeper,
+        environment_of=run.start_variables,
+        argv_of=run.argv,
+        output_of=output_of,
+        end_file_of=run.end_file,
+        log_of=run.log,
+        streams_of=run.streams,
+        may_steer=journal.has_claim,
+    )
+
+
+def local_site(executor: LocalExecutor, options: HostOptions) -> Site:
+    """The machine that this is."""
+    capacity = capacity_here()
+    jobs_at_once = options.jobs_at_once_on(capacity)
+
+    def join(sink: Sink) -> None:
+        sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
+
+    return Site(executor, join, capacity, jobs_at_once)
+
+
+def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
+    """Runs the jobs of `run` on the nodes of a cluster, of which those that are `known` may have jobs of it."""
+    facts = run.facts()
+    generation = int(facts.get("generation", 0)) + 1
+    # Agents are those of one run: another of the same name, also of another machine, has others.
+    run.record_facts(generation=generation, agents=facts.get("agents") or f"{run.name}-{secrets.token_hex(4)}")
+    return ClusterExecutor(
+        members_of(run, options),
+        generation=generation,
+        clock=MonotonicClock(),
+        known=known,
+        environment_of=run.start_variables,
+        argv_of=run.argv,
+        on_output=partial(_keep_output, run),
+        lost_after_s=options.lost_after_s,
+        jobs_at_once=options.jobs_at_once_on,
+        version=__version__,
+    )
+
+
+def _keep_output(run: RunFolder, job: JobId, output: bytes) -> None:
+    """Add to a job's log what it has written on its node."""
+    log = run.log(job)
+    with suppress(OSError):  # the disk is full, say
+        if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:
+            log.replace(earlier_log(log))
+        fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "ab") as file:
+            file.write(output)
+
+
+def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
+    """The nodes of a cluster."""
+
+    def scale(snapshot: Snapshot) -> None:
+        executor.want(requested(snapshot, options.autoscale))
+
+    return Site(executor, executor.start, scale=scale if options.autoscale else None, news=executor.news)
+
+
+def new_site(run: RunFolder, journal: SqliteJournal, options: HostOptions, output_of: OutputOf) -> Site:
+    """Where the jobs of a new run are to run."""
+    if options.engine == "local":
+        return local_site(local_executor(run, journal, options.actuator, output_of), options)
+    return cluster_site(cluster_executor(run, options), options)
+
+
+def members_of(run: RunFolder, options: HostOptions) -> Members:
+    """The nodes of the Ray cluster, by way of a process of its own."""
+    check_extras("a Ray cluster", "ray")
+    told = RayOptions(
+        name=run.facts()["agents"],
+        address=options.address,
+        actuator=options.actuator,
+        lost_after_s=options.lost_after_s,
+        cluster=options.cluster,
+        needs_token=not options.allow_unauthenticated_ray,
+        names=str(run.state_dir / "nodes.json"),
+    )
+    return BridgedMembers([sys.executable, "-P", "-m", "punctual.daemon.ray_process", json.dumps(asdict(told))])

@@ -1,0 +1,46 @@
+"""Under which names jobs run: each stands for one job in the journal, the logs and all commands."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from punctual.core.ids import JobId
+from punctual.core.job import ENDED
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import open_jobs
+from punctual.request.submission import Submission
+
+_NAME_CHARACTERS_MAX = 64
+
+
+def names_in(run: RunFolder | None, submissions: Sequence[Submission]) -> list[Submission]:
+    """The same jobs under the names that they can have in `run`; None: in a run of their own.
+
+    A job whose name was that of a job of this run which has ended gets a number: ``train-2``. So does one whose name was
+    made up and is that of any other. A name that a user has chosen and that an open job has stays, to be refused.
+    """
+    states = {} if run is None else run.jobs()
+    ended_names = {job for job, state in states.items() if state in ENDED}
+    open_names = {*states.keys() - ended_names, *(known.job for known in open_jobs(but=run))}
+    named: list[Submission] = []
+    for submission in submissions:
+        used = {other.spec.id for other in named}
+        taken = ended_names if submission.has_chosen_name else ended_names | open_names | used
+        name = submission.spec.id
+        if name in taken:
+            name = _numbered(name, ended_names | open_names | used)
+        named.append(replace(submission, spec=replace(submission.spec, id=name)))
+    renamed = {old.spec.id: new.spec.id for old, new in zip(submissions, named, strict=True)}
+    return [_after_renamed(submission, renamed) for submission in named]
+
+
+def _after_renamed(submission: Submission, renamed: Mapping[JobId, JobId]) -> Submission:
+    """The job, to run after others of the same request under the names that they have got."""
+    after = tuple(renamed.get(name, name) for name in submission.spec.after)
+    return replace(submission, spec=replace(submission.spec, after=after))
+
+
+def _numbered(name: JobId, taken: Collection[JobId]) -> JobId:
+    number = 2
+    while (numbered := JobId(f"{name[: _NAME_CHARACTERS_MAX - len(str(number)) - 1]}-{number}")) in taken:
+        number += 1
+    return numbered

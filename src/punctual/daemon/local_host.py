@@ -1,0 +1,588 @@
+"""A host on this machine: its processors, its processes, its run folder and its control socket."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from punctual.core.codec import encode
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import (
+    GrantApplied,
+    JobFailed,
+    PauseRequested,
+    PolicyChanged,
+    ResumeRequested,
+)
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
+from punctual.core.lifecycle import ended_by
+from punctual.core.protocols import Message
+from punctual.core.resources import TOLERANCE, Resources, largest, total
+from punctual.core.timer import Timer
+from punctual.core.units import format_duration
+from punctual.daemon.capacity import usable_hardware
+from punctual.daemon.contained import Contained
+from punctual.daemon.control import ControlHandler
+from punctual.daemon.control_socket import ControlFailed, ControlSocket
+from punctual.daemon.engine import Question
+from punctual.daemon.host import Host, submitted
+from punctual.daemon.host_executor import OutputOf, Site, new_site
+from punctual.daemon.host_options import INLINE_POLICY, HostOptions
+from punctual.daemon.host_state import HostState, new_state
+from punctual.daemon.journal_time import JournalTime
+from punctual.daemon.paths import refused_if_unwritable
+from punctual.daemon.planner import QuotingPlanner, SharingPlanner
+from punctual.daemon.run_folder import RunFolder, create_run
+from punctual.daemon.runs import has_finished, open_jobs
+from punctual.daemon.suspension import LEAST_S, accounted_s, suspended_s, told_suspended
+from punctual.executors.local.output import LogTail, Streams
+from punctual.journal.errors import JournalTaken, StoreUnreachable
+from punctual.journal.sqlite import SqliteJournal
+from punctual.journal.upkeep import Upkeep
+from punctual.request.job_order import in_order
+from punctual.request.spec_change import SpecChange
+from punctual.request.submission import Submission, check_checkpoint_dir
+
+_LOG = logging.getLogger(__name__)
+
+#: Where a job writes that is no command's of a terminal.
+_PIPED = Streams()
+
+#: Why a job ends that its user stopped when it had no host, or one that was stopped itself.
+STOPPED_UNSTEERED = "by the user, when nobody steered it"
+
+#: How long the last messages of jobs that were ended may take.
+_END_S_MAX = 5.0
+#: How long a job that another process submits may take to be in the journal.
+_TELL_S_MAX = 10.0
+#: How long a change may take to be in the journal: less than what a client waits for the answer.
+_SETTLE_S_MAX = 4.0
+
+
+class LocalHost(Host):
+    """Runs jobs as processes of this machine, or of the nodes of a cluster.
+
+    Attributes
+    ----------
+    run_folder
+        Where the run is kept.
+    executor
+        What can be asked about processes: actuator, workers, faults.
+    """
+
+    def __init__(self, state: HostState, site: Site, planner: QuotingPlanner) -> None:
+        executor = Contained(site.executor)
+        self._journal = state.journal
+        self._upkeep = Upkeep(state.journal, state.dumped)
+        super().__init__(
+            state.scheduler,
+            state.board,
+            state.time.in_journal_time(executor),
+            planner,
+            state.journal,
+            state.time,
+            afterwards=self._upkeep,
+            policy=state.run.facts().get("options", {}).get("policy", ""),
+        )
+        self.run_folder, self.executor = state.run, executor
+        self._own_capacity, self._scale = site.capacity, site.scale
+        #: What a user is to know of the nodes of a cluster.
+        self.node_news = site.news
+        self._timers = state.time
+        state.time.pulse(self._beat)
+        #: One thread at a time writes the run's record.
+        self._record_lock = Lock()
+        self._suspended_s = accounted_s(state.run.facts())
+        #: What the run's folder does not tell yet: the journal does not have it, or the folder could not be written.
+        self._unrecorded: deque[Message] = deque()
+        self._is_unwritable = False
+        self.subscribe(self._record)
+        self.subscribe(self._keep_paused)
+        self.subscribe(self._keep_stopped)
+        self._is_leaving = False
+        #: Whether another process has asked for this one's place.
+        self.is_asked_to_leave = False
+        self.run_folder.record_facts(
+            actuator=executor.actuator,
+            actuator_reason=executor.actuator_reason,
+            hardware=usable_hardware(),
+            **told_suspended(self._suspended_s),
+        )
+
+    @property
+    def capacity(self) -> Resources:
+        """What one job can have at most; raises `InvalidSpec` as long as no node is there."""
+        if self._own_capacity is not None:
+            return self._own_capacity
+        sizes = self._sizes()
+        if not sizes:
+            raise InvalidSpec(
+                "a job needs a node", "a cluster none of whose nodes has answered yet", "the service", "Try again soon."
+            )
+        return largest(sizes)
+
+    @property
+    def capacity_together(self) -> Resources | None:
+        """What the workers of one job can have on all nodes; None: there is one node only, this machine."""
+        if self._own_capacity is not None:
+            return None
+        return total(self._sizes())
+
+    def _sizes(self) -> list[Resources]:
+        """What each node has, with what other applications hold just now."""
+        news = self.node_news()
+        taken_cores = {node: each.taken_cores for node, each in news.items()}
+        return [node.capacity + Resources(taken_cores.get(node.id, 0.0)) for node in self._board.nodes()]
+
+    def submit(self, submission: Submission) -> JobId:
+        """Have a job run.
+
+        Raises
+        ------
+        InvalidSpec
+            Another job of this user, here or of another host, has its name and has not ended; or nothing can be
+            written where runs live.
+        """
+        return self.submit_all([submission])[0]
+
+    def submit_all(self, submissions: Sequence[Submission], streams: Streams | None = None) -> list[JobId]:
+        """Have jobs run, all or, if it raises, none of them; raises as `submit` does.
+
+        Parameters
+        ----------
+        streams
+            Where each writes; None: as suits where this process writes.
+        """
+        _ = self.capacity  # without any node a job would be turned away as too large
+        ordered = in_order([self._without_finished(submission, submissions) for submission in submissions], self._known)
+        if self._own_capacity is not None:
+            for submission in ordered:
+                check_checkpoint_dir(submission)
+        _check_names_are_free([submission.spec.id for submission in ordered], self.run_folder)
+        with ExitStack() as undoing:
+            for submission in ordered:
+                _check_hardware(submission.spec)
+                undoing.callback(self._release, self._reserve(self._in_journal_time(submission)))
+            in_journal_time = [self._in_journal_time(submission) for submission in ordered]
+            self._keep(in_journal_time, streams)
+            undoing.pop_all()
+        for submission in in_journal_time:
+            self._announce(submission)
+        return [submission.spec.id for submission in submissions]
+
+    def _without_finished(self, submission: Submission, others: Sequence[Submission]) -> Submission:
+        """`submission` without those of `after` that have finished and that this host does not know, as jobs of an earlier one."""
+        names = {other.spec.id for other in others}
+        after = tuple(
+            name for name in submission.spec.after if name in names or self.knows(name) or not has_finished(name)
+        )
+        return (
+            submission
+            if after == submission.spec.after
+            else replace(submission, spec=replace(submission.spec, after=after))
+        )
+
+    def submit_again(self, submissions: Sequence[Submission], streams: Streams | None = None) -> None:
+        """As `submit_all`, but without jobs that were submitted before: here, or to the host whose place this one has."""
+        if new := [submission for submission in submissions if not self._has_same(submission)]:
+            self.submit_all(new, streams)
+
+    def submit_told(self, submissions: Sequence[Submission], streams: Streams = _PIPED) -> None:
+        """The same for another process, which may ask again if it does not hear; returns when the journal has them.
+
+        Raises
+        ------
+        InvalidSpec
+            As `submit` does.
+        ControlFailed
+            The host is leaving or too busy.
+        """
+        if not self.takes_changes:
+            raise ControlFailed("the host is just leaving, or another process has taken its place")
+        self.submit_again(submissions, streams)
+        try:
+            self.ask(lambda _: None, _TELL_S_MAX)
+        except TimeoutError as error:
+            raise ControlFailed("the host is too busy") from error
+
+    def tail(self, job: JobId, receive: Callable[[bytes], None], *, of_errors: bool = False) -> LogTail:
+        """Give `receive` what the job has written, and what it writes, in a thread of its own; to be finished in the end."""
+        return LogTail([self.log(job, of_errors=of_errors)], receive)
+
+    def log(self, job: JobId, *, of_errors: bool = False) -> Path:
+        """The file with what the job writes, or with its standard error alone, which only some jobs have."""
+        return self.run_folder.log_of(job, of_errors=of_errors)
+
+    def facts(self, job: JobId) -> dict[str, Any]:
+        """What does not change while the job runs: names of its controller and of what enforces its grant."""
+        return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator}
+
+    def told_facts(self, job: JobId) -> dict[str, Any]:
+        """The same for other processes; the file with what the job writes, what it wants, and what it is promised."""
+        until_at = self.promised_until_at(job)
+        return {
+            **self.facts(job),
+            "output": str(self.run_folder.log(job)),
+            "demand_cores": self.demand_cores(job),
+            "promised_until_wall": None if until_at is None else self.clocks().wall_of(until_at).isoformat(),
+        }
+
+    def demand_cores(self, job: JobId) -> float | None:
+        """What the job's controller wants; None: nothing is known."""
+        try:
+            demand = self._scheduler.demand(job)
+        except KeyError:  # it is forgotten just now
+            return None
+        return None if demand is None else demand.resources.cores
+
+    def promised_until_at(self, job: JobId) -> float | None:
+        """By when the job is promised to be done; None: nothing is promised."""
+        return self._scheduler.promised_until_at(job)
+
+    def promises(self) -> Mapping[JobId, float]:
+        """By when each job that is promised anything is promised to be done."""
+        return self._scheduler.promises()
+
+    def budget(self) -> dict[str, Any]:
+        """What this host shares out, and what of it nobody holds."""
+        nodes = self._board.nodes()
+        cores = sum(node.capacity.cores for node in nodes)
+        jobs = self.jobs()
+        free_cores = cores - sum(status.held.cores for status in jobs)
+        news = self.node_news()
+        return {
+            "host": self.run_folder.name,
+            "host_cores": cores,
+            "host_free_cores": free_cores if free_cores > TOLERANCE else 0.0,
+            "host_memory_bytes": sum(node.capacity.memory_bytes for node in nodes),
+            "host_used_memory_bytes": sum(status.memory_bytes for status in jobs),
+            "policy": self.policy,
+            "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
+            "silent_nodes": {node: each.silent_s for node, each in news.items() if each.silent_s},
+            "taken_cores": {node: each.taken_cores for node, each in news.items() if each.taken_cores},
+        }
+
+    def end_jobs(self, cause: str) -> None:
+        """End what still runs, without checkpoints; returns when nothing is left of it and the journal says so.
+
+        To be called by the thread of `run`, after that has returned. Raises `JournalTaken` if they are not this host's.
+        """
+        self._journal.check_claim()
+        for status in self.jobs():
+            if not status.ended:
+                self.stop(status.id, cause)
+        self.executor.close()
+        self.run_for(_END_S_MAX, self.all_ended)
+        self._upkeep.close()
+
+    def run_for(self, most_s: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Steer the jobs until `until` holds, and for `most_s` seconds at most."""
+        give_up_at = self.now() + most_s
+        self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
+        self.run(lambda: until() or self.now() >= give_up_at)
+
+    def ask_to_leave(self) -> None:
+        """Have whoever runs this host leave it, with its jobs as they are; from any thread, also from a signal's code."""
+        self.is_asked_to_leave = True
+        self._timers.ask(Question(lambda: None))  # whether to go on is asked before each thing that comes
+
+    def hand_over(self) -> None:
+        """Leave the jobs that have not ended to another process.
+
+        They go on with what they hold, and at full speed if nobody comes before their leases end.
+        To be called by the thread of `run`, after that has returned. Nothing can be submitted any more. Raises
+        `JournalTaken` if another process has them already.
+        """
+        self._is_leaving = True
+        self.run_for(_END_S_MAX, lambda: not self._coming)
+        with suppress(InvalidSpec):  # the next host then has more to read
+            self._upkeep.snapshot()
+        self._beat()
+        self.executor.release()
+        self._upkeep.close()
+        self.run_folder.record_left()
+
+    @property
+    def takes_changes(self) -> bool:
+        """Whether jobs can be submitted and changed here: not once they are left or another process has them."""
+        return not self._is_leaving and self._journal.has_claim()
+
+    def settle(self) -> None:
+        """Return once the journal has what was posted before, so that it can be told to be accepted.
+
+        Not to be called by the thread of `run`.
+
+        Raises
+        ------
+        StoreUnreachable
+            The host has not come to it in some seconds.
+        """
+        try:
+            self.ask(lambda _: None, _SETTLE_S_MAX)
+        except TimeoutError:
+            raise StoreUnreachable(
+                "the journal must have a change before it is told to be accepted",
+                f"a host that has not written it in {_SETTLE_S_MAX:g} s",
+                self._journal.place,
+                "Look how the job stands before you say it again: it may be in force, and is kept once it is written.",
+            ) from None
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether the jobs were left to another process."""
+        return self._is_leaving
+
+    @property
+    def n_written(self) -> int:
+        """Number of the last message that this host has written."""
+        return self._journal.last_written
+
+    def _beat(self) -> None:
+        """Tell the keepers that the jobs are steered; not before it is known that they are, after a stop for instance."""
+        self._journal.check_claim()
+        self._record_written()
+        self.executor.renew(self._is_paused_by_user)
+        if self._scale is not None:
+            self._scale(self._scheduler.snapshot(self.now()))
+        self._bring_deadlines_forward()
+
+    def _bring_deadlines_forward(self) -> None:
+        """After a suspension of the machine deadlines are nearer by that: they are kept by a clock that stood still."""
+        slept_s = suspended_s() - self._suspended_s
+        if slept_s < LEAST_S:
+            return
+        self._suspended_s += slept_s
+        by = f"the machine, which was suspended for {format_duration(slept_s)}"
+        for status in self.jobs():
+            if status.spec.deadline_s is not None:
+                change = SpecChange(deadline_s=max(status.spec.deadline_s - slept_s, LEAST_S))
+                with suppress(InvalidSpec):  # it has ended or landed
+                    self.change(status.id, change, by=by)
+        try:
+            with self._record_lock:
+                self.run_folder.record_facts(**told_suspended(self._suspended_s))
+        except OSError as error:  # the next host would bring deadlines forward once more
+            _LOG.warning("for how long the machine slept could not be written down: %s", error)
+
+    def _keep_paused(self, message: Message) -> None:
+        """Tell the keeper of a job that its user has paused, as soon as it is: this process may be killed before it beats."""
+        if isinstance(message, GrantApplied) and not message.granted and self._is_paused_by_user(message.job):
+            self.executor.renew(self._is_paused_by_user)
+
+    def _keep_stopped(self, message: Message) -> None:
+        """Start no job again that its user had its keeper end while this process was stopped."""
+        if isinstance(message, JobFailed) and message.retryable and self.run_folder.is_stopping(message.job):
+            self.stop(message.job, STOPPED_UNSTEERED)
+
+    def _is_paused_by_user(self, job: JobId) -> bool:
+        """Whether the job is to stand still also when nobody steers it."""
+        return self.knows(job) and self.status(job).pause is not None
+
+    def _keep(self, submissions: Sequence[Submission], streams: Streams | None) -> None:
+        """Keep what jobs need to be started, beside the journal and as safe as that; of all or, if it raises, of none.
+
+        Raises `InvalidSpec` if there is no room for it.
+        """
+        run = self.run_folder
+        jobs = [submission.spec.id for submission in submissions]
+        with refused_if_unwritable(run.state_dir), ExitStack() as undoing:
+            for submission in submissions:
+                job = submission.spec.id
+                undoing.callback(run.forget, job)
+                run.keep_submission(job, encode(submitted(submission)), submission.inherited, submission.argv, streams)
+            run.sync_submissions(jobs)
+            with self._record_lock:  # for no longer: the engine's thread waits for it where a job ends
+                run.record_submitted(jobs)
+            undoing.pop_all()
+
+    def _has_same(self, submission: Submission) -> bool:
+        """Whether just this job was submitted before."""
+        job, told = submission.spec.id, submitted(self._in_journal_time(submission))
+        if (coming := self._coming.get(job)) is not None:
+            return (coming.at, coming.program) == (told.at, told.program)
+        known = self._known(job)
+        return known is not None and (known.submitted_at, known.program) == (told.at, told.program)
+
+    def _in_journal_time(self, submission: Submission) -> Submission:
+        return replace(submission, submitted_at=submission.submitted_at - self._timers.shift_s)
+
+    def _record(self, message: Message) -> None:
+        """Bring the run's folder up to the journal, and not further: what it tells must not be lost with this process."""
+        self._unrecorded.append(message)
+        self._record_written()
+
+    def _record_written(self) -> None:
+        while self._unrecorded:
+            message = self._unrecorded.popleft()
+            try:
+                self._record_one(message)
+            except OSError as error:  # the disk is full, say: it is tried again with each beat
+                self._unrecorded.appendleft(message)
+                if not self._is_unwritable:
+                    _LOG.warning("what is written down of the jobs is not up to date: %s", error)
+                self._is_unwritable = True
+                return
+            self._is_unwritable = False
+
+    def _record_one(self, message: Message) -> None:
+        job = ended_by(message)
+        if job is not None and self.has_ended(job):
+            with self._record_lock:
+                self.run_folder.record_end(job, self.status(job).state, self._end_facts(job))
+        elif isinstance(message, JobFailed):
+            self.run_folder.forget_end(message.job)
+        elif isinstance(message, PauseRequested | ResumeRequested):  # for those who ask when nobody steers it
+            told = message.told() if isinstance(message, PauseRequested) else None
+            self.run_folder.record_pause(message.job, told)
+        elif isinstance(message, PolicyChanged):  # for those who ask whether they may join
+            options = {**self.run_folder.facts().get("options", {}), "policy": message.policy}
+            with self._record_lock:
+                self.run_folder.record_facts(options=options)
+
+    def _end_facts(self, job: JobId) -> dict[str, Any]:
+        """What the executor alone knows of a job that has ended, and what a list of past jobs says of it."""
+        workers, faults = self.executor.worker_status(job), self.executor.faults(job)
+        device, status = self.executor.device_use(job), self.status(job)
+        return {
+            "submitted_wall": self.clocks().wall_of(status.submitted_at).isoformat(timespec="seconds"),
+            "argv": list(status.program.argv) if status.program is not None else [],
+            "deadline_s": status.spec.deadline_s,
+            "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
+            "cause": status.cause,
+            "faults": [
+                {"must": fault.must, "got": fault.got, "where": fault.where, "remedy": fault.remedy} for fault in faults
+            ],
+            "workers": None if workers is None else asdict(workers),
+            "device": None if device is None else asdict(device),
+        }
+
+
+@contextmanager
+def local_host(
+    name: str,
+    options: HostOptions,
+    *,
+    output_of: OutputOf = lambda _: None,
+    facts: Mapping[str, Any] | None = None,
+) -> Iterator[LocalHost]:
+    """A new host without jobs. Leaving it ends those that still run; its journal stays if it ever had one.
+
+    Parameters
+    ----------
+    name
+        One that can be a file's.
+    output_of
+        Says who gets what a job writes.
+    facts
+        Kept in the run's record (JSON values): command line, wall time.
+
+    Raises
+    ------
+    InvalidSpec
+        Another run has the name, or the options cannot be used here.
+    """
+    run = create_run(name, {**(facts or {}), "options": asdict(options)})
+    with ExitStack() as ending:
+        ending.push(tidying(run))
+        journal = ending.enter_context(SqliteJournal(run.journal))
+        state = new_state(run, journal, JournalTime())
+        policy = state.policy(options.policy)
+        site = new_site(run, journal, options, output_of)
+        host = ending.enter_context(opened(state, site, policy))
+        site.join(state.time.from_machine)
+        yield host
+
+
+def tidying(run: RunFolder) -> Callable[[type[BaseException] | None, object, object], None]:
+    """What is done about the places of `run` in the end, which another process may have taken over."""
+
+    def tidy(kind: type[BaseException] | None, *_: object) -> None:
+        is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.kept_jobs()))
+        if is_others or not run.is_steered_here():
+            return
+        if run.jobs():
+            run.remove_live_places()
+        else:  # what could not even be put together leaves no journal behind
+            run.remove()
+
+    return tidy
+
+
+def _check_names_are_free(jobs: Collection[str], run: RunFolder) -> None:
+    for other in open_jobs(but=run):
+        if other.title in jobs:
+            raise InvalidSpec(
+                "`name` must be that of no job that has not ended",
+                f"'{other.title}', which a job of '{other.run.name}' has",
+                f"job '{other.title}'",
+                "Choose another name (`--name`).",
+            )
+
+
+def _check_hardware(spec: JobSpec) -> None:
+    """Raise `InvalidSpec` if the job asks for hardware that no machine hands out: what has a name only is a cluster's."""
+    names = [name for name, _ in (spec.ceiling if spec.unit is None else spec.ceiling + spec.unit).others]
+    if names:
+        raise InvalidSpec(
+            "a job on this machine must ask for nothing but cores, GPUs and memory",
+            f"`{names[0]}`",
+            f"job '{spec.id}'",
+            "Leave it out: no limit on it could be enforced here. `punctual simulate` knows it.",
+        )
+
+
+@contextmanager
+def opened(
+    state: HostState,
+    site: Site,
+    policy: tuple[str, Mapping[str, Any]],
+    begin: Callable[[LocalHost], None] = lambda _: None,
+    *,
+    take: bool = False,
+) -> Iterator[LocalHost]:
+    """A host that other processes can talk to; leaving it ends its jobs. Where it cannot be opened they are left as they are.
+
+    Parameters
+    ----------
+    policy
+        As `HostState.policy` says.
+    begin
+        Called with the host before anybody can talk to it.
+    take
+        Take the socket of a host that hangs.
+    """
+    executor = site.executor
+    with ExitStack() as closing:
+        with ExitStack() as failing:
+            failing.callback(executor.release)
+            host = LocalHost(state, site, closing.enter_context(_planner(*policy, state.time)))
+            begin(host)
+            handler = ControlHandler(
+                host, host.told_facts, host.budget, host.submit_told, lambda: (host.capacity, host.capacity_together),
+                host.ask_to_leave, host.settle,
+            )  # fmt: skip
+            control = ControlSocket(state.run.socket, handler.answer, take=take)
+            failing.pop_all()
+        try:
+            with control:
+                yield host
+            if not host.is_handed_over:
+                host.end_jobs("Punctual is ending")
+        except JournalTaken:  # another process steers the jobs now
+            executor.release()
+            raise
+        except BaseException:
+            executor.close()
+            raise
+
+
+@contextmanager
+def _planner(policy: str, parameters: Mapping[str, Any], time: JournalTime) -> Iterator[QuotingPlanner]:
+    """Who runs the policy: this process where that takes microseconds or there is one job, otherwise a worker process."""
+    with SharingPlanner(policy, parameters, alone=INLINE_POLICY) as planner:
+        yield time.stamped(planner)

@@ -1,0 +1,480 @@
+"""The agent of a node: its local executor, for a host that may be elsewhere."""
+
+import fcntl
+import logging
+import os
+import secrets
+import threading
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
+from typing import Any, TypeGuard
+
+from punctual.channel import GROUP_VARIABLE, NODE_ADDRESS_VARIABLE
+from punctual.core.answers import not_started
+from punctual.core.codec import decode, encode
+from punctual.core.commands import JobCommand, LaunchJob, StopJob
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event, JobFailed, JobFinished, ProgressReported
+from punctual.core.failures import short_of
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobState
+from punctual.core.lifecycle import end_state
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.daemon.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
+from punctual.daemon.capacity import capacity_here, device_kind
+from punctual.daemon.contained import Contained
+from punctual.daemon.kept_log import LogPlace, read_on
+from punctual.daemon.mailbox import MonotonicClock
+from punctual.daemon.run_folder import RunFolder, agent_run
+from punctual.distribution import __version__
+from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
+from punctual.executors.cluster.executor import LOST_AFTER_S
+from punctual.executors.local.executor import LocalExecutor
+from punctual.executors.local.keeper_link import LEASE_S
+from punctual.executors.local.output import Streams, earlier_log
+
+_LOG = logging.getLogger(__name__)
+
+#: Between two looks of the agent itself at its jobs, which a host that polls makes superfluous; and between two words to keepers.
+_LOOK_S, _RENEW_S = 0.25, 1.0
+_WAIT_S_MAX = 10.0
+#: What is sent of one log at a time.
+_OUTPUT_BYTES_MAX = 1 << 20
+_PIPED = Streams()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """What an agent is told when it is started, in JSON values.
+
+    Attributes
+    ----------
+    name
+        That of its folder on the node; an agent of this name that is started again goes on with the jobs there.
+    node
+        The node's name in grants.
+    lost_after_s
+        As of `punctual.executors.cluster.executor.ClusterExecutor`.
+    address
+        At which other nodes reach this one; `PUNCTUAL_NODE_ADDRESS` in its environment goes before. Empty: they do not.
+    """
+
+    name: str
+    node: NodeId
+    actuator: str = "auto"
+    lost_after_s: float = LOST_AFTER_S
+    address: str = ""
+
+
+class NodeAgent:
+    """Performs the commands of the newest host that it has heard of, and keeps what that has not heard yet.
+
+    Its jobs go on when it ends, and when nobody asks it anything for a while; see
+    `punctual.executors.cluster.channel.STOP_FRAC` for how long. Its thread-safe `answer` takes all requests.
+
+    Raises
+    ------
+    InvalidSpec
+        Another process is this agent, or its folder or the actuator cannot be used.
+    """
+
+    def __init__(self, options: AgentOptions) -> None:
+        self._options, self._clock = options, MonotonicClock()
+        self._address = os.environ.get(NODE_ADDRESS_VARIABLE) or options.address
+        self._run = agent_run(options.name)
+        self._folder_lock = _locked(self._run)
+        self._device, self._version = device_kind(), __version__
+        self._incarnation = secrets.token_hex(8)
+        self._generation: list[int] = self._run.facts().get("generation", [0, 0])
+        #: Guards what follows; held for moments. Commands are performed under the other.
+        self._changed = threading.Condition()
+        self._commands = threading.RLock()
+        self._events: deque[tuple[int, Event]] = deque()
+        self._last_number = 0
+        self._latest: dict[JobId, ProgressReported] = {}
+        self._paused: Collection[str] = ()
+        #: The jobs that the host is still to hear of, and how far it has the log of each.
+        self._open: dict[JobId, LogPlace] = {}
+        #: Whether the host has not been told all of the logs: it need not wait with its next question.
+        self._has_more = False
+        #: An instant of this clock of which the host is known to have heard.
+        self._heard_at = self._looked_at = self._clock.now()
+        #: The jobs that this agent ends by itself: they may be started again.
+        self._fenced: set[JobId] = set()
+        self._is_over = self._is_leaving = False
+        self._clearing: threading.Thread | None = None
+        self._ends = threading.Event()
+        self._executor = self._adopting()
+        self._contained = Contained(self._executor)
+        self._beats = threading.Thread(target=self._beat, name=f"punctual-agent-{options.node}", daemon=True)
+        self._beats.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is to end: nothing runs, and no host asks any more, or one has asked it to leave.
+
+        What a host has not heard yet is known to the next agent too.
+        """
+        if self._is_leaving:
+            return True
+        is_alone = self._is_over or self._silent_s() > self._options.lost_after_s
+        return is_alone and not self._executor.held()
+
+    def answer(self, request: Request) -> Answer:
+        """What a host is told; see `punctual.executors.cluster.channel`."""
+        received = self._clock.now()
+        answers: dict[str, Callable[[Request], Answer]] = {
+            "greet": self._greet,
+            "do": self._do,
+            "poll": self._hear,
+            "end": self._end,
+            "leave": self._leave,
+        }
+        with self._commands:
+            generation = [int(number) for number in request["generation"]]
+            if generation < self._generation:
+                return {"superseded": self._generation}
+            if generation > self._generation:
+                self._run.record_facts(generation=generation)
+                self._generation = generation
+            # Performed before a newer host can be heard; what a poll waits for changes nothing.
+            answer = answers[request["verb"]](request)
+        if request["verb"] == "poll":
+            answer = self._news(request["wait_s"])
+        return {**answer, "received": received, "sent": self._clock.now(), "incarnation": self._incarnation}
+
+    def close(self) -> None:
+        """Leave the jobs to the agent that comes next."""
+        self._ends.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._beats.join()
+        self._executor.release()
+        if not self._open:  # the host has all there was, the logs too
+            self._run.remove()
+        os.close(self._folder_lock)
+
+    # Beginning: the jobs that an earlier agent has left.
+
+    def _adopting(self) -> LocalExecutor:
+        run, jobs = self._run, self._run.open_jobs()
+        self._open.update(dict.fromkeys(jobs, LogPlace()))
+        with ExitStack() as claims:
+            kept = claimed(run, jobs, claims)
+            executor = LocalExecutor(
+                node=self._options.node,
+                runtime_dir=run.runtime_dir,
+                clock=self._clock,
+                actuator=actuator_of(kept, self._options.actuator),
+                lease_s=LEASE_S,
+                fence_s=max(LEASE_S, KEEPER_FRAC * self._options.lost_after_s),
+                on_kept=run.record_keeper,
+                environment_of=lambda job: {**run.inherited(job), NODE_ADDRESS_VARIABLE: self._address},
+                argv_of=run.argv,
+                end_file_of=run.end_file,
+                log_of=run.log,
+                output_of=lambda _: _ignore,
+                streams_of=lambda _: _PIPED,
+            )
+            granted = adopted(run, executor, kept, lambda job: (self._launch_of(job), None), self._receive)
+            claims.pop_all()
+            executor.follow()
+        for job in jobs:
+            if job not in granted:  # it has ended, at the latest when it was to be adopted
+                self._tell_end_of(job)
+        for job in kept.keys() - granted.keys():
+            kept[job].close()
+        return executor
+
+    def _launch_of(self, job: JobId) -> LaunchJob:
+        launch = decode(LaunchJob.__name__, self._run.kept_submission(job) or "")
+        assert isinstance(launch, LaunchJob)
+        return replace(launch, request=0)
+
+    def _tell_end_of(self, job: JobId) -> None:
+        """What became of a job that has no keeper any more."""
+        now, record = self._clock.now(), self._run.end_record(job)
+        if record is None:
+            cause = "its agent and its keeper were killed, and the job with them"
+            self._receive(JobFailed(at=now, job=job, cause=cause, retryable=True, is_lost=True))
+            return
+        for event in recorded_end(job, record, at_least=now):
+            if event is not None:
+                self._receive(event)
+
+    # Requests.
+
+    def _greet(self, request: Request) -> Answer:
+        self._is_over = False
+        if request["reset"]:
+            is_empty = self._cleared()
+            if is_empty:
+                self._forget_all()
+        else:
+            is_empty = not self._open
+        held = self._executor.held()
+        # An agent that was killed when it had heard that an end is known has left no more of that job than its name.
+        jobs = [job for job in list(self._open) if self._run.kept_submission(job) is not None]
+        return {
+            **self._offer(),
+            "is_empty": is_empty,
+            "version": self._version,
+            "held": {job: [_plain(held.get(job, NOTHING)), self._launched(job)] for job in jobs},
+        }
+
+    def _launched(self, job: JobId) -> list[str] | None:
+        """How a job was launched; None: it is a part of one that has its first process on another node."""
+        return None if GROUP_VARIABLE in self._run.inherited(job) else told(self._launch_of(job))
+
+    def _do(self, request: Request) -> Answer:
+        if self._silent_s() >= STOP_FRAC * self._options.lost_after_s:
+            return {
+                "fenced": True
+            }  # the host may have taken this node for lost since; its next poll says that it has not
+        command: JobCommand = heard_command(request["command"])
+        seen = request["seen"] if request["incarnation"] == self._incarnation else 0
+        self._acknowledge(seen)
+        # By this clock, and before the look: an end that comes meanwhile is then not one that the host knew of.
+        command = replace(command, at=self._clock.now())
+        with self._changed:
+            ended = {event.job for _, event in self._events if _is_end(event)}
+        if command.job in ended:
+            return {}  # the host did not know of the end when it made the command: that is the answer
+        if isinstance(command, LaunchJob) and not self._kept(command, request):
+            return {}
+        self._contained.perform(command, self._receive)
+        return {}
+
+    def _kept(self, launch: LaunchJob, request: Request) -> bool:
+        """Whether what a job needs to be started is kept; otherwise that is told."""
+        if launch.job in self._executor.held():
+            return True
+        try:
+            environment, argv = request["environment"], request["argv"]
+            self._run.keep_submission(launch.job, encode(launch), environment, argv, _PIPED)
+            self._run.record_job(launch.job, "queued")
+            self._open.setdefault(launch.job, LogPlace())
+        except (InvalidSpec, OSError) as error:
+            self._receive(not_started(launch, str(error), short_of(error)))
+            return False
+        return True
+
+    def _hear(self, request: Request) -> Answer:
+        """What the host says with a poll."""
+        if request["stamp"] is not None:
+            self._heard_at = max(self._heard_at, min(float(request["stamp"]), self._clock.now()))
+        self._paused = request["paused"]
+        self._acknowledge(request["after"])
+        self._open.update({JobId(job): LogPlace(*at) for job, at in request["logged"].items() if job in self._open})
+        return {}
+
+    def _news(self, wait_s: float) -> Answer:
+        """What the host has not heard yet, as soon as there are events, or after a while."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._events or self._has_more or self._ends.is_set(), min(wait_s, _WAIT_S_MAX)
+            )
+        self._look()
+        with self._changed:
+            events, reports = list(self._events), list(self._latest.values())
+        output, cut = self._output()
+        # Who hears of the end of a job has its log: that is removed then.
+        events = list(takewhile(lambda numbered: not (_is_end(numbered[1]) and numbered[1].job in cut), events))
+        return {
+            **self._offer(),
+            "events": [[number, told(event)] for number, event in events],
+            "output": output,
+            "reports": [told(report) for report in reports],
+            "facts": self._facts([event for _, event in events], [report.job for report in reports]),
+        }
+
+    def _end(self, _: Request) -> Answer:
+        is_empty = self._is_over = self._cleared()
+        with self._changed:
+            return {"is_empty": is_empty, "last": self._events[-1][0] if self._events else 0}
+
+    def _leave(self, _: Request) -> Answer:
+        self._is_leaving = True
+        return {}
+
+    def _offer(self) -> Answer:
+        return {
+            "capacity": _plain(capacity_here()),
+            "device": self._device,
+            "holds": _plain(total(self._executor.held().values())),
+        }
+
+    def _output(self) -> tuple[list[tuple[JobId, LogPlace, str]], set[JobId]]:
+        """What the host does not have of the logs yet, or the beginning of that, and how far it has them then.
+
+        And the jobs of which there is more.
+        """
+        pieces, cut = [], set()
+        for job, known in list(self._open.items()):
+            with suppress(OSError):
+                output, place, is_cut = read_on(self._run.log(job), known, _OUTPUT_BYTES_MAX)
+                if output:
+                    pieces.append((job, place, b64encode(output).decode()))
+                if is_cut:
+                    cut.add(job)
+        self._has_more = bool(cut)
+        return pieces, cut
+
+    def _facts(self, events: Collection[Event], jobs: Collection[JobId]) -> dict[str, Any]:
+        """What only the executor knows of jobs."""
+        facts: dict[str, Any] = {}
+        for job in (*jobs, *(event.job for event in events if isinstance(event, JobFinished))):
+            workers, faults = self._contained.worker_status(job), self._contained.faults(job)
+            group, device = self._executor.group(job), self._contained.device_use(job)
+            if workers is not None or faults or device is not None:
+                facts[job] = {
+                    "workers": None if workers is None else asdict(workers),
+                    "device": None if device is None else asdict(device),
+                    "faults": [fault.as_fields() for fault in faults],
+                }
+            if group is not None:
+                port, key = group
+                facts[job]["group"] = [self._address, port, key.hex()]
+        return facts
+
+    # Events.
+
+    def _receive(self, event: Event) -> None:
+        with self._changed:
+            if isinstance(event, ProgressReported):
+                self._latest[event.job] = event
+                return
+            if _is_end(event):
+                last = self._latest.pop(event.job, None)
+                if last is not None:
+                    self._add(last)
+                if event.job in self._fenced:
+                    self._fenced.discard(event.job)
+                    if isinstance(event, JobFailed):
+                        event = replace(event, cause=FENCED, exit_code=None, retryable=True, is_lost=True)
+            self._add(event)
+            self._changed.notify_all()
+
+    def _add(self, event: Event) -> None:
+        self._last_number += 1
+        self._events.append((self._last_number, event))
+
+    def _acknowledge(self, number: int) -> None:
+        """The host has all events up to `number`: what it knows to have ended needs nothing any more."""
+        acknowledged = []
+        with self._changed:
+            while self._events and self._events[0][0] <= number:
+                acknowledged.append(self._events.popleft()[1])
+        ended = [event for event in acknowledged if _is_end(event)]
+        for event in ended:
+            if event.job not in self._executor.held():
+                self._open.pop(event.job, None)
+                with suppress(OSError):  # a full disk: the end is then told once more after a restart
+                    self._forget(event.job, end_state(event) or "failed")
+
+    def _forget(self, job: JobId, state: JobState) -> None:
+        """Remove all of a job: if it is started again, its log is begun anew."""
+        log = self._run.log(job)
+        for file in (log, earlier_log(log)):
+            file.unlink(missing_ok=True)
+        self._run.record_end(job, state)
+
+    # Ending jobs.
+
+    def _cleared(self) -> bool:
+        """Whether no job runs; if one does, have them end by force."""
+        if self._clearing is not None and self._clearing.is_alive():
+            return False
+        if not self._executor.held():
+            return True
+        self._clearing = threading.Thread(target=self._executor.close, name="punctual-clearing", daemon=True)
+        self._clearing.start()
+        return False
+
+    def _forget_all(self) -> None:
+        """Nothing that was is to be known any more."""
+        with self._changed:
+            self._events.clear()
+            self._latest.clear()
+        for job in list(self._open):
+            self._forget(job, "failed")
+        self._open.clear()
+
+    # What the agent does by itself.
+
+    def _beat(self) -> None:
+        renewed_at = 0.0
+        while not self._ends.wait(_LOOK_S):
+            try:
+                now = self._clock.now()
+                if now >= renewed_at + _RENEW_S:
+                    renewed_at = now
+                    self._contained.renew(lambda job: job in self._paused)
+                if now >= self._looked_at + _LOOK_S:
+                    self._look()
+                self._fence()
+            except Exception:  # noqa: BLE001 -- the next beat comes
+                _LOG.exception("the agent of node '%s' has failed at a beat", self._options.node)
+
+    def _look(self) -> None:
+        """Take up how far the jobs are; they see by it that they are steered."""
+        self._looked_at = self._clock.now()
+        for job in self._executor.held():
+            self._contained.observe(job, self._clock.now(), self._receive)
+
+    def _fence(self) -> None:
+        """End the jobs when the host may soon take this node for lost, and start them elsewhere."""
+        silent_s, lost_after_s = self._silent_s(), self._options.lost_after_s
+        if silent_s < STOP_FRAC * lost_after_s:
+            return
+        new = self._executor.held().keys() - self._fenced
+        self._fenced |= new
+        for job in new:
+            self._contained.perform(StopJob(at=self._clock.now(), job=job, cause=FENCED), self._receive)
+        if silent_s >= KILL_FRAC * lost_after_s:
+            self._cleared()
+
+    def _silent_s(self) -> float:
+        return self._clock.now() - self._heard_at
+
+
+def heard_command(sent: list[str]) -> JobCommand:
+    """A command of a host."""
+    command = heard(sent)
+    if not isinstance(command, JobCommand):
+        raise InvalidSpec(
+            "a command must be one for an executor", sent[0], "a node's agent", "Update Punctual everywhere."
+        )
+    return command
+
+
+def _is_end(event: Event) -> TypeGuard[JobFinished | JobFailed]:
+    return isinstance(event, JobFinished | JobFailed)
+
+
+def _ignore(_: bytes) -> None:
+    """What a job writes is in its log, and hosts are told of it from there."""
+
+
+def _plain(amount: Resources) -> Mapping[str, float]:
+    return {"cores": amount.cores, "gpus": amount.gpus, "memory_bytes": amount.memory_bytes}
+
+
+def _locked(run: RunFolder) -> int:
+    """Make the agent's folder and hold it for this process; raises `InvalidSpec` if another one has it."""
+    file = os.open(run.runtime_dir / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise InvalidSpec(
+            "an agent must be the only one of its name on a machine",
+            "another process that is it",
+            f"'{run.name}'",
+            "End that process, or give this one another name.",
+        ) from None
+    return file

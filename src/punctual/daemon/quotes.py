@@ -1,0 +1,91 @@
+"""Quotes as they are asked for and told: of new jobs, of a machine on which nothing runs, in plain fields."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from punctual import registry
+from punctual.core.cluster import Node, Snapshot, usual_jobs_at_once
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobSubmitted
+from punctual.core.ids import NodeId
+from punctual.core.job import JobSpec, JobView
+from punctual.core.plug_ins import PlugIns
+from punctual.core.quoting import Finish, Quote, quote
+from punctual.core.resources import Resources
+from punctual.core.scheduled_job import ScheduledJob
+from punctual.request.deadlines import Now
+
+
+def new_view(spec: JobSpec, at: float) -> JobView:
+    """A job as a policy would see it if it were submitted at `at`; raises `InvalidSpec` if a plug-in refuses it."""
+    job = ScheduledJob.of(JobSubmitted(at=at, spec=spec), revision=0, n_retries=0)
+    plug_ins = PlugIns(registry.maker("controllers"), registry.maker("models"), registry.maker("convergence"))
+    _, invalid = plug_ins.equip(job)
+    if invalid:
+        raise InvalidSpec(
+            "the job must be one that can run", invalid, f"job '{spec.id}'", "See `punctual controllers`."
+        )
+    return job.view({}, None)
+
+
+def check_amounts(amounts: Sequence[Resources], capacity: Resources) -> None:
+    """Raise `InvalidSpec` for an amount that no job can have where one may have `capacity` at most."""
+    for amount in amounts:
+        if not amount.fits_in(capacity):
+            raise InvalidSpec(
+                "`--at` must not ask for more than there is",
+                str(amount),
+                f"what one job can have at most: {capacity}",
+                f"Ask for less (`--at {capacity.cores:g}`).",
+            )
+
+
+def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now, amounts: Sequence[Resources] = ()) -> Quote:
+    """The quote of a job on hardware with `capacity` on which no other one runs; raises `InvalidSpec` as `check_amounts` does."""
+    check_amounts(amounts, capacity)
+    nodes = [Node(NodeId("local"), capacity, jobs_at_once=usual_jobs_at_once(capacity.cores))]
+    snapshot = Snapshot.of(now.at, nodes, [])
+    return quote(registry.load("policies", policy)(), snapshot, new_view(spec, now.at), amounts)
+
+
+def told(quote: Quote, now: Now) -> dict[str, Any]:
+    """The quote in plain fields, for machines and for people: each instant `_s` from now and on the wall clock, `_wall`."""
+    return {
+        "job": quote.job,
+        "promises": quote.promises,
+        **_instant("deadline", quote.deadline_at, now),
+        "can_be_promised": quote.can_be_promised,
+        **_instant("earliest", quote.earliest_at, now),
+        "expected": None if quote.expected is None else _finish(quote.expected, now),
+        "finishes": [_finish(finish, now) for finish in quote.finishes],
+        "hurt": [
+            {
+                "job": hurt.job,
+                "loses_promise": hurt.promised_until_at is not None,
+                **_instant("promised_until", hurt.promised_until_at, now),
+                "cores_before": hurt.cores_before,
+                "cores_after": hurt.cores_after,
+                "later_s": hurt.later_s,
+            }
+            for hurt in quote.hurt
+        ],
+        "reason": quote.reason.code,
+        "text": quote.reason.text,
+        "facts": dict(quote.reason.facts),
+    }
+
+
+def _finish(finish: Finish, now: Now) -> dict[str, Any]:
+    return {
+        "cores": finish.cores,
+        "n_workers": finish.n_workers or None,
+        **_instant("finish", finish.finish_at, now),
+        **_instant("low", finish.low_at, now),
+        **_instant("high", finish.high_at, now),
+    }
+
+
+def _instant(name: str, at: float | None, now: Now) -> dict[str, Any]:
+    if at is None:
+        return {f"{name}_s": None, f"{name}_wall": None}
+    return {f"{name}_s": at - now.at, f"{name}_wall": now.wall_of(at).isoformat()}

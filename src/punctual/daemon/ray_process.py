@@ -1,0 +1,70 @@
+"""The process that talks to a Ray cluster for a host, see `punctual.executors.cluster.bridge`."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from punctual.core.ids import JobId, NodeId
+from punctual.daemon.agent_process import AgentProcess
+from punctual.daemon.host_options import limits
+from punctual.daemon.logs import log_to_stderr
+from punctual.daemon.node_agent import AgentOptions
+from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
+from punctual.executors.local.cgroup_files import file_name
+
+_AWAY = (
+    "Ray does not say which nodes there are. Jobs go on, or wait after a checkpoint if it is away for long. If its head has "
+    "ended, start it again at the same address (`ray start --head`), and then Ray on the other nodes: this service connects again by "
+    "itself"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayOptions:
+    """What the process is told, in JSON values.
+
+    `name` is that of the agents, `names` the file for the names of nodes, and the rest as of a host's options.
+    """
+
+    name: str
+    address: str
+    actuator: str
+    lost_after_s: float
+    cluster: str
+    needs_token: bool
+    names: str
+
+
+def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
+    """Makes, given a node and its address in the cluster, what makes the channel to its agent when it is called there."""
+
+    def start_of(node: NodeId, address: str) -> Callable[[], AgentProcess]:
+        told = AgentOptions(
+            name=f"{options.name}-{file_name(JobId(node))}",
+            node=node,
+            actuator=options.actuator,
+            lost_after_s=options.lost_after_s,
+            address=address,
+        )
+        return partial(AgentProcess, told)
+
+    return start_of
+
+
+def opened(options: RayOptions) -> BridgedCluster:
+    """Connected to the cluster; raises `InvalidSpec` if it cannot be reached, or asks for no token and must."""
+    # Once a connection is lost, Ray would start a cluster of its own on this machine at the next call.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
+    from punctual.executors.ray import RayMembers
+
+    agents, names, needs_token = agents_of(options), Path(options.names), options.needs_token
+    return RayMembers(options.address, options.name, agents, limits(options.cluster), names, needs_token=needs_token)
+
+
+if __name__ == "__main__":
+    log_to_stderr("%(message)s")
+    sys.exit(BridgeEnd(partial(opened, RayOptions(**json.loads(sys.argv[1]))), _AWAY).run())

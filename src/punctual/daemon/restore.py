@@ -1,0 +1,222 @@
+"""From a run whose host was killed, or hangs, to a host that goes on with its jobs."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from punctual.core.commands import LaunchJob, StopJob
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event, NodeJoined, ProgressReported, SteeringResumed
+from punctual.core.ids import JobId
+from punctual.core.instants import moved
+from punctual.core.job import Allocation
+from punctual.core.status import JobStatus
+from punctual.core.story import Reason
+from punctual.daemon.adoption import actuator_of, adopted, claimed
+from punctual.daemon.host_executor import (
+    HERE,
+    OutputOf,
+    Site,
+    cluster_executor,
+    cluster_site,
+    local_executor,
+    local_site,
+)
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.host_state import HostState
+from punctual.daemon.local_host import STOPPED_UNSTEERED, LocalHost, opened, tidying
+from punctual.daemon.restored_state import (
+    missed_events,
+    missed_submissions,
+    record_ended,
+    restored_state,
+)
+from punctual.daemon.run_folder import RunFolder
+from punctual.executors.local.orphans import end_orphans
+from punctual.journal.sqlite import SqliteJournal
+
+_ADOPTED = Reason("adopted", "the job was running when its host was resumed")
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where the jobs of a run that is resumed run on.
+
+    Attributes
+    ----------
+    granted
+        What each job holds that does.
+    missed
+        What has happened since the instant of the journal's last message, in the journal's time.
+    """
+
+    site: Site
+    granted: Mapping[JobId, Allocation]
+    missed: Callable[[float], Iterable[Event]]
+
+
+@contextmanager
+def resumed_host(
+    run: RunFolder, *, output_of: OutputOf = lambda _: None, take: bool = False, is_service: bool = False
+) -> Iterator[LocalHost]:
+    """A host that goes on with the jobs of `run`: steers those that run, and starts the others from their checkpoints.
+
+    Its state is the last snapshot and what the journal says since. Until that is there nothing is asked of any job,
+    and each goes on as it was if this fails.
+
+    Parameters
+    ----------
+    take
+        Take the jobs also from a process that is still there: one that is stopped or hangs.
+    is_service
+        Whether the host is to stay when its jobs have ended.
+
+    Raises
+    ------
+    InvalidSpec
+        All jobs have ended, another process steers them, or what they left cannot be used.
+    """
+    if not run.journal.is_file():
+        raise InvalidSpec(
+            "the run's journal must be there",
+            "no such file",
+            f"'{run.journal}'",
+            "End its jobs (`punctual stop`): nobody can tell how they stand.",
+        )
+    with ExitStack() as ending:
+        journal = ending.enter_context(SqliteJournal(run.journal, take=take))
+        state, last_at = restored_state(run, journal)
+        record_ended(state)
+        jobs = [status.id for status in state.board.jobs() if not status.ended]
+        submissions = missed_submissions(state)
+        if not jobs and not submissions:
+            raise InvalidSpec(
+                "only a job that has not ended can be steered",
+                "one that has ended",
+                f"job '{run.name}'",
+                "See `punctual ps` for what runs, and whether it is steered.",
+            )
+        options = HostOptions.of(run.record())
+        policy = state.policy(options.policy)
+        # The socket is the last host's: with it, who looks now would take this one for a host that hangs.
+        run.socket.unlink(missing_ok=True)
+        is_local = options.engine == "local"
+        steer = partial(run.record_steering, is_service=is_service)
+        ending.push(tidying(run))
+        with ExitStack() as failing:
+            failing.callback(_leave, run)
+            resumed = (
+                _local_site(state, options, output_of, jobs, steer)
+                if is_local
+                else _cluster_site(state, options, jobs, steer)
+            )
+
+            def begin(host: LocalHost) -> None:
+                host.take_in(resumed.missed(last_at))
+                host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=dict(resumed.granted)))
+                if not is_local:
+                    resumed.site.join(state.time.from_machine)
+                for job in resumed.granted:
+                    if run.is_stopping(job):
+                        host.stop(job, STOPPED_UNSTEERED)
+                for submission in submissions:
+                    host.resubmit(submission)
+
+            host = ending.enter_context(opened(state, resumed.site, policy, begin, take=take))
+            failing.pop_all()
+        yield host
+
+
+def _leave(run: RunFolder) -> None:
+    """Have another process be able to steer the run: this one has not come to it."""
+    if run.is_steered_here():
+        run.record_left()
+
+
+def _local_site(
+    state: HostState, options: HostOptions, output_of: OutputOf, jobs: list[JobId], steer: Callable[[], None]
+) -> Resumed:
+    """The machine that this is, with the jobs whose keepers are there.
+
+    `steer`: writes down that this process steers the run, once nobody else does.
+    """
+    run, journal = state.run, state.journal
+    with ExitStack() as claims:
+        kept = claimed(run, jobs, claims)
+        end_orphans()
+        steer()
+        executor = local_executor(run, journal, actuator_of(kept, options.actuator), output_of)
+        granted = adopted(run, executor, kept, partial(_launched, state), state.time.from_machine)
+        claims.pop_all()  # they are the executor's now
+        executor.follow()
+        for job in kept.keys() - granted.keys():
+            kept[job].close()
+    site = local_site(executor, options)
+    # Only now: until it was claimed a job may still have ended.
+    return Resumed(site, granted, lambda last_at: _missed_here(state, last_at, granted, site))
+
+
+def _missed_here(state: HostState, last_at: float, granted: Mapping[JobId, Allocation], site: Site) -> Iterator[Event]:
+    for of_job in missed_events(state, last_at, granted):
+        yield from of_job
+    known = {node.id: (node.capacity, node.jobs_at_once) for node in state.board.nodes()}
+    if site.capacity is not None and known.get(HERE) != (site.capacity, site.jobs_at_once):
+        yield NodeJoined(at=state.time.now(), node=HERE, capacity=site.capacity, jobs_at_once=site.jobs_at_once)
+
+
+def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None]) -> Resumed:
+    """The nodes of a cluster, with the jobs that their agents have."""
+    steer()
+    executor = cluster_executor(state.run, options, [node.id for node in state.board.nodes()])
+    try:
+        granted, events = executor.resume()
+        for job in granted.keys() - set(jobs):  # it has ended, as far as its users know
+            executor.perform(StopJob(at=time.monotonic(), job=job, cause="it has ended"), lambda _: None)
+    except BaseException:
+        executor.release()
+        raise
+    in_journal_time = [moved(event, -state.time.shift_s) for event in events]
+    held = {job: granted[job] for job in jobs if job in granted}
+    return Resumed(
+        cluster_site(executor, options),
+        held,
+        lambda last_at: (replace(event, at=max(event.at, last_at)) for event in in_journal_time),
+    )
+
+
+def _launched(state: HostState, job: JobId) -> tuple[LaunchJob, ProgressReported | None]:
+    """How a job was launched, and what was last reported of it, in the time of this machine."""
+    status = state.board.job(job)
+    launch, latest = state.time.to_machine(_launch_of(status)), _latest_of(status)
+    return launch, None if latest is None else state.time.to_machine(latest)
+
+
+def _launch_of(status: JobStatus) -> LaunchJob:
+    """The command that would start the job as it is; commands that follow have higher numbers."""
+    return LaunchJob(
+        at=status.submitted_at,
+        job=status.id,
+        request=0,
+        spec=status.spec,
+        grant=status.granted,
+        reason=status.reason or _ADOPTED,
+        program=status.program,
+        submitted_at=status.submitted_at,
+    )
+
+
+def _latest_of(status: JobStatus) -> ProgressReported | None:
+    """What was last reported of the job's progress; None: nothing was."""
+    if status.unit_at is None:
+        return None
+    return ProgressReported(
+        at=status.unit_at,
+        job=status.id,
+        steps_done=status.steps_done,
+        steps_total=status.steps_total,
+        unit_at=status.unit_at,
+        used_core_s=status.used_core_s,
+        landed=status.landed,
+    )

@@ -1,0 +1,138 @@
+"""How the jobs of a run stand whose host was killed: what its journal says, and what its keepers have left."""
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
+
+from punctual.core.codec import decode
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event, JobFailed, JobSubmitted
+from punctual.core.ids import JobId
+from punctual.core.job import ENDED, JobState
+from punctual.core.lifecycle import about, end_state
+from punctual.daemon.adoption import recorded_end
+from punctual.daemon.host_state import HostState, new_state
+from punctual.daemon.journal_time import JournalTime
+from punctual.daemon.local_host import STOPPED_UNSTEERED
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import read_about
+from punctual.journal.boot import clock_shift
+from punctual.journal.errors import JournalUnusable
+from punctual.journal.sqlite import SqliteJournal
+
+
+def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
+    """The state that the journal leads to, and the instant of its last message.
+
+    Where the last snapshot is of another version of Punctual, all messages are taken, if they are there.
+
+    Raises
+    ------
+    JournalUnusable
+        The snapshots cannot be used, and the messages before them do not all exist any more.
+    """
+    snapshot = journal.latest_snapshot()
+    if snapshot is not None:
+        state = new_state(run, journal, JournalTime(clock_shift(journal)))
+        try:
+            state.load(snapshot[1])
+        except Exception as error:
+            if journal.thinned_until:
+                raise _of_other_version(run, error) from error
+        else:
+            return state, _fold(state, journal, snapshot[0])
+    return state_by_messages(run, journal)
+
+
+def state_by_messages(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
+    """The state that the messages lead to which there are, and the instant of the last.
+
+    Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
+    """
+    state = new_state(run, journal, JournalTime(clock_shift(journal)))
+    return state, _fold(state, journal, 0)
+
+
+def _of_other_version(run: RunFolder, error: Exception) -> JournalUnusable:
+    version = run.facts().get("version")
+    writer = f"Punctual {version}" if version else "the Punctual that wrote it"
+    return JournalUnusable(
+        "the last snapshot of the journal must be of this version of Punctual",
+        error.got if isinstance(error, InvalidSpec) else f"{type(error).__name__}: {error}",
+        str(run.journal),
+        f"Nothing is lost, and jobs that run go on. Install {writer}, have it end the jobs (`punctual up`, or `punctual "
+        "attach JOB`), and update then; or give the jobs up (`punctual stop JOB`).",
+    )
+
+
+def _fold(state: HostState, journal: SqliteJournal, sequence: int) -> float:
+    """Take the messages after number `sequence` into the state; the instant of the last message."""
+    last_at = 0.0
+    for number, message in journal.read_from(max(1, sequence)):  # the last one of the snapshot tells the time
+        last_at = max(last_at, message.at)
+        if number > sequence:
+            if isinstance(message, Event):
+                state.scheduler.handle(message)
+            state.board.fold(message)
+    return last_at
+
+
+def record_ended(state: HostState) -> None:
+    """Bring the run's record up to what the journal says: its host may have been killed between the two."""
+    open_jobs = state.run.open_jobs()
+    standing = {status.id: status.state for status in state.board.jobs()}
+    standing.update(_ends_of_forgotten(state.journal, [job for job in open_jobs if job not in standing]))
+    for job in open_jobs:
+        if job not in standing and state.run.kept_submission(job) is not None:
+            continue  # it is still to be submitted
+        job_state = standing.get(job, "failed")
+        if job_state in ENDED:
+            state.run.record_end(job, job_state)
+
+
+def _ends_of_forgotten(journal: SqliteJournal, jobs: Sequence[JobId]) -> dict[JobId, JobState]:
+    """How jobs have ended that no board remembers, because so many have ended since; those that have not are left out."""
+    if not jobs:
+        return {}
+    ends: dict[JobId, JobState] = {}
+    for _, message in read_about(journal, jobs):
+        job, state = about(message), end_state(message)
+        if job is not None and job in jobs and state is not None:
+            ends[job] = state
+    return ends
+
+
+def missed_submissions(state: HostState) -> list[JobSubmitted]:
+    """The jobs that the host had accepted and that are not in its journal."""
+    known = {status.id for status in state.board.jobs()}
+    kept = [state.run.kept_submission(job) for job in state.run.open_jobs() if job not in known]
+    events = [decode(JobSubmitted.__name__, text) for text in kept if text is not None]
+    return [event for event in events if isinstance(event, JobSubmitted)]
+
+
+def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ()) -> Iterator[tuple[Event, ...]]:
+    """What became of the processes of open jobs while nobody steered them: for each its last report, if any, and its end.
+
+    Parameters
+    ----------
+    last_at
+        Instant of the last message.
+    kept
+        Jobs that run on.
+    """
+    run = state.run
+    for job, recorded in run.jobs().items():
+        record = run.end_record(job) if job not in kept else None
+        if record is None:
+            continue
+        if record.get("ended") != 0 and _is_in_journal(state, job):
+            run.forget_end(job)
+            continue
+        report, event = recorded_end(job, record, shift_s=state.time.shift_s, at_least=last_at)
+        if recorded == "stopping" and isinstance(event, JobFailed):
+            event = replace(event, cause=STOPPED_UNSTEERED, retryable=False, is_stopped=True)
+        yield (event,) if report is None else (report, event)
+
+
+def _is_in_journal(state: HostState, job: JobId) -> bool:
+    """Whether the journal tells the end of the job's last process; the next one removes what that has left."""
+    return any(status.id == job and (status.ended or status.state == "queued") for status in state.board.jobs())

@@ -1,0 +1,195 @@
+"""The runs of this user on this machine, their jobs, and whether anybody steers them."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.job import ENDED, JobState
+from punctual.core.protocols import Message
+from punctual.daemon.paths import runtime_root, state_root
+from punctual.daemon.run_folder import RunFolder
+from punctual.journal.boot import clock_shift
+from punctual.journal.sqlite import SqliteJournal
+from punctual.request.deadlines import Now
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+#: An error names at most so many jobs; a user may have hundreds.
+_N_NAMED = 8
+
+#: *steered*: the host that has the job is there. *unsteered*: it was killed, and the job runs on. *interrupted*: neither
+#: is there, and the job had not ended. *elsewhere*: another machine has it. *ended*: there is nothing left to steer.
+Steering = Literal["steered", "unsteered", "interrupted", "elsewhere", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """A job in the folder of its run.
+
+    Attributes
+    ----------
+    title
+        Its name; with a number if a later run has taken the name.
+    """
+
+    run: RunFolder
+    job: JobId
+    title: str
+    steering: Steering
+
+
+def known_runs() -> list[RunFolder]:
+    """All runs that have left a journal, by name."""
+    return _runs_in(state_root())
+
+
+def known_jobs() -> list[KnownJob]:
+    """All jobs of all runs, by run and in order of submission."""
+    return [job for run in known_runs() for job in jobs_of(run)]
+
+
+def open_jobs(*, but: RunFolder | None = None) -> list[KnownJob]:
+    """The jobs that have not ended, as far as is known, of all runs, or of all `but` one."""
+    runs = [run for run in known_runs() if run != but and run.open_jobs()]
+    return [job for run in runs for job in jobs_of(run) if job.steering != "ended"]
+
+
+def jobs_of(run: RunFolder) -> list[KnownJob]:
+    """The jobs of a run in order of submission."""
+    numbered = re.fullmatch(rf"{re.escape(str(run.record().get('name', run.name)))}(\.\d+)", run.name)
+    suffix = numbered[1] if numbered else ""
+    states, is_live = run.jobs(), run.is_live()  # once for all: a service has hundreds of jobs
+    if not states and not run.is_of_service():
+        only = JobId(run.name)  # a run without a record of its jobs had one, of its name
+        return [KnownJob(run, only, only, "ended")]
+    return [
+        KnownJob(run, job, f"{job}{suffix}" if job != run.name else job, _steering(run, job, state, is_live=is_live))
+        for job, state in states.items()
+    ]
+
+
+def live_folders() -> list[RunFolder]:
+    """All runs that have something in the runtime folder, whether anything of them runs or not, by name."""
+    return _runs_in(runtime_root())
+
+
+def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
+    """The job named `text`, or the only one whose name begins so; None: the only one there is.
+
+    Of several of one name, which were jobs of different hosts, the one that has not ended, or else the last.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no such job, or more than one.
+    """
+    jobs = list(among)
+    exact = [job for job in jobs if job.title == text]
+    if len(exact) > 1:
+        exact = [max(exact, key=lambda job: (job.steering != "ended", _written_at(job)))]
+    matching = exact or [job for job in jobs if job.title.startswith(text or "")]
+    if len(matching) == 1:
+        return matching[0]
+    raise _ambiguous(text, matching, jobs)
+
+
+def open_job(text: str | None) -> KnownJob:
+    """The job that has not ended, found as `find_job` does; the full name of one that has ended begins no other's.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no such job, there is more than one, or it has ended.
+    """
+    jobs = open_jobs()
+    if text is not None and not any(job.title == text for job in jobs):
+        for job in known_jobs():
+            if job.title == text:
+                raise InvalidSpec(
+                    "the job must be one that has not ended",
+                    f"'{text}', which has ended",
+                    "the jobs of this user",
+                    f"See how it ended: `punctual show {text}`.",
+                )
+    return find_job(text, jobs)
+
+
+def has_finished(name: JobId) -> bool:
+    """Whether the last job of that name has ended with success."""
+    same = [job for job in known_jobs() if job.title == name]
+    last = max(same, key=_written_at, default=None)
+    return last is not None and last.steering == "ended" and last.run.jobs().get(last.job) == "finished"
+
+
+def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> Steering:
+    if state in ENDED:
+        return "ended"
+    if is_live:
+        return "steered"
+    if run.keeper_pid(job) is not None:
+        return "unsteered"
+    end = run.end_record(job)
+    if end is not None and (end.get("ended") == 0 or state == "stopping"):
+        return "ended"
+    return "interrupted" if run.machine() is None else "elsewhere"
+
+
+def _ambiguous(text: str | None, matching: list[KnownJob], jobs: list[KnownJob]) -> InvalidSpec:
+    must, where = "the name must be that of exactly one job, or its beginning", "the jobs of this user"
+    said = "no name" if text is None else f"'{text}'"
+    if not jobs:
+        return InvalidSpec(must, f"{said}, and there are none", where, "Start one with `punctual run`.")
+    known = [job.title for job in (matching or jobs)]
+    more = f" and {len(known) - _N_NAMED} more" if len(known) > _N_NAMED else ""
+    got = f"{said}, which fits {len(matching)} of {len(jobs)}"
+    return InvalidSpec(must, got, where, f"Name one of: {', '.join(known[:_N_NAMED])}{more}.")
+
+
+def _runs_in(root: Path) -> list[RunFolder]:
+    names = sorted(folder.name for folder in root.iterdir() if _NAME.fullmatch(folder.name) and folder.is_dir())
+    runtime, state = runtime_root(), state_root()  # once for all: each look checks whose the folders are
+    return [RunFolder(name, runtime / name, state / name) for name in names]
+
+
+def now_of(run: RunFolder) -> Now:
+    """The present in the time of the run's journal; raises `InvalidSpec` if it cannot be read."""
+    with run.read_journal() as journal:
+        now, shift_s = Now.read(), clock_shift(journal)
+    return Now(now.at - shift_s, now.wall)
+
+
+def messages_of(run: RunFolder, jobs: Sequence[JobId] | None = None) -> list[Message]:
+    """The messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
+    with run.read_journal() as journal:
+        return [message for _, message in read_about(journal, jobs)]
+
+
+def read_about(
+    journal: SqliteJournal, jobs: Sequence[JobId] | None, sequence: int = 1
+) -> Iterator[tuple[int, Message]]:
+    """The messages numbered `sequence` and above that may concern one of `jobs`; None: all."""
+    return journal.read_from(sequence) if jobs is None else journal.read_of(jobs, sequence)
+
+
+def job_to_tell_of(text: str | None) -> KnownJob:
+    """The job that `text` names or begins, ended or not; None: the only one that is steered, or else the last one.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no such job, or more than one.
+    """
+    jobs = known_jobs()
+    if text is not None:
+        return find_job(text, jobs)
+    steered = [job for job in jobs if job.steering == "steered"]
+    return find_job(None, steered or sorted(jobs, key=_written_at)[-1:])
+
+
+def _written_at(job: KnownJob) -> float:
+    """When the journal of the job's run was last written; 0: it has none."""
+    file = job.run.journal
+    return file.stat().st_mtime if file.exists() else 0.0

@@ -1,0 +1,88 @@
+"""What hosts that were killed have left: the ends of jobs that are in no journal, and files that nobody needs."""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event, JobFailed
+from punctual.core.ids import JobId
+from punctual.core.lifecycle import about, end_state
+from punctual.core.protocols import Message
+from punctual.daemon.host_state import HostState
+from punctual.daemon.restored_state import missed_events, record_ended, restored_state, state_by_messages
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import live_folders
+from punctual.executors.local.orphans import end_orphans, end_processes_of, processes_of
+from punctual.journal.errors import JournalUnusable
+from punctual.journal.sqlite import SqliteJournal
+
+
+def sweep() -> None:
+    """End jobs that nobody looks after, write down what ended unsteered, and remove what nobody will need."""
+    end_orphans()
+    for run in live_folders():
+        if run.is_live() or run.machine() is not None:
+            continue
+        _end_unkept(run)
+        note_ends(run)
+        if not run.kept_jobs() and not run.open_jobs():
+            run.remove_live_places()
+
+
+def _end_unkept(run: RunFolder) -> None:
+    """End what runs on of jobs whose keeper and guard were killed."""
+    if processes_of(*_unkept(run)):
+        with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
+            end_processes_of(*_unkept(run))
+
+
+def _unkept(run: RunFolder) -> list[Path]:
+    """Where the keepers of those open jobs were that nobody looks after."""
+    return [run.takeover_socket(job) for job in run.open_jobs() if not run.is_looked_after(job)]
+
+
+def note_ends(run: RunFolder) -> None:
+    """Write the ends of the jobs that ended while nobody steered them into the journal and the record of a run.
+
+    A job whose process has failed, and that may be started again, has not ended: it waits for who resumes the run.
+    """
+    if not any(run.end_record(job) for job in run.open_jobs()):
+        return
+    with suppress(InvalidSpec, sqlite3.Error), SqliteJournal(run.journal) as journal:
+        # Otherwise somebody resumes the run just now and will do it, the journal cannot be read, or its disk is full.
+        state, last_at, handle = _restored(run, journal)
+        record_ended(state)
+        for events in missed_events(state, last_at):
+            _note(run, journal, events, handle)
+
+
+def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
+    """End jobs that have no process any more, and that nobody shall resume."""
+    with SqliteJournal(run.journal) as journal:
+        _, last_at, handle = _restored(run, journal)
+        end_processes_of(*map(run.takeover_socket, jobs))
+        for job in jobs:
+            _note(run, journal, [JobFailed(at=last_at, job=job, cause=cause, is_stopped=True)], handle)
+
+
+def _restored(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
+    """How the jobs of a run stand, the instant of the journal's last message, and what says what follows from an event."""
+    try:
+        state, last_at = restored_state(run, journal)
+    except JournalUnusable:  # nobody can go on with its jobs: nothing follows from an end
+        return *state_by_messages(run, journal), lambda _: ()
+    return state, last_at, state.scheduler.handle
+
+
+def _note(
+    run: RunFolder, journal: SqliteJournal, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]
+) -> None:
+    """Write down what has ended a job, and what follows from that: those that were to run after it may end with it."""
+    messages = [message for event in events for message in (event, *handle(event))]
+    ends = [(job, state) for message in messages if (job := about(message)) and (state := end_state(message))]
+    if ends:
+        journal.append(messages)
+    for job, state in ends:
+        run.record_end(job, state)

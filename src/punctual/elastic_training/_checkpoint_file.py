@@ -1,0 +1,248 @@
+"""A checkpoint as a file that `safetensors` can read: tensors one after the other, everything else in the header.
+
+=========== ==========================================================================================================
+bytes       content
+=========== ==========================================================================================================
+8           length of the header, little-endian
+header      JSON: first the SHA-256 of the file (of all of it but these 64 digits), then this format's version, the
+            values that are no tensors, names of tensors that are the same as another; then place, kind and shape of each
+rest        the tensors, those with the largest elements first, so that each lies at a multiple of its element's size
+=========== ==========================================================================================================
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from punctual.elastic_training._memory import memory_of
+from punctual.elastic_training.replica import TrainingState
+from punctual.tracking.complaint import invalid
+
+_VERSION = 1
+_BEGIN = b'{"__metadata__":{"sha256":"'
+_N_DIGITS = 64
+_LENGTH_BYTES = 8
+_DIGITS_AT = _LENGTH_BYTES + len(_BEGIN)
+_CHUNK_BYTES = 4 << 20
+
+
+class Damaged(Exception):
+    """The file is not a whole checkpoint; the argument says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A state laid out as its file will be.
+
+    Attributes
+    ----------
+    header
+        The file up to the tensors, the digits of the digest being zeros.
+    block
+        The tensors' bytes, one after the other.
+    """
+
+    header: bytes
+    block: Tensor
+
+
+def image(state: TrainingState, block: Tensor | None) -> Image:
+    """A copy of `state`; `block` is used for it, and its memory with it, if it has the right size.
+
+    Raises
+    ------
+    ValueError
+        A tensor is sparse or quantised.
+    TypeError, ValueError
+        A value is nothing that JSON has.
+    """
+    tensors = state.tensors
+    places, aliases = _places(tensors)
+    header = _header(tensors, places, json.dumps({"format": _VERSION, "values": state.values, "aliases": aliases}))
+    n_bytes = max((end for _, end in places.values()), default=0)
+    if block is None or block.numel() != n_bytes:
+        block = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=any(one.is_cuda for one in tensors.values()))
+    for name, (start, end) in places.items():
+        tensor = tensors[name].detach()
+        block[start:end].view(tensor.dtype).view(tensor.shape).copy_(tensor, non_blocking=True)
+    for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
+        torch.cuda.synchronize(device)
+    return Image(header, block)
+
+
+def write(path: Path, content: Image) -> None:
+    """Make the file at `path`, which must not exist, and have it on the disk when this returns."""
+    digest = sha256(content.header[:_DIGITS_AT])
+    digest.update(content.header[_DIGITS_AT + _N_DIGITS :])
+    memory = memory_of(content.block)
+    digest.update(memory)
+    header = bytearray(content.header)
+    header[_DIGITS_AT : _DIGITS_AT + _N_DIGITS] = digest.hexdigest().encode()
+    with path.open("xb", buffering=0) as file:
+        _write_all(file, memoryview(header))
+        _write_all(file, memory)
+        os.fsync(file.fileno())
+        # What is read back to be verified shall be what the disk has, not what this program has just written.
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def verify(path: Path) -> None:
+    """Read the whole file, in pieces.
+
+    Raises
+    ------
+    Damaged
+        Something is missing, or something is not as it was written.
+    """
+    with path.open("rb", buffering=0) as file:
+        _verify(file)
+
+
+def read(path: Path) -> TrainingState:
+    """The state, on the CPU. Names that shared a tensor share one again.
+
+    Anybody can write a digest that fits: what the header says is compared with what there is before it is believed.
+
+    Raises
+    ------
+    Damaged
+        As for `verify`, or the header does not describe the file.
+    """
+    with path.open("rb", buffering=0) as file:
+        _verify(file)
+        file.seek(0)
+        try:
+            return _state(file)
+        # Whatever a header can hold in place of what it should, and what `torch` makes of that.
+        except (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError) as error:
+            raise Damaged(f"its header does not describe it ({type(error).__name__})") from error
+
+
+def _state(file: FileIO) -> TrainingState:
+    n_header = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+    n_bytes = os.fstat(file.fileno()).st_size - _LENGTH_BYTES - n_header
+    if n_bytes < 0:
+        raise Damaged(f"its header is to have {n_header} bytes, which it has not")
+    entries = json.loads(file.read(n_header))
+    ours = json.loads(entries.pop("__metadata__")["punctual"])
+    if ours["format"] != _VERSION:
+        raise Damaged(f"it has format {str(ours['format'])[:40]}, and this version of Punctual reads format {_VERSION}")
+    spans = [one["data_offsets"] for one in entries.values()]
+    # Each tensor is copied: together they may not be more than there is.
+    if (
+        any(not 0 <= start <= end <= n_bytes for start, end in spans)
+        or sum(end - start for start, end in spans) > n_bytes
+    ):
+        raise Damaged(f"its header tells of tensors that are not within its {n_bytes} bytes")
+    block = torch.empty(n_bytes, dtype=torch.uint8)
+    _read_all(file, memory_of(block))
+    tensors = {name: _view(block, entry) for name, entry in entries.items()}
+    tensors |= {name: tensors[same] for name, same in ours["aliases"].items()}
+    return TrainingState(tensors, dict(ours["values"]))
+
+
+# The header.
+
+
+def _places(tensors: Mapping[str, Tensor]) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
+    """Where each tensor begins and ends, and names of those that are the same as one that has a place."""
+    first_of: dict[object, str] = {}
+    aliases: dict[str, str] = {}
+    places: dict[str, tuple[int, int]] = {}
+    end = 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
+        _kind(name, tensor)
+        first = first_of.setdefault(_identity(tensor) if tensor.numel() else name, name)
+        if first != name:
+            aliases[name] = first
+            continue
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        places[name] = (start, end)
+    return places, aliases
+
+
+def _identity(tensor: Tensor) -> object:
+    """Equal for tensors that are the same memory seen in the same way."""
+    return tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _header(tensors: Mapping[str, Tensor], places: Mapping[str, tuple[int, int]], ours: str) -> bytes:
+    entries = {
+        name: {"dtype": _kind(name, tensors[name]), "shape": list(tensors[name].shape), "data_offsets": place}
+        for name, place in places.items()
+    }
+    rest = f'","punctual":{json.dumps(ours)}}}' + "".join(
+        f",{json.dumps(name)}:{json.dumps(entry)}" for name, entry in entries.items()
+    )
+    text = _BEGIN + b"0" * _N_DIGITS + rest.encode() + b"}"
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
+def _kind(name: str, tensor: Tensor) -> str:
+    kind = _kinds().get(tensor.dtype)
+    if kind is None or tensor.layout != torch.strided:
+        raise invalid(
+            "a tensor of a checkpoint must be dense and of a plain type", f"{tensor.dtype}, {tensor.layout},",
+            f"tensor '{name}'", "Leave it out of what `context.elastic` is given, or convert it.",
+        )  # fmt: skip
+    return kind
+
+
+@cache
+def _kinds() -> dict[torch.dtype, str]:
+    """Names of the types of elements in the layout; types that this torch does not have are left out."""
+    names = {
+        "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
+        "float8_e5m2": "F8_E5M2", "complex64": "C64", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+        "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+    }  # fmt: skip
+    return {getattr(torch, name): kind for name, kind in names.items() if hasattr(torch, name)}
+
+
+def _view(block: Tensor, entry: Mapping[str, Any]) -> Tensor:
+    (dtype,) = (dtype for dtype, kind in _kinds().items() if kind == entry["dtype"])
+    start, end = entry["data_offsets"]
+    # A copy: a view would keep the memory of the whole state as long as one tensor of it is needed.
+    return block[start:end].view(dtype).view(entry["shape"]).clone()
+
+
+# Bytes.
+
+
+def _verify(file: FileIO) -> None:
+    begin = file.read(_DIGITS_AT)
+    digits = file.read(_N_DIGITS)
+    if begin[_LENGTH_BYTES:] != _BEGIN or len(digits) != _N_DIGITS:
+        raise Damaged(f"its first {_DIGITS_AT + _N_DIGITS} bytes are not those of a checkpoint")
+    digest, n_bytes = sha256(begin), len(begin) + len(digits)
+    while chunk := file.read(_CHUNK_BYTES):
+        digest.update(chunk)
+        n_bytes += len(chunk)
+    if digest.hexdigest().encode() != digits:
+        raise Damaged(f"its {n_bytes} bytes are not those that were written: their SHA-256 differs")
+
+
+def _write_all(file: FileIO, memory: memoryview) -> None:
+    """Piece by piece; one call may write less than it is asked to."""
+    n_done = 0
+    while n_done < len(memory):
+        n_done += file.write(memory[n_done : n_done + _CHUNK_BYTES])
+
+
+def _read_all(file: FileIO, memory: memoryview) -> None:
+    n_done = 0
+    while n_done < len(memory):
+        n_read = file.readinto(memory[n_done:])
+        if not n_read:
+            raise Damaged(f"it ends {len(memory) - n_done} bytes early")
+        n_done += n_read

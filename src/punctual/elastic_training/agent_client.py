@@ -1,0 +1,226 @@
+"""A worker's connection with its agent."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from time import monotonic_ns
+from typing import Any, Protocol
+
+from punctual.elastic_training import links
+from punctual.elastic_training.heartbeat_board import N_SLOTS, HeartbeatBoard
+from punctual.elastic_training.links import Links
+from punctual.elastic_training.membership import Membership, Progress
+
+_MESSAGE_BYTES_MAX = 65_536
+#: A socket to each server, and what connects workers.
+_N_FILES_MAX = N_SLOTS + links.N_FILES_MAX
+#: The end of a traceback says what went wrong; each character may take six bytes in a message.
+_TRACE_CHARS_MAX = 8_000
+#: A worker whose agent is gone; nobody sees it.
+_EXIT_ALONE = 70
+
+
+class AgentClient(Protocol):
+    """A worker's connection with its agent."""
+
+    @property
+    def generation_wanted(self) -> int:
+        """The newest generation that is to be formed; read at each step, costs about a microsecond."""
+        ...
+
+    @property
+    def generation_broken(self) -> int:
+        """The newest generation that has lost a member; below 0: none has."""
+        ...
+
+    def join(
+        self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
+    ) -> Membership | None:
+        """Say that this worker is ready for the next generation, and wait until it is formed.
+
+        Parameters
+        ----------
+        n_steps
+            Steps this worker's state has behind it; 0 for a newcomer, which takes another's state.
+        progress
+            How far this worker's copy of the training is; the agent says of whose the others take over.
+        after_fault
+            The last generation ended because a collective failed.
+        has_state
+            The training's state is with the workers, and was not lost with its parameter servers.
+
+        Returns
+        -------
+        Membership | None
+            None: the worker is not needed any more and should leave.
+        """
+        ...
+
+    def stamp(self, n_steps: int, *, waiting: bool) -> None:
+        """Show the agent that the worker is alive: at `n_steps`, about to wait for the others or not."""
+        ...
+
+    def excused(self) -> AbstractContextManager[None]:
+        """In here the worker may keep the others waiting for as long as it takes, and is not taken to hang."""
+        ...
+
+    def finish(self) -> None:
+        """The training function has returned."""
+        ...
+
+
+class NoAgent:
+    """The agent of a training that nobody manages: one worker, in the script's own process."""
+
+    generation_wanted = 0
+    generation_broken = -1
+
+    def join(
+        self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
+    ) -> Membership | None:
+        return Membership(generation=0, rank=0, n_workers=1, source=-1)
+
+    def stamp(self, n_steps: int, *, waiting: bool) -> None:
+        """Nobody looks."""
+
+    def excused(self) -> AbstractContextManager[None]:
+        """Nobody waits."""
+        return nullcontext()
+
+    def finish(self) -> None:
+        """Nobody waits."""
+
+
+class SocketAgentClient:
+    """The agent of a worker that an agent has started.
+
+    Parameters
+    ----------
+    connection
+        Keeps messages apart (a socket of type ``SOCK_SEQPACKET``); one JSON object each.
+    i_slot
+        The worker's place on the board.
+    """
+
+    def __init__(self, connection: socket.socket, board: HeartbeatBoard, i_slot: int) -> None:
+        self._connection = connection
+        self._board = board
+        self._i_slot = i_slot
+        self._has_ended = False
+        self._n_excuses = 0
+        #: Steps at the last stamp, and when they were first stamped.
+        self._n_steps = 0
+        self._stepped_ns = 0
+        #: Steps behind this generation's beginning, until its first step has been told; -1: not known yet.
+        self._n_steps_begun: int | None = None
+
+    @property
+    def generation_wanted(self) -> int:
+        return self._board.generation_wanted
+
+    @property
+    def generation_broken(self) -> int:
+        return self._board.generation_broken
+
+    def join(
+        self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
+    ) -> Membership | None:
+        self._board.show(self._i_slot, n_steps, True, monotonic_ns())
+        self._send(
+            said="join",
+            n_steps=n_steps,
+            progress=progress,
+            after_fault=after_fault,
+            has_state=has_state,
+            stepped_ns=self._stepped_ns,
+        )
+        answer, fds = self._receive()
+        if answer["membership"] is None:
+            return None
+        membership = _membership(answer["membership"], fds)
+        self._n_steps = self._n_steps_begun = -1 if membership.source == -1 else answer["n_steps"]
+        self._board.show(self._i_slot, n_steps, False, monotonic_ns())
+        return membership
+
+    def stamp(self, n_steps: int, *, waiting: bool) -> None:
+        now_ns = monotonic_ns()
+        self._board.show(self._i_slot, n_steps, waiting, now_ns)
+        if n_steps != self._n_steps:
+            self._n_steps = n_steps
+            self._stepped_ns = now_ns
+            if self._n_steps_begun is not None:
+                self._tell_first_step()
+
+    @contextmanager
+    def excused(self) -> Iterator[None]:
+        self._n_excuses += 1
+        self._board.excuse(self._i_slot, True)
+        try:
+            yield
+        finally:
+            self._n_excuses -= 1
+            if not self._n_excuses:
+                last = self._board.heartbeat(self._i_slot)  # from now on it counts again how long it stands still
+                self._board.show(self._i_slot, last.n_steps, last.waiting, monotonic_ns())
+                self._board.excuse(self._i_slot, False)
+
+    def _tell_first_step(self) -> None:
+        """Where a generation resumed is learned from its first stamp, if the agent could not tell."""
+        if self._n_steps_begun == -1:
+            self._n_steps_begun = self._n_steps
+            return
+        self._send(said="stepped", n_steps=self._n_steps, stepped_ns=self._stepped_ns)
+        self._n_steps_begun = None
+
+    def finish(self) -> None:
+        self._end(said="finished")
+
+    def fail(self, trace: str) -> None:
+        """The training function has raised an exception; `trace` is how Python would show it."""
+        self._end(said="failed", trace=trace[-_TRACE_CHARS_MAX:])
+
+    def leave(self, code: int) -> None:
+        """The training function wants the process to end with exit code `code`."""
+        self._end(said="left", code=code)
+
+    def _end(self, **words: Any) -> None:
+        """Say how it ended, and wait until the others are through too: they may still need this process's group."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._send(**words)
+        self._receive()
+
+    def _send(self, **words: Any) -> None:
+        try:
+            self._connection.send(json.dumps(words).encode())
+        except OSError:  # the agent is gone, and this process is about to be
+            os._exit(_EXIT_ALONE)
+
+    def _receive(self) -> tuple[dict[str, Any], list[int]]:
+        try:
+            answer, fds, _, _ = socket.recv_fds(
+                self._connection, _MESSAGE_BYTES_MAX, _N_FILES_MAX, socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError:
+            answer, fds = b"", []
+        if not answer:
+            os._exit(_EXIT_ALONE)
+        return json.loads(answer), fds
+
+
+def _membership(words: dict[str, Any], fds: Sequence[int]) -> Membership:
+    """What the agent has said and handed over: a worker's links, if there are others, and then its peers."""
+    membership = Membership.of(words)
+    here, is_open = membership.places[membership.i_node], bool(membership.nodes)
+    i_worker = membership.rank - here.start
+    n_links = links.n_files(i_worker, len(here), is_open=is_open)
+    return replace(
+        membership,
+        links=Links.of(i_worker, fds[:n_links], is_open=is_open) if n_links else None,
+        peers=tuple(map(Connection, fds[n_links:])),
+    )

@@ -1,0 +1,322 @@
+"""Checkpoints that do not hold up the training, and of which the last good one is always found again.
+
+The training waits for a copy of its state only; a thread writes the copy to a temporary name, makes sure that it is on
+the disk, gives it its name, reads it back, and only then removes older ones. Whatever ends the process in between, a
+whole checkpoint is there.
+"""
+
+import fcntl
+import os
+from dataclasses import replace
+from pathlib import Path
+from threading import Condition, Thread
+from time import monotonic, sleep, thread_time
+
+from torch import Tensor
+
+from punctual.channel import CHECKPOINT_VARIABLE
+from punctual.elastic_training import _checkpoint_file
+from punctual.elastic_training._checkpoint_file import Damaged, Image
+from punctual.elastic_training.replica import TrainingState
+from punctual.tracking.complaint import invalid, warn, whole
+
+_SUFFIX = ".safetensors"
+_TEMPORARY = ".writing"
+_LOCK = "writer.lock"
+
+#: Of the training's time, checkpoints take at most this share: the period follows from what the last ones cost.
+_COST_FRAC_MAX = 0.01
+#: Period before the cost of one is known, and the least that is chosen later.
+_PERIOD_MIN_S = 10.0
+#: The workers of a training that has just ended may still be on their way out.
+_CLAIM_WAIT_S = 5.0
+
+
+class CheckpointStore:
+    """A folder of checkpoints, written by one training.
+
+    Who asks for the `latest` goes on from it, and is the folder's writer from then on, until it closes or ends.
+
+    Parameters
+    ----------
+    folder
+        Made when it is needed. Files in it that do not end in ``.safetensors`` are let be.
+    every_s
+        Seconds between two checkpoints; None: chosen so that they cost less than 1 % of the time, and at least 10 s.
+    n_kept
+        How many are kept; during a write there is one more.
+
+    Raises
+    ------
+    ValueError
+        `every_s` is not above zero, or `n_kept` is not at least 1.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, every_s: float | None = None, n_kept: int = 2) -> None:
+        if every_s is not None and not every_s > 0:
+            raise invalid("`checkpoint_every_s` must be above zero", repr(every_s), "the training", "Give seconds.")
+        self.folder = Path(folder)
+        self.cost_s = 0.0  #: Of the last checkpoint: the training's stop, and the processor time of writing.
+        self.stop_s = 0.0  #: The training's stop alone.
+        self._every_s = every_s
+        self._n_kept = whole(n_kept, "n_kept", "the training", least=1)
+        self._saved_at = monotonic()
+        self._lock: int | None = None
+        self._thread: Thread | None = None
+        self._changed = Condition()
+        self._waiting: Image | None = None
+        self._writes = False
+        self._closes = False
+        self._blocks: list[Tensor] = []  # memory of images that are not needed any more
+        self._has_failed = False
+
+    # What the training calls.
+
+    @property
+    def period_s(self) -> float:
+        """Seconds from one checkpoint to the next."""
+        return self._every_s if self._every_s is not None else max(_PERIOD_MIN_S, self.cost_s / _COST_FRAC_MAX)
+
+    def is_due(self) -> bool:
+        """Whether it is time for another one; costs less than a microsecond."""
+        return monotonic() - self._saved_at >= self.period_s
+
+    def latest(self) -> TrainingState | None:
+        """The newest state that is whole; None: there is none.
+
+        Each one that is not is warned of, with the reason, and left in its place.
+
+        Raises
+        ------
+        ValueError
+            Another training writes to the folder.
+        """
+        self._claim(_CLAIM_WAIT_S)
+        return newest(self.folder)
+
+    def save(self, state: TrainingState) -> None:
+        """Copy `state`; it is written in the background. One that still waits to be written is replaced.
+
+        A folder that cannot be written to, or is another training's, is warned of once, and training goes on.
+
+        Parameters
+        ----------
+        state
+            Its tensors may be of any shape and on any device, but must be dense.
+
+        Raises
+        ------
+        ValueError
+            A tensor is not dense, or of an unusual type.
+        TypeError
+            A value is nothing that JSON has.
+        """
+        began_at = monotonic()
+        if self._is_ours():
+            image = _checkpoint_file.image(state, self._block())
+            with self._changed:
+                self._waiting = image
+                self._changed.notify_all()
+        self._saved_at = monotonic()
+        self.stop_s = self._saved_at - began_at
+
+    def flush(self) -> bool:
+        """Wait until all that was saved is written; whether the last of it is."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting is None and not self._writes)
+        return not self._has_failed
+
+    def close(self) -> None:
+        """Write what was saved, and let another training have the folder."""
+        with self._changed:
+            self._closes = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._lock is not None:
+            _unlock(self._lock)
+            self._lock = None
+        self._closes = False
+
+    # Being the only writer.
+
+    def _claim(self, wait_s: float) -> bool:
+        """Become the folder's writer; whether it can be written to."""
+        if self._lock is not None:
+            return True
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self.folder, wait_s)
+            for unfinished in self.folder.glob(f"*{_TEMPORARY}"):
+                unfinished.unlink()
+        except OSError as error:
+            self._fail(error)
+            return False
+        self._thread = Thread(target=self._write_all, name="punctual-checkpoints", daemon=True)
+        self._thread.start()
+        return True
+
+    def _is_ours(self) -> bool:
+        try:
+            return self._claim(0.0)
+        except ValueError as error:
+            self._fail(error)
+            return False
+
+    # Between the training and the thread.
+
+    def _block(self) -> Tensor | None:
+        """Memory for the next image; that of one which still waits is taken from it."""
+        with self._changed:
+            if self._waiting is not None:
+                self._blocks.append(self._waiting.block)
+                self._waiting = None
+            return self._blocks.pop() if self._blocks else None
+
+    def _next(self) -> Image | None:
+        """The image to be written, when there is one; None: there will be none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting is not None or self._closes)
+            image, self._waiting = self._waiting, None
+            self._writes = image is not None
+            return image
+
+    def _done(self, image: Image) -> None:
+        with self._changed:
+            self._blocks.append(image.block)
+            self._writes = False
+            self._changed.notify_all()
+
+    # The thread.
+
+    def _write_all(self) -> None:
+        while (image := self._next()) is not None:
+            began_s = thread_time()
+            try:
+                self._write(image)
+                self._has_failed = False
+            except Exception as error:  # noqa: BLE001 -- a training does not end because of its checkpoints
+                self._fail(error)
+            self.cost_s = self.stop_s + thread_time() - began_s
+            self._done(image)
+
+    def _write(self, image: Image) -> None:
+        """Make a checkpoint; older ones go only when it has been read back."""
+        paths = _paths(self.folder)
+        path = self.folder / f"{int(paths[-1].stem) + 1 if paths else 1:08d}{_SUFFIX}"
+        temporary = path.with_suffix(_TEMPORARY)
+        try:
+            _checkpoint_file.write(temporary, image)
+            temporary.rename(path)
+            _sync(self.folder)
+            _verify(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        for old in [*paths, path][: -self._n_kept]:
+            old.unlink()
+
+    def _fail(self, error: Exception) -> None:
+        """Say, once in a row of failures, that there is no new checkpoint."""
+        if not self._has_failed:
+            warn("a checkpoint must be written and read back", f"{type(error).__name__} ({error})", f"'{self.folder}'",
+                 "Training goes on, and the last checkpoint stays; make room or give another `checkpoint_dir`.")  # fmt: skip
+        self._has_failed = True
+
+
+def newest(folder: Path) -> TrainingState | None:
+    """The newest state in `folder` that is whole, for whoever only reads it."""
+    for path in reversed(_paths(folder)):
+        try:
+            return replace(_checkpoint_file.read(path), origin=str(path))
+        except FileNotFoundError:
+            continue  # the writer has removed it in the meantime, having made a newer one
+        except (OSError, Damaged) as error:
+            warn("a checkpoint must be as it was written", str(error), f"'{path}'",
+                 "The one before it is used, if there is one. Look after the disk if this happens again.")  # fmt: skip
+    return None
+
+
+def _paths(folder: Path) -> list[Path]:
+    """The checkpoints, the oldest first."""
+    return sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
+
+
+def _verify(path: Path) -> None:
+    try:
+        _checkpoint_file.verify(path)
+    except Damaged:
+        path.unlink()
+        raise
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in `folder` on the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def chosen(folder: str | os.PathLike[str] | None, *, every_s: float | None = None) -> CheckpointStore | None:
+    """The checkpoints of a training: in the folder that it says, or else in the one that its environment names.
+
+    None: neither does, and it has none.
+    """
+    folder = folder or os.environ.get(CHECKPOINT_VARIABLE)
+    return CheckpointStore(folder, every_s=every_s) if folder else None
+
+
+# Being the only writer. The lock goes with the process that holds it, however it ends.
+
+_locks: set[int] = set()
+
+
+def _locked(folder: Path, wait_s: float) -> int:
+    """The lock of `folder`, held; the training that has it may be on its way out, and is given `wait_s`.
+
+    Raises
+    ------
+    ValueError
+        It is not given up in time by whoever has it.
+    """
+    fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    _locks.add(fd)
+    try:
+        _wait_for(fd, folder, wait_s)
+        os.truncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+    except BaseException:
+        _unlock(fd)
+        raise
+    return fd
+
+
+def _wait_for(fd: int, folder: Path, wait_s: float) -> None:
+    until = monotonic() + wait_s
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic() >= until:
+                raise invalid(
+                    "a folder of checkpoints must belong to one training",
+                    f"one that process {os.pread(fd, 20, 0).decode()} writes to", f"'{folder}'",
+                    "Give each training a `checkpoint_dir` of its own, or wait until the other has ended.",
+                ) from None  # fmt: skip
+        sleep(0.05)
+
+
+def _unlock(fd: int) -> None:
+    _locks.discard(fd)
+    os.close(fd)
+
+
+def _leave_to_parent() -> None:
+    """A forked child (a worker of a data loader) would keep its parent's locks when the parent has ended."""
+    for fd in list(_locks):
+        _unlock(fd)
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -1,0 +1,111 @@
+"""What the agent tells Punctual of its status, and what changes of it have cost."""
+
+from dataclasses import replace
+from typing import Protocol
+
+from punctual.channel import WorkerStatus
+
+
+class StatusPage(Protocol):
+    """Where the status is shown."""
+
+    def publish_workers(self, status: WorkerStatus) -> None: ...
+
+
+class ElasticStats:
+    """Keeps the status on the page up to date.
+
+    Parameters
+    ----------
+    agent_pid
+        The process that looks after the status.
+    """
+
+    def __init__(self, page: StatusPage, agent_pid: int) -> None:
+        self._page = page
+        self._status = WorkerStatus()
+        #: Steps done when training last stopped, and when the last of them was; 1 if another one had been begun.
+        self._n_steps = 0
+        self._stopped_ns = 0
+        self._n_in_flight = 0
+        self._awaits_step = False
+        self._put(replace(self._status, agent_pid=agent_pid))
+
+    @property
+    def request(self) -> int:
+        """The last target that was answered."""
+        return self._status.request
+
+    def answer(self, request: int, cause: str = "") -> None:
+        """The target is fulfilled, or given up for `cause`."""
+        self._put(replace(self._status, request=request, cause=cause))
+
+    def lose(self, n_steps: int, stepped_ns: int) -> None:
+        """A member has ended that was at `n_steps`."""
+        self.stop(n_steps, stepped_ns)
+        status = self._status
+        self._put(replace(status, n_workers=status.n_workers - 1, n_workers_lost=status.n_workers_lost + 1))
+
+    def lose_server(self) -> None:
+        """A parameter server has ended, and the state with it."""
+        status = self._status
+        self._put(replace(status, n_servers=status.n_servers - 1, n_workers_lost=status.n_workers_lost + 1))
+
+    def form(
+        self,
+        generation: int,
+        n_workers: int,
+        n_servers: int = 0,
+        devices: tuple[int, ...] = (),
+        *,
+        resizes: bool,
+        after_fault: bool,
+    ) -> None:
+        """A generation begins; `resizes`: it is larger or smaller than the one before because the target was."""
+        self._n_in_flight = int(after_fault)
+        self._awaits_step = True
+        n_resizes = self._status.n_resizes + resizes
+        self._put(
+            replace(
+                self._status,
+                generation=generation,
+                n_workers=n_workers,
+                n_servers=n_servers,
+                devices=devices,
+                n_resizes=n_resizes,
+            )
+        )
+
+    def stop(self, n_steps: int, stepped_ns: int) -> None:
+        """A member has left its generation after `n_steps`, the last of them done at `stepped_ns`."""
+        self._n_steps = max(self._n_steps, n_steps)
+        self._stopped_ns = max(self._stopped_ns, stepped_ns)
+
+    def resume(self, n_steps: int, stepped_ns: int) -> None:
+        """The first step of a generation is done, and with it `n_steps`."""
+        if not self._awaits_step:  # the other members say it too
+            return
+        self._awaits_step = False
+        if not self._stopped_ns:
+            return
+        status, stop_ns = self._status, stepped_ns - self._stopped_ns
+        n_redone = max(0, self._n_steps - (n_steps - 1)) + self._n_in_flight
+        self._stopped_ns = self._n_in_flight = 0
+        self._n_steps = n_steps
+        self._put(
+            replace(
+                status,
+                last_stop_ns=stop_ns,
+                longest_stop_ns=max(status.longest_stop_ns, stop_ns),
+                n_steps_redone=status.n_steps_redone + n_redone,
+            )
+        )
+
+    def leave(self) -> None:
+        """Nobody trains any more."""
+        self._put(replace(self._status, n_workers=0, n_servers=0, devices=()))
+
+    def _put(self, status: WorkerStatus) -> None:
+        if status != self._status:
+            self._status = status
+            self._page.publish_workers(status)

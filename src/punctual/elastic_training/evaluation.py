@@ -1,0 +1,171 @@
+"""Sums over a held-out set, each worker taking its virtual ranks' part of it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from punctual.elastic_training.fetching import Fetch, moved
+from punctual.elastic_training.virtual_ranks import TreeNode, TreeSum, cut
+
+#: Totals of the values that the user's function returns; None: of no sample.
+Totals = list[Tensor] | None
+
+
+def totals_of(result: Any) -> list[Tensor]:
+    """What the user's function has returned for a batch, ready to be summed without losing digits."""
+    parts = result if isinstance(result, tuple) else (result,)
+    return [_wide(torch.as_tensor(part).detach().cpu()) for part in parts]
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.float64 if tensor.is_floating_point() else torch.int64, copy=True)
+
+
+def add(left: Totals, right: Totals) -> Totals:
+    if left is None or right is None:
+        return right if left is None else left
+    return [mine.add_(other) for mine, other in zip(left, right, strict=True)]
+
+
+def plain_roots(tree: TreeSum[Totals]) -> list[Any]:
+    """Roots of a tree as JSON can carry them."""
+    return [(root.level, root.index, plain(root.total)) for root in tree.roots]
+
+
+def put_roots(tree: TreeSum[Totals], roots: Sequence[Any]) -> None:
+    for level, index, total in roots:
+        tree.put(TreeNode(level, index, unplain(total)))
+
+
+def plain(totals: Totals) -> Any:
+    """Totals as JSON can carry them."""
+    if totals is None:
+        return None
+    return [(str(total.dtype).removeprefix("torch."), total.tolist()) for total in totals]
+
+
+def unplain(value: Any) -> Totals:
+    """The inverse of `plain`."""
+    if value is None:
+        return None
+    return [torch.tensor(numbers, dtype=getattr(torch, kind)) for kind, numbers in value]
+
+
+def result_of(value: Any) -> Any:
+    """What the user gets: a tensor, or a tuple of tensors."""
+    totals = unplain(value["totals"]) or []
+    return tuple(totals) if value["is_tuple"] else totals[0]
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model as it is evaluated, each of its modules left as it was."""
+    was_training = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in was_training:
+            module.training = mode
+
+
+#: Is told how many batches this worker has made, and of how many.
+Tell = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """What is to be summed over a dataset, which is cut into as many shards as there are virtual ranks.
+
+    Attributes
+    ----------
+    is_tuple
+        Whether the function returns several values; known after it was called.
+    """
+
+    model: nn.Module
+    function: Callable[[nn.Module, Any], Any]
+    fetch: Fetch
+    n_samples: int
+    batch_size: int
+    device: torch.device
+    n_virtual_ranks: int
+    is_tuple: bool = False
+
+    def n_batches(self, virtual_ranks: range | None = None) -> int:
+        """Batches that what belongs to these virtual ranks makes; None: all."""
+        shards = self._shards(range(self.n_virtual_ranks) if virtual_ranks is None else virtual_ranks)
+        return sum(-(-len(shard) // self.batch_size) for shard in shards)
+
+    def over(self, virtual_ranks: range, tell: Tell) -> TreeSum[Totals]:
+        """The sums over what belongs to these virtual ranks; `tell` hears of each batch."""
+        tree: TreeSum[Totals] = TreeSum(self.n_virtual_ranks, add)
+        n_done, n_mine = 0, self.n_batches(virtual_ranks)
+        with evaluating(self.model):
+            for i, shard in zip(virtual_ranks, self._shards(virtual_ranks), strict=True):
+                totals: Totals = None
+                for numbers in self._batches(shard):
+                    totals = add(totals, self._totals(numbers))
+                    n_done += 1
+                    tell(n_done, n_mine)
+                tree.put_leaf(i, totals)
+        return tree
+
+    def rehearse(self, virtual_ranks: range, n_batches_max: int, tell: Tell) -> None:
+        """Make the first batches only, to see what they cost."""
+        batches = (numbers for shard in self._shards(virtual_ranks) for numbers in self._batches(shard))
+        with evaluating(self.model):
+            for n_done, numbers in enumerate(islice(batches, n_batches_max), start=1):
+                self._totals(numbers)
+                tell(n_done, self.n_batches(virtual_ranks))
+
+    def _shards(self, virtual_ranks: range) -> list[range]:
+        return cut(self.n_samples, self.n_virtual_ranks)[virtual_ranks.start : virtual_ranks.stop]
+
+    def _batches(self, shard: range) -> Iterator[Tensor]:
+        for first in range(shard.start, shard.stop, self.batch_size):
+            yield torch.arange(first, min(first + self.batch_size, shard.stop))
+
+    def _totals(self, numbers: Tensor) -> list[Tensor]:
+        result = self.function(self.model, moved(self.fetch.together(numbers), self.device))
+        self.is_tuple = isinstance(result, tuple)
+        return totals_of(result)
+
+
+@dataclass(slots=True)
+class Telling:
+    """What Punctual hears of an evaluation: batches of all workers, as far as they can be guessed from one's own.
+
+    Attributes
+    ----------
+    n_batches
+        Of the whole evaluation.
+    advance
+        Is given the number of batches more.
+    """
+
+    n_batches: int
+    advance: Callable[[int], None]
+    _n_told: int = 0
+
+    def of(self, n_done: int, n_mine: int) -> None:
+        """A worker with `n_mine` batches has made `n_done`; when they are begun anew, nothing is told twice."""
+        n_now = n_done * self.n_batches // n_mine
+        if n_now > self._n_told:
+            self.advance(n_now - self._n_told)
+            self._n_told = n_now
+
+    def but_the_last(self, n_done: int, n_mine: int) -> None:
+        """The same; but an evaluation is done when there is its result, and that takes the other workers."""
+        if n_done < n_mine:
+            self.of(n_done, n_mine)
+
+    def end(self) -> None:
+        """There is the result."""
+        self.of(1, 1)

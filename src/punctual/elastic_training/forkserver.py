@@ -1,0 +1,242 @@
+"""A process that has everything loaded and is forked for each worker, so that a worker is ready in a moment.
+
+Importing torch, and `torch._dynamo` with the first optimizer, takes some seconds; a copy of a process that has done
+it takes milliseconds. That process must be free of threads and must not have touched a GPU, because neither survives
+a fork; so it is one of its own, and neither the agent nor a worker is ever copied. While it loads, the libraries are
+allowed one thread, so that they make none; a worker is given its number of threads after the fork.
+
+It is started by `punctual.elastic_training.worker_spawner` and talks with it through a socket that keeps messages apart, in
+JSON but for the first one:
+
+=========== ================================================================================================
+direction   meaning
+=========== ================================================================================================
+in          `ScriptOrigin`, pickled: the script and its surroundings
+out         ``{"said": "ready"}``, or ``{"said": "failed", "trace": traceback}`` as the last message
+in          the training function, pickled: the script has been loaded, so that it can be found
+in          ``{"fork": slot, "serves": bool}`` with the worker's or parameter server's socket; answered by
+            ``{"said": "forked", "pid": id, "slot": slot}``, or ``{"said": "not forked", "slot": slot, "cause": text}``
+in          ``{"kill": id}``
+out         ``{"said": "ended", "pid": id, "code": exit code}``, as soon as it has
+=========== ================================================================================================
+
+When the agent dies, the kernel ends this process, and with it, in the same way, all workers.
+"""
+
+import ctypes
+import gc
+import importlib.util
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from punctual.elastic_training.agent_client import SocketAgentClient
+from punctual.elastic_training.worker import run
+from punctual.tracking.complaint import invalid
+
+_PR_SET_PDEATHSIG = 1
+_MESSAGE_BYTES_MAX = 65_536
+_PICKLE_BYTES_MAX = 1_048_576
+_EXIT_ORPHAN = 70
+
+#: What a training needs in any case. An optimizer's constructor imports `torch._dynamo`.
+PRELOADED = ("torch", "torch._dynamo", "torch.distributed", "punctual.elastic_training.context")
+
+
+@dataclass(frozen=True)
+class ScriptOrigin:
+    """The script's own process, as far as a worker must be like it.
+
+    Attributes
+    ----------
+    agent_pid
+        The process that the script runs in.
+    main_name
+        Name of the module that was started by ``python -m``; None: it was started by its path.
+    main_path
+        The script's file; None: there is none.
+    board_fd
+        Where the board is mapped from.
+    preloaded
+        Modules that are loaded before the script.
+    """
+
+    agent_pid: int
+    argv: list[str]
+    python_path: list[str]
+    environment: dict[str, str]
+    main_name: str | None
+    main_path: str | None
+    board_fd: int
+    preloaded: tuple[str, ...]
+
+
+class Forkserver:
+    """Forks workers on demand."""
+
+    def __init__(
+        self, control: socket.socket, wake_fd: int, origin: ScriptOrigin, train: Callable[[SocketAgentClient], object]
+    ) -> None:
+        self._control = control
+        self._wake_fd = wake_fd
+        self._origin = origin
+        self._train = train
+        self._children: set[int] = set()
+
+    def serve(self) -> None:
+        """Do what is asked until the agent lets go."""
+        poll = select.poll()
+        for fd in (self._control.fileno(), self._wake_fd):
+            poll.register(fd, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd == self._wake_fd:
+                    os.read(fd, 64)
+                    self._reap()
+                elif not self._handle_request():
+                    return
+
+    def _handle_request(self) -> bool:
+        """Take one message; False at the end."""
+        try:
+            text, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES_MAX, 1)
+        except OSError:
+            return False
+        if not text:
+            return False
+        words: dict[str, int] = json.loads(text)
+        if "fork" in words:
+            self._fork(words["fork"], fds[0], serves=bool(words["serves"]))
+        elif words["kill"] in self._children:  # not reaped yet, so that the id is still its own
+            os.kill(words["kill"], signal.SIGKILL)
+        return True
+
+    def _fork(self, i_slot: int, link_fd: int, *, serves: bool) -> None:
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(link_fd)
+            send(self._control, said="not forked", slot=i_slot, cause=str(error))
+            return
+        if pid == 0:
+            exit_with_parent(parent)
+            self._control.close()
+            os.close(self._wake_fd)
+            body = _serve if serves else self._train
+            run(socket.socket(fileno=link_fd), i_slot, self._origin.board_fd, self._origin.environment, body)
+        os.close(link_fd)
+        self._children.add(pid)
+        send(self._control, said="forked", pid=pid, slot=i_slot)
+
+    def _reap(self) -> None:
+        for child in list(self._children):  # others may be the script's, which may ask how they ended
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                self._children.discard(pid)
+                send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
+
+
+def _serve(agent: SocketAgentClient) -> None:
+    importlib.import_module("punctual.elastic_training.parameter_server").serve(agent)
+
+
+def exit_with_parent(parent: int) -> None:
+    """Have the kernel end this process when its parent ends, however that comes, and even if this one hangs."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(_EXIT_ORPHAN)
+
+
+def send(control: socket.socket, **words: Any) -> None:
+    """Tell the agent; where it is gone, so is this process."""
+    try:
+        control.send(json.dumps(words).encode())
+    except OSError:
+        os._exit(_EXIT_ORPHAN)
+
+
+def _unpickled(control: socket.socket) -> Any:
+    """What the agent sends next; where it is gone, so is this process."""
+    try:
+        content = control.recv(_PICKLE_BYTES_MAX)
+    except OSError:
+        content = b""
+    if not content:
+        os._exit(_EXIT_ORPHAN)
+    return pickle.loads(content)  # noqa: S301 -- the agent is of this program
+
+
+def _preload(origin: ScriptOrigin) -> None:
+    sys.argv[:], sys.path[:] = origin.argv, origin.python_path
+    for name in origin.preloaded:
+        importlib.import_module(name)
+    _load_script(origin)
+    _check_no_gpu(origin)
+    gc.collect()
+    gc.freeze()  # what is never collected is never written to, and stays shared by all workers
+
+
+def _load_script(origin: ScriptOrigin) -> None:
+    """Run the script's top level, as another module than the main one, so that it starts nothing."""
+    if origin.main_path is None:
+        return
+    script = ModuleType("__mp_main__")
+    script.__file__ = origin.main_path
+    if origin.main_name is not None:
+        script.__spec__ = importlib.util.find_spec(origin.main_name)
+        script.__package__ = origin.main_name.rpartition(".")[0]
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = script  # pickled functions name the first
+    with open(origin.main_path, "rb") as file:  # noqa: PTH123 -- the only file that is opened here
+        code = compile(file.read(), origin.main_path, "exec")
+    exec(code, script.__dict__)  # noqa: S102 -- it is the user's own script
+
+
+def _check_no_gpu(origin: ScriptOrigin) -> None:
+    """Raise `ValueError` if the script's top level has used a GPU: no worker could use one then."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise invalid(
+            "the script's top level must not use a GPU", "CUDA, begun while the script was loaded",
+            f"'{origin.main_path}'", "Move what uses the GPU into the training function.",
+        )  # fmt: skip
+
+
+def main(control_fd: int) -> None:
+    """Serve the agent at the other end of `control_fd`."""
+    global is_forkserver
+    is_forkserver = True
+    control = socket.socket(fileno=control_fd)
+    origin: ScriptOrigin = _unpickled(control)
+    exit_with_parent(origin.agent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _preload(origin)
+        send(control, said="ready")
+        train = _unpickled(control)
+    except BaseException:  # noqa: BLE001 -- whatever the script raises is the user's to know
+        send(control, said="failed", trace=traceback.format_exc()[-8_000:])
+        return
+    wake_fd, wakes_fd = os.pipe()
+    for fd in (wake_fd, wakes_fd):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    Forkserver(control, wake_fd, origin, train).serve()
+
+
+#: Whether this process is one: a script that does not protect its start would start itself here.
+is_forkserver = False
+
+if __name__ == "__main__":
+    # As a module that others find too, so that there is one `is_forkserver`.
+    importlib.import_module("punctual.elastic_training.forkserver").main(int(sys.argv[1]))

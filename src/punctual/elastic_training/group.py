@@ -1,0 +1,216 @@
+"""The workers of one generation, connected. Another generation is another group.
+
+They are connected by what the agent has handed to them (`links`), which nobody else can reach: sums on CPUs, and where
+workers share a GPU, are made in memory that they share; when a member dies its sockets close, and the others see it.
+Workers of several nodes are connected over the network beside (`node_connections`).
+Workers of one node with a GPU each sum up by NCCL, where the device waits and nothing breaks by itself: they look at the board while
+they wait, and end the waiting when the agent has missed a member.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from time import sleep
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from punctual.elastic_training.agent_client import AgentClient
+from punctual.elastic_training.collectives import Collectives
+from punctual.elastic_training.membership import Membership
+from punctual.elastic_training.node_connections import NodeConnections
+
+#: What NCCL does together may take as long as the slowest worker's step, phase or pause; who is hung is found out by the
+#: agent, which ends it.
+_TIMEOUT_S = 1800.0
+_CONNECTING_TIMEOUT_S = 30.0
+#: Between two looks at whether the device has done a collective.
+_DEVICE_POLL_S = 0.0001
+
+#: Whether NCCL's watchdog ends the process when a collective fails: it must not, the group is formed again.
+_WATCHDOG_VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+#: Where NCCL listens: the workers are on one machine.
+_INTERFACE_VARIABLE, _INTERFACE = "NCCL_SOCKET_IFNAME", "lo"
+
+#: A sum that has begun; there when it has been called.
+PendingSum = Callable[[], None]
+
+
+class GroupFault(Exception):
+    """A collective failed: a member is gone."""
+
+
+@contextmanager
+def group_faults() -> Iterator[None]:
+    """Turn what a collective raises into `GroupFault`."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        raise GroupFault(str(error)) from error
+
+
+class WorkerGroup:
+    """A worker's place among the others, and what they do together. A worker that is alone needs no connection.
+
+    Attributes
+    ----------
+    rank, n_workers
+        Which worker this is, and of how many.
+    device
+        Where tensors must be that are sent.
+    """
+
+    def __init__(self, membership: Membership, device: torch.device, agent: AgentClient | None = None) -> None:
+        self._agent = agent
+        self._collectives: Collectives | None = None
+        self.membership = membership
+        self.rank = membership.rank
+        self.n_workers = membership.n_workers
+        self.device = device
+
+    @classmethod
+    def form(cls, membership: Membership, agent: AgentClient, device: torch.device) -> "WorkerGroup":
+        """Connect with the other members.
+
+        Raises
+        ------
+        GroupFault
+            One of them is gone already.
+        """
+        group = cls(membership, device, agent)
+        if membership.links is not None:
+            with group_faults():
+                group._connect()
+        return group
+
+    def _connect(self) -> None:
+        membership, links = self.membership, self.membership.links
+        assert links is not None, "a worker that is alone does not connect"
+        nodes = None
+        if links.listening is not None:
+            try:
+                nodes = NodeConnections.formed(membership, links.listening, self._is_broken)
+            except OSError:
+                links.close()  # those who wait for this worker see it
+                os.close(links.memory_fd)
+                raise
+        self._collectives = Collectives(
+            membership.rank,
+            membership.n_workers,
+            links,
+            self._is_broken,
+            places=membership.places,
+            i_node=membership.i_node,
+            nodes=nodes,
+        )
+        if not self._is_nccl:
+            return
+        self._collectives.wait()  # NCCL would wait for one that has died
+        os.environ[_WATCHDOG_VARIABLE] = "0"
+        os.environ.setdefault(_INTERFACE_VARIABLE, _INTERFACE)
+        dist.init_process_group(
+            "nccl",
+            store=dist.FileStore(membership.store_path, membership.n_workers),
+            rank=membership.rank,
+            world_size=membership.n_workers,
+            timeout=timedelta(seconds=_CONNECTING_TIMEOUT_S),
+        )
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_TIMEOUT_S))  # noqa: SLF001 -- has no public name
+
+    def _is_broken(self) -> bool:
+        return self._agent is not None and self._agent.generation_broken >= self.membership.generation
+
+    @property
+    def _together(self) -> Collectives:
+        assert self._collectives is not None, "the group has been formed, of several workers, and not dropped"
+        return self._collectives
+
+    @property
+    def _is_nccl(self) -> bool:
+        """NCCL wants a device for each member; only the agent knows whether there is. It connects those of one node."""
+        membership = self.membership
+        has_own = membership.i_device is not None and not membership.shares_device
+        return self.device.type == "cuda" and has_own and not membership.nodes
+
+    def drop(self, *, after_fault: bool = False) -> None:
+        """Disconnect. After a fault the others find out by it, those too that had no connection with the dead one."""
+        if self._collectives is not None:
+            self._collectives.close()
+            self._collectives = None
+        if not self._is_nccl or not dist.is_initialized():
+            return
+        if after_fault:
+            dist.distributed_c10d._abort_process_group()  # noqa: SLF001 -- torch has no public way to end NCCL's waiting
+        else:
+            dist.destroy_process_group()
+
+    def begin_sum(self, tensor: Tensor) -> PendingSum:
+        """Begin to replace `tensor` by its sum over all members; members end their sums in the order they began them in.
+
+        A processor that adds up does not go on with backward meanwhile, so there all of it is done at the end.
+        """
+        if not self._is_nccl:
+            return partial(self._together.add_up, tensor)
+        with group_faults():
+            work = dist.all_reduce(tensor, async_op=True)
+        assert work is not None
+        return partial(self._await, work)
+
+    def end_sum(self, pending: PendingSum) -> None:
+        with group_faults():
+            pending()
+
+    def _await(self, work: dist.Work) -> None:
+        """Wait until NCCL has done a collective, or a member is gone."""
+        work.wait()  # it is the device that waits
+        done = torch.cuda.Event()
+        done.record()
+        while not done.query():
+            if self._is_broken():
+                raise RuntimeError(f"a member of generation {self.membership.generation} is gone")
+            sleep(_DEVICE_POLL_S)
+
+    def send_from(self, source: int, tensor: Tensor) -> None:
+        """Replace `tensor` by that of the member `source`."""
+        with group_faults():
+            if self._is_nccl:
+                self._await(dist.broadcast(tensor, source, async_op=True))
+            else:
+                self._together.send_from(source, tensor)
+
+    def exchange(self, outgoing: Tensor, sizes_in: Sequence[int]) -> list[Tensor]:
+        """Send each member its row of `outgoing`; the flat tensors that the members have sent, of these sizes."""
+        with group_faults():
+            if not self._is_nccl:
+                return self._together.exchange(outgoing, sizes_in)
+            received = outgoing.new_empty(sum(sizes_in))
+            sizes_out = [outgoing[0].numel()] * self.n_workers
+            flat = outgoing.reshape(-1)
+            self._await(dist.all_to_all_single(received, flat, list(sizes_in), sizes_out, async_op=True))
+        return list(received.split(sizes_in))
+
+    def collect(self, tensor: Tensor) -> Tensor:
+        """The flat tensors of all members, equally long, one behind the other."""
+        with group_faults():
+            if not self._is_nccl:
+                return self._together.collect(tensor).view(-1)
+            collected = tensor.new_empty(len(tensor) * self.n_workers)
+            self._await(dist.all_gather(list(collected.split(len(tensor))), tensor, async_op=True))
+        return collected
+
+    def gather(self, value: Any) -> list[Any]:
+        """What each member gave, by rank. Anything JSON can carry, and a float comes out as it went in."""
+        if self.n_workers == 1:
+            return [value]
+        mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        with group_faults():
+            sizes = self._together.collect(torch.tensor([len(mine)])).flatten().tolist()
+            padded = torch.zeros(max(sizes), dtype=torch.uint8)
+            padded[: len(mine)] = mine
+            theirs = self._together.collect(padded)
+        return [json.loads(bytes(text[:size].tolist())) for text, size in zip(theirs, sizes, strict=True)]

@@ -1,0 +1,99 @@
+"""Who trains together, as a worker sees it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate
+from multiprocessing.connection import Connection
+from typing import Any, Self
+
+from punctual.elastic_training.links import Links
+
+#: How far a worker's copy of the training is: steps, then evaluations since the last step. Empty where copies differ on
+#: purpose: none is further than another. None: it has no copy.
+Progress = Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """A node of a generation that lies on several: where its first worker listens, and how many workers it has."""
+
+    address: str
+    port: int
+    n_workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """A worker's place in one generation of the group.
+
+    Attributes
+    ----------
+    generation
+        Number of this membership; grows by one or more with each change.
+    rank, n_workers
+        Which worker this is, and of how many.
+    source
+        Rank of the worker whose state is the training's. -1: nobody holds any (the first generation, or all workers were
+        lost): begin from the last checkpoint, or from the start.
+    lacking
+        Ranks of the workers that must take the state of the source.
+    i_device
+        Which of the devices that the job is shown this worker uses; None on a CPU.
+    shares_device
+        Whether several workers use one device.
+    store_path
+        The file in which workers with a device each find each other, in a folder that only the job's user may enter; empty
+        on CPUs.
+    links
+        What connects the worker with the others; None for one that is alone, and for servers.
+    peers
+        Connections of a worker to each parameter server; those of a server to each worker, by rank.
+    nodes, i_node
+        The nodes on which the workers are, and which of them is this worker's; empty: all are on one. The ranks of a
+        node follow each other.
+    certificate
+        What the first worker of a node shows to those of the others, and expects of them; empty for all others.
+    """
+
+    generation: int
+    rank: int
+    n_workers: int
+    source: int = -1
+    lacking: tuple[int, ...] = ()
+    i_device: int | None = None
+    shares_device: bool = False
+    store_path: str = ""
+    links: Links | None = None
+    peers: tuple[Connection, ...] = ()
+    nodes: tuple[NodePlace, ...] = ()
+    i_node: int = 0
+    certificate: str = field(default="", repr=False)
+
+    @property
+    def places(self) -> list[range]:
+        """The ranks of the workers of each node."""
+        counts = [place.n_workers for place in self.nodes] or [self.n_workers]
+        ends = list(accumulate(counts))
+        return [range(end - n, end) for end, n in zip(ends, counts, strict=True)]
+
+    def words(self) -> dict[str, Any]:
+        """As it is sent: without links and peers, which are handed over as files."""
+        return {name: value for name, value in asdict(self).items() if name not in ("links", "peers")}
+
+    @classmethod
+    def of(cls, words: Mapping[str, Any]) -> Self:
+        """The membership that `words` made, also if JSON has carried it."""
+        nodes = tuple(NodePlace(**place) for place in words.get("nodes", ()))
+        return cls(**{**words, "lacking": tuple(words["lacking"]), "nodes": nodes})
+
+
+def source_of(progresses: Sequence[Progress]) -> tuple[int, tuple[int, ...]]:
+    """`source` and `lacking` of a membership of workers that are so far, by rank."""
+    holders = [rank for rank, progress in enumerate(progresses) if progress is not None]
+    if not holders:
+        return -1, ()
+    source = max(holders, key=lambda rank: tuple(progresses[rank] or ()))
+    n_steps = tuple(progresses[source] or ())[:1]
+    return source, tuple(
+        rank for rank, progress in enumerate(progresses) if progress is None or tuple(progress)[:1] < n_steps
+    )

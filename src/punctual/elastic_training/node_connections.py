@@ -1,0 +1,157 @@
+"""What connects the nodes of one generation: each two by an encrypted connection between their first workers.
+
+The workers of a node share memory (`punctual.elastic_training.links`). The first of them brings into it what those of other
+nodes have written into theirs.
+"""
+
+import select
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+
+from punctual.elastic_training.group_key import SecureSockets
+from punctual.elastic_training.handshakes import Handshakes
+from punctual.elastic_training.membership import Membership
+
+#: What a worker says first: the generation and the node that it connects for.
+_HELLO = struct.Struct("<qq")
+_CONNECT_S_MAX = 30.0
+#: Between two looks whether the generation has lost a member.
+_LOOK_S = 0.1
+#: What is encrypted at once: each try to send it again must be of the same bytes.
+_PIECE_BYTES = 1 << 18
+
+
+class NodeConnections:
+    """The connections of a node's first worker to those of the other nodes, by node. Every method raises `OSError` if one is gone."""
+
+    def __init__(self, connections: Mapping[int, ssl.SSLSocket], is_broken: Callable[[], bool]) -> None:
+        self._connections, self._is_broken = connections, is_broken
+        for connection in connections.values():
+            connection.setblocking(False)
+
+    @classmethod
+    def formed(
+        cls, membership: Membership, listening: socket.socket, is_broken: Callable[[], bool]
+    ) -> "NodeConnections":
+        """Connect with the nodes before this one, and wait for those behind it."""
+        handshakes, i_own = Handshakes(SecureSockets(membership.certificate), listening), membership.i_node
+        give_up_at = monotonic() + _CONNECT_S_MAX
+        connections: dict[int, ssl.SSLSocket] = {}
+        try:
+            own = {
+                handshakes.connect((place.address, place.port), _CONNECT_S_MAX): i_node
+                for i_node, place in enumerate(membership.nodes[:i_own])
+            }
+            while len(connections) < len(membership.nodes) - 1:
+                _check(is_broken, give_up_at)
+                for connection in handshakes.advance(_LOOK_S):
+                    if connection in own:
+                        connections[own[connection]] = connection
+                        connection.sendall(_HELLO.pack(membership.generation, i_own))
+                    else:
+                        _take(connection, membership, connections)
+        except BaseException:
+            for connection in connections.values():
+                connection.close()
+            raise
+        finally:
+            handshakes.close()
+            listening.close()
+        return cls(connections, is_broken)
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            with suppress(OSError):  # without the word of TLS, for which it would have to wait
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def exchange(
+        self, outgoing: Mapping[int, Sequence[memoryview]], incoming: Mapping[int, Sequence[memoryview]]
+    ) -> None:
+        """Send each node its bytes, and fill in what each sends; the other side does the same with as many bytes."""
+        transfers = [
+            _Transfer(connection, outgoing[i_node], incoming[i_node])
+            for i_node, connection in self._connections.items()
+        ]
+        while transfers := [transfer for transfer in transfers if not transfer.is_done]:
+            if not sum(transfer.advance() for transfer in transfers):
+                self._await(transfers)
+
+    def _await(self, transfers: Sequence["_Transfer"]) -> None:
+        poll = select.poll()
+        for transfer in transfers:
+            poll.register(transfer.connection, transfer.awaits)
+        while not poll.poll(_LOOK_S * 1e3):
+            if self._is_broken():
+                raise ConnectionError("a member is gone")
+
+
+def _check(is_broken: Callable[[], bool], give_up_at: float) -> None:
+    if is_broken() or monotonic() > give_up_at:
+        raise ConnectionError("a node has not connected")
+
+
+def _take(connection: ssl.SSLSocket, membership: Membership, connections: dict[int, ssl.SSLSocket]) -> None:
+    """Keep it if it is from a node behind this one; one of an earlier generation is turned away."""
+    try:
+        generation, i_node = _HELLO.unpack(connection.recv(_HELLO.size))
+    except (OSError, struct.error):
+        generation, i_node = -1, -1
+    if generation == membership.generation and i_node not in connections and i_node > membership.i_node:
+        connections[i_node] = connection
+    else:
+        connection.close()
+
+
+class _Transfer:
+    """What goes over one connection in both directions at the same time."""
+
+    def __init__(
+        self, connection: ssl.SSLSocket, outgoing: Sequence[memoryview], incoming: Sequence[memoryview]
+    ) -> None:
+        self.connection = connection
+        self._outgoing = [view for view in reversed(outgoing) if len(view)]
+        self._incoming = [view for view in reversed(incoming) if len(view)]
+
+    @property
+    def is_done(self) -> bool:
+        return not (self._outgoing or self._incoming)
+
+    @property
+    def awaits(self) -> int:
+        return (select.POLLIN if self._incoming else 0) | (select.POLLOUT if self._outgoing else 0)
+
+    def advance(self) -> bool:
+        """Send and receive what goes without waiting; whether anything went."""
+        has_sent = self._send()
+        return self._receive() or has_sent
+
+    def _send(self) -> bool:
+        if not self._outgoing:
+            return False
+        try:
+            n_bytes = self.connection.send(self._outgoing[-1][:_PIECE_BYTES])
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        self._outgoing.append(self._outgoing.pop()[n_bytes:])
+        if not len(self._outgoing[-1]):
+            self._outgoing.pop()
+        return True
+
+    def _receive(self) -> bool:
+        if not self._incoming:
+            return False
+        try:
+            n_bytes = self.connection.recv_into(self._incoming[-1])
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        if not n_bytes:
+            raise ConnectionError("a node has left")
+        self._incoming.append(self._incoming.pop()[n_bytes:])
+        if not len(self._incoming[-1]):
+            self._incoming.pop()
+        return True

@@ -1,0 +1,268 @@
+"""The workers of one node, as the agent has them do what it wants: here those of the node that it runs on."""
+
+import json
+import os
+import select
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from punctual.channel import N_DEVICES_MAX, WorkerTarget
+from punctual.elastic_training import links
+from punctual.elastic_training.agent_client import SocketAgentClient
+from punctual.elastic_training.heartbeat_board import HeartbeatBoard
+from punctual.elastic_training.membership import Membership
+from punctual.elastic_training.worker_spawner import WorkerSpawner
+
+_MESSAGE_BYTES_MAX = 65_536
+#: Which devices the job has, as CUDA reads it and Punctual sets it.
+DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+#: What a worker says, with its `slot`; and what its node says of it: ``forked`` with `pid`, ``not forked`` with `cause`,
+#: ``ended`` with `code`. Without a slot: ``failed`` with `trace`, when no worker can be had.
+Words = dict[str, Any]
+
+
+class NodeWorkers(Protocol):
+    """The workers of a node, by their places (slots) on its board.
+
+    Attributes
+    ----------
+    board
+        What they show; of another node a copy.
+    target
+        How many there are to be.
+    given_up
+        Number of the target that is not worth another attempt, and why.
+    """
+
+    board: HeartbeatBoard
+    target: WorkerTarget
+    given_up: tuple[int, str]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether workers may be asked for."""
+        ...
+
+    @property
+    def visible_devices(self) -> Sequence[int]:
+        """The devices that the job is shown there."""
+        ...
+
+    def receive(self, fd: int) -> list[Words]:
+        """What was said over a descriptor that can be read, if it is one of this node's."""
+        ...
+
+    def fork(self, i_slot: int, *, serves: bool) -> None:
+        """Ask for a worker, or a parameter server."""
+        ...
+
+    def kill(self, pid: int) -> None:
+        """End a worker at once."""
+        ...
+
+    def answer(self, i_slot: int, **words: Any) -> None:
+        """Answer what a worker has said."""
+        ...
+
+    def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
+        """Tell workers and servers of the generation that they are members of, with what connects them."""
+        ...
+
+    def announce(self, generation: int) -> None:
+        """Have members leave their generation for this one."""
+        ...
+
+    def tell_broken(self, generation: int) -> None:
+        """Have members know that it has lost one."""
+        ...
+
+    def forget(self, i_slot: int) -> None:
+        """The worker has ended."""
+        ...
+
+    def is_stopped(self, pid: int) -> bool:
+        """Whether a signal has stopped the process."""
+        ...
+
+    def sleeping_ticks(self, pid: int) -> int | None:
+        """Processor time of a process that sleeps, with all that it has started; None: it does not, or that is not known."""
+        ...
+
+
+class LocalWorkers:
+    """The workers of this node: their processes, the connections with them, and the board.
+
+    Parameters
+    ----------
+    train
+        What a worker does with its connection.
+    preloaded
+        Modules that workers find loaded.
+    poll
+        Is told of what can be read, by descriptors.
+    """
+
+    def __init__(
+        self, train: Callable[[SocketAgentClient], object], preloaded: Sequence[str], poll: select.poll
+    ) -> None:
+        self.board = HeartbeatBoard.create()
+        self.target = WorkerTarget()
+        self.given_up: tuple[int, str] = (-1, "")
+        self.visible_devices = _visible_devices()
+        #: What the first worker shows to other nodes, and where those connect; made when there are others.
+        self.certificate = ""
+        self.listening: socket.socket | None = None
+        self._spawner = WorkerSpawner(train, self.board.fd, preloaded)
+        self._poll = poll
+        self._poll.register(self._spawner.control, select.POLLIN)
+        self._connections: dict[int, socket.socket] = {}
+        self._slots: dict[int, int] = {}
+        self._folder: TemporaryDirectory[str] | None = None
+
+    def close(self) -> None:
+        """End all."""
+        for connection in self._connections.values():
+            connection.close()
+        self._spawner.close()
+        self.board.close()
+        if self.listening is not None:
+            self.listening.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._spawner.is_ready
+
+    def receive(self, fd: int) -> list[Words]:
+        if fd == self._spawner.control.fileno():
+            return self._hear_spawner()
+        slot = next((slot for slot, connection in self._connections.items() if connection.fileno() == fd), None)
+        return [] if slot is None else self._hear_worker(slot)
+
+    def _hear_spawner(self) -> list[Words]:
+        words = self._spawner.receive()
+        if words is None:
+            self._poll.unregister(self._spawner.control)
+            return [{"said": "failed", "trace": "punctual: the process that workers are forked from has ended\n"}]
+        match words["said"]:
+            case "forked":
+                self._slots[words["pid"]] = words["slot"]
+            case "ended":
+                return [{**words, "slot": self._slots.pop(words["pid"])}]
+            case "ready":
+                return []
+        return [words]
+
+    def _hear_worker(self, slot: int) -> list[Words]:
+        connection = self._connections[slot]
+        try:
+            text = connection.recv(_MESSAGE_BYTES_MAX)
+        except OSError:
+            text = b""
+        if not text:  # it has ended, which the forkserver will say too, and how
+            self._poll.unregister(connection)
+            return []
+        return [{**json.loads(text), "slot": slot}]
+
+    def fork(self, i_slot: int, *, serves: bool) -> None:
+        self._connections[i_slot] = self._spawner.fork(i_slot, serves=serves)
+        self._poll.register(self._connections[i_slot], select.POLLIN)
+
+    def kill(self, pid: int) -> None:
+        self._spawner.kill(pid)
+
+    def answer(self, i_slot: int, **words: Any) -> None:
+        self._send(i_slot, (), words)
+
+    def _send(self, i_slot: int, fds: Sequence[int], words: Words) -> None:
+        with suppress(OSError):  # it has died meanwhile, which shows otherwise
+            socket.send_fds(self._connections[i_slot], [json.dumps(words).encode()], fds)
+
+    def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
+        trainers = [membership for membership in memberships if membership.rank < membership.n_workers]
+        n_servers = len(memberships) - len(trainers)
+        is_open = bool(trainers and trainers[0].nodes)
+        n_everywhere, listening = (trainers[0].n_workers, self.listening) if is_open else (0, None)
+        with ExitStack() as opened:
+            fds = links.make(len(trainers), opened, n_servers=n_servers, n_everywhere=n_everywhere, listening=listening)
+            for i, (slot, membership) in enumerate(zip(slots, memberships, strict=True)):
+                words = membership.words()
+                if membership.i_device is not None:
+                    words["store_path"] = self._store_path(membership.generation)
+                if membership.nodes and not i:
+                    words["certificate"] = self.certificate
+                self._send(slot, fds[i], {"membership": words, "n_steps": n_steps})
+
+    def _store_path(self, generation: int) -> str:
+        """Of this generation's; its folder is one that nobody else may enter."""
+        if self._folder is None:
+            self._folder = TemporaryDirectory(prefix="punctual-")
+        return f"{self._folder.name}/{generation}"
+
+    def announce(self, generation: int) -> None:
+        self.board.generation_wanted = generation
+
+    def tell_broken(self, generation: int) -> None:
+        self.board.generation_broken = generation
+
+    def forget(self, i_slot: int) -> None:
+        connection = self._connections.pop(i_slot)
+        with suppress(KeyError):
+            self._poll.unregister(connection)
+        connection.close()
+        self.board.wipe(i_slot)
+
+    def is_stopped(self, pid: int) -> bool:
+        return is_stopped(pid)
+
+    def sleeping_ticks(self, pid: int) -> int | None:
+        return sleeping_ticks(pid)
+
+
+def last_line(trace: str) -> str:
+    """What a traceback comes down to."""
+    return trace.rstrip().rpartition("\n")[2].removeprefix("punctual: ")
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped the process."""
+    return _stat(pid)[0] in ("T", "t")
+
+
+def sleeping_ticks(pid: int) -> int | None:
+    """Processor time, in the kernel's ticks, of a process and its descendants that all sleep; None: one of them does not."""
+    if _stat(pid)[0] != "S":
+        return None
+    stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
+    tree, ticks = [pid], 0
+    for parent in tree:
+        state, _, *used = stats.get(parent, _GONE)
+        if state != "S":
+            return None
+        ticks += sum(map(int, used))
+        tree += [child for child, fields in stats.items() if int(fields[1]) == parent]
+    return ticks
+
+
+_GONE = ("X", "0", "0", "0")
+
+
+def _stat(pid: int) -> Sequence[str]:
+    """State, parent, and processor time in user and kernel mode of a process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return _GONE
+    return fields[0], fields[1], fields[11], fields[12]
+
+
+def _visible_devices() -> Sequence[int]:
+    """The devices that this process is shown, counted from 0; as many as may be, if the environment does not say."""
+    text = os.environ.get(DEVICES_VARIABLE)
+    return range(N_DEVICES_MAX if text is None else len([name for name in text.split(",") if name.strip()]))

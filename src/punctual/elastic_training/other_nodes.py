@@ -1,0 +1,288 @@
+"""The nodes of a training beside the first: its agent's side of the connections with the job's processes there.
+
+The agent listens only once Punctual has said that the job may lie on several nodes, at the address that Punctual has for its
+node; what it listens on, and the key without which nobody is heard, it tells Punctual alone, on the job's page.
+"""
+
+import os
+import select
+import socket
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from queue import Empty, SimpleQueue
+from time import monotonic_ns
+from typing import Any
+
+from punctual.channel import NODE_ADDRESS_VARIABLE, Page, WorkerStatus, WorkerTarget
+from punctual.elastic_training.elastic_stats import ElasticStats
+from punctual.elastic_training.group_key import SecureSockets, certificate_of, new_key
+from punctual.elastic_training.handshakes import LIMIT_S, Handshakes
+from punctual.elastic_training.heartbeat_board import HeartbeatBoard
+from punctual.elastic_training.membership import Membership
+from punctual.elastic_training.message_stream import MessageStream
+from punctual.elastic_training.node_workers import LocalWorkers, NodeWorkers, Words
+from punctual.tracking.complaint import invalid, warn
+
+#: A node that has said nothing for so long is lost: it says something twenty times a second.
+SILENT_S_MAX = 10.0
+#: How often a node hears that the first one is there.
+_BEAT_S = 0.5
+#: Between two looks whether this node listens still.
+_LOOK_S = 0.5
+#: How long another node may take to hear that the training has ended.
+_END_S_MAX = 1.0
+
+
+def listening_at(address: str) -> socket.socket:
+    """A socket at a free port; raises `ValueError` if the address cannot be used."""
+    try:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return socket.create_server((address, 0), family=family)
+    except OSError as error:
+        raise invalid(
+            "the address of a node must be one of its own",
+            f"'{address}' ({error})",
+            "this node",
+            f"Set {NODE_ADDRESS_VARIABLE} to the one at which other nodes reach it, where Ray is started.",
+        ) from None
+
+
+class RemoteWorkers:
+    """The workers of another node, see `punctual.elastic_training.node_workers.NodeWorkers`.
+
+    Attributes
+    ----------
+    fd
+        Of the connection with it.
+    address
+        Where its workers listen.
+    stats
+        Keep the status on the page there.
+    """
+
+    is_ready = True
+
+    def __init__(self, stream: MessageStream, hello: Words) -> None:
+        self._stream = stream
+        self.fd = stream.fileno()
+        self.name = str(hello["name"])
+        self.address = str(hello["address"]), int(hello["port"])
+        self.visible_devices: Sequence[int] = range(int(hello["n_devices"]))
+        self.board = HeartbeatBoard.create()
+        self.target = WorkerTarget()
+        self.given_up: tuple[int, str] = (-1, "")
+        self.heard_ns = monotonic_ns()
+        self.stats = ElasticStats(self, int(hello["pid"]))
+        self._stopped: set[int] = set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._stream.is_open
+
+    def close(self) -> None:
+        self._stream.close()
+        self.board.close()
+
+    def publish_workers(self, status: WorkerStatus) -> None:
+        """Have it put on the page there."""
+        self._say("status", status=asdict(status))
+
+    def receive(self, fd: int) -> list[Words]:
+        return self._take() if self.is_open and fd == self.fd else []
+
+    def _take(self) -> list[Words]:
+        said = []
+        for words in self._stream.receive():
+            self.heard_ns = monotonic_ns()
+            if words["said"] == "beat":
+                self._note(words)
+                continue
+            if "age_ns" in words:  # by this node's clock
+                age_ns = words.pop("age_ns")
+                words["stepped_ns"] = 0 if age_ns is None else self.heard_ns - age_ns
+            said.append(words)
+        return said
+
+    def _note(self, words: Words) -> None:
+        """What the workers there show, and how many there are to be."""
+        for slot, n_steps, waiting, age_ns, excused in words["board"]:
+            self.board.show(slot, n_steps, waiting, self.heard_ns - age_ns if age_ns is not None else 0)
+            self.board.excuse(slot, excused)
+        self._stopped = set(words["stopped"])
+        self.target = WorkerTarget(**{**words["target"], "devices": tuple(words["target"]["devices"])})
+
+    def fork(self, i_slot: int, *, serves: bool) -> None:
+        self._say("fork", slot=i_slot)
+
+    def kill(self, pid: int) -> None:
+        self._say("kill", pid=pid)
+
+    def answer(self, i_slot: int, **words: Any) -> None:
+        self._say("answer", slot=i_slot, words=words)
+
+    def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
+        words = [membership.words() for membership in memberships]
+        self._say("form", slots=list(slots), memberships=words, n_steps=n_steps)
+
+    def announce(self, generation: int) -> None:
+        self._say("announce", generation=generation)
+
+    def tell_broken(self, generation: int) -> None:
+        self._say("broken", generation=generation)
+
+    def forget(self, i_slot: int) -> None:
+        self.board.wipe(i_slot)
+
+    def is_stopped(self, pid: int) -> bool:
+        return pid in self._stopped
+
+    def sleeping_ticks(self, pid: int) -> int | None:
+        return None
+
+    def beat(self) -> None:
+        """Say that this node is there; and what did not go before."""
+        self._say("beat")
+
+    def dismiss(self) -> None:
+        """Tell it that it is not needed any more."""
+        self._say("end")
+
+    def await_end(self, limit_s: float) -> None:
+        """Until the other side has ended the connection: what was sent is lost if this side does so too early."""
+        poll, give_up_ns = select.poll(), monotonic_ns() + int(limit_s * 1e9)
+        poll.register(self.fd, select.POLLIN)
+        while self.is_open and monotonic_ns() < give_up_ns:
+            poll.poll(limit_s * 1e3)
+            self._stream.receive()
+
+    def _say(self, what: str, **words: Any) -> None:
+        self._stream.send(do=what, **words)
+
+
+class OtherNodes:
+    """Takes in other nodes, and notices when one is gone.
+
+    Parameters
+    ----------
+    here
+        The workers of this node, whose first one those of other nodes connect to.
+    poll
+        Is told of what can be read.
+    """
+
+    def __init__(self, page: Page, here: LocalWorkers, poll: select.poll) -> None:
+        self._page, self._here, self._poll = page, here, poll
+        self._address = os.environ.get(NODE_ADDRESS_VARIABLE, "")
+        self._listening: socket.socket | None = None
+        self._arrived: SimpleQueue[RemoteWorkers] = SimpleQueue()
+        self._beat_ns = 0
+        #: Why no other node can come; empty: it can.
+        self.failure = ""
+        self.nodes: list[RemoteWorkers] = []
+
+    def close(self) -> None:
+        if self._listening is not None:
+            with suppress(OSError):
+                self._listening.shutdown(socket.SHUT_RDWR)
+            self._listening.close()
+        self._take_in()
+        for node in self.nodes:
+            node.dismiss()
+        for node in self.nodes:
+            node.await_end(_END_S_MAX)
+            node.close()
+
+    def address_of(self, node: NodeWorkers) -> tuple[str, int]:
+        """Where the workers of a node listen for those of others."""
+        if isinstance(node, RemoteWorkers):
+            return node.address
+        assert self._here.listening is not None, "this node was joined by another"
+        port: int = self._here.listening.getsockname()[1]
+        return self._address, port
+
+    def named(self, node: NodeWorkers) -> str:
+        return node.name if isinstance(node, RemoteWorkers) else "the first"
+
+    def look(self, now_ns: int) -> None:
+        """Begin to listen if other nodes may come, take in those that have, and let all know that this one is there."""
+        if self._page.worker_target().spans_nodes and self._listening is None and not self.failure:
+            self._listen()
+        self._take_in()
+        if now_ns - self._beat_ns > _BEAT_S * 1e9:
+            late_ns = now_ns - self._beat_ns - _BEAT_S * 1e9
+            for node in self.nodes:
+                node.beat()
+                if late_ns > SILENT_S_MAX * 1e9 / 2:  # this process itself has stood still
+                    node.heard_ns = now_ns
+            self._beat_ns = now_ns
+
+    def lost(self, now_ns: int) -> list[tuple[RemoteWorkers, str]]:
+        """The nodes that are gone, and why that is thought."""
+        gone = [(node, "the end of its connection") for node in self.nodes if not node.is_open]
+        silent = [node for node in self.nodes if node.is_open and now_ns - node.heard_ns > SILENT_S_MAX * 1e9]
+        return [*gone, *((node, f"no word for {SILENT_S_MAX:g} s") for node in silent)]
+
+    def drop(self, node: RemoteWorkers) -> None:
+        """Keep nothing of a node that is gone."""
+        with suppress(KeyError, ValueError):
+            self._poll.unregister(node.fd)
+        self.nodes.remove(node)
+        node.dismiss()
+        node.close()
+
+    def _take_in(self) -> None:
+        with suppress(Empty):
+            while True:
+                node = self._arrived.get_nowait()
+                self.nodes.append(node)
+                node.announce(self._here.board.generation_wanted)
+                self._poll.register(node.fd, select.POLLIN)
+
+    def _listen(self) -> None:
+        """The page says where, so that Punctual can tell other nodes."""
+        try:
+            if not self._address:
+                raise invalid(
+                    "a node must have an address to be joined by others",
+                    "none",
+                    "this node",
+                    f"Set {NODE_ADDRESS_VARIABLE} to the one at which other nodes reach it, where Ray is started.",
+                )
+            key = new_key()
+            self._here.certificate = certificate_of(key)
+            self._listening = listening_at(self._address)
+            self._here.listening = listening_at(self._address)
+        except ValueError as error:
+            self.failure = str(error)
+            warn(
+                "workers on other nodes must be able to join", str(error), "this training", "It goes on with this node."
+            )
+            return
+        accepting = threading.Thread(target=self._accept, args=(self._listening,), name="punctual-nodes", daemon=True)
+        accepting.start()
+        self._page.publish_group(self._listening.getsockname()[1], key)
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Whoever has the key is heard; a stranger does not get further than a handshake, and keeps nobody waiting."""
+        handshakes = Handshakes(SecureSockets(self._here.certificate), listening)
+        while listening.fileno() >= 0:
+            with suppress(OSError, ValueError):  # it has just been closed
+                for connection in handshakes.advance(_LOOK_S):
+                    stream = MessageStream(connection)
+                    hello = _first_of(stream)
+                    if hello is not None:
+                        self._arrived.put(RemoteWorkers(stream, hello))
+        handshakes.close()
+
+
+def _first_of(stream: MessageStream) -> Words | None:
+    """What the other side says first; None: it says nothing."""
+    poll = select.poll()
+    poll.register(stream.fileno(), select.POLLIN)
+    while stream.is_open and poll.poll(LIMIT_S * 1e3):
+        for words in stream.receive():
+            return words
+    stream.close()
+    return None

@@ -1,0 +1,141 @@
+"""What the first worker tells Punctual; the others are silent."""
+
+import os
+from dataclasses import replace
+
+from punctual.channel import PAGE_VARIABLE, Page, PageError
+from punctual.elastic_training.agent_client import AgentClient
+from punctual.tracking import stop
+from punctual.tracking.complaint import warn
+from punctual.tracking.declaration import Phases, by_name
+from punctual.tracking.record import Course, PhaseRecord
+from punctual.tracking.session import Session, current, install
+
+
+class ProgressReporter:
+    """The session of this worker, which speaks while the worker is the first one."""
+
+    def __init__(self, agent: AgentClient) -> None:
+        self._agent = agent
+        self._course: Course | None = None
+        self._phases: Phases = ()
+        self._session: Session | None = None
+        self._speaks = self._can_stop = False
+
+    def take(self, *, is_first: bool, is_beginning: bool, n_steps: int) -> None:
+        """Speak or be silent from here on.
+
+        Parameters
+        ----------
+        is_beginning
+            The training begins: nobody has spoken for this job before, unless another process of the script has.
+        """
+        if self._session is None or is_first != self._speaks:
+            self._session = _speaking(is_beginning) if is_first else Session()
+            self._session.excuse_waits(self._agent.excused)
+            install(self._session)
+            self._speaks = is_first
+            if self._course is not None:
+                self._begin(self._session, self._course, n_steps)
+        if self._course is not None:
+            self._session.n_steps = n_steps
+
+    @property
+    def session(self) -> Session:
+        assert self._session is not None, "take() comes first"
+        return self._session
+
+    def declare(
+        self, total_steps: int, n_steps_per_epoch: int, n_steps: int, phases: Phases, *, can_stop: bool
+    ) -> None:
+        """Say what is planned, once: the steps of the whole job, those of an epoch, those done already.
+
+        Parameters
+        ----------
+        can_stop
+            Whether the training can be asked to stop.
+        """
+        if self._course is None:
+            self._course, self._phases, self._can_stop = (
+                Course(n_steps, total_steps, n_steps_per_epoch),
+                phases,
+                can_stop,
+            )
+            self._begin(self.session, self._course, n_steps)
+
+    def _begin(self, session: Session, course: Course, n_steps: int) -> None:
+        course = replace(course, start_step=n_steps)
+        plan = {name: (phase, course.n_occurrences_left(phase)) for name, phase in by_name(self._phases).items()}
+        session.begin_loop(course, plan)
+        if self._can_stop or stop.has_hooks():
+            session.allow_stop()
+        session.start_training()
+
+    def end_early(self, n_steps: int, *, n_phases_more: int) -> None:
+        """No step comes after `n_steps`; what comes after an epoch comes so many times more."""
+        if self._course is not None:
+            self._course = replace(self._course, total_steps=n_steps)
+            self.session.end_early(n_phases_more)
+
+    def report_loss(self, loss: float) -> None:
+        """The loss of the step under way."""
+        self.session.report_loss(loss)
+
+    @property
+    def end_asked(self) -> int:
+        """The exit code with which Punctual wants the processes to end, as far as this worker hears it; 0: it does not."""
+        return self.session.end_asked
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether the script is in a step that is not counted yet."""
+        return self.session.step_open
+
+    def step_begins(self) -> None:
+        self.session.step_open = True
+
+    def step_ends(self) -> None:
+        """The body of a step has been gone through; waits if the pacing line says so."""
+        if self.session.step_open:
+            self.session.step_done()
+
+    def step_lost(self) -> None:
+        """The step under way is not done, and will not be counted."""
+        self.session.step_open = False
+
+    def end(self, exit_code: int) -> None:
+        """End the process as Punctual asked; the first worker calls the script's hooks."""
+        if self._speaks:
+            stop.obey(exit_code)
+            self.session.leave()
+        raise SystemExit(exit_code)
+
+    def refuse_to_leave(self) -> None:
+        """There is no checkpoint to go on from, so the processes do not leave."""
+        if self._speaks:
+            warn(
+                "a training that is to make room must have written its checkpoint", "none", "this training",
+                "It trains on; give it a `--checkpoint-dir` with room.",
+            )  # fmt: skip
+            self.session.refuse_to_leave()
+
+
+def _speaking(is_beginning: bool) -> Session:
+    """A session with the page; it is taken over from another worker, which may be too dead to let go of it."""
+    path = os.environ.get(PAGE_VARIABLE)
+    if is_beginning or not path:
+        return current()
+    try:
+        page = Page.open(path)
+    except (OSError, PageError):
+        return Session()
+    session = Session(page)
+    for entry in page.phases():
+        session.inherit(
+            PhaseRecord(
+                entry.name, n_units_done=entry.n_units_done, n_units_measured=entry.n_units_measured,
+                cpu_ns=entry.cpu_ns, wall_ns=entry.wall_ns, cost_steps=entry.cost_steps,
+                n_units_inherited=max(0, round(entry.units_planned) - entry.n_units_done),
+            )
+        )  # fmt: skip
+    return session

@@ -1,0 +1,352 @@
+"""Gradients of a step, summed over parts, virtual ranks and workers, and a few numbers that travel with them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from punctual.elastic_training.group import GroupFault, PendingSum, WorkerGroup
+from punctual.elastic_training.virtual_ranks import TreeNode, TreeSum, cut, roots_of
+from punctual.tracking.complaint import invalid
+
+#: A bucket is sent as soon as all its gradients are there. The first one is small, so that sending begins early.
+_FIRST_BUCKET_BYTES = 1 << 20
+_BUCKET_BYTES = 25 << 20
+
+#: Their sums are read as numbers, so whatever type the gradients have, these have enough digits.
+_NOTES_TYPE = torch.float32
+
+
+class Reduction(Protocol):
+    """Each parameter's `grad` is summed up over the parts of a step; `finish` leaves the sum over all workers in it."""
+
+    def await_last(self) -> None:
+        """The next gradients are the last of this worker's share."""
+        ...
+
+    def end_rank(self, virtual_rank: int, loss: float) -> None:
+        """The gradients of a virtual rank are complete, its weighted loss included."""
+        ...
+
+    def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
+        """Sum up over all workers; the sums of `notes`, and of the losses as the last.
+
+        Parameters
+        ----------
+        share_frac
+            This worker's share of the step's samples, 0..1.
+
+        Raises
+        ------
+        GroupFault
+            A worker is gone; the gradients are of no use.
+        """
+        ...
+
+    def forget(self) -> None:
+        """Give up the step under way."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the model."""
+        ...
+
+
+def clear(params: Sequence[nn.Parameter]) -> None:
+    for param in params:
+        param.grad = None
+
+
+class AloneSum:
+    """The only worker: its gradients are the step's."""
+
+    def __init__(self, params: Sequence[nn.Parameter]) -> None:
+        self._params = params
+        self._loss = 0.0
+
+    def await_last(self) -> None:
+        """Nothing is sent."""
+
+    def end_rank(self, virtual_rank: int, loss: float) -> None:
+        self._loss += loss
+
+    def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
+        loss, self._loss = self._loss, 0.0
+        return [*notes, loss]
+
+    def forget(self) -> None:
+        self._loss = 0.0
+        clear(self._params)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Flat:
+    """Parameters of one type side by side in flat memory."""
+
+    def __init__(self, params: Sequence[nn.Parameter], numbers: Sequence[int]) -> None:
+        self.numbers = tuple(numbers)
+        self.sizes = [params[i].numel() for i in numbers]
+        self.shapes = [params[i].shape for i in numbers]
+        self.length = sum(self.sizes)
+        first = params[numbers[0]]
+        self.dtype, self.device = first.dtype, first.device
+
+    def empty(self, n_more: int = 0) -> Tensor:
+        return torch.empty(self.length + n_more, dtype=self.dtype, device=self.device)
+
+    def packed(self, grads: Sequence[Tensor], n_parts: int) -> Tensor:
+        """These parameters' of `grads`, with zeros behind them, so that they can be cut in equal parts."""
+        padding = torch.zeros(-self.length % n_parts, dtype=self.dtype, device=self.device)
+        return torch.cat([*(grads[i].reshape(-1) for i in self.numbers), padding])
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """The places of the parameters in `flat`, in their shapes."""
+        parts = flat[: self.length].split(self.sizes)
+        return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+
+def _by_type(params: Sequence[nn.Parameter]) -> list[list[int]]:
+    """Numbers of the parameters of each type, in the order in which backward comes to them: the last first."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[int]] = {}
+    for i in reversed(range(len(params))):
+        kinds.setdefault((params[i].dtype, params[i].device), []).append(i)
+    return list(kinds.values())
+
+
+def _in_buckets(params: Sequence[nn.Parameter]) -> list[list[int]]:
+    buckets: list[list[int]] = []
+    for numbers in _by_type(params):
+        n_bytes, bytes_max = 0, _FIRST_BUCKET_BYTES if not buckets else _BUCKET_BYTES
+        buckets.append([])
+        for i in numbers:
+            if n_bytes >= bytes_max:
+                buckets.append([])
+                n_bytes, bytes_max = 0, _BUCKET_BYTES
+            buckets[-1].append(i)
+            n_bytes += params[i].numel() * params[i].element_size()
+    return buckets
+
+
+class BucketedSum:
+    """Sums in whatever order is fastest, each bucket begun while the rest of backward is still under way.
+
+    On CPUs a sum that has begun is made at the end (`WorkerGroup.begin_sum`).
+
+    With the last bucket goes, for each parameter, how many workers had a gradient for it: one that nobody had keeps
+    none, and the optimiser leaves it alone as it would in one process.
+
+    Parameters
+    ----------
+    buffers
+        Those of the generation before, to be used again; filled if it is empty.
+    """
+
+    def __init__(
+        self, params: Sequence[nn.Parameter], group: WorkerGroup, n_notes: int, buffers: list[Tensor] | None = None
+    ) -> None:
+        self._params = params
+        self._group = group
+        self._flats = [_Flat(params, numbers) for numbers in _in_buckets(params)]
+        self._n_notes = n_notes + 1
+        self._buffers = [] if buffers is None else buffers
+        if not self._buffers:
+            self._buffers += self._new_buffers()
+        self._notes = self._buffers[-1][-(self._n_notes + len(params)) :]
+        self._views: list[Tensor] = [torch.empty(0)] * len(params)
+        self._i_bucket = [0] * len(params)
+        for i_bucket, (flat, buffer) in enumerate(zip(self._flats, self._buffers, strict=False)):
+            for i, view in zip(flat.numbers, flat.views(buffer), strict=True):
+                self._views[i], self._i_bucket[i] = view, i_bucket
+        self._hooks = [
+            param.register_post_accumulate_grad_hook(partial(self._take, i)) for i, param in enumerate(params)
+        ]
+        self._begin()
+
+    def _new_buffers(self) -> list[Tensor]:
+        """Notes travel in the last bucket if it is of their type, else in one of their own."""
+        n_notes, last = self._n_notes + len(self._params), self._flats[-1]
+        if (last.dtype, last.device) == (_NOTES_TYPE, self._group.device):
+            return [flat.empty() for flat in self._flats[:-1]] + [last.empty(n_notes)]
+        return [flat.empty() for flat in self._flats] + [
+            torch.empty(n_notes, dtype=_NOTES_TYPE, device=self._group.device)
+        ]
+
+    def _begin(self) -> None:
+        self._is_last = False
+        self._loss = 0.0
+        self._fault: GroupFault | None = None
+        self._is_taken = [False] * len(self._params)
+        self._n_missing = [len(flat.numbers) for flat in self._flats]
+        self._begun: list[PendingSum] = []
+
+    def await_last(self) -> None:
+        self._is_last = True
+
+    def end_rank(self, virtual_rank: int, loss: float) -> None:
+        self._loss += loss
+
+    def _take(self, i: int, param: nn.Parameter) -> None:
+        """Backward has finished a gradient."""
+        if not self._is_last or param.grad is None:
+            return
+        i_bucket = self._i_bucket[i]
+        if i_bucket < len(self._begun):
+            raise invalid(
+                "backward must come to each parameter once", "a gradient that comes after it was sent",
+                f"parameter number {i}", "Checkpoint activations with use_reentrant=False.",
+            )  # fmt: skip
+        if not self._is_taken[i]:
+            self._is_taken[i] = True
+            self._n_missing[i_bucket] -= 1
+        self._views[i].copy_(param.grad)
+        self._send(self._n_ready())
+
+    def _n_ready(self) -> int:
+        """Buckets complete, counted from the first: all workers send in the same order. The last waits for the notes."""
+        n_ready = len(self._begun)
+        while n_ready < len(self._buffers) - 1 and not self._n_missing[n_ready]:
+            n_ready += 1
+        return n_ready
+
+    def _send(self, n_buckets: int) -> None:
+        try:
+            while self._fault is None and len(self._begun) < n_buckets:
+                self._begun.append(self._group.begin_sum(self._buffers[len(self._begun)]))
+        except GroupFault as fault:  # raised through backward it would look like a fault of the user's
+            self._fault = fault
+
+    def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
+        for i, param in enumerate(self._params):
+            if not self._is_taken[i]:
+                self._fill(i, param)
+        had = [float(param.grad is not None) for param in self._params]
+        self._notes.copy_(torch.tensor([*notes, self._loss, *had]))
+        self._send(len(self._buffers))
+        if self._fault is not None:
+            raise self._fault
+        for pending in self._begun:
+            self._group.end_sum(pending)
+        sums = self._notes.tolist()
+        for param, view, n_had in zip(self._params, self._views, sums[self._n_notes :], strict=True):
+            param.grad = view if n_had else None
+        self._begin()
+        return sums[: self._n_notes]
+
+    def _fill(self, i: int, param: nn.Parameter) -> None:
+        """Put in a gradient that the last backward had no part in."""
+        if param.grad is None:
+            self._views[i].zero_()
+        else:
+            self._views[i].copy_(param.grad)
+
+    def forget(self) -> None:
+        self._begin()
+        clear(self._params)
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._begun.clear()
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """What a virtual rank has, or several: a gradient for each parameter, and notes."""
+
+    grads: list[Tensor]
+    notes: list[float]
+
+    def add(self, other: "_Leaf") -> "_Leaf":
+        torch._foreach_add_(self.grads, other.grads)
+        self.notes = [mine + theirs for mine, theirs in zip(self.notes, other.notes, strict=True)]
+        return self
+
+
+class TreeTotal:
+    """Sums in the order of a binary tree whose leaves are the virtual ranks: the same bits for any number of workers.
+
+    Each worker adds up what it has of the tree. Then each is sent a part of all that is left, adds up the rest of the
+    tree for that part, and sends it to all.
+    """
+
+    def __init__(self, params: Sequence[nn.Parameter], group: WorkerGroup, n_notes: int, n_virtual_ranks: int) -> None:
+        self._params = params
+        self._group = group
+        self._n_virtual_ranks = n_virtual_ranks
+        self._n_notes = n_notes + 1
+        self._flats = [_Flat(params, numbers) for numbers in _by_type(params)]
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tree: TreeSum[_Leaf] = TreeSum(self._n_virtual_ranks, _Leaf.add)
+
+    def await_last(self) -> None:
+        """Nothing is sent before the end."""
+
+    def end_rank(self, virtual_rank: int, loss: float) -> None:
+        grads = [torch.zeros_like(param) if param.grad is None else param.grad for param in self._params]
+        had = [float(param.grad is not None) for param in self._params]
+        self._tree.put_leaf(virtual_rank, _Leaf(grads, [0.0] * (self._n_notes - 1) + [loss, *had]))
+        clear(self._params)
+
+    def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
+        self._tree.roots[0].total.notes[: len(notes)] = notes
+        total = self._tree.total if self._group.n_workers == 1 else self._over_workers()
+        for param, grad, n_had in zip(self._params, total.grads, total.notes[self._n_notes :], strict=True):
+            param.grad = grad if n_had else None
+        self._begin()
+        return total.notes[: self._n_notes]
+
+    def _over_workers(self) -> _Leaf:
+        grads = [torch.empty(0)] * len(self._params)
+        for flat in self._flats:
+            total = self._total(partial(self._packed, flat))
+            for i, view in zip(flat.numbers, flat.views(total), strict=True):
+                grads[i] = view
+        notes = self._total(lambda leaf: torch.tensor(leaf.notes, dtype=torch.float64, device=self._group.device))
+        return _Leaf(grads, notes.tolist())
+
+    def _packed(self, flat: _Flat, leaf: _Leaf) -> Tensor:
+        return flat.packed(leaf.grads, self._group.n_workers)
+
+    def _total(self, flat_of: Callable[[_Leaf], Tensor]) -> Tensor:
+        """The sum over all virtual ranks of what `flat_of` makes of each."""
+        roots = [TreeNode(root.level, root.index, flat_of(root.total)) for root in self._tree.roots]
+        return total_of(roots, self._group, self._n_virtual_ranks)
+
+    def forget(self) -> None:
+        self._begin()
+        clear(self._params)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def total_over_workers(group: WorkerGroup, tree: TreeSum[Tensor], n_virtual_ranks: int) -> Tensor:
+    """The total of a tree whose leaves are equally long flat tensors, each worker having put in its virtual ranks'."""
+    return tree.total if group.n_workers == 1 else total_of(tree.roots, group, n_virtual_ranks)
+
+
+def total_of(roots: Sequence[TreeNode[Tensor]], group: WorkerGroup, n_virtual_ranks: int) -> Tensor:
+    """The total of the tree of which each worker has these roots: each adds up one part of it, and gives it to all."""
+    n_workers, length = group.n_workers, len(roots[0].total)
+    rows = torch.stack([_in_rows(root.total, n_workers) for root in roots], dim=1)
+    n_each = rows.shape[-1]
+    places = [roots_of(leaves, n_virtual_ranks) for leaves in cut(n_virtual_ranks, n_workers)]
+    received = group.exchange(rows, [len(theirs) * n_each for theirs in places])
+    tree: TreeSum[Tensor] = TreeSum(n_virtual_ranks, Tensor.add_)
+    for theirs, tensors in zip(places, received, strict=True):
+        for (level, index), part in zip(theirs, tensors.split(n_each), strict=True):
+            tree.put(TreeNode(level, index, part))
+    return group.collect(tree.total)[:length]
+
+
+def _in_rows(flat: Tensor, n_rows: int) -> Tensor:
+    """`flat` in equally long rows; zeros fill up the last."""
+    n_missing = -len(flat) % n_rows
+    return (nn.functional.pad(flat, (0, n_missing)) if n_missing else flat).view(n_rows, -1)

@@ -1,0 +1,157 @@
+"""One worker's copy of all that the training has learned: model, optimiser, and what the user adds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from punctual.elastic_training import arguments
+from punctual.elastic_training.plain import put_together, take_apart
+from punctual.tracking.complaint import invalid
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingState:
+    """A training between two steps.
+
+    Attributes
+    ----------
+    tensors
+        By name: "model/...", "optimizer/...", "extra/...". Not copies: they change with the next step. No two share
+        storage, unless the user's own state does.
+    values
+        All the rest, as JSON can carry it: the optimiser's settings, states of schedulers, the position.
+    origin
+        The file that it was read from; empty: it was not.
+    """
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    origin: str = field(default="", compare=False)
+
+
+class Stateful(Protocol):
+    """What `extra` may hold besides tensors and plain values: a scheduler, an average of weights, a meter."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> object: ...
+
+
+#: One, or several that are all stepped in each step.
+Optimizers = Optimizer | Sequence[Optimizer] | Mapping[str, Optimizer]
+
+
+class Replica:
+    """Model, optimizers and extra, as one `TrainingState`.
+
+    Parameters
+    ----------
+    optimizer
+        One, or several as a list or by name.
+    extra
+        Objects with `state_dict` and `load_state_dict`, by name.
+
+    Attributes
+    ----------
+    optimizers
+        By the names that their states have.
+    params
+        What they train.
+
+    Raises
+    ------
+    ValueError
+        An argument cannot be used.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizers, extra: Mapping[str, Stateful]) -> None:
+        arguments.check_model(model)
+        arguments.check_extra(extra)
+        self.model = model
+        self.optimizers = arguments.named_optimizers(optimizer)
+        self.params = arguments.params_of(self.optimizers.values())
+        self.extra = dict(extra)
+        arguments.check_places(self.params, model, extra)
+
+    @property
+    def named_params(self) -> list[tuple[str, nn.Parameter]]:
+        """`params`, each with its name in the model, if it has one."""
+        names = {id(param): name for name, param in self.model.named_parameters()}
+        return [(names.get(id(param), f"parameter {i}"), param) for i, param in enumerate(self.params)]
+
+    def model_tensors(self) -> dict[str, Tensor]:
+        """Parameters and all buffers, each once however many names it has."""
+        named = [*self.model.named_parameters(), *self.model.named_buffers()]
+        return {f"model/{name}": tensor.detach() for name, tensor in named}
+
+    def move(self, device: torch.device) -> None:
+        """Go to `device`; parameters stay the same objects, so that the optimizer and the script still have them."""
+        self.model.to(device)
+        for optimizer in self.optimizers.values():
+            if optimizer.state:  # some have one from the beginning; each tensor goes where torch wants it
+                optimizer.load_state_dict(optimizer.state_dict())
+
+    def collect(self) -> TrainingState:
+        """The state now, without copying a tensor."""
+        tensors = self.model_tensors()
+        values = {
+            name: take_apart(optimizer.state_dict(), name, tensors) for name, optimizer in self.optimizers.items()
+        }
+        values["extra"] = {
+            name: take_apart(part.state_dict(), f"extra/{name}", tensors) for name, part in self.extra.items()
+        }
+        return TrainingState(tensors, values)
+
+    def put_back(self, state: TrainingState) -> None:
+        """Become `state`. Parameters and buffers keep their places in memory; the optimiser's tensors are taken over.
+
+        Raises
+        ------
+        ValueError
+            `state` is that of another model, or of other optimizers or parts of `extra`.
+        """
+        self._check_names(state.values)
+        self._fill_model(state.tensors)
+        for name, optimizer in self.optimizers.items():
+            _fill_optimizer(optimizer, put_together(state.values[name], state.tensors))
+        for name, part in self.extra.items():
+            part.load_state_dict(put_together(state.values["extra"][name], state.tensors))
+
+    def _check_names(self, values: Mapping[str, Any]) -> None:
+        kept = {name for name in values if name.startswith("optimizer")}
+        missing = {f"extra['{name}']" for name in self.extra if name not in values["extra"]}
+        if missing or kept != set(self.optimizers):
+            raise invalid(
+                "the training's state must hold the same optimizers and parts of `extra` as the script",
+                ", ".join(sorted(kept)) + ", and no ".join(["", *sorted(missing)]),
+                ", ".join(self.optimizers),
+                "Give the same ones as before, or begin anew with another `checkpoint_dir`.",
+            )
+
+    @torch.no_grad()
+    def _fill_model(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, mine in self.model_tensors().items():
+            theirs = tensors.get(name)
+            if theirs is None or theirs.shape != mine.shape:
+                got = "none" if theirs is None else f"shape {tuple(theirs.shape)}"
+                raise invalid(
+                    f"the training's state must hold a tensor of shape {tuple(mine.shape)}", got, f"'{name}'",
+                    "Build the same model in every worker, and begin anew if the model has changed.",
+                )  # fmt: skip
+            if theirs.data_ptr() != mine.data_ptr():
+                mine.copy_(theirs)
+
+
+def _fill_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    optimizer.load_state_dict(saved)
+    # Loading casts to the parameter's type; a state that is kept more precisely than its parameter must stay so.
+    params = arguments.params_of([optimizer])
+    for i, kept in saved["state"].items():
+        for key, tensor in kept.items():
+            loaded = optimizer.state[params[i]]
+            if isinstance(tensor, Tensor) and loaded[key].dtype != tensor.dtype:
+                loaded[key] = tensor.to(loaded[key].device)

@@ -1,0 +1,589 @@
+"""An elastic training as the script sees it: an `ElasticRun` goes through epochs, batches and steps."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from punctual.channel import EXIT_LEFT, PAGE_VARIABLE
+from punctual.elastic_training.checkpoint_store import CheckpointStore
+from punctual.elastic_training.evaluation import Evaluation, Tell, Telling, result_of
+from punctual.elastic_training.fetching import Collate, Fetch, Request, length_of, moved
+from punctual.elastic_training.group import GroupFault
+from punctual.elastic_training.member import Member
+from punctual.elastic_training.prefetcher import Prefetcher
+from punctual.elastic_training.progress_reporter import ProgressReporter
+from punctual.elastic_training.random_state import seed_all
+from punctual.elastic_training.sample_order import SampleOrder
+from punctual.elastic_training.step import Step, Stepper
+from punctual.elastic_training.virtual_ranks import Part, cut, places_of
+from punctual.tracking import losses, span, stop
+from punctual.tracking.complaint import invalid, whole
+from punctual.tracking.declaration import Phases, by_name
+
+_LOOP, _EVALUATION = "`run.batches`", "`run.evaluate`"
+_END = "the end of the training"
+
+#: Batches of an evaluation that a rehearsal makes: the first one may have to warm something up.
+_N_REHEARSED = 2
+
+#: Gives the batch of a request; called with that, and with what gives all requests to come.
+_Fetcher = Callable[[Request, Callable[[], Iterator[Request]]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchPlan:
+    """How a loop over batches was asked for; `n_samples` of a global batch, `n_samples_max` of a part."""
+
+    order: SampleOrder
+    n_samples: int
+    n_samples_max: int | None
+    can_fuse: bool
+
+
+class ElasticRun:
+    """A training in this worker and, in step with it, in all others. Made by `punctual.elastic_training.context.Context`."""
+
+    def __init__(self, member: Member, stepper: Stepper, *, reports_loss: bool) -> None:
+        self._member = member
+        self._stepper = stepper
+        self._reporter = ProgressReporter(member.agent)
+        #: The loss at which the training ends; None: with its last step.
+        self._goal = losses.goal() if os.environ.get(PAGE_VARIABLE) else None
+        self._reports_loss = reports_loss
+        self._opened = ExitStack()
+        self._step: Step | None = None
+        self._n_epochs = 1
+        self._phases: Phases = ()
+        #: Batches of the evaluations seen so far, by the name of their phase.
+        self._n_units: dict[str, int] = {}
+        self._prefetcher: Prefetcher | None = None
+        #: Evaluations that the script has asked for, by place, since their results were last forgotten.
+        self._n_asked: dict[str, int] = {}
+
+    # Who and where.
+
+    @property
+    def model(self) -> nn.Module:
+        """The model, as it was given."""
+        return self._member.replica.model
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of the last step, over the whole global batch; not a number before the first."""
+        return self._stepper.loss
+
+    @property
+    def goal_reached(self) -> bool:
+        """Whether the loss is what ``punctual run --until "loss<0.1"`` has asked for; no step comes after that."""
+        return losses.has_arrived(self._member.position.losses, self._goal)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no step comes after this one, because of `finish` or of a loss that was to be reached."""
+        return self._member.position.finished or self.goal_reached
+
+    def finish(self) -> None:
+        """Say that the training is done, before its last step: early stopping, or whatever the script looks at.
+
+        Every worker must call it, after the same step: let it follow from `loss` or from what `evaluate` returns, which
+        are the same for all. The loops end with the step under way, if they are not left by `break`; the job has landed,
+        and no step is missing.
+        """
+        self._check_synchronous("`run.finish`")
+        self._member.position.finished = True
+        if not self._reporter.is_in_step:
+            self._reporter.end_early(self.step_number, n_phases_more=0)
+
+    @property
+    def step_number(self) -> int:
+        """Steps done since the training began."""
+        return self._member.position.n_steps
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch under way, from 0."""
+        return self._member.position.epoch
+
+    @property
+    def rank(self) -> int:
+        """Number of this worker, from 0; it may change between two steps."""
+        return self._member.group.rank
+
+    @property
+    def n_workers(self) -> int:
+        """Workers there are. It may change between two steps, and nothing that is learned should depend on it."""
+        return self._member.group.n_workers
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the worker that speaks for all."""
+        return self.rank == 0
+
+    @property
+    def staleness(self) -> int:
+        """Steps that others have made between the last gradient's parameters and its use; 0 where steps are synchronous."""
+        served = self._stepper.served
+        return 0 if served is None else served.staleness
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is, and where the batches come."""
+        return self._member.device
+
+    def print(self, *values: object) -> None:
+        """Print in one worker only."""
+        if self.is_first:
+            print(*values, flush=True)  # noqa: T201 -- it is what the script asks for
+
+    @contextmanager
+    def phase(self, name: str, *, units: int | None = None) -> Iterator[span.PhaseSpan]:
+        """Work that is not a step, as `punctual.phase`; only the first worker's is reported.
+
+        The others may have to wait for it as long as it takes: nobody in here is taken for a worker that hangs.
+        """
+        with self._member.agent.excused(), span.phase(name, units=units) as progress:
+            yield progress
+
+    # Beginning and end.
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opened:
+            if self._member.store is not None:
+                opened.callback(self._close, self._member.store)
+            opened.enter_context(self._stepper)
+            self._reform()
+            self._member.mark_boundary()
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._opened:
+            if kind is None:
+                self._await_others()
+            self._prefetcher = None
+            self._stepper.disconnect(after_fault=kind is not None)
+            self._member.group.drop(after_fault=kind is not None)
+            if self.n_workers == 1:  # it keeps nobody waiting, whatever the script does from here on
+                self._member.agent.stamp(self.step_number, waiting=True)
+
+    def _close(self, store: CheckpointStore) -> None:
+        """The others have nothing left to write."""
+        with self._member.agent.excused():
+            store.close()
+
+    def _await_others(self) -> None:
+        """Leave together: one that has lost its group at the very end still needs the others' state."""
+        while True:
+            try:
+                if self._member.is_asynchronous:
+                    self._member.gather(_END, None)
+                else:
+                    self._member.compare(_END)
+            except GroupFault:
+                self._reform(after_fault=True)
+            else:
+                return
+
+    def _reform(self, *, after_fault: bool = False, evaluates: bool = False) -> None:
+        while True:
+            has_state = self._stepper.disconnect(after_fault=after_fault)
+            after_fault = after_fault or not has_state
+            self._member.reform(after_fault=after_fault, evaluates=evaluates, has_state=has_state)
+            try:
+                self._stepper.connect()
+                break
+            except GroupFault:
+                after_fault = True
+        n_steps = self._member.position.n_steps
+        self._reporter.take(is_first=self.is_first, is_beginning=self._member.is_beginning, n_steps=n_steps)
+        self._member.agent.stamp(n_steps, waiting=False)
+
+    # Loops.
+
+    def epochs(self, n_epochs: int, *, phases: Phases = ()) -> Iterator[int]:
+        """Numbers of the epochs to come, from the one under way; the one in which the goal is reached is the last.
+
+        Parameters
+        ----------
+        n_epochs
+            Epochs of the whole training.
+        phases
+            Names of phases that come after each epoch, as in `punctual.track`; those not named are learned.
+        """
+        self._n_epochs, self._phases = whole(n_epochs, "n_epochs", "`run.epochs`"), phases
+        position = self._member.position
+        for epoch in range(position.epoch, self._n_epochs):
+            position = self._member.position
+            if epoch > position.epoch:
+                if self.finished:
+                    return self._reporter.end_early(self.step_number, n_phases_more=1)
+                position.epoch, position.i_step = epoch, 0
+            yield epoch
+
+    def batches(
+        self,
+        dataset: Any,
+        *,
+        global_batch_size: int,
+        seed: int = 0,
+        shuffle: bool = True,
+        collate: Collate | None = None,
+        micro_batch_size: int | None = None,
+        n_loaders: int = 0,
+    ) -> Iterator[Any]:
+        """The worker's parts of the epoch's steps, one by one, on the model's device.
+
+        The body of the loop computes the mean loss of the part and calls `backward` and `step`. Every sample comes
+        once an epoch, in an order that follows from `seed` and the epoch.
+
+        Parameters
+        ----------
+        dataset
+            Has a length, and a sample for each number.
+        global_batch_size
+            Samples of a step, over all workers; the last step of an epoch takes what is left.
+        collate
+            Makes a batch of a list of samples; None: torch's default. With one of your own, virtual ranks go through
+            the model one by one.
+        micro_batch_size
+            Samples of one part, at most: for models that have no memory for more.
+        n_loaders
+            Processes, of each worker, that fetch samples ahead; 0: the worker does it itself.
+
+        Raises
+        ------
+        ValueError
+            An argument cannot be used, or the body has not called `backward` and `step`.
+        """
+        n_samples = self._checked_batch_size(global_batch_size)
+        n_samples_max = (
+            None if micro_batch_size is None else whole(micro_batch_size, "micro_batch_size", _LOOP, least=1)
+        )
+        order = SampleOrder(length_of(dataset, _LOOP), n_samples, seed, shuffles=shuffle)
+        loop = _BatchPlan(order, n_samples, n_samples_max, can_fuse=collate is None)
+        fetched = self._fetcher(dataset, collate, whole(n_loaders, "n_loaders", _LOOP))
+        self._declare(order.n_steps)
+        self._member.place = "top"
+        seed_all(seed, self.epoch)
+        while self._member.position.i_step < order.n_steps and not self.finished:
+            places = self._places(loop, self._member.position.i_step)
+            self._step = self._stepper.begin(places, seed, n_samples_max, can_fuse=loop.can_fuse)
+            self._reporter.step_begins()
+            for part in self._step.parts:
+                request = self._request(loop, self._member.position.i_step, part)
+                batch = moved(fetched(request, partial(self._requests, loop)), self.device)
+                self._stepper.begin_part(part)
+                try:
+                    yield batch
+                except GeneratorExit:
+                    self._end_loop()
+                    raise
+                self._stepper.check_body(part)
+                if self._step.is_over:
+                    break
+            self._end_body()
+        self._end_loop()
+
+    def _end_loop(self) -> None:
+        """The script is through with the loop, or has left it by `break` or an exception."""
+        if self._step is not None and not self._step.is_over:
+            self._reporter.step_lost()
+            return
+        self._reporter.step_ends()
+        if self.finished:
+            self._reporter.end_early(self.step_number, n_phases_more=1)
+        self._member.place = "after"
+        self._member.mark_boundary()
+
+    def _places(self, loop: "_BatchPlan", i_step: int) -> list[range]:
+        n_samples = len(loop.order.samples(self.epoch, i_step))
+        return places_of(n_samples, loop.n_samples, self._member.n_virtual_ranks)
+
+    def _request(self, loop: "_BatchPlan", i_step: int, part: Part) -> Request:
+        """What is to be fetched for a part of the step."""
+        numbers = loop.order.samples(self.epoch, i_step)
+        n_steps = self.step_number + i_step - self._member.position.i_step
+        return tuple(
+            (
+                (loop.order.seed, n_steps, piece.virtual_rank, piece.i_piece),
+                tuple(numbers[piece.places.start : piece.places.stop].tolist()),
+            )
+            for piece in part.pieces
+        )
+
+    def _requests(self, loop: "_BatchPlan") -> Iterator[Request]:
+        """All that will be asked for in this epoch, if nothing changes."""
+        for i_step in range(self._member.position.i_step, loop.order.n_steps):
+            places = self._places(loop, i_step)
+            for part in self._stepper.parts(places, loop.n_samples_max, can_fuse=loop.can_fuse):
+                yield self._request(loop, i_step, part)
+
+    def _fetcher(self, dataset: Any, collate: Collate | None, n_loaders: int) -> _Fetcher:
+        """How batches are fetched; loaders stay from epoch to epoch."""
+        if not n_loaders:
+            fetch = Fetch(dataset, collate)
+            return lambda request, _: fetch.batch(request)
+        prefetcher = self._prefetcher
+        if prefetcher is None or not prefetcher.fetch.is_of(dataset, collate) or prefetcher.n_loaders != n_loaders:
+            prefetcher = self._prefetcher = Prefetcher(Fetch(dataset, collate), n_loaders)
+        return prefetcher.take
+
+    def _checked_batch_size(self, global_batch_size: int) -> int:
+        n_samples, n_ranks = whole(global_batch_size, "global_batch_size", _LOOP, least=1), self._member.n_virtual_ranks
+        if n_samples < n_ranks:
+            raise invalid(
+                "`global_batch_size` must be at least the number of virtual ranks", f"{n_samples} samples",
+                f"{n_ranks} virtual ranks", "Give a larger batch, or fewer to context.elastic(virtual_ranks=...).",
+            )  # fmt: skip
+        return n_samples
+
+    def _declare(self, n_steps: int) -> None:
+        phases = {
+            name: replace(phase, units=phase.units or self._n_units.get(name))
+            for name, phase in by_name(self._phases).items()
+        }
+        can_stop = self._member.store is not None
+        self._reporter.declare(self._n_epochs * n_steps, n_steps, self.step_number, phases, can_stop=can_stop)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the part's gradients to the step's.
+
+        Parameters
+        ----------
+        loss
+            Mean over the samples of the part; one number.
+        """
+        self._stepper.backward(loss)
+
+    def step(self, *, clip_norm: float | None = None) -> bool:
+        """End the part; with the last one, learn.
+
+        Parameters
+        ----------
+        clip_norm
+            The gradients' norm is cut to this before the optimiser is called.
+
+        Returns
+        -------
+        bool
+            Whether a step was taken. What belongs to a step, such as a scheduler's, goes into ``if run.step():``.
+        """
+        agent, reporter = self._member.agent, self._reporter
+        try:
+            if not self._stepper.end_part(clip_norm=clip_norm, exit_code=reporter.end_asked):
+                return False
+        except GroupFault:
+            self._stepper.give_up()
+            self._reform(after_fault=True)
+            reporter.step_lost()
+            return False
+        self._n_asked = {place: n for place, n in self._n_asked.items() if place == "before"}
+        self._member.place = "bottom"
+        agent.stamp(self.step_number, waiting=False)
+        if self._reports_loss:
+            self._note_loss(self.loss)
+        return True
+
+    def report_loss(self, loss: float | Tensor) -> None:
+        """Say a loss of the script's own, as that of a validation, with ``context.elastic(reports_loss=False)``.
+
+        Every worker must call it, and with the same number: one that `evaluate` has led to.
+
+        Raises
+        ------
+        ValueError
+            The losses of steps are reported already.
+        """
+        if self._reports_loss:
+            raise invalid(
+                "there must be one kind of loss to train to", "another one beside that of the steps",
+                "`run.report_loss`", "Give context.elastic(reports_loss=False), or leave the call out.",
+            )  # fmt: skip
+        self._note_loss(losses.number(loss))
+
+    def _note_loss(self, loss: float) -> None:
+        if self._goal is not None:
+            self._check_synchronous("a loss to train to")
+            self._member.position.note(loss)
+            self._reporter.report_loss(loss)
+
+    def _check_synchronous(self, got: str) -> None:
+        """Raise `ValueError` where workers would have to be at the same step."""
+        if self._member.is_asynchronous:
+            raise invalid(
+                "workers whose steps are not synchronous must not do anything together",
+                got,
+                "`context.elastic`",
+                "Give synchronous=True, or evaluate by yourself in the first worker.",
+            )
+
+    def _end_body(self) -> None:
+        """The loop has come back: whatever the script does after a step is done."""
+        self._member.place = "top"
+        self._reporter.step_ends()
+        compares, store = self._stepper.compares, self._member.store
+        if compares or self._stepper.exit_code:
+            self._compare()
+        if self._stepper.exit_code:
+            self._end(self._stepper.exit_code)
+        if self._stepper.leaves:
+            self._reform()
+        if compares and store is not None and self.is_first and store.is_due():
+            self._save(store)
+
+    def _compare(self) -> None:
+        """Before a checkpoint make sure that all workers have the same; each has its own where steps are not synchronous."""
+        if not self._member.is_asynchronous:
+            try:
+                self._member.compare("a checkpoint")
+            except GroupFault:
+                self._reform(after_fault=True)
+
+    def _end(self, exit_code: int) -> None:
+        """End as Punctual asked; but a training without a checkpoint does not leave."""
+        self._stepper.exit_code = 0
+        with self._member.agent.excused():  # the script's hooks may have a lot to save
+            self._save(self._member.store)
+            if exit_code != EXIT_LEFT or self._all_kept():
+                self._reporter.end(exit_code)
+
+    def _all_kept(self) -> bool:
+        """Whether the checkpoint is written, as all workers learn together; if not, they do not leave."""
+        try:
+            is_kept = all(self._member.gather("a request to leave", self._is_kept()))
+        except GroupFault:  # it is asked again with the next step
+            self._reform(after_fault=True)
+            return False
+        if not is_kept:
+            self._reporter.refuse_to_leave()
+        return is_kept
+
+    def _is_kept(self) -> bool:
+        """Whether the checkpoint is written, if this is the worker that does it; without a folder the script's hooks do."""
+        store = self._member.store
+        return not self.is_first or (stop.has_hooks() if store is None else store.flush())
+
+    def checkpoint(self) -> None:
+        """Keep the training's state, if there is a place for it. Only the first worker does; after the next step all compare."""
+        self._stepper.wants_comparison = True
+        self._save(self._member.store)
+
+    def _save(self, store: CheckpointStore | None) -> None:
+        if store is None or not self.is_first:
+            return
+        served = self._stepper.served
+        with self.phase("checkpoint"):
+            if served is None:
+                store.save(self._member.state())
+            elif served.fetch_state():
+                store.save(self._member.state())
+                served.drop_state()
+            else:
+                self._reform(after_fault=True)
+
+    # Evaluations.
+
+    def evaluate(
+        self,
+        function: Callable[[nn.Module, Any], Any],
+        dataset: Any,
+        *,
+        batch_size: int,
+        collate: Collate | None = None,
+        name: str = "evaluate",
+    ) -> Any:
+        """Sum up `function` over a dataset, each worker taking a part; the same sum for any number of workers.
+
+        A worker that starts from a point before an evaluation which has been made gets its result.
+
+        Parameters
+        ----------
+        function
+            Given the model and a batch, returns a number or a tensor to be summed, or a tuple of them; counts and sums,
+            not means. The model is in evaluation mode, and no gradients are kept.
+        batch_size
+            Samples of a batch, at most.
+        name
+            The phase that Punctual is told.
+
+        Returns
+        -------
+        Tensor | tuple[Tensor, ...]
+            The sums, on the CPU: float64, or int64 of whole numbers.
+        """
+        self._check_synchronous("`run.evaluate`")
+        place = self._member.place
+        i_result = self._n_asked.get(place, 0)
+        self._n_asked[place] = i_result + 1
+        results = self._member.position.results
+        if i_result >= len(results.get(place, ())):
+            evaluation = self._evaluation(function, dataset, batch_size, collate, name)
+            with span.phase(name, units=self._n_units[name]) as progress:
+                telling = Telling(self._n_units[name], progress.advance)
+                self._evaluate(evaluation, telling, place, i_result)
+                telling.end()
+        return result_of(self._member.position.results[place][i_result])
+
+    def rehearse(
+        self,
+        function: Callable[[nn.Module, Any], Any],
+        dataset: Any,
+        *,
+        batch_size: int,
+        collate: Collate | None = None,
+        name: str = "evaluate",
+    ) -> None:
+        """Make two batches of an evaluation to come, so that it is known before the first step what it will cost.
+
+        Given the same as `evaluate`, and called before the first loop. A worker that comes later does not make them.
+        """
+        evaluation = self._evaluation(function, dataset, batch_size, collate, name)
+        if self._member.is_beginning:
+            with span.phase(name, rehearsal=True) as progress:
+                telling = Telling(self._n_units[name], progress.advance)
+                evaluation.rehearse(self._evaluated_ranks(), _N_REHEARSED, self._stamped(telling.of))
+
+    def _evaluation(
+        self,
+        function: Callable[[nn.Module, Any], Any],
+        dataset: Any,
+        batch_size: int,
+        collate: Collate | None,
+        name: str,
+    ) -> Evaluation:
+        fetch, n_ranks = Fetch(dataset, collate), self._member.n_virtual_ranks
+        evaluation = Evaluation(
+            self.model, function, fetch, length_of(dataset, _EVALUATION), batch_size, self.device, n_ranks
+        )
+        self._n_units[name] = max(1, evaluation.n_batches())
+        return evaluation
+
+    def _evaluated_ranks(self) -> range:
+        """Virtual ranks whose part of an evaluation is this worker's."""
+        evaluators = self._member.evaluators
+        return cut(self._member.n_virtual_ranks, len(evaluators))[evaluators.index(self.rank)]
+
+    def _stamped(self, tell: Tell) -> Tell:
+        """The same, by which the agent sees with each batch that this worker goes on."""
+
+        def told(n_done: int, n_mine: int) -> None:
+            self._member.agent.stamp(self.step_number, waiting=False)
+            tell(n_done, n_mine)
+
+        return told
+
+    def _evaluate(self, evaluation: Evaluation, telling: Telling, place: str, i_result: int) -> None:
+        """Until there is the result: made with the others, or by them when this worker had lost its group."""
+        member = self._member
+        while i_result >= len(member.position.results.get(place, ())):
+            tree = evaluation.over(self._evaluated_ranks(), self._stamped(telling.but_the_last))
+            try:
+                member.record(place, member.sum_up(tree, place, is_tuple=evaluation.is_tuple))
+            except GroupFault:
+                self._reform(after_fault=True, evaluates=True)

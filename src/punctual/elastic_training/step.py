@@ -1,0 +1,378 @@
+"""One step in one worker: parts go through the model, gradients are summed over all workers, the optimiser learns."""
+
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from punctual.elastic_training.buffers import MovingBuffers
+from punctual.elastic_training.collectives import Apart
+from punctual.elastic_training.dropout import RankDropout
+from punctual.elastic_training.gradient_guard import GradientGuard
+from punctual.elastic_training.member import Member
+from punctual.elastic_training.random_probe import RandomProbe
+from punctual.elastic_training.random_state import seed_all
+from punctual.elastic_training.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear
+from punctual.elastic_training.served_sum import ServedSum
+from punctual.elastic_training.virtual_ranks import Part, cut, share
+from punctual.tracking.complaint import invalid, warn
+
+#: What travels with the gradients besides the loss: votes to leave the generation, requests to stop, votes against fusing,
+#: requests to compare, and where each is: epoch and step.
+_N_NOTES = 6
+#: Their sums over thousands of workers are exact as float32.
+_PLACE_MAX = 4096
+
+#: Stands for all virtual ranks in a seed; and for none, in what comes after a step.
+_ALL, _NONE = -1, -2
+
+_BODY = "the body of `run.batches`"
+
+
+@dataclass(slots=True)
+class Step:
+    """The step under way.
+
+    Attributes
+    ----------
+    places
+        Each virtual rank's places in the global batch.
+    parts
+        This worker's share.
+    is_over
+        It has been taken, or given up.
+    """
+
+    places: list[range]
+    seed: int
+    parts: list[Part]
+    is_over: bool = False
+
+
+class Stepper:
+    """Takes steps. A context manager: inside, dropout belongs to the virtual ranks.
+
+    Parameters
+    ----------
+    draws_dropout
+        Whether masks of dropout are drawn here, or by torch: then virtual ranks must be kept apart.
+
+    Attributes
+    ----------
+    loss
+        Mean loss of the last step over its global batch.
+    leaves
+        Since the last step it is known that this generation ends here.
+    exit_code
+        With which Punctual wants the processes to end, as all know since the last step; 0: it does not.
+    wants_comparison
+        This worker wants all to compare what they have, after the next step.
+    compares
+        All do so now, as all know since the last step.
+    """
+
+    def __init__(self, member: Member, *, is_deterministic: bool, draws_dropout: bool = True) -> None:
+        self.loss = float("nan")
+        self.leaves = False
+        self.exit_code = 0
+        self.wants_comparison = self.compares = False
+        self._n_no_number = 0
+        self._member = member
+        self._is_deterministic = is_deterministic
+        self._draws_dropout = draws_dropout
+        replica = member.replica
+        self._params = replica.params
+        self._guard = GradientGuard(replica.named_params, list(replica.optimizers.values()))
+        self._reduction: Reduction = AloneSum(self._params)
+        self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, ())
+        #: The same, if parameter servers do it.
+        self.served: ServedSum | None = None
+        self._sent: list[Tensor] = []  # memory of gradients that are sent; making it takes as long as sending
+        self._dropout = RankDropout()
+        self._step: Step | None = None
+        self._part: Part | None = None
+        self._probe: RandomProbe | None = None
+        self._is_backward_done = self._drew = False
+        self._rank_loss = 0.0
+
+    def __enter__(self) -> Self:
+        self._guard.__enter__()
+        if self._draws_dropout:
+            self._dropout.install()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._dropout.uninstall()
+        self._guard.__exit__()
+
+    # Generations.
+
+    def connect(self) -> None:
+        """There is a new group: sum up over it."""
+        group = self._member.group
+        self.leaves = False
+        peers = group.membership.peers
+        if peers:
+            is_synchronous = not self._member.is_asynchronous
+            if self._is_deterministic:
+                raise invalid(
+                    "`deterministic` must not go with parameter servers",
+                    "both",
+                    "`context.elastic`",
+                    "Leave out `deterministic=True`, or train without `--servers`.",
+                )
+            optimizer, *more = self._member.replica.optimizers.values()
+            if more:
+                raise invalid(
+                    "a training with parameter servers must have one optimizer",
+                    f"{1 + len(more)}",
+                    "`context.elastic`",
+                    "Train without `--servers`, or make parameter groups of one optimizer.",
+                )
+            self.served = self._reduction = ServedSum(
+                optimizer, peers, is_first=group.rank == 0, is_synchronous=is_synchronous
+            )
+        elif self._is_deterministic:
+            self._reduction = TreeTotal(self._params, group, _N_NOTES, self._member.n_virtual_ranks)
+        elif group.n_workers == 1:
+            self._reduction = AloneSum(self._params)
+        else:
+            self._reduction = BucketedSum(self._params, group, _N_NOTES, self._sent)
+
+    def disconnect(self, *, after_fault: bool = False) -> bool:
+        """Sum up over no group; whether the training's state is with the workers now, and not lost with its servers."""
+        served, reduction = self.served, self._reduction
+        self.served, self._reduction = None, AloneSum(self._params)
+        has_state = True
+        if served is not None:
+            # Servers may have stepped with what the workers take for given up, unless each worker goes its own way.
+            has_state = (not after_fault or self._member.is_asynchronous) and served.leave()
+        reduction.close()
+        return has_state
+
+    # A step, in the order of the calls.
+
+    def parts(self, places: list[range], n_samples_max: int | None, *, can_fuse: bool) -> list[Part]:
+        """The worker's share of a step, as things are now."""
+        is_fused = bool(self._member.fuses) and can_fuse and self._member.can_fuse
+        return share(places, self._ranks, is_fused=is_fused, n_samples_max=n_samples_max)
+
+    def begin(self, places: list[range], seed: int, n_samples_max: int | None, *, can_fuse: bool) -> Step:
+        """Begin the step at the training's position.
+
+        In an epoch's first step it is found out, by all workers alike, what the model does: whether it moves buffers or
+        draws random numbers. So that step's virtual ranks go through it one by one.
+        """
+        member = self._member
+        if member.position.i_step == 0:
+            member.fuses = member.moving = None
+        parts = self.parts(places, n_samples_max, can_fuse=can_fuse)
+        self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, member.moving)
+        self._buffers.begin_step()
+        self._rank_loss, self._drew = 0.0, False
+        self._step = Step(places, seed, parts)
+        clear(self._params)  # of what the script may have tried between two steps
+        self._guard.note()
+        return self._step
+
+    @property
+    def _ranks(self) -> range:
+        """The worker's virtual ranks."""
+        group = self._member.group
+        return cut(self._member.n_virtual_ranks, group.n_workers)[group.rank]
+
+    def begin_part(self, part: Part) -> None:
+        """The part's samples have been fetched: what comes now is the script's."""
+        assert self._step is not None, "begin() comes first"
+        member, first = self._member, part.pieces[0]
+        member.agent.stamp(member.position.n_steps, waiting=False)
+        if first.i_piece == 0:
+            self._buffers.begin_rank()
+        rank = _ALL if member.fuses else first.virtual_rank
+        seeds = (self._step.seed, member.position.n_steps, rank, first.i_piece, 1)
+        seed_all(*seeds)
+        self._dropout.begin_part(part.pieces if self._draws_dropout else (), part.n_samples)
+        is_known = member.fuses is not None or not member.can_fuse
+        self._probe = None if is_known else RandomProbe(self._dropout, *seeds)
+        self._part, self._is_backward_done = part, False
+
+    def backward(self, loss: Tensor) -> None:
+        part = self._part
+        if part is None or self._is_backward_done:
+            raise invalid(
+                "each batch must get one backward",
+                "another one",
+                _BODY,
+                "Add the losses up, and call run.backward once.",
+            )
+        if loss.numel() != 1:
+            raise invalid(
+                "`loss` must be one number", f"shape {tuple(loss.shape)}", "`run.backward`",
+                "Take the mean over the samples: loss.mean().",
+            )  # fmt: skip
+        self._is_backward_done = True
+        self._guard.check(partial(self._where, part))
+        if part.is_last:
+            self._reduction.await_last()
+        if part.weight:
+            torch.autograd.backward(loss, None if part.weight == 1 else torch.full_like(loss, part.weight))
+            self._rank_loss += part.weight * float(loss.detach())
+        self._guard.note()
+
+    def _where(self, part: Part) -> str:
+        assert self._step is not None, "begin() comes first"
+        parts = self._step.parts
+        return f"part {parts.index(part) + 1} of {len(parts)} of step {self._member.position.n_steps + 1}"
+
+    def end_part(self, *, clip_norm: float | None, exit_code: int) -> bool:
+        """End a part; whether a step was taken with it.
+
+        Raises
+        ------
+        GroupFault
+            A worker is gone, and the step is not taken.
+        """
+        if clip_norm is not None and self.served is not None:
+            raise invalid(
+                "`clip_norm` must not go with parameter servers, each of which sees a part of the gradients",
+                f"{clip_norm:g}",
+                "`run.step`",
+                "Leave it out, or train without `--servers`.",
+            )
+        part, self._part = self._part, None
+        if part is None or not self._is_backward_done:
+            raise invalid(
+                "`run.step` must be called once for each batch, after `run.backward`",
+                "a call without it" if part else "another call", _BODY,
+                "Write run.backward(loss) and then run.step(), instead of loss.backward() and optimizer.step().",
+            )  # fmt: skip
+        self._guard.check(partial(self._where, part))
+        if self._probe is not None:
+            self._drew = self._probe.drew() or self._drew
+        if part.ends_rank and part.weight:
+            self._end_rank(part.pieces[-1].virtual_rank, part.weight)
+        if not part.is_last:
+            self._guard.note()
+            return False
+        self._end_step(clip_norm=clip_norm, exit_code=exit_code)
+        return True
+
+    def _end_rank(self, virtual_rank: int, weight: float) -> None:
+        self._buffers.end_rank(virtual_rank, weight)
+        self._reduction.end_rank(virtual_rank, self._rank_loss)
+        self._rank_loss = 0.0
+
+    def _end_step(self, *, clip_norm: float | None, exit_code: int) -> None:
+        member, step = self._member, self._step
+        assert step is not None, "begin() comes first"
+        for i in self._ranks:
+            if not step.places[i]:  # the last step of an epoch may not have samples for all
+                self._end_rank(i, 0.0)
+        moved = self._buffers.moved() if member.moving is None else member.moving
+        votes = float(bool(moved) or self._drew)
+        leaves = float(member.agent.generation_wanted > member.group.membership.generation)
+        member.agent.stamp(member.position.n_steps, waiting=True)
+        # Only the first worker hears what Punctual wants, so the sum of exit codes is the one.
+        share_frac = sum(len(step.places[i]) for i in self._ranks) / sum(map(len, step.places))
+        compares = float(self._is_comparison_due())
+        n_leaving, code, n_against, n_comparing, loss = self._sum_up(
+            (leaves, float(exit_code), votes, compares), share_frac
+        )
+        if member.is_asynchronous:
+            self._buffers.end_step_alone(share_frac)
+        else:
+            self._buffers.end_step(member.group)
+        self._learn(clip_norm)
+        self.loss, self.leaves, self.exit_code = loss, n_leaving > 0, round(code)
+        self.wants_comparison, self.compares = False, n_comparing > 0
+        if not isfinite(loss):
+            self._warn_loss(loss)
+        if member.fuses is None:
+            member.fuses = member.can_fuse and not n_against
+        member.moving = moved
+        member.position.advance()
+        member.pass_boundary()
+        step.is_over = True
+        seed_all(step.seed, member.position.n_steps, _NONE)
+
+    def _warn_loss(self, loss: float) -> None:
+        """Say that a loss is no number: the first one, the tenth, the hundredth and so on."""
+        self._n_no_number += 1
+        if self._member.group.rank == 0 and str(self._n_no_number).strip("0") == "1":
+            warn(
+                "the loss of a step must be a number",
+                f"{loss} ({self._n_no_number} so far)",
+                f"step {self._member.position.n_steps + 1}",
+                "Training goes on, but may learn nothing any more. Lower the learning rate, give run.step(clip_norm=1.0), or "
+                "look for samples that are no numbers.",
+            )
+
+    def _is_comparison_due(self) -> bool:
+        """Whether a checkpoint is to be made after this step: it must not be one of weights that differ."""
+        member = self._member
+        is_due = member.store is not None and member.group.rank == 0 and member.store.is_due()
+        return is_due or self.wants_comparison
+
+    def _sum_up(self, notes: tuple[float, ...], share_frac: float) -> list[float]:
+        """The sums of the notes and, as the last, of the losses; the gradients are summed up, too.
+
+        Raises
+        ------
+        ValueError
+            The workers are not at the same step: one of them has left a loop, say.
+        """
+        member, served = self._member, self.served
+        place = [float(member.position.epoch % _PLACE_MAX), float(member.position.i_step % _PLACE_MAX)]
+        if served is not None:
+            served.exit_code = round(notes[1])
+        try:
+            *sums, epochs, steps, loss = (served or self._reduction).finish((*notes, *place), share_frac)
+        except Apart:
+            raise self._apart() from None
+        if not member.is_asynchronous and [epochs, steps] != [member.group.n_workers * number for number in place]:
+            raise self._apart()
+        if served is not None:
+            sums[1] = served.exit_code
+        return [*sums, loss]
+
+    def _apart(self) -> ValueError:
+        member = self._member
+        here = (
+            f"epoch {member.position.epoch}, step {member.position.i_step} (both from 0) in worker {member.group.rank}"
+        )
+        return member.apart(f"{here}, and another place in another")
+
+    def _learn(self, clip_norm: float | None) -> None:
+        if self.served is not None:  # the servers have
+            return
+        if clip_norm is not None:
+            clip_grad_norm_(self._params, clip_norm)
+        with self._guard.learning():
+            for optimizer in self._member.replica.optimizers.values():
+                optimizer.step()
+        clear(self._params)
+
+    def check_body(self, part: Part) -> None:
+        """The loop has come back: make sure that its body has done what it must."""
+        self._dropout.begin_part((), 0)
+        if self._part is not None:
+            raise invalid(
+                "each batch must get `run.backward` and `run.step`", "a batch without them", _BODY,
+                "Call both for every batch; to leave samples out, multiply their losses by zero.",
+            )  # fmt: skip
+
+    # Faults.
+
+    def give_up(self) -> None:
+        """The step is lost: nothing of it must be left."""
+        self._buffers.restore()
+        self._reduction.forget()
+        if self._step is not None:
+            self._step.is_over = True

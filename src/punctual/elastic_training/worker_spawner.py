@@ -1,0 +1,123 @@
+"""Where workers come from: the agent's side of the forkserver."""
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from punctual.channel import PAGE_VARIABLE
+from punctual.elastic_training.agent_client import SocketAgentClient
+from punctual.elastic_training.forkserver import ScriptOrigin
+from punctual.tracking.complaint import invalid
+
+_MESSAGE_BYTES_MAX = 65_536
+#: `-P`: a file of the user's named like one of Python's must not be taken for it.
+_COMMAND = (sys.executable, "-P", "-m", "punctual.elastic_training.forkserver")
+
+
+class WorkerSpawner:
+    """A forkserver that is loading, and then forks workers.
+
+    Parameters
+    ----------
+    train
+        What a worker does with its connection; found there by the name of its module and its own.
+    board_fd
+        Kept open in the workers.
+    preloaded
+        Modules that are loaded before the script.
+
+    Raises
+    ------
+    ValueError
+        The function cannot be found by its name.
+    """
+
+    def __init__(self, train: Callable[[SocketAgentClient], object], board_fd: int, preloaded: Sequence[str]) -> None:
+        self._train = _by_name(train)
+        self.control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other_end:
+            fds = (other_end.fileno(), board_fd)
+            command = [*_COMMAND, str(other_end.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=fds, env=_environment(), stdin=subprocess.DEVNULL)
+        self._send(pickle.dumps(_origin(board_fd, tuple(preloaded))))
+        self.is_ready = False
+
+    def receive(self) -> dict[str, Any] | None:
+        """The forkserver's next message; None: it has ended. Once it is ready, workers may be asked for."""
+        try:
+            text = self.control.recv(_MESSAGE_BYTES_MAX)
+        except OSError:
+            text = b""
+        if not text:
+            return None
+        words: dict[str, Any] = json.loads(text)
+        if words["said"] == "ready":
+            self._send(self._train)
+            self.is_ready = True
+        return words
+
+    def fork(self, i_slot: int, *, serves: bool = False) -> socket.socket:
+        """Ask for a worker, or a parameter server; the agent's end of its connection."""
+        connection, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other_end:
+            text = json.dumps({"fork": i_slot, "serves": serves})
+            self._send(text.encode(), other_end.fileno())
+        return connection
+
+    def _send(self, content: bytes, *fds: int) -> None:
+        with suppress(OSError):  # it has ended, which `receive` tells
+            socket.send_fds(self.control, [content], fds)
+
+    def kill(self, pid: int) -> None:
+        """End a worker at once."""
+        self._send(json.dumps({"kill": pid}).encode())
+
+    def close(self) -> None:
+        """Let go; what still runs is ended."""
+        self.control.close()
+        self._process.wait()
+
+
+def _by_name(train: Callable[[SocketAgentClient], object]) -> bytes:
+    try:
+        return pickle.dumps(train)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise invalid(
+            "the training function must be found by its name in another process", f"{train!r} ({error})",
+            "`punctual.elastic`", "Define it with `def` at the top level of the script or of a module.",
+        ) from None  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    """The forkserver does not train: it makes no threads, and leaves the page and the GPUs alone.
+
+    A script that only asks at its top level whether there is a GPU must not have CUDA's driver started for the answer.
+    """
+    environment = {
+        **os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }  # fmt: skip
+    environment.pop(PAGE_VARIABLE, None)
+    return environment
+
+
+def _origin(board_fd: int, preloaded: tuple[str, ...]) -> ScriptOrigin:
+    main: Any = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    path = getattr(main, "__file__", None)
+    return ScriptOrigin(
+        agent_pid=os.getpid(),
+        argv=list(sys.argv),
+        python_path=list(sys.path),
+        environment=dict(os.environ),
+        main_name=None if spec is None else spec.name,
+        main_path=None if path is None else os.path.abspath(path),  # noqa: PTH100 -- pathlib would resolve links
+        board_fd=board_fd,
+        preloaded=preloaded,
+    )

@@ -1,0 +1,1 @@
+"""Estimators of speed and of convergence, fitted to what a job reports."""

@@ -1,0 +1,183 @@
+"""What the fitted models share: a state of points and their fit, and the methods of a performance model over it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, dist, exp, inf, isfinite
+from typing import ClassVar
+
+from punctual.core.errors import check_above_zero
+from punctual.core.job import JobSpec
+from punctual.core.speed import SeenRate, Shape
+from punctual.estimators.speed._base import FitStatus, Point, possible, usable, with_seen
+from punctual.estimators.speed._regression import Place, Prior, Regression, fit
+
+#: More shapes than a job is seen in while its speed still is what it was; a fit takes time cubic in them.
+N_POINTS_MAX = 64
+#: How far off the speed on a kind of device may be on which the job was never seen, as a share of it.
+UNSEEN_FRAC = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What the terms of a job's step are over: its kinds of device, and whether it is made of workers."""
+
+    kinds: tuple[str, ...] = ()
+    by_workers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FittedState:
+    """What a fitted model knows of a job. The fit follows from the points, so it does not take part in equality."""
+
+    basis: Basis
+    points: tuple[Point, ...] = ()
+    status: FitStatus = "no-points"
+    fit: Regression | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedModel(ABC):
+    """A model that says how a step's time is made up, and whose coefficients are fitted to what is seen.
+
+    Parameters
+    ----------
+    noise_frac
+        Standard deviation of one report of a rate, relative.
+    smooth_frac, own_frac
+        How far speeds lie from the terms, relative: in a way that neighbouring shapes share, and in each shape by
+        itself. Measured shapes are corrected by it.
+    memory_s
+        For how long a measurement counts against a later one of the same shape, in seconds.
+    """
+
+    registered_name: ClassVar[str]
+
+    noise_frac: float = 0.03
+    smooth_frac: float = 0.1
+    own_frac: float = 0.06
+    memory_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        check_above_zero(
+            self.registered_name,
+            noise_frac=self.noise_frac,
+            smooth_frac=self.smooth_frac,
+            own_frac=self.own_frac,
+            memory_s=self.memory_s,
+        )
+
+    @abstractmethod
+    def terms(self, basis: Basis, shape: Shape) -> list[float]:
+        """What the coefficients are multiplied with, each above zero somewhere."""
+
+    @abstractmethod
+    def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
+        """What is believed of the coefficients, in the scale of the points."""
+
+    @abstractmethod
+    def place(self, shape: Shape) -> Place:
+        """Where a shape lies among others: its kind of device, and coordinates in doublings."""
+
+    def distance(self, coordinates: Sequence[float], others: Sequence[float]) -> float:
+        """How far two shapes on the same kind of device are from each other, in doublings; 0 for the same shape."""
+        return dist(coordinates, others)
+
+    def misfit(self, place: Place, other: Place) -> float:
+        """Covariance of what the terms leave unexplained in two shapes, relative.
+
+        One part is alike in shapes near each other, one part is of each shape's own; shapes on different kinds of
+        device have nothing in common.
+        """
+        if place[0] != other[0]:
+            return 0.0
+        distance = self.distance(place[1], other[1])
+        own = self.own_frac**2 if distance == 0 else 0.0
+        return own + self.smooth_frac**2 * exp(-0.5 * distance**2)
+
+    def init(self, spec: JobSpec) -> FittedState:
+        """The fit of the job's profile: of a large one, of shapes taken evenly from its whole length."""
+        every = ceil(len({seen.shape for seen in spec.profile}) / N_POINTS_MAX) or 1
+        shapes = set(list(dict.fromkeys(seen.shape for seen in spec.profile))[::every])
+        chosen = [seen for seen in spec.profile if seen.shape in shapes]
+        return self._with(FittedState(Basis(by_workers=spec.worker is not None)), chosen)
+
+    def update(self, state: FittedState, seen: SeenRate) -> FittedState:
+        """Fit again with one more measurement; what was declared without a kind is taken to hold on the first that is seen."""
+        declared: list[SeenRate] = []
+        if seen.shape.device and usable(seen) and state.basis.kinds == ("",):
+            shapes = {point.shape: replace(point.shape, device=seen.shape.device) for point in state.points}
+            declared = [
+                SeenRate(shape=shapes[point.shape], rate_sps=point.rate_sps, over_s=point.over_s)
+                for point in state.points
+                if shapes[point.shape] != seen.shape
+            ]
+        return self._with(state, (*declared, seen))
+
+    def rate_sps(self, state: FittedState, shape: Shape) -> float:
+        """Expected steps per second; of several kinds of device the slowest one's; 0 where nothing was seen.
+
+        A kind on which the job was never seen is taken to be as slow as the slowest on which it was.
+        """
+        return min((self._rate_sps(state, on_kind) for on_kind in _known(state, shape)), default=0.0)
+
+    def std_sps(self, state: FittedState, shape: Shape) -> float:
+        """Standard deviation of `rate_sps`: of the coefficients, of the misfit, widened if the points fit badly.
+
+        Never more than the rate itself, since no rate is negative, and at least `UNSEEN_FRAC` of it on a kind of device that
+        was never seen; infinite where nothing is known.
+        """
+        known = [(self._rate_sps(state, on_kind), on_kind) for on_kind in _known(state, shape)]
+        if state.fit is None or not known:
+            return inf
+        rate, slowest = min(known, key=lambda pair: pair[0])
+        if rate <= 0:
+            return inf
+        least = UNSEEN_FRAC if _is_guess(state, shape.device) else 0.0
+        share = state.fit.std_frac(self.terms(state.basis, slowest), self.place(slowest), self.misfit)
+        return rate * min(1.0, max(share, least)) if isfinite(share) else inf
+
+    def _with(self, state: FittedState, seen: Iterable[SeenRate]) -> FittedState:
+        """The state after some more measurements."""
+        points = with_seen(state.points, seen, memory_s=self.memory_s, n_points_max=N_POINTS_MAX)
+        if points == state.points:
+            return state
+        basis = replace(state.basis, kinds=tuple(sorted({point.shape.device for point in points})))
+        terms = [self.terms(basis, point.shape) for point in points]
+        places = [self.place(point.shape) for point in points]
+        fitted = fit(terms, places, points, self.prior(basis, points), self.misfit, noise_frac=self.noise_frac)
+        return FittedState(basis, points, "ok" if fitted else "failed", fitted)
+
+    def _rate_sps(self, state: FittedState, shape: Shape) -> float:
+        if state.fit is None:
+            return 0.0
+        time_s = state.fit.time_s(self.terms(state.basis, shape), self.place(shape), self.misfit)
+        return 1.0 / time_s if isfinite(time_s) and time_s > 0 else 0.0
+
+
+def _known(state: FittedState, shape: Shape) -> list[Shape]:
+    """`shape` on each kind of device that tells of its own; empty if it is impossible or nothing was seen."""
+    if not possible(shape):
+        return []
+    kinds = known_kinds(state, shape.device)
+    return [shape] if kinds == [shape.device] else [replace(shape, device=kind) for kind in kinds]
+
+
+def known_kinds(state: FittedState, device: str) -> list[str]:
+    """The kinds that tell of `device`: those of which it is made up.
+
+    Of one on which nothing was seen, what was seen or declared without naming a kind tells; else all kinds that were seen.
+    """
+    if state.fit is None:
+        return []
+    seen = state.basis.kinds
+    if device in seen:
+        return [device]
+    known = [[kind] if kind in seen else [""] if "" in seen else list(seen) for kind in device.split("+")]
+    return sorted({kind for kinds in known for kind in kinds})
+
+
+def _is_guess(state: FittedState, device: str) -> bool:
+    """Whether nothing that was seen holds for all that `device` is made up of."""
+    seen = state.basis.kinds
+    return "" not in seen and device not in seen and not set(device.split("+")) <= set(seen)

@@ -1,0 +1,77 @@
+"""What users have asked of jobs that run, in words and in plain fields."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from punctual.core.events import (
+    PauseRequested,
+    PolicyChanged,
+    ResumeRequested,
+    SpecChanged,
+    StopRequested,
+    told_by,
+)
+from punctual.core.job import JobSpec
+from punctual.core.protocols import Message
+from punctual.request.words import cores, short
+
+
+@dataclass(frozen=True, slots=True)
+class ToldRequest:
+    """What a user has asked: a word for what it is about, a sentence, and what it consists of (plain values)."""
+
+    kind: str
+    text: str
+    facts: dict[str, Any]
+
+
+def told_request(message: Message, before: JobSpec | None) -> ToldRequest | None:
+    """What a user asks by `message`, where `before` was declared about the job until then (None: not known).
+
+    None: it is no request of a user, or one to stop of which the command to stop tells as much.
+    """
+    match message:
+        case SpecChanged():
+            return _changed(message, before)
+        case PauseRequested(cause=cause, by=by):
+            return ToldRequest("pause", message.told(), {"cause": cause, "by": by})
+        case ResumeRequested(by=by):
+            return ToldRequest("resume", f"resumed {told_by(by)}", {"by": by})
+        case PolicyChanged():
+            return _policy(message)
+        case StopRequested(cause=cause, by=by) if by:  # that it was asked to stop is told anyway
+            return ToldRequest("stop", f"to be stopped {told_by(by)}: {cause}", {"by": by})
+    return None
+
+
+def policy_text(policy: str, parameters: Mapping[str, Any]) -> str:
+    """A policy, and what it is made with."""
+    made_with = ", ".join(f"{name}={value}" for name, value in parameters.items())
+    return f"{policy} ({made_with})" if made_with else policy
+
+
+def _policy(event: PolicyChanged) -> ToldRequest:
+    now = policy_text(event.policy, event.parameters)
+    text = f"the policy was changed {told_by(event.by)}: now {now}, before {event.before or 'another one'}"
+    facts = {"policy": event.policy, "parameters": event.parameters, "before": event.before, "by": event.by}
+    return ToldRequest("policy", text, facts)
+
+
+def _changed(event: SpecChanged, before: JobSpec | None) -> ToldRequest:
+    spec, by = event.spec, told_by(event.by)
+    said: list[str] = []
+    facts: dict[str, Any] = {}
+    if before is None or spec.deadline_s != before.deadline_s:
+        now = f"{short(spec.deadline_s)} after the start" if spec.deadline_s else "none"
+        said.append(f"the deadline was changed {by}: now {now}")
+        facts["deadline_s"] = spec.deadline_s
+    if before is not None and spec.weight != before.weight:
+        said.append(f"the weight was changed {by}: now {spec.weight:g}")
+        facts["weight"] = spec.weight
+    if before is not None and (spec.floor, spec.ceiling, spec.counts) != (before.floor, before.ceiling, before.counts):
+        bounds = f"{cores(spec.floor.cores)} to {cores(spec.ceiling.cores)}"
+        said.append(f"what it may have was changed {by}: now {bounds}")
+        facts |= {"floor_cores": spec.floor.cores, "ceiling_cores": spec.ceiling.cores}
+    kind = "deadline" if list(facts) == ["deadline_s"] else "change"
+    return ToldRequest(kind, "; ".join(said) or "nothing was changed", {**facts, "by": event.by})

@@ -1,0 +1,70 @@
+"""Who writes a journal: one process at a time."""
+
+import os
+import secrets
+import select
+import signal
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from punctual.journal.boot import boot_id
+
+#: How long a process that was killed may take to be gone, in seconds.
+_KILL_S_MAX = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A process that writes a journal.
+
+    Attributes
+    ----------
+    token
+        Told to nobody but the file; another claim of the same process has another.
+    start_ticks
+        Clock ticks from boot to the process's start, which tell it from a later one with the same id.
+    """
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+    machine: str
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def may_live(self) -> bool:
+        """Whether the process may still write: it is there, or of a machine that cannot be looked at from here."""
+        if self.boot_id == boot_id():
+            return start_ticks(self.pid) == self.start_ticks
+        return self.machine != os.uname().nodename
+
+    def kill(self) -> None:
+        """Kill the process if it is there, on this machine, and another one than this; returns once it is gone."""
+        if self.boot_id != boot_id() or self.pid == os.getpid():
+            return
+        with suppress(ProcessLookupError):
+            process = os.pidfd_open(self.pid)
+            try:
+                if self.may_live():  # asked once nobody else can get its number
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                    poll = select.poll()
+                    poll.register(process, select.POLLIN)
+                    poll.poll(_KILL_S_MAX * 1e3)
+            finally:
+                os.close(process)
+
+
+def this_process() -> Owner:
+    """The calling process, with a new token."""
+    pid = os.getpid()
+    return Owner(pid=pid, start_ticks=start_ticks(pid) or 0, boot_id=boot_id(), machine=os.uname().nodename)
+
+
+def start_ticks(pid: int) -> int | None:
+    """When process `pid` was started, in clock ticks since boot; None: there is none, or it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    state, *fields = status.rpartition(")")[2].split()  # the name before may hold spaces and brackets
+    return None if state in "ZX" else int(fields[18])

@@ -1,0 +1,584 @@
+"""A journal in one SQLite file.
+
+Three tables: the messages; the last two snapshots of the state that they lead to; facts about the file (who writes it, in
+which time, how far it has been thinned out).
+"""
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import RLock
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from punctual.core.codec import decode, encode, kind_of
+from punctual.core.commands import RequestPlan, SetTimer
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.lifecycle import about
+from punctual.core.protocols import Message
+from punctual.journal.boot import ClockRecord, clock_now, shift_between
+from punctual.journal.errors import JournalBusy, JournalTaken, JournalUnusable, StoreUnreachable
+from punctual.journal.owner import Owner, this_process
+from punctual.journal.thinning import Row
+
+#: What a user or a program is told was accepted: written through to the disk before `append` returns.
+_ACKNOWLEDGED = frozenset(
+    {"JobSubmitted", "SpecChanged", "PauseRequested", "ResumeRequested", "StopRequested", "PolicyChanged"}
+)
+_R = TypeVar("_R", ClockRecord, Owner)
+#: The one before stays, in case the newest is damaged.
+_N_SNAPSHOTS = 2
+#: Subjects of messages that may concern every job.
+_ABOUT_ALL = ("NodeJoined", "NodeLost", "PolicyChanged", "SteeringResumed", "WarnUser")
+#: Rows fetched at once, so that a slow reader holds no transaction open and the store can be tidied behind it.
+_N_ROWS = 500
+#: Changes with every change of a table or of the messages; kept in the file's `user_version`.
+SCHEMA_VERSION = 3
+#: Marks a file as ours in its `application_id`: "Pnct".
+_APPLICATION_ID = 0x506E6374
+
+_CREATE = (
+    "CREATE TABLE message (sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, subject TEXT)",
+    "CREATE INDEX message_subject ON message (subject) WHERE subject IS NOT NULL",
+    "CREATE TABLE snapshot (sequence INTEGER PRIMARY KEY, checksum BLOB NOT NULL, state BLOB NOT NULL)",
+    "CREATE TABLE fact (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+_APPEND = "INSERT INTO message (sequence, kind, body, subject) VALUES (?, ?, ?, ?)"
+_READ = "SELECT sequence, kind, body FROM message WHERE sequence >= ? ORDER BY sequence LIMIT ?"
+#: Kinds and subjects come as lists, because a query may have only so many conditions, and a run any number of jobs.
+_READ_WANTED = """
+    SELECT sequence, kind, body FROM message WHERE sequence BETWEEN ? AND ?
+        AND kind NOT IN (SELECT value FROM json_each(?)) AND (? OR kind IN (SELECT value FROM json_each(?)))
+        ORDER BY sequence LIMIT ?
+"""
+#: Up to `:n` messages of some subjects numbered `:first` and above, and of the plans the last before each command about a
+#: job, and the last of all: the next command may rest on it.
+_LAST_PLAN = "SELECT max(sequence) FROM message AS plan WHERE subject = 'PlanProposed'"
+_READ_OF = f"""
+    WITH told AS (
+        SELECT sequence, kind FROM message WHERE subject IN (SELECT value FROM json_each(:subjects)) AND sequence >= :first
+        ORDER BY sequence LIMIT :n
+    ), read AS (SELECT CASE count(*) WHEN :n THEN max(sequence) ELSE {2**63 - 1} END AS until FROM told)
+    SELECT sequence, kind, body FROM message WHERE sequence IN (
+        SELECT sequence FROM told
+        UNION SELECT ({_LAST_PLAN} AND plan.sequence BETWEEN :first AND told.sequence)
+            FROM told WHERE kind IN ('LaunchJob', 'ResizeJob')
+        UNION SELECT ({_LAST_PLAN} AND plan.sequence BETWEEN :first AND read.until) FROM read
+    ) ORDER BY sequence
+"""  # noqa: S608
+_LAST = "SELECT coalesce(max(sequence), 0) FROM message"
+_SAVE = "INSERT OR REPLACE INTO snapshot (sequence, checksum, state) VALUES (?, ?, ?)"
+_KEEP_NEWEST = (
+    "DELETE FROM snapshot WHERE sequence NOT IN (SELECT sequence FROM snapshot ORDER BY sequence DESC LIMIT ?)"
+)
+_SET_FACT = "INSERT OR REPLACE INTO fact (name, value) VALUES (?, ?)"
+_FACT = "SELECT value FROM fact WHERE name = ?"
+
+#: Pages of 4 KiB in the write-ahead file before the writer itself folds it into the database, for which it waits for the
+#: disk. `punctual.journal.upkeep` does it earlier, and from another thread.
+_N_PAGES_AHEAD = 4000
+#: What the write-ahead file is cut down to when it is begun anew.
+WAL_BYTES_MAX = 1 << 20
+#: Errors that say nothing about the file; the lowest byte of a code says what kind it is.
+_FOR_NOW = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+}
+#: How long a statement waits for another process's write, in seconds.
+_BUSY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Which messages are wanted.
+
+    Attributes
+    ----------
+    kinds
+        Those of these kinds; empty: of all.
+    but_kinds
+        None of these kinds.
+    until
+        None with a higher number.
+    """
+
+    kinds: tuple[str, ...] = ()
+    but_kinds: tuple[str, ...] = ()
+    until: int = 2**63 - 1
+
+
+class SqliteJournal:
+    """A journal that survives its process, whenever that is killed, and can be read by others while it is written.
+
+    One process writes a journal at a time. Opening it for writing claims it until `close`; a claim whose process has
+    ended is void. A process that has lost its claim cannot write any more: each write looks for the claim in the same
+    transaction. Who takes the claim of a process that was stopped within one ends that, so that it need not wait.
+
+    What a user is told was accepted is on the disk once `append` has returned. Other messages are safe from the end of
+    the process; the last of them may be lost if the machine loses power: waiting for the disk at each would cost more
+    than it is worth to a training run.
+
+    Parameters
+    ----------
+    path
+        The file; made, with mode 0600, if it is missing.
+    read_only
+        Open what is there and never write; the file must exist.
+    take
+        Claim the journal also from a process that is still there: one that is stopped or hangs. It is killed if it was
+        stopped within a write.
+    now
+        For tests: what relates instants to wall time; None: this machine's clocks.
+
+    Attributes
+    ----------
+    path
+        The file.
+    last_written
+        Number of the last message that was there when this was opened, or that `append` has taken since.
+
+    Raises
+    ------
+    InvalidSpec
+        The file is missing, is no journal, or is one of another version.
+    JournalTaken
+        Another process writes it, and `take` is not set.
+    """
+
+    def __init__(
+        self, path: Path, *, read_only: bool = False, take: bool = False, now: ClockRecord | None = None
+    ) -> None:
+        self.path = path
+        self._read_only, self._now = read_only, now
+        self._owner = json.dumps(asdict(this_process()))
+        self._lock = RLock()
+        self._copies = ExitStack()
+        try:
+            self._begin(read_only, take)
+        except JournalBusy:
+            if not take:
+                raise
+            self._end_writes()
+            self._begin(read_only, take)
+        self.last_written = self.last_sequence
+
+    def _begin(self, read_only: bool, take: bool) -> None:
+        self._connection = self._open(read_only)
+        if read_only:
+            return
+        try:
+            self._claim(take=take)
+        except sqlite3.OperationalError as error:
+            self._connection.close()
+            raise self._unwritable(error) from error
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _end_writes(self) -> None:
+        """Kill the owner: it keeps the file's lock as long as it is stopped within a write."""
+        with suppress(InvalidSpec), SqliteJournal(self.path, read_only=True) as reader:
+            if reader.owner is not None:
+                reader.owner.kill()
+
+    @property
+    def place(self) -> str:
+        """Where it is, as people are told."""
+        return f"file '{self.path}'"
+
+    # Messages.
+
+    def append(self, messages: Iterable[Message]) -> int:
+        """Write `messages`, all or none; the sequence number of the last one.
+
+        Raises
+        ------
+        JournalTaken
+            Another process writes the journal.
+        sqlite3.Error
+            The disk is full, or cannot be written.
+        """
+        numbered = enumerate(messages, start=self.last_written + 1)
+        rows = [(number, kind_of(message), encode(message), subject_of(message)) for number, message in numbered]
+        with self.writing(is_durable=any(kind in _ACKNOWLEDGED for _, kind, _, _ in rows)):
+            for row in rows:
+                self._connection.execute(_APPEND, row)
+        self.last_written = rows[-1][0] if rows else self.last_written
+        return self.last_written
+
+    def read_from(self, sequence: int, wanted: About | None = None) -> Iterator[tuple[int, Message]]:
+        """Messages numbered `sequence` and above, in order; numbers are missing where the journal was thinned out.
+
+        With `wanted`, only those; the others are not even fetched.
+        """
+        while rows := self.rows_from(sequence, _N_ROWS, wanted):
+            for number, kind, body in rows:
+                yield number, self._message(number, kind, body)
+            sequence = rows[-1][0] + 1
+
+    def read_of(self, jobs: Sequence[JobId], sequence: int = 1) -> Iterator[tuple[int, Message]]:
+        """Messages numbered `sequence` and above that may concern one of `jobs`, in order; others are not looked at.
+
+        Of plans only those that led to a command about one of the jobs, and now and then another one.
+        """
+        subjects = json.dumps((*jobs, *_ABOUT_ALL))
+        wanted = {*jobs, None}
+        while rows := self._rows_of(subjects, sequence):
+            for number, kind, body in rows:
+                if about(message := self._message(number, kind, body)) in wanted:
+                    yield number, message
+            sequence = rows[-1][0] + 1
+
+    def rows_from(self, sequence: int, n_rows: int, wanted: About | None = None) -> list[Row]:
+        """Up to `n_rows` messages from `sequence` on: number, kind and text. With `wanted`, of those only."""
+        query, conditions = _READ, list[str | int]()
+        if wanted is not None:
+            kinds, but_kinds = json.dumps(wanted.kinds), json.dumps(wanted.but_kinds)
+            query, conditions = _READ_WANTED, [wanted.until, but_kinds, not wanted.kinds, kinds]
+        with self._reading() as connection:
+            return connection.execute(query, (sequence, *conditions, n_rows)).fetchall()
+
+    def _rows_of(self, subjects: str, sequence: int) -> list[Row]:
+        asked = {"subjects": subjects, "first": sequence, "n": _N_ROWS}
+        with self._reading() as connection:
+            return connection.execute(_READ_OF, asked).fetchall()
+
+    @property
+    def last_sequence(self) -> int:
+        """Number of the last message; 0: there is none."""
+        with self._reading() as connection, closing(connection.execute(_LAST)) as cursor:
+            return int(cursor.fetchone()[0])
+
+    def _message(self, number: int, kind: str, body: str) -> Message:
+        try:
+            return decode(kind, body)
+        except InvalidSpec as error:
+            where = f"message {number} of {self.place}"
+            raise JournalUnusable(error.must, error.got, where, error.remedy) from error
+
+    # Snapshots.
+
+    def save_snapshot(self, sequence: int, state: bytes) -> None:
+        """Keep `state`, to which the messages up to number `sequence` lead; the one before is kept as well.
+
+        Raises
+        ------
+        JournalTaken
+            Another process writes the journal.
+        """
+        with self.writing():
+            self._connection.execute(_SAVE, (sequence, _checksum(sequence, state), state))
+            self._connection.execute(_KEEP_NEWEST, (_N_SNAPSHOTS,))
+            self._record_clock()
+
+    def latest_snapshot(self) -> tuple[int, bytes] | None:
+        """The newest snapshot that is not damaged, and the number of its last message; None: begin with message 1.
+
+        Raises
+        ------
+        JournalUnusable
+            All snapshots are damaged, and the messages before them do not all exist any more.
+        """
+        for sequence in reversed(self.snapshot_sequences()):
+            checksum, state = self._snapshot(sequence) or (b"", b"")
+            if isinstance(state, bytes) and _checksum(sequence, state) == checksum:
+                return sequence, state
+        if self.thinned_until:
+            raise self._damaged("none of the last two snapshots that is")
+        return None
+
+    def snapshot_sequences(self) -> list[int]:
+        """Numbers of the last messages of the snapshots, damaged or not, the oldest first."""
+        with self._reading() as connection:
+            rows = connection.execute("SELECT sequence FROM snapshot ORDER BY sequence").fetchall()
+        return [sequence for (sequence,) in rows]
+
+    def _snapshot(self, sequence: int) -> tuple[object, object] | None:
+        """Checksum and state of the snapshot of that number; None: it cannot be read."""
+        try:
+            with self._lock:
+                row: tuple[object, object] = self._connection.execute(
+                    "SELECT checksum, state FROM snapshot WHERE sequence = ?", (sequence,)
+                ).fetchone()
+        except sqlite3.DatabaseError:
+            return None
+        return row
+
+    # Upkeep.
+
+    def thin(self, sequences: Sequence[int], until: int) -> None:
+        """Remove the messages of those numbers; `until` is what `thinned_until` says from now on.
+
+        The last message stays, whose number would be given again.
+        """
+        with self.writing():
+            last = self.last_sequence
+            removed = [(sequence,) for sequence in sequences if sequence < last]
+            self._connection.executemany("DELETE FROM message WHERE sequence = ?", removed)
+            self._set_fact("thinned_until", until)
+
+    def give_back(self, free_pages: int, n_pages: int) -> bool:
+        """Give `n_pages` back to the file system if more than `free_pages`, and a quarter of all, hold nothing."""
+        with self._lock:
+            n_free, n_all = _pragma(self._connection, "freelist_count"), _pragma(self._connection, "page_count")
+        if n_free <= max(free_pages, n_all // 4):
+            return False
+        with self.writing():
+            for _ in range(n_pages):  # Python takes one step of this statement, and a step is a page
+                self._connection.execute("PRAGMA incremental_vacuum(1)")
+        return True
+
+    # Facts.
+
+    @property
+    def clock(self) -> ClockRecord | None:
+        """The clock of whoever wrote last; None: nobody has written."""
+        return self._record("clock", ClockRecord)
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who writes the journal; None: whoever wrote it last has closed it."""
+        return self._record("owner", Owner)
+
+    @property
+    def thinned_until(self) -> int:
+        """Up to this number, messages may be missing; 0: all are there."""
+        told = self._fact("thinned_until") or 0
+        if not isinstance(told, int | str) or not str(told).isdecimal():
+            raise self._damaged(f"`thinned_until` that is {told!r}")
+        return int(told)
+
+    def _record(self, name: str, kind: type[_R]) -> _R | None:
+        """A fact that has fields; raises `JournalUnusable` if it has others."""
+        text = self._fact(name)
+        try:
+            return None if text is None else kind(**json.loads(text))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._damaged(f"`{name}` that is {text!r}"[:200]) from error
+
+    def _damaged(self, got: str) -> JournalUnusable:
+        return JournalUnusable(
+            "a journal must be whole",
+            got,
+            self.place,
+            "Restore it from a backup; or give up the jobs that are open (`punctual stop JOB`), and remove it (`punctual clean`).",
+        )
+
+    def _fact(self, name: str) -> Any:
+        with self._reading() as connection, closing(connection.execute(_FACT, (name,))) as cursor:
+            row = cursor.fetchone()
+        return None if row is None else row[0]
+
+    def _set_fact(self, name: str, value: str | int) -> None:
+        self._connection.execute(_SET_FACT, (name, value))
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection; raises `JournalUnusable` if the file is damaged, and `StoreUnreachable` if it cannot be read now."""
+        with self._lock:
+            try:
+                yield self._connection
+            except sqlite3.ProgrammingError:  # it is closed
+                raise
+            except sqlite3.DatabaseError as error:
+                # What Python itself finds wrong, a text that is none, has no code.
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FOR_NOW:
+                    remedy = "Try again; if it goes on, look at the disk."
+                    raise StoreUnreachable("a journal must be readable", str(error), self.place, remedy) from error
+                raise self._damaged(str(error)) from error
+
+    def _record_clock(self) -> None:
+        now = self._now or clock_now()
+        shift_s = shift_between(self.clock, now)
+        self._set_fact("clock", json.dumps(asdict(replace(now, shift_s=shift_s))))
+
+    # Writing.
+
+    def has_claim(self) -> bool:
+        """Whether this process may still write: no other has claimed the journal meanwhile."""
+        try:
+            return bool(self._fact("owner") == self._owner)
+        except sqlite3.ProgrammingError:  # it is closed
+            return False
+
+    def check_claim(self) -> None:
+        """Raise `JournalTaken` unless this process may still write."""
+        if not self.has_claim():
+            raise self._taken(self.owner)
+
+    @contextmanager
+    def writing(self, *, is_durable: bool = False) -> Iterator[None]:
+        """A transaction of the process that has claimed the journal; raises `JournalTaken` for any other."""
+        with self._transaction(is_durable=is_durable):
+            if self._fact("owner") != self._owner:
+                raise self._taken(self.owner)
+            yield
+
+    def _claim(self, *, take: bool) -> None:
+        with self._transaction():
+            owner = self.owner
+            if owner is not None and owner.may_live() and not take:
+                raise self._taken(owner)
+            self._set_fact("owner", self._owner)
+            self._record_clock()
+
+    def _taken(self, owner: Owner | None) -> JournalTaken:
+        got = "one that was closed" if owner is None else f"one of process {owner.pid} on '{owner.machine}'"
+        return JournalTaken(
+            "a journal must be written by the process that claimed it last", got, self.place,
+            "Let that process steer the jobs, or end it first.",
+        )  # fmt: skip
+
+    def _invalid(self, must: str, got: str, remedy: str) -> InvalidSpec:
+        return InvalidSpec(must, got, self.place, remedy)
+
+    @contextmanager
+    def _transaction(self, *, is_durable: bool = False) -> Iterator[None]:
+        with self._lock, self._through_to_disk() if is_durable else nullcontext():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _through_to_disk(self) -> Iterator[None]:
+        self._connection.execute("PRAGMA synchronous = FULL")
+        try:
+            yield
+        finally:
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+
+    def close(self) -> None:
+        """Give the journal up; nobody has it until it is opened again."""
+        try:
+            # The claim ends with this process where it cannot be voided: the disk is full, or another has taken it.
+            if not self._read_only:
+                with suppress(sqlite3.Error, JournalTaken, StoreUnreachable), self.writing():
+                    self._connection.execute("DELETE FROM fact WHERE name = 'owner'")
+        finally:
+            self._connection.close()
+            self._copies.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # The file.
+
+    def _open(self, read_only: bool) -> sqlite3.Connection:
+        if read_only and not self.path.is_file():
+            raise self._invalid("the journal must exist", "no such file", "Look at `punctual ps` for the known runs.")
+        if not read_only:
+            self.path.touch(mode=0o600)
+        # A reader needs to make a file beside it, and cannot on a file system that is read only.
+        path = self._copied() if read_only and not os.access(self.path.parent, os.W_OK) else self.path
+        with ExitStack() as failing:
+            failing.callback(self._copies.close)
+            connection = failing.enter_context(closing(connect(path, "ro" if read_only else "rw")))
+            try:
+                self._prepare(connection, read_only)
+            except sqlite3.OperationalError as error:
+                raise self._unwritable(error) from error
+            except sqlite3.DatabaseError as error:
+                must = "the file must be a journal of Punctual"
+                raise self._invalid(must, str(error), "Name another file.") from error
+            failing.pop_all()
+        return connection
+
+    def _copied(self) -> Path:
+        """A copy of the journal with what its write-ahead file adds; removed when this is closed."""
+        folder = Path(self._copies.enter_context(TemporaryDirectory(prefix="punctual-")))
+        for file in (self.path, self.path.with_name(f"{self.path.name}-wal")):
+            if file.exists():
+                shutil.copyfile(file, folder / file.name)
+        return folder / self.path.name
+
+    def _prepare(self, connection: sqlite3.Connection, read_only: bool) -> None:
+        if read_only:
+            self._check(connection)
+            return
+        if _is_empty(connection):
+            # Before anything is in the file: what is deleted can be given back to the file system bit by bit.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        # The tables and the file's marks appear together, also if two processes open a new file at once.
+        connection.execute("BEGIN IMMEDIATE")
+        if _is_empty(connection):
+            for statement in _CREATE:
+                connection.execute(statement)
+        self._check(connection)
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_N_PAGES_AHEAD}")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_MAX}")
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        if _pragma(connection, "application_id") != _APPLICATION_ID:
+            raise self._invalid(
+                "the file must be a journal of Punctual", "another SQLite database", "Name another file."
+            )
+        version = _pragma(connection, "user_version")
+        if version != SCHEMA_VERSION:
+            raise JournalUnusable(
+                f"the journal must be of version {SCHEMA_VERSION}",
+                f"version {version}, of {'an earlier' if version < SCHEMA_VERSION else 'a later'} Punctual",
+                self.place,
+                "Use the version that wrote it, also to end its jobs (`punctual stop JOB`): some may still run. Once they have "
+                "ended, `punctual clean --all` removes it.",
+            )
+
+    def _unwritable(self, error: sqlite3.OperationalError) -> InvalidSpec:
+        must = "the journal must be one that can be opened"
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:  # the lowest byte says what kind it is
+            remedy = "Let the process go on that is just writing it, or end it: it may have been stopped then."
+            return JournalBusy(must, str(error), self.place, remedy)
+        return self._invalid(must, str(error), "Make room, or give the right to.")
+
+
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection to an existing file, in mode `ro` or `rw`, without transactions of its own accord."""
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+
+
+def subject_of(message: Message) -> str | None:
+    """The job that `message` is about, or whose timer it is of; else its kind. None: nothing is told of it."""
+    if isinstance(message, SetTimer | RequestPlan):  # there are many
+        return None
+    job = about(message) or getattr(getattr(message, "timer", None), "job", None)
+    return job or kind_of(message)
+
+
+def _checksum(sequence: int, state: bytes) -> bytes:
+    return blake2b(state, digest_size=16, key=str(sequence).encode()).digest()

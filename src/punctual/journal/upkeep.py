@@ -1,0 +1,170 @@
+"""Keeps a journal small and quick to start from while it is written."""
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from math import inf
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.protocols import Message
+from punctual.journal.errors import JournalTaken
+from punctual.journal.sqlite import WAL_BYTES_MAX, SqliteJournal, connect
+from punctual.journal.thinning import Thinning
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepLimits:
+    """How often and how much at a time.
+
+    Attributes
+    ----------
+    snapshot_messages, snapshot_s, snapshot_messages_most
+        A snapshot is due after so many messages, and not before so many seconds unless there are as many messages as the
+        last: a start has to read what came after it, and of many jobs a minute's messages are tens of thousands.
+    snapshot_frac
+        The part of the time that is spent on snapshots at most where they are due before those seconds: that of a thousand jobs takes
+        half a second, in which nothing is steered.
+    thin_messages
+        Messages looked through at a time.
+    wal_bytes
+        Size of the write-ahead file from which on it is folded into the database; more than it is cut down to then.
+    fold_s
+        Seconds between two looks at it; if a reader holds it up, it is tried again with the next one.
+    free_pages, vacuum_pages
+        From so many unused pages on, if they are a quarter of all, pages are given back to the file system, so many at
+        a time.
+    """
+
+    snapshot_messages: int = 2000
+    snapshot_s: float = 60.0
+    snapshot_messages_most: int = 5000
+    snapshot_frac: float = 0.02
+    thin_messages: int = 250
+    wal_bytes: int = 2 * WAL_BYTES_MAX
+    fold_s: float = 1.0
+    free_pages: int = 512
+    vacuum_pages: int = 64
+
+    def snapshot_is_due(self, n_messages: int, passed_s: float, took_s: float = 0.0) -> bool:
+        """Whether it is, so many messages and seconds after the last, which took `took_s` seconds."""
+        if passed_s < self.snapshot_s:
+            return n_messages >= self.snapshot_messages_most and took_s <= self.snapshot_frac * passed_s
+        return n_messages >= self.snapshot_messages
+
+
+class Upkeep:
+    """Makes snapshots of the state, thins out what lies behind them, and keeps the files small.
+
+    To be called with each message once the state has taken in all that is in the journal, in the thread that writes both.
+    One call does one piece of work at most, so that it takes some milliseconds and holds up no decision; what waits for
+    the disk is done in a thread beside.
+
+    Parameters
+    ----------
+    dump
+        The state to which all messages in the journal lead, as bytes. May raise `InvalidSpec`: then nothing is thinned
+        out either, and all of it stays to be read.
+    """
+
+    def __init__(
+        self, journal: SqliteJournal, dump: Callable[[], bytes], *, limits: UpkeepLimits | None = None
+    ) -> None:
+        self._journal = journal
+        self._dump = dump
+        self._limits = limits or UpkeepLimits()
+        self._thinning = Thinning()
+        self._thinned_until = journal.thinned_until
+        self._snapshots = journal.snapshot_sequences()
+        self._n_messages = 0
+        self._saved_at = -inf
+        #: How long the last snapshot held up everything else.
+        self._took_s = 0.0
+        self._is_vacuuming = False
+        self._folding: threading.Thread | None = None
+        self._fold_at = -inf
+
+    def __call__(self, message: Message) -> None:
+        self._n_messages += 1
+        _ = self._snapshot(message.at) or self._thin() or self._fold(message.at) or self._vacuum()
+
+    def snapshot(self) -> None:
+        """Make a snapshot now; raises `InvalidSpec` if the state cannot be kept."""
+        begun_at = time.perf_counter()
+        sequence, state = self._journal.last_written, self._dump()
+        self._took_s = time.perf_counter() - begun_at
+
+        self._journal.save_snapshot(sequence, state)
+        self._snapshots = self._journal.snapshot_sequences()
+
+    def close(self) -> None:
+        """Wait for what is done beside."""
+        if self._folding is not None:
+            self._folding.join()
+
+    def _snapshot(self, at: float) -> bool:
+        if self._saved_at == -inf:  # the first message: time is counted from here
+            self._saved_at = at
+        if not self._limits.snapshot_is_due(self._n_messages, at - self._saved_at, self._took_s):
+            return False
+        # Noted before, so that what fails is tried again a while later and not with the next message.
+        self._n_messages, self._saved_at = 0, at
+        try:
+            self.snapshot()
+        except JournalTaken:
+            raise
+        except InvalidSpec as error:
+            _LOG.warning("the journal in %s stays as long as it is: %s", self._journal.place, error)
+        return True
+
+    def _thin(self) -> bool:
+        """Thin out the next piece behind the older of the two snapshots: a start from either needs all that follows."""
+        if len(self._snapshots) < 2 or self._thinned_until >= self._snapshots[0]:
+            return False
+        until = self._snapshots[0]
+        rows = self._journal.rows_from(self._thinned_until + 1, self._limits.thin_messages)
+        if rows and rows[-1][0] < until:
+            until = rows[-1][0]
+        self._journal.thin(self._thinning.take(row for row in rows if row[0] <= until), until)
+        self._thinned_until = until
+        self._is_vacuuming = self._is_vacuuming or until == self._snapshots[0]
+        return True
+
+    def _fold(self, at: float) -> bool:
+        """Fold the write-ahead file into the database: beside, because that waits for the disk, and stops nobody."""
+        file = self._journal.path
+        if at < self._fold_at:
+            return False
+        self._fold_at = at + self._limits.fold_s
+        try:
+            n_bytes = file.with_name(f"{file.name}-wal").stat().st_size
+        except FileNotFoundError:
+            return False
+        if n_bytes < self._limits.wal_bytes or (self._folding is not None and self._folding.is_alive()):
+            return False
+        folding = threading.Thread(target=self._fold_beside, name="punctual-journal", daemon=True)
+        try:
+            folding.start()
+        except RuntimeError:  # no thread can be had: the file grows until the next try
+            return False
+        self._folding = folding
+        return True
+
+    def _fold_beside(self) -> None:
+        file = self._journal.path
+        try:
+            with closing(connect(file, "rw")) as connection:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            _LOG.warning("the journal '%s' could not be tidied: %s", file, error)
+
+    def _vacuum(self) -> bool:
+        if not self._is_vacuuming:
+            return False
+        self._is_vacuuming = self._journal.give_back(self._limits.free_pages, self._limits.vacuum_pages)
+        return True

@@ -1,0 +1,1 @@
+"""Hu et al.: elastic training as a mixed-integer program, solved at each change."""

@@ -1,0 +1,1 @@
+"""ElasticFlow: guaranteed deadlines by minimum satisfactory shares."""

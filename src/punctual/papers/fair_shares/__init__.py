@@ -1,0 +1,1 @@
+"""Max-min fairness and dominant resource fairness."""

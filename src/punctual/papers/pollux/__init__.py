@@ -1,0 +1,1 @@
+"""Pollux: batch size and devices chosen for goodput."""

@@ -1,0 +1,1 @@
+"""Tetris: packing of several kinds of hardware."""

@@ -1,0 +1,247 @@
+"""The jobs of a file: a table `[[job]]` for each, with the words of the options of `punctual run`; live, or to be simulated."""
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any, TypeVar
+
+from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
+from punctual.core.units import parse_duration_s
+from punctual.daemon.earlier_runs import core_s_of
+from punctual.request.input_file import keys_in
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import Submission
+
+T = TypeVar("T")
+
+#: When the job is submitted, from the beginning on; only in a simulation.
+_SUBMIT_AT = "submit_at"
+_KEYS = (*(option.name for option in fields(JobOptions)), _SUBMIT_AT)
+#: What a simulation has no use for: there is no process, and no loss.
+_NOT_SIMULATED = ("program", "cwd", "env", "secret_env", "progress_regex", "until")
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredJob:
+    """A job of a file that is to be simulated.
+
+    Attributes
+    ----------
+    submit_at_s
+        Seconds from the beginning.
+    """
+
+    submit_at_s: float
+    spec: JobSpec
+
+
+def read_jobs(
+    path: Path,
+    started_at: float,
+    capacity: Resources,
+    together: Resources | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[Submission]:
+    """The jobs of a file, all of them checked.
+
+    Parameters
+    ----------
+    started_at
+        Instant from which deadlines count, monotonic seconds.
+    capacity, together
+        What one node has at most, and all of them; see `checked_submission`.
+    tell
+        Gets a sentence about what of the file does not count here.
+
+    Raises
+    ------
+    InvalidSpec
+        The file cannot be read, or jobs cannot be run, each with all that is wrong with it.
+    """
+    tables = tables_in(path)
+    submissions = _each(tables, f"'{path}'", lambda _, options, __: options.submission(started_at, capacity, together))
+    if any(_SUBMIT_AT in table for table in tables):
+        tell(f"`{_SUBMIT_AT}` in '{path}' is for simulations: all its jobs are submitted now")
+    return submissions
+
+
+def declared_jobs(tables: Sequence[Mapping[str, Any]], where: str, capacity: Resources) -> list[DeclaredJob]:
+    """The jobs of these tables as they are declared, for a simulation; nothing of what runs them is looked at.
+
+    Raises
+    ------
+    InvalidSpec
+        Jobs could never run on a node with `capacity`, or do not say what they cost.
+    """
+    return _each(tables, where, lambda i_job, options, at_s: DeclaredJob(at_s, options.declared(i_job, capacity)))
+
+
+def to_simulate(tables: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The same jobs without what a simulation has no use for, such as variables of programs; with `work` for `like`."""
+    kept = [{key: value for key, value in table.items() if key not in _NOT_SIMULATED} for table in _named(tables)]
+    for table in kept:
+        if (
+            isinstance(table.get("like"), str) and "work" not in table
+        ):  # so that what comes out depends on the tables alone
+            table["work"] = f"{core_s_of(table.pop('like'))}s"
+    return tuple(kept)
+
+
+def _named(tables: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The tables with their keys as options are called."""
+    return [{key.replace("-", "_"): value for key, value in table.items()} for table in tables]
+
+
+def tables_in(path: Path) -> list[Mapping[str, Any]]:
+    """The tables `[[job]]` of a file; raises `InvalidSpec` if it cannot be read, or has none."""
+    tables = keys_in(path).get("job")
+    if not isinstance(tables, list) or not all(isinstance(job, dict) for job in tables):
+        raise InvalidSpec(
+            "the file must have tables `[[job]]`",
+            "none" if tables is None else "a `job` that is no list of tables",
+            f"'{path}'",
+            "Write a table `[[job]]` for each job: `program`, `deadline`, and other options of `punctual run`.",
+        )
+    return _named(tables)
+
+
+def _each(tables: Sequence[Mapping[str, Any]], where: str, make: Callable[[int, JobOptions, float], T]) -> list[T]:
+    """What `make` makes of the number, the options and `submit_at` of each job; all that is wrong is told together."""
+    made, errors = list[T](), list[InvalidSpec]()
+    for i_job, table in enumerate(tables, start=1):
+        name = f" ('{table['name']}')" if "name" in table else ""
+        try:
+            made.append(_made(i_job, table, make))
+        except InvalidSpec as wrong:
+            for error in wrong.all():
+                key = "" if error.option is None else f", `{error.option}`"
+                errors.append(InvalidSpec(error.must, error.got, f"{where}, job {i_job}{name}{key}", error.remedy))
+    errors += _repeated(where, tables)
+    if errors:
+        errors[0].others = tuple(errors[1:])
+        raise errors[0]
+    return made
+
+
+def _made(i_job: int, table: Mapping[str, Any], make: Callable[[int, JobOptions, float], T]) -> T:
+    """What a table comes to; raises `InvalidSpec` with all that is wrong with it."""
+    checks, options, made = OptionChecks(), dict[str, Any](), list[T]()
+    for key, value in table.items():
+        with checks.of(key):
+            options[key] = _value(key, value)
+    submit_at_s = checks.read(_SUBMIT_AT, parse_duration_s, options.pop(_SUBMIT_AT, None), 0.0)
+    with checks.of(None):
+        made.append(make(i_job, JobOptions(**options), submit_at_s))
+    checks.done()
+    return made[0]
+
+
+def _value(key: str, value: Any) -> Any:
+    """What the option `key` takes for a value of the file."""
+    if key not in _KEYS:
+        remedy = f"{did_you_mean(key, _KEYS)}Use one of: {', '.join(_KEYS)}."
+        raise InvalidSpec("a key must be one of a job", f"`{key}`", "a job", remedy)
+    read, example = _READERS.get(key, (_text, "a text or a number"))
+    try:
+        return read(value)
+    except InvalidSpec:
+        raise
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: `~`, and this user has no home folder
+        raise InvalidSpec(
+            f"`{key}` must be of the kind of its option", repr(value), "a job", f"Write {example}."
+        ) from None
+
+
+def _program(value: Any) -> tuple[str, ...]:
+    try:
+        words = shlex.split(value) if isinstance(value, str) else list(value)
+    except ValueError as error:  # of a shell's grammar: it says what is missing
+        raise InvalidSpec(
+            "`program` must be a command line that a shell could read",
+            f"{value!r} ({str(error).lower()})",
+            "a job",
+            'Close each quotation mark, or write a list of texts: `["python", "train.py"]`.',
+        ) from None
+    if not all(isinstance(word, str) for word in words):
+        raise TypeError
+    return tuple(words)
+
+
+def _variables(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(variable, str) for variable in value.values()):
+        raise TypeError
+    return value
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return (_name(value),) if isinstance(value, str) else tuple(map(_name, value))
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _whole_number(value: Any) -> int:
+    if _number(value) != int(value):
+        raise ValueError
+    return int(value)
+
+
+def _text(value: Any) -> str:
+    return str(value) if isinstance(value, str | datetime | date | time) else str(_number(value))
+
+
+def _deadline(value: Any) -> str:
+    """A number is one of seconds; TOML's own time, `18:00:00`, is one of day and no duration."""
+    if isinstance(value, time):
+        return f"at {value:%H:%M:%S}"
+    return _text(value) if isinstance(value, str | datetime | date | time) else f"{_number(value)}s"
+
+
+#: Key -> what reads its value, and an example of one.
+_READERS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
+    "program": (_program, "a text, `python train.py`, or a list of texts"),
+    "deadline": (_deadline, "a text, `90m` or `18:00`, or seconds"),
+    _SUBMIT_AT: (_deadline, "a text, `90m`, or seconds"),
+    "env": (_variables, 'a table of texts, `{ SEED = "1" }`'),
+    "after": (_names, 'a list of names of jobs, ["prepare"]'),
+    "secret_env": (_names, 'a list of names of variables, ["API_KEY"]'),
+    "steps": (_whole_number, "a whole number"),
+    "retries": (_whole_number, "a whole number"),
+    "weight": (_number, "a number above 0"),
+    "preemptible": (_truth, "true or false"),
+    "guarantee": (_truth, "true or false"),
+    "name": (_name, "a text"),
+    "cwd": (lambda value: Path(_name(value)).expanduser(), "the name of a folder"),
+    "checkpoint_dir": (lambda value: Path(_name(value)).expanduser(), "the name of a folder"),
+}
+
+
+def _repeated(where: str, tables: Sequence[Mapping[str, Any]]) -> list[InvalidSpec]:
+    counts = Counter(str(table["name"]) for table in tables if "name" in table)
+    return [
+        InvalidSpec(
+            "`name` must be that of one job", f"{n_jobs} jobs named '{name}'", where, "Name each job differently."
+        )
+        for name, n_jobs in counts.items()
+        if n_jobs > 1
+    ]

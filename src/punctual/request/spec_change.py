@@ -1,0 +1,162 @@
+"""What a user may change about a job while it works, with the checks of its submission."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from punctual.channel import WORKERS_VARIABLE
+from punctual.core.errors import InvalidSpec, OptionChecks
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
+from punctual.core.status import JobStatus
+from punctual.core.units import parse_cores_range
+from punctual.daemon.capacity import FLOOR_CORES
+from punctual.request.submission import check_ceiling, check_weight
+from punctual.request.worker_options import worker_range
+
+#: What a user writes in place of a time so that a job has no deadline any more.
+NO_DEADLINE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecChange:
+    """What is to be different; None: it stays as it is.
+
+    Attributes
+    ----------
+    deadline_s
+        Seconds from the submission; infinite: no deadline any more.
+    weight
+        How much the job counts against others, above zero.
+    floor_cores, ceiling_cores
+        Least and most cores, for a job that is not made of workers.
+    n_least, n_most
+        Least and most workers, for one that is. No more than it was submitted with: its program has prepared for those.
+    """
+
+    deadline_s: float | None = None
+    weight: float | None = None
+    floor_cores: float | None = None
+    ceiling_cores: float | None = None
+    n_least: int | None = None
+    n_most: int | None = None
+
+    @classmethod
+    def written(
+        cls,
+        *,
+        deadline_s: float | None = None,
+        weight: float | None = None,
+        cores: str | None = None,
+        workers: str | None = None,
+    ) -> "SpecChange":
+        """The change where cores and workers are as a user writes them: ``0.5..2``, ``1..4``, or the most alone.
+
+        Raises
+        ------
+        InvalidSpec
+            One of them is no such range; it says of each what is wrong.
+        """
+        checks = OptionChecks()
+        nothing: tuple[float | None, float | None] = (None, None)
+        floor_cores, ceiling_cores = checks.read("cores", parse_cores_range, cores, nothing)
+        counts = checks.read("workers", lambda text: worker_range(text, None, None), workers, None)
+        checks.done()
+        return cls(
+            deadline_s=deadline_s,
+            weight=weight,
+            floor_cores=floor_cores,
+            ceiling_cores=ceiling_cores,
+            n_least=None if counts is None else counts.n_least,
+            n_most=None if counts is None else counts.n_most,
+        )
+
+
+def changed_spec(
+    status: JobStatus, spec: JobSpec, change: SpecChange, capacity: Resources, together: Resources | None = None
+) -> JobSpec:
+    """What is declared about a job after `change`, where `spec` was before.
+
+    `capacity`, `together`: what one node has at most, and all of them; see `checked_submission`.
+
+    Raises
+    ------
+    InvalidSpec
+        The job cannot be so; it says of each part of the change what is wrong with it.
+    """
+    checks = OptionChecks()
+    if change.deadline_s is not None:
+        with _part(checks, "deadline"):
+            spec = replace(spec, deadline_s=None if change.deadline_s == inf else change.deadline_s)
+    if change.weight is not None:
+        with _part(checks, "weight"):
+            check_weight(change.weight)
+            spec = replace(spec, weight=change.weight)
+    if change.floor_cores is not None or change.ceiling_cores is not None:
+        with _part(checks, "cores"):
+            spec = replace(spec, **_cores(spec, change, capacity, together))
+    if change.n_least is not None or change.n_most is not None:
+        with _part(checks, "workers"):
+            spec = replace(spec, **_workers(status, spec, change))
+    checks.done()
+    return spec
+
+
+@contextmanager
+def _part(checks: OptionChecks, option: str) -> Iterator[None]:
+    """What is wrong within is about `option`, also where another one does not fit it any more."""
+    with checks.of(option):
+        try:
+            yield
+        except InvalidSpec as error:
+            error.option = option
+            raise
+
+
+def _cores(spec: JobSpec, change: SpecChange, capacity: Resources, together: Resources | None) -> dict[str, Any]:
+    if spec.worker is not None:
+        raise InvalidSpec(
+            "`--cores` must be for a job on a share of cores",
+            "one that is made of workers",
+            f"job '{spec.id}'",
+            "Change how many workers it may have (`--workers 1..2`).",
+            option="cores",
+        )
+    ceiling_cores = spec.ceiling.cores if change.ceiling_cores is None else change.ceiling_cores
+    if change.ceiling_cores is not None:
+        check_ceiling(ceiling_cores, capacity, together)
+    floor_cores = spec.floor.cores if change.floor_cores is None else change.floor_cores
+    if change.floor_cores is None and floor_cores <= FLOOR_CORES:  # nobody has asked for so much
+        floor_cores = min(floor_cores, ceiling_cores)
+    return {
+        "floor": replace(spec.floor, cores=floor_cores),
+        "ceiling": replace(spec.ceiling, cores=ceiling_cores),
+    }
+
+
+def _workers(status: JobStatus, spec: JobSpec, change: SpecChange) -> dict[str, Any]:
+    unit = spec.unit
+    if spec.worker is None or unit is None:
+        raise InvalidSpec(
+            "`--workers` must be for a job made of workers",
+            "one on a share of cores",
+            f"job '{spec.id}'",
+            "Change how many cores it may have (`--cores 0.5..2`).",
+            option="workers",
+        )
+    present = spec.worker_counts()
+    n_least = present[0] if change.n_least is None else change.n_least
+    n_most = present[-1] if change.n_most is None else change.n_most
+    environment = {} if status.program is None else status.program.environment
+    n_prepared = int(environment.get(WORKERS_VARIABLE, present[-1]))
+    if not 1 <= n_least <= n_most <= n_prepared:
+        raise InvalidSpec(
+            f"the numbers of workers must lie between 1 and the {n_prepared} that the job was submitted with",
+            f"{n_least} to {n_most}",
+            f"job '{spec.id}'",
+            f"Give the least and the most, as `--workers 1..{n_prepared}`.",
+            option="workers",
+        )
+    return {"floor": spec.worker * n_least, "ceiling": unit * n_most, "counts": tuple(range(n_least, n_most + 1))}

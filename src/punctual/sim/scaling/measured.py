@@ -1,0 +1,59 @@
+"""Jobs with the speed of a measured table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from punctual.core.speed import Shape
+from punctual.sim import truth
+from punctual.sim.job import SimJob
+from punctual.sim.measured import SpeedTables
+from punctual.sim.scaling._base import Changing
+from punctual.sim.trace_values import duration_s_of, model_of, n_workers_of
+from punctual.sim.traces import TraceJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured(Changing):
+    """The job's speed is that of a measured table, for its model and batch; it may have any measured number.
+
+    The trace's own count of steps is taken where it has one. Otherwise the job does as much as it could in the
+    recorded time with the recorded devices, or with the measured number nearest to them.
+
+    Attributes
+    ----------
+    tables
+        Folder with the tables, see `punctual.sim.measured.SpeedTables`.
+    """
+
+    tables: str
+    read: SpeedTables = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        Changing.__post_init__(self)
+        object.__setattr__(self, "read", SpeedTables.read(self.tables, self.devices_per_node))
+
+    def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
+        model, batch = model_of(trace, self.read.rates), trace.batch_size
+        kinds, counts, law = self.once((model, batch), lambda: self._measured(model, batch))
+        n = min(counts, key=lambda count: (abs(count - n_workers_of(trace)), count))
+        work_steps = trace.work_steps or self._steps(trace, truth.slowest(kinds), n)
+        worker = self.worker(trace, n)
+        profile = self.once(
+            (model, batch, n, worker), lambda: self.known(law, n, self.shapes(worker, counts, ("", *kinds)))
+        )
+        return self.elastic(trace, law, work_steps, counts, worker, profile, seed, controller)
+
+    def _measured(
+        self, model: str, batch: int | None
+    ) -> tuple[Mapping[str, truth.Measured], tuple[int, ...], truth.Truth]:
+        """The tables by kind of device, the numbers of workers in them, and the speed of a job that has them."""
+        kinds = self.read.of(model, batch)
+        return (
+            kinds,
+            tuple(sorted({count for table in kinds.values() for count in table.counts()})),
+            truth.measured_on(kinds),
+        )
+
+    def _steps(self, trace: TraceJob, table: truth.Measured, n: int) -> float:
+        n = min(table.counts(), key=lambda count: (abs(count - n), count))
+        return duration_s_of(trace) * table.rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))

@@ -1,0 +1,42 @@
+"""What readers share: most formats are a table with a header, one job a row."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+from punctual.sim.traces.bad_rows import BadRows
+from punctual.sim.traces.job import TraceJob
+from punctual.sim.traces.rows import Row, jobs_of, rows_of
+from punctual.sim.traces.source import Head, Source
+
+GIB = 2**30
+MIB = 2**20
+MS_PER_S = 1_000
+
+
+class TableReader(ABC):
+    """Reads a format that is recognised by its header.
+
+    Attributes
+    ----------
+    columns
+        The header has all of these names, and none beyond them but those of `optional_columns`; separated by blanks.
+    """
+
+    __slots__ = ()
+
+    columns: ClassVar[str]
+    optional_columns: ClassVar[str] = ""
+
+    def recognises(self, head: Head) -> bool:
+        """By its header."""
+        required, present = set(self.columns.split()), set(head.columns())
+        return required <= present <= required | set(self.optional_columns.split())
+
+    def read(self, source: Source, bad: BadRows) -> Iterator[TraceJob]:
+        """The jobs, in the order of the file, which need not be that of submission."""
+        return jobs_of(source, bad, rows_of(source, bad), self.job)
+
+    @abstractmethod
+    def job(self, row: Row) -> TraceJob:
+        """The job of a row; raises `InvalidSpec` if there is none."""

@@ -1,0 +1,170 @@
+"""One configuration for each job, one resource: the multiple-choice knapsack, with a proof of how good the answer is."""
+
+from math import inf
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from punctual.core.errors import InvalidSpec
+from punctual.solvers._core_search import CoreSearch
+from punctual.solvers._multiplier_search import MultiplierSearch
+from punctual.solvers._tables import choice_sum, cost_table, require, rows_without_choice, value_table
+from punctual.solvers.solution import FloatArray, IntArray, Solution, infeasible, relative_gap, status_of
+
+#: Configurations looked at in the first exact search; each further one looks at four times as many.
+_N_CANDIDATES = 48
+_GROWTH = 4
+
+
+def solve_knapsack(
+    costs: ArrayLike,
+    values: ArrayLike,
+    capacity: int,
+    *,
+    allowed: ArrayLike | None = None,
+    gap_limit: float = 1e-4,
+    multiplier: float | None = None,
+    n_states_max: int = 20_000_000,
+) -> Solution:
+    """Choose one configuration for each job, so that the costs fit and the sum of values is as large as possible.
+
+    Use it whenever one resource (devices) is shared and the value of each count is known, whatever its shape. For
+    several resources there is `punctual.solvers.vector_knapsack`.
+
+    Parameters
+    ----------
+    costs
+        Whole amounts, not negative, shape (n_jobs, n_configurations), or (n_configurations,) if equal for all jobs.
+        Holding nothing is a configuration like any other: where it is allowed, it has a column of cost 0.
+    values
+        Shape (n_jobs, n_configurations), any sign; -inf: forbidden.
+    capacity
+        What there is to share, in the unit of `costs`.
+    allowed
+        Truth values, shape of `values` or (n_configurations,); None: every finite value is allowed.
+    gap_limit
+        Enough is proven when no choice can be better by more than this share of the value; 0: go on until it is
+        proven best.
+    multiplier
+        That of a similar problem (`Solution.multipliers`): the search begins near it. It saves little, because a search
+        from nothing takes a few rounds only, and changes no proof.
+    n_states_max
+        Most work one exact search may be, in table entries (about 10 ns each). Where it would be more, it looks at
+        fewer configurations; if that is not enough for `gap_limit`, the status is *partial*.
+
+    Returns
+    -------
+    Solution
+        `multipliers` has one entry, the value of one more unit of capacity.
+
+    Raises
+    ------
+    InvalidSpec
+        A value is NaN or +inf, a cost negative or not whole, a shape does not match.
+
+    Notes
+    -----
+    *Symbols.* v_jk, c_jk value and cost of configuration k of job j, C capacity, λ ≥ 0 multiplier.
+
+    *Formula.* L(λ) = λC + Σ_j max_k (v_jk − λ c_jk) is an upper bound for each λ; `bound` starts as its minimum.
+    With the loss of a configuration l_jk = max_i (v_ji − λ c_ji) − (v_jk − λ c_jk) ≥ 0, a choice x that uses U has
+    value L(λ) − Σ_j l_jx(j) − λ(C − U). So a choice better than value z holds no configuration with l_jk ≥ L(λ) − z,
+    and among the few others dynamic programming over the difference in cost finds the best one.
+
+    *Source.* [sinha1979] for the bound, [pisinger1995] for the idea of a core.
+
+    *Differs.* (1) The multiplier is found by solving the relaxation of two configurations per job, repeatedly, instead
+    of by a partition around a median. (2) The core is chosen by configurations, not by jobs. (3) Jobs that are alike do
+    not make it larger: what a divisor of all differences leaves unused is taken off the bound, and of changes with
+    the same difference only as many are kept as can be needed.
+
+    *Properties.* Deterministic. Finding λ takes O(n_jobs · n_configurations) a round, and about five rounds of which each
+    looks only at the jobs that are still undecided. The exact search takes
+    O(configurations looked at · range of their costs).
+
+    *Fails when* (with a `gap_limit` of 0) costs are large numbers and values nearly proportional to them: the range of differences
+    is then wide, and `n_states_max` ends the search.
+
+    Examples
+    --------
+    >>> found = solve_knapsack([0, 1, 2, 4], [[0, 3, 5, 7], [0, 2, 4, 8]], 4, gap_limit=0.0)
+    >>> found.choices.tolist(), found.value, found.status
+    ([2, 2], 9.0, 'optimal')
+    """
+    value = value_table(values, allowed)
+    cost = cost_table(costs, value.shape, integral=True)
+    _check(capacity, gap_limit, multiplier)
+    if not len(value):
+        return _solution(np.empty(0, dtype=np.int64), 0.0, 0.0, 0.0, 0.0)
+    if rows_without_choice(value).any():
+        return infeasible()
+    search = MultiplierSearch(cost, value, float(capacity))
+    if search.least_usage > capacity:
+        return infeasible()
+    if search.most_usage <= capacity:
+        best = choice_sum(value, search.most)
+        return _solution(search.most, best, best, 0.0, gap_limit)
+    search.run(multiplier)
+    return _improve(cost, value, capacity, search, gap_limit, n_states_max)
+
+
+def _improve(
+    cost: FloatArray, value: FloatArray, capacity: int, search: MultiplierSearch, limit: float, n_states_max: int
+) -> Solution:
+    """From the two choices around the multiplier to one that is good enough, with its bound."""
+    reduced = value - search.multiplier * cost
+    top = reduced.max(axis=1)
+    lagrangian = search.multiplier * capacity + float(top.sum())
+    choices = _filled(cost, search.low, search.high, capacity)
+    best, bound = float(choice_sum(value, choices)), lagrangian
+    core = CoreSearch(cost, top[:, None] - reduced, search.multiplier, choices, capacity)
+    n_candidates, n_rounds = _N_CANDIDATES, search.n_rounds
+    # A multiplier of 0 leaves nothing to gain but rounding.
+    while search.multiplier > 0 and relative_gap(best, bound) > limit:
+        searched = core.run(lagrangian - best, n_candidates, n_states_max)
+        n_rounds += 1
+        if searched.choices is not None and choice_sum(value, searched.choices) > best:
+            choices, best = searched.choices, float(choice_sum(value, searched.choices))
+        bound = min(bound, max(best, lagrangian - searched.least_missing))
+        if searched.least_missing == inf or searched.limited:
+            break
+        n_candidates *= _GROWTH
+    return _solution(choices, best, bound, search.multiplier, limit, n_rounds)
+
+
+def _filled(cost: FloatArray, low: IntArray, high: IntArray, capacity: int) -> IntArray:
+    """`low` with as many jobs at `high` as fit, the largest steps first; both lose nothing at the multiplier."""
+    rows = np.arange(len(cost))
+    step = cost[rows, high] - cost[rows, low]
+    choices = low.copy()
+    slack = capacity - cost[rows, low].sum()
+    waiting = np.flatnonzero(step > 0)
+    waiting = waiting[np.argsort(-step[waiting], kind="stable")]
+    # What is left after each round is less than the largest step of the round: it at least halves.
+    while len(waiting := waiting[step[waiting] <= slack]):
+        taken = waiting[np.cumsum(step[waiting]) <= slack]
+        choices[taken] = high[taken]
+        slack -= step[taken].sum()
+        waiting = waiting[len(taken) :]
+    return choices
+
+
+def _solution(
+    choices: IntArray, value: float, bound: float, multiplier: float, limit: float, n_rounds: int = 0
+) -> Solution:
+    return Solution(
+        status=status_of(float(value), float(bound), limit),
+        choices=choices,
+        value=float(value),
+        bound=max(float(bound), float(value)),
+        multipliers=np.array([multiplier]),
+        n_rounds=n_rounds,
+    )
+
+
+def _check(capacity: int, gap_limit: float, multiplier: float | None) -> None:
+    if isinstance(capacity, bool) or int(capacity) != capacity or capacity < 0:
+        raise InvalidSpec("`capacity` must be whole and not negative", f"{capacity}", "a knapsack", "Round it down.")
+    require(gap_limit >= 0, "`gap_limit` must not be negative", f"{gap_limit}", "Give a share of the value, as 1e-4.")
+    fine = multiplier is None or 0 <= multiplier < inf
+    require(fine, "`multiplier` must be finite and not negative", f"{multiplier}", "Leave it out.")

@@ -1,0 +1,215 @@
+"""One configuration for each job, several resources: the multiple-choice vector knapsack, with a proven bound."""
+
+from math import inf
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from punctual.solvers._pair_search import PairSearch
+from punctual.solvers._smooth_dual import SmoothDual
+from punctual.solvers._tables import choice_sum, cost_table, require, rows_without_choice, value_table
+from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution, infeasible, relative_gap, status_of
+
+#: What counts as fitting, as a share of the capacity: amounts are sums of floating-point numbers.
+_TOLERANCE = 1e-9
+_N_REPAIRS_MAX = 1000
+#: Most exchanges that are tried to improve the choice.
+_N_EXCHANGES_MAX = 60
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+def solve_vector_knapsack(
+    costs: ArrayLike,
+    values: ArrayLike,
+    capacities: ArrayLike,
+    *,
+    allowed: ArrayLike | None = None,
+    gap_limit: float = 1e-2,
+) -> Solution:
+    """Choose one configuration for each job, so that every resource suffices and the sum of values is large.
+
+    Use it for cores, devices and memory together. It proves a bound but never searches to the end; for one resource
+    `punctual.solvers.knapsack` does, and for small problems `scipy.optimize.milp`.
+
+    Parameters
+    ----------
+    costs
+        Not negative, shape (n_jobs, n_configurations, n_resources), or without the first axis if equal for all jobs.
+    values
+        Shape (n_jobs, n_configurations), any sign; -inf: forbidden.
+    capacities
+        Shape (n_resources,), each in the unit of its costs. Exceeding one by a share of 1e-9 counts as fitting.
+    allowed
+        Truth values, shape of `values` or (n_configurations,); None: every finite value is allowed.
+    gap_limit
+        Stop improving when no choice can be better by more than this share of the value.
+
+    Returns
+    -------
+    Solution
+        `multipliers`: value of one more unit of each resource.
+
+    Raises
+    ------
+    InvalidSpec
+        A value is NaN or +inf, a cost or capacity negative or not finite, a shape does not match.
+
+    Notes
+    -----
+    *Symbols.* v_jk value, c_jk vector of costs, C vector of capacities, μ ≥ 0 vector of multipliers.
+
+    *Formula.* L(μ) = μ·C + Σ_j max_k (v_jk − μ·c_jk) is an upper bound for each μ. Its kinks are smoothed,
+    max_k → τ log Σ_k exp(·/τ), which makes it differentiable twice: Newton's method with a system of n_resources
+    equations, for τ falling in stages. `bound` is the least L seen, without smoothing. The weights of the smoothed
+    maximum are a fractional choice; it is rounded at evenly spread thresholds, repaired at the least loss per amount
+    relieved, filled up, and improved by exchanges of one or two jobs.
+
+    *Source.* [geoffrion1974] for the bound, [nesterov2005] for the smoothing.
+
+    *Properties.* Deterministic. O(n_jobs · n_configurations · n_resources²) for each of about thirty Newton steps.
+
+    *Fails when* capacities are so tight that hardly any choice fits: a choice may be missed (status *infeasible* with
+    a finite bound). With few jobs the gap is wide, because L is: use `scipy.optimize.milp` there.
+
+    Examples
+    --------
+    >>> costs = [[[0, 0], [1, 4], [2, 5]], [[0, 0], [1, 1], [2, 2]]]
+    >>> found = solve_vector_knapsack(costs, [[0, 4, 5], [0, 2, 3]], [3, 6])
+    >>> found.choices.tolist(), found.value
+    ([1, 2], 7.0)
+    """
+    value = value_table(values, allowed)
+    capacity = _capacities(capacities)
+    cost = cost_table(costs, (*value.shape, len(capacity)), integral=False)
+    require(gap_limit >= 0, "`gap_limit` must not be negative", f"{gap_limit}", "Give a share of the value, as 0.01.")
+    if not len(value):
+        return _solution(np.empty(0, dtype=np.int64), 0.0, 0.0, np.zeros(len(capacity)), gap_limit, 0)
+    share = cost / np.where(capacity > 0, capacity, 1.0)
+    # What does not fit alone is out, so that the bound does not count on it.
+    value = np.where((share > np.where(capacity > 0, 1.0, 0.0) + _TOLERANCE).any(axis=2), -inf, value)
+    if rows_without_choice(value).any() or _cannot_fit(share, value):
+        return infeasible()
+    return _solve(share, value, capacity, gap_limit)
+
+
+def _solve(share: FloatArray, value: FloatArray, capacity: FloatArray, limit: float) -> Solution:
+    dual = SmoothDual(share, value)
+    dual.run()
+    usable = np.where(capacity > 0, capacity, inf)
+    choices = _fitting(share, value, dual)
+    if choices is None:
+        return infeasible(dual.bound, dual.n_rounds)
+    choices = _filled(share, value, choices, dual.multipliers)
+    reduced = value - share @ dual.multipliers
+    search = PairSearch(share, value, reduced.max(axis=1)[:, None] - reduced, choices)
+    n_rounds = 0
+    while n_rounds < _N_EXCHANGES_MAX and relative_gap(search.value, dual.bound) > limit and search.improve(dual.bound):
+        n_rounds += 1
+    n_rounds += dual.n_rounds
+    return _solution(search.choices, search.value, dual.bound, dual.multipliers / usable, limit, n_rounds)
+
+
+def _fitting(share: FloatArray, value: FloatArray, dual: SmoothDual) -> IntArray | None:
+    """A choice that fits: the fractional one rounded and repaired, or the smallest one repaired."""
+    reduced = value - share @ dual.multipliers
+    choices = _repaired(share, reduced, _rounded(dual.weights, reduced))
+    if choices is not None:
+        return choices
+    footprint = np.where(value > -inf, share.max(axis=2), inf)
+    return _repaired(share, reduced, footprint.argmin(axis=1))
+
+
+def _rounded(weights: FloatArray, reduced: FloatArray) -> IntArray:
+    """One configuration per job, such that equal jobs together come close to their fractions.
+
+    Thresholds at multiples of the golden section spread evenly over any run of jobs, so that no chance is needed.
+    """
+    thresholds = ((np.arange(len(weights)) + 0.5) * _GOLDEN) % 1.0
+    choices = (np.cumsum(weights, axis=1) < thresholds[:, None]).sum(axis=1)
+    choices = np.minimum(choices, weights.shape[1] - 1)
+    forbidden = reduced[np.arange(len(reduced)), choices] == -inf
+    rounded: IntArray = np.where(forbidden, reduced.argmax(axis=1), choices)
+    return rounded
+
+
+def _repaired(share: FloatArray, reduced: FloatArray, choices: IntArray) -> IntArray | None:
+    """`choices` made to fit by changes that lose least per amount relieved; None if that does not succeed."""
+    choices = choices.copy()
+    for _ in range(_N_REPAIRS_MAX):
+        usage = choice_sum(share, choices)
+        over = usage > 1 + _TOLERANCE
+        if not over.any():
+            return choices
+        jobs, columns = _reliefs(share, reduced, choices, over)
+        steps = share[jobs, columns] - share[jobs, choices[jobs]]
+        excess = np.maximum(usage + np.cumsum(steps, axis=0) - 1, 0.0).sum(axis=1)
+        if not len(jobs) or excess.min() >= np.maximum(usage - 1, 0.0).sum() - _TOLERANCE:
+            return None
+        n_taken = int(excess.argmin()) + 1
+        choices[jobs[:n_taken]] = columns[:n_taken]
+    return None
+
+
+def _reliefs(share: FloatArray, reduced: FloatArray, choices: IntArray, over: BoolArray) -> tuple[IntArray, IntArray]:
+    """For each job that can relieve what is over, the change that does it best; the best jobs first."""
+    rows = np.arange(len(choices))
+    load = share @ over.astype(np.float64)
+    relief = load[rows, choices][:, None] - load
+    loss = reduced[rows, choices][:, None] - reduced
+    price = np.where((relief > _TOLERANCE) & (loss < inf), loss / np.maximum(relief, _TOLERANCE), inf)
+    columns = price.argmin(axis=1)
+    jobs = np.argsort(price[rows, columns], kind="stable")
+    jobs = jobs[price[jobs, columns[jobs]] < inf]
+    return jobs, columns[jobs]
+
+
+def _filled(share: FloatArray, value: FloatArray, choices: IntArray, multipliers: FloatArray) -> IntArray:
+    """`choices` with the changes that gain most per worth of what they use, while they fit."""
+    choices = choices.copy()
+    worth = share @ multipliers
+    rows = np.arange(len(choices))
+    for _ in range(_N_REPAIRS_MAX):
+        slack = 1 + _TOLERANCE - choice_sum(share, choices)
+        gain = value - value[rows, choices][:, None]
+        possible = gain > 0
+        for r in range(share.shape[2]):
+            possible &= share[:, :, r] - share[rows, choices, r][:, None] <= slack[r]
+        if not possible.any():
+            return choices
+        used = np.maximum(worth - worth[rows, choices][:, None], _TOLERANCE)
+        rate = np.where(possible, gain / used, -inf)
+        columns = rate.argmax(axis=1)
+        jobs = np.argsort(-rate[rows, columns], kind="stable")
+        jobs = jobs[rate[jobs, columns[jobs]] > -inf]
+        steps = np.cumsum(share[jobs, columns[jobs]] - share[jobs, choices[jobs]], axis=0)
+        fits = (steps <= slack).all(axis=1)
+        n_taken = len(jobs) if fits.all() else int(fits.argmin())
+        choices[jobs[:n_taken]] = columns[jobs[:n_taken]]
+    return choices
+
+
+def _cannot_fit(share: FloatArray, value: FloatArray) -> bool:
+    """Whether the smallest amounts of some one resource already exceed it."""
+    least = np.where((value > -inf)[:, :, None], share, inf).min(axis=1).sum(axis=0)
+    return bool((least > 1 + _TOLERANCE).any())
+
+
+def _capacities(capacities: ArrayLike) -> FloatArray:
+    capacity = np.asarray(capacities, dtype=np.float64)
+    require(capacity.ndim == 1, "`capacities` must have one dimension", f"{capacity.ndim}", "Give one per resource.")
+    fine = bool((np.isfinite(capacity) & (capacity >= 0)).all())
+    require(fine, "`capacities` must be finite and not negative", f"{capacity}", "Leave out what is unlimited.")
+    return capacity
+
+
+def _solution(
+    choices: IntArray, value: float, bound: float, multipliers: FloatArray, limit: float, n_rounds: int
+) -> Solution:
+    return Solution(
+        status=status_of(value, bound, limit),
+        choices=choices,
+        value=value,
+        bound=max(bound, value),
+        multipliers=multipliers,
+        n_rounds=n_rounds,
+    )

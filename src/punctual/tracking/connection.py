@@ -1,0 +1,58 @@
+"""Finding and claiming the page. Only the first process of a job speaks; its siblings and children stay silent."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from punctual.channel import PAGE_VARIABLE, Declaration, Page, PageError, process_number
+from punctual.tracking.complaint import warn
+
+
+def connect() -> Page | None:
+    """The job's page, claimed by this process; None when there is none to claim."""
+    path = os.environ.get(PAGE_VARIABLE)
+    if not path:
+        return None
+    try:
+        return _opened(path)
+    except (OSError, PageError) as error:
+        warn(f"`{PAGE_VARIABLE}` must name a page of Punctual", f"{error}", f"process {os.getpid()}",
+             "Training goes on without a deadline. Start it with `punctual run`; in a container, or with process numbers of "
+             "its own (`unshare --pid`), have its output read (`--progress-regex auto`, with `--steps`).")  # fmt: skip
+        return None
+
+
+def _opened(path: str) -> Page | None:
+    with _locked(path):
+        page = Page.open(path)
+        if _is_alive(page.declaration().pid):
+            page.close()
+            return None
+        page.declare(Declaration(pid=process_number()))
+        page.publish_phases([])
+        return page
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Processes that start together, as distributed training does, must not all find the page free."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether another process holds this id; a program that replaced itself by `exec` kept its own."""
+    if pid in {0, process_number()}:
+        return False
+    if os.path.exists("/proc"):  # noqa: PTH110 -- pathlib takes long to load
+        return os.path.exists(f"/proc/{pid}")  # noqa: PTH110 -- the same
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True

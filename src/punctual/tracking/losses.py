@@ -1,0 +1,67 @@
+"""The losses that a training reports, and whether it may end."""
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from math import isfinite
+from statistics import median
+from typing import Any
+
+from punctual.channel import GOAL_VARIABLE, N_LOSSES_MAX, Page
+from punctual.tracking.complaint import warn
+
+#: One low batch is no arrival: the middle of so many losses counts.
+N_ARRIVED = 3
+
+
+def goal() -> float | None:
+    """The loss at which the training may end; None: at none."""
+    text = os.environ.get(GOAL_VARIABLE)
+    try:
+        return float(text) if text else None
+    except ValueError:
+        warn(f"`{GOAL_VARIABLE}` must be a number", repr(text), "this training",
+             'Training goes on to its last step; say it as `punctual run --until "loss<0.1"`.')  # fmt: skip
+        return None
+
+
+def number(loss: Any) -> float:
+    """A loss as a number, of one or of a tensor of one."""
+    return float(loss.detach() if hasattr(loss, "detach") else loss)  # torch warns of one that has a gradient
+
+
+def has_arrived(losses: Sequence[float], target: float | None) -> bool:
+    """Whether `losses`, the latest one last, have come down to `target`; None: there is nothing to come down to."""
+    last = losses[-N_ARRIVED:]
+    return target is not None and len(last) == N_ARRIVED and median(last) <= target
+
+
+class Losses:
+    """Tells the page of each loss.
+
+    Parameters
+    ----------
+    page
+        None: nobody listens, and there is no goal.
+    """
+
+    def __init__(self, page: Page | None) -> None:
+        self.goal_reached = False
+        self._page = page
+        self._goal = None if page is None else goal()
+        # Another process of the job may have reported before this one.
+        self._n_losses, latest = (0, []) if page is None else page.losses()
+        self._latest = deque(latest, maxlen=N_LOSSES_MAX)
+
+    def mute(self) -> None:
+        """Say nothing from here on."""
+        self._page = self._goal = None
+
+    def report(self, n_steps: int, loss: float) -> None:
+        """The training loss after `n_steps` steps; one that is no number is left out."""
+        if self._page is None or not isfinite(loss):
+            return
+        self._latest.append((n_steps, loss))
+        self._n_losses += 1
+        self._page.publish_losses(self._n_losses, self._latest)
+        self.goal_reached = self.goal_reached or has_arrived([one for _, one in self._latest], self._goal)

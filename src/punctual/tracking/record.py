@@ -1,0 +1,168 @@
+"""What is known of one kind of phase, and how much of it is still to come."""
+
+from dataclasses import dataclass
+from time import monotonic_ns, process_time_ns
+
+from punctual.channel import PhaseEntry
+from punctual.tracking.complaint import invalid
+from punctual.tracking.declaration import Phase
+
+#: An occurrence expected exactly at the last step must not be lost to rounding.
+_HALF_STEP = 0.5
+
+#: A word of the page.
+_N_STEPS_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The steps that are planned: where the count began, where it ends, and the length of an epoch if there are any.
+
+    Raises
+    ------
+    ValueError
+        There are more steps than the page can hold.
+    """
+
+    start_step: int = 0
+    total_steps: int = 0
+    n_steps_per_epoch: int = 0
+
+    def __post_init__(self) -> None:
+        if self.total_steps > _N_STEPS_MAX:
+            raise invalid(
+                "the steps of a training must be below 2^63",
+                f"{self.total_steps}",
+                "this training",
+                "Give fewer epochs or steps; one that may end earlier says so with `run.finish()`.",
+            )
+
+    def n_occurrences_left(self, phase: Phase) -> int | None:
+        """Occurrences of `phase` from the start of the count on, as declared or one after each epoch; None: not known."""
+        if phase.count is not None:
+            return phase.count - phase.count * self.start_step // max(1, self.total_steps)
+        if not self.n_steps_per_epoch:
+            return None
+        return -(-self.total_steps // self.n_steps_per_epoch) - self.start_step // self.n_steps_per_epoch
+
+
+@dataclass(slots=True)
+class PhaseRecord:
+    """One kind of phase. A rehearsal is measured, but neither begun nor done.
+
+    Attributes
+    ----------
+    n_planned
+        Occurrences this process is to make; None: learned from those seen.
+    n_units_each
+        Units in one occurrence: as declared, or as the last one had.
+    n_units_open
+        Units that the occurrence in progress still lacks.
+    n_units_inherited
+        Units that were still to come when another process of the job last knew; of use until an occurrence is seen.
+    first_step, last_step
+        Steps that were done when the first and the latest occurrence began.
+    """
+
+    name: str
+    n_planned: int | None = None
+    n_units_each: int = 1
+    n_begun: int = 0
+    n_units_open: int = 0
+    n_units_inherited: int = 0
+    first_step: int = 0
+    last_step: int = 0
+    n_units_done: int = 0
+    n_units_measured: int = 0
+    cpu_ns: int = 0
+    wall_ns: int = 0
+    device_ns: int = 0
+    cost_steps: float = -1.0
+
+    def declare(self, phase: Phase, n_planned: int | None) -> None:
+        """Take over what the script says in advance; `n_planned` occurrences are still to come."""
+        self.n_planned = None if n_planned is None else self.n_begun + n_planned
+        if n_planned and self.n_units_inherited:
+            self.n_units_each = max(1, round(self.n_units_inherited / n_planned))
+        self.n_units_each = phase.units or self.n_units_each
+        self.cost_steps = self.cost_steps if phase.cost_steps is None else phase.cost_steps
+
+    def begin(self, n_steps: int, n_units: int) -> None:
+        """An occurrence of `n_units` begins after `n_steps` steps."""
+        self.first_step = n_steps if not self.n_begun else self.first_step
+        self.last_step = n_steps
+        self.n_begun += 1
+        self.n_units_each = self.n_units_open = n_units
+
+    def measure(self, n_units: int, cpu_ns: int, wall_ns: int) -> None:
+        """`n_units` units took this long, waiting for the pacing line left out."""
+        self.n_units_measured += n_units
+        self.cpu_ns += cpu_ns
+        self.wall_ns += wall_ns
+
+    def count(self, n_units: int) -> None:
+        """`n_units` units of the occurrence in progress are done."""
+        self.n_units_done += n_units
+        self.n_units_open = max(0, self.n_units_open - n_units)
+
+    def end(self, n_units: int) -> None:
+        """The occurrence in progress has ended, with `n_units` units in all."""
+        self.n_units_open = 0
+        self.n_units_each = n_units or self.n_units_each
+
+    def end_early(self, n_steps: int, n_more: int) -> None:
+        """No step comes after `n_steps`: an occurrence planned for later comes `n_more` times, unless it has come."""
+        if self.n_planned is not None:
+            has_come = self.n_begun > 0 and self.last_step == n_steps
+            self.n_planned = min(self.n_planned, self.n_begun + (0 if has_come else n_more))
+
+    def n_units_left(self, course: Course) -> int:
+        """Units that are still expected."""
+        if self.n_planned is None and not self.n_begun:
+            return self.n_units_inherited
+        n_occurrences = _n_learned(self, course) if self.n_planned is None else self.n_planned - self.n_begun
+        return self.n_units_open + max(0, n_occurrences) * self.n_units_each
+
+    def entry(self, course: Course) -> PhaseEntry:
+        """The row of the page's table."""
+        return PhaseEntry(
+            name=self.name,
+            units_planned=self.n_units_done + self.n_units_left(course),
+            n_units_done=self.n_units_done,
+            n_units_measured=self.n_units_measured,
+            cpu_ns=self.cpu_ns,
+            wall_ns=self.wall_ns,
+            device_ns=self.device_ns,
+            cost_steps=self.cost_steps,
+        )
+
+
+def _n_learned(record: PhaseRecord, course: Course) -> int:
+    """Occurrences still expected, when none were declared: they go on as they came."""
+    n_steps_apart = _n_steps_apart(record, course)
+    n_steps_left = course.total_steps - record.last_step
+    return int((n_steps_left + _HALF_STEP) / n_steps_apart) if n_steps_apart and n_steps_left > 0 else 0
+
+
+def _n_steps_apart(record: PhaseRecord, course: Course) -> float:
+    """Steps from one occurrence to the next; 0: nothing is known."""
+    if record.last_step > record.first_step:
+        return (record.last_step - record.first_step) / (record.n_begun - 1)
+    if not record.n_begun:
+        return 0.0
+    return float(course.n_steps_per_epoch or max(0, record.last_step - course.start_step))
+
+
+class Lap:
+    """The time since it was last asked, waiting for the pacing line left out by `restart`."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self._cpu_ns, self._wall_ns = process_time_ns(), monotonic_ns()
+
+    def charge(self, record: PhaseRecord, n_units: int) -> None:
+        """Add the lap to what `n_units` units of `record` took."""
+        record.measure(n_units, process_time_ns() - self._cpu_ns, monotonic_ns() - self._wall_ns)
+        self.restart()

@@ -1,0 +1,548 @@
+"""What this process has done of its job, and the link to its page. One session per process."""
+
+import atexit
+import os
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from time import monotonic_ns, process_time_ns
+
+from punctual.channel import (
+    EXIT_LEFT,
+    EXIT_STOPPED,
+    N_PHASES_MAX,
+    Declaration,
+    Directives,
+    Fault,
+    Page,
+    ProgramState,
+    process_number,
+    short_name,
+)
+from punctual.tracking.complaint import tell, warn
+from punctual.tracking.connection import connect
+from punctual.tracking.declaration import Phase
+from punctual.tracking.device import DeviceClock
+from punctual.tracking.losses import Losses
+from punctual.tracking.pacing import Pacer
+from punctual.tracking.record import Course, Lap, PhaseRecord
+
+#: The index of a phase that is not in the page's table; and of a step, which is none.
+OUTSIDE = -1
+
+#: A step left, or interrupted by a phase, within this share of the shortest one has only been looked at: what stands at the
+#: top of its body (a limit, an evaluation that comes first) takes far less than a step, and its end no less.
+_LOOKED_AT_FRAC = 0.1
+#: Steps that must be known before that is judged: the first one is often much longer than those that follow.
+_LEAST_STEPS = 2
+
+#: What is used of a device's memory is told at most this often.
+_DEVICE_TOLD_NS = 1_000_000_000
+
+#: Phases by name, each with the occurrences planned from the loop's start on (None: to be learned).
+Plan = Mapping[str, tuple[Phase, int | None]]
+
+
+class Session:
+    """Counts steps and units of phases, keeps to the pacing line, and tells the page.
+
+    A unit's clocks are read before it waits for the line and its stamp is taken after: the cost of a unit does not
+    depend on the wait, and a unit is done when the line says so, the last one included. A unit on a device is done when
+    the device is done with it.
+
+    Parameters
+    ----------
+    page
+        Where to tell it; None: the session counts in silence.
+
+    Attributes
+    ----------
+    finished
+        Whether the training has said that it is done, or has come to its goal: its loops end.
+    declared_steps
+        The total of the last loop, or of all of them together; 0: none was declared yet.
+    is_of_parts
+        Whether that of all loops together was declared.
+    """
+
+    def __init__(self, page: Page | None = None) -> None:
+        self.n_steps = 0
+        self.step_open = False
+        self.finished = False
+        self.declared_steps = 0
+        self.is_of_parts = False
+        self.course = Course()
+        self._page = page
+        self._pacer = Pacer(page) if page else None
+        self._losses = Losses(page)
+        self._declaration = Declaration(pid=process_number())
+        self._phases: list[PhaseRecord] = []
+        self._phase: PhaseRecord | None = None
+        self._lap = Lap()
+        self._ends_with_program = False
+        self._has_told_cut = False
+        self._reported: set[Fault | None] = set()
+        self._refused: Directives | None = None
+        self._device: DeviceClock | None = None
+        self._has_device = True
+        self._device_told_ns = 0
+        #: When the body of the step under way began (0: not timed), less the phases in it, and when such a phase began; bodies
+        #: timed, and the shortest.
+        self._body_from_ns, self._interrupted_ns = 0, 0
+        self._n_bodies, self._shortest_ns = 0, 0
+        #: Time in which the process did not wait for Punctual, and until when that was counted.
+        self._busy_ns, self._counted_ns = 0, monotonic_ns()
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether Punctual runs this process."""
+        return self._page is not None
+
+    def mute(self) -> None:
+        """Say nothing from here on: the page belongs to another process."""
+        self._page = self._pacer = None
+        self._losses.mute()
+
+    def inherit(self, phase: PhaseRecord) -> None:
+        """Go on with what another process of the job knew of a phase."""
+        self._phases.append(phase)
+
+    def excuse_waits(self, excused: Callable[[], AbstractContextManager[None]]) -> None:
+        """Wait for the pacing line inside of `excused()` only: others may have to wait for this process then."""
+        if self._pacer is not None:
+            self._pacer.excused = excused
+
+    # Declarations.
+
+    def begin_job(self, total_steps: int) -> None:
+        """Declare the steps of all loops together, before the first of them."""
+        self._begin_count(Course(total_steps=total_steps))
+        self.declared_steps, self.is_of_parts = total_steps, True
+
+    def begin_loop(self, course: Course, plan: Plan, *, continues: bool = False, may_follow: bool = False) -> int:
+        """Declare a loop.
+
+        Parameters
+        ----------
+        continues
+            A loop with the total of the one before is another part of the same count.
+        may_follow
+            One that comes after another, with a count of its own, is no fault of the script.
+
+        Returns
+        -------
+        int
+            Number of its first step.
+        """
+        if continues and course.total_steps == self.declared_steps > 0:
+            return self.n_steps
+        if self.is_of_parts:
+            first_step = self._begin_part(course)
+        elif self.declared_steps:
+            first_step = self._add_loop(course, may_follow=may_follow)
+        else:
+            first_step = self._begin_count(course)
+        if not self.is_of_parts:
+            self.declared_steps = course.total_steps
+        for name, (phase, n_planned) in plan.items():
+            self._record(name).declare(phase, n_planned)
+        self._publish_phases()
+        return first_step
+
+    def expect_more(self, n_steps: int) -> None:
+        """There are so many steps more than was declared, or fewer if it is below zero."""
+        if n_steps:
+            self._set_total(max(self.n_steps + self.step_open, self.course.total_steps + n_steps))
+            self._publish_phases()
+            self._settle()
+
+    def end_part(
+        self, n_steps_missing: int, n_phases_more: int = 0, but: Collection[str] = (), *, is_all: bool
+    ) -> None:
+        """A loop has ended without so many of its steps, which need not be done; `is_all`: these are all of its training.
+
+        For phases see `end_early`.
+        """
+        self._ends_with_program |= not is_all
+        self._end_phases(n_phases_more, but)
+        self.expect_more(-max(0, n_steps_missing))
+        self._publish_phases()
+        self._settle()
+
+    def program_ended(self) -> None:
+        """The program has run to its end: by now it has done what it does after its last step."""
+        if self._ends_with_program:
+            self.end_early(n_phases_more=0)
+        if self._declaration.state == ProgramState.LANDED:
+            self._publish_progress()
+
+    def allow_stop(self) -> None:
+        """The script can be asked to stop."""
+        self._declare(replace(self._declaration, can_stop=True))
+
+    @property
+    def end_asked(self) -> int:
+        """The exit code with which Punctual wants the process to end, after a checkpoint; 0: it does not."""
+        if self._pacer is None:
+            return 0
+        directives = self._pacer.directives
+        if directives.stop:
+            return EXIT_STOPPED
+        return EXIT_LEFT if directives.leave and directives is not self._refused else 0
+
+    def refuse_to_leave(self) -> None:
+        """There is no checkpoint to go on from: train on, and forget that Punctual wants the process to leave."""
+        self._refused = None if self._pacer is None else self._pacer.directives
+
+    def leave(self) -> None:
+        """The checkpoint is made, and the process is about to end as Punctual wants it to."""
+        if self.end_asked == EXIT_LEFT:
+            self._declare(replace(self._declaration, state=ProgramState.LEFT))
+
+    # Steps.
+
+    def start_training(self) -> None:
+        """The first step is about to begin: what came before was start-up."""
+        if self._declaration.state == ProgramState.STARTING:
+            self._warn_without_agent()
+            self._counted_ns = monotonic_ns()  # what came before was start-up
+            self._declare(replace(self._declaration, state=ProgramState.TRAINING))
+            self._publish_progress()
+            self._settle()
+
+    def _warn_without_agent(self) -> None:
+        """A job made of workers whose program does not know of them."""
+        if self._page is not None and self._page.worker_target().n_workers and not self._page.worker_status().agent_pid:
+            warn(
+                "a program run with `--workers` or `--gpus` must train through `punctual.elastic`", "a plain loop",
+                f"process {os.getpid()}",
+                "It goes on as one process, with the cores of as many workers as it is granted; write "
+                "`punctual.elastic(train)`, or leave the option out.",
+            )  # fmt: skip
+
+    def begin_step(self) -> None:
+        """A step begins: its batch is there."""
+        self.step_open = True
+        self.begin_on_device()
+        self._body_from_ns = monotonic_ns()
+
+    def step_done(self) -> None:
+        """Count the step under way. The hot path."""
+        self.step_open = False
+        self.n_steps += 1
+        if self._body_from_ns:
+            self._time_body()
+        if self._pacer is not None:
+            self._complete(OUTSIDE)
+            if self.n_steps >= self.course.total_steps:
+                self._settle()
+
+    def report_loss(self, loss: float) -> None:
+        """The loss of the step under way; the training is finished with it if it is what was to be reached."""
+        self._losses.report(self.n_steps + self.step_open, loss)
+        self.finished |= self.goal_reached
+
+    @property
+    def goal_reached(self) -> bool:
+        """Whether the loss is what the training was to reach: its loop ends here."""
+        return self._losses.goal_reached
+
+    def end_early(self, n_phases_more: int, but: Collection[str] = ()) -> None:
+        """The steps that are left need not be done; each kind of phase planned, `but` those named, may come so many times more."""
+        self._end_on_device(is_done=True)
+        self._set_total(self.n_steps)
+        self._end_phases(n_phases_more, but)
+        self._publish_phases()
+        self._settle()
+
+    def _end_phases(self, n_phases_more: int, but: Collection[str]) -> None:
+        for phase in self._phases:
+            if phase.name not in but:
+                phase.end_early(self.n_steps, n_phases_more)
+
+    def leave_step(self) -> None:
+        """The loop was left inside a step: its end, unless it was only looked at, or all declared steps are done."""
+        if self.step_open and self.n_steps < self.course.total_steps and not self._is_only_looked_at():
+            self.step_done()
+        self.step_open = False
+        self._end_on_device(is_done=True)
+
+    def _is_only_looked_at(self) -> bool:
+        """Whether what the step under way took so far is far less than what steps take."""
+        taken_ns = monotonic_ns() - self._body_from_ns
+        return self._n_bodies >= _LEAST_STEPS and taken_ns < _LOOKED_AT_FRAC * self._shortest_ns
+
+    def _time_body(self) -> None:
+        """The body of a step has come to its end."""
+        taken_ns = monotonic_ns() - self._body_from_ns
+        if not self._n_bodies or taken_ns < self._shortest_ns:
+            self._shortest_ns = taken_ns
+        self._n_bodies += 1
+
+    def tell_cut(self, n_steps: int) -> None:
+        """A loop was ended after its declared steps; whether its iterable had more nobody knows."""
+        if self._page is not None and not self._has_told_cut:
+            self._has_told_cut = True
+            tell(
+                f"the loop ended after its {n_steps} steps; its iterable has no length and may have had more. If the training "
+                "is to go on until it is good enough, give a larger `total_steps` and call `run.finish()` then."
+            )
+
+    # Phases.
+
+    def begin_phase(self, name: str, n_units: int | None, is_rehearsal: bool) -> PhaseRecord | None:
+        """Go over to phase `name`; the phase it interrupts. A step under way is done now, unless it was only looked at."""
+        if self.step_open and not self._is_only_looked_at():
+            self._body_from_ns = 0  # what comes before a phase may not be all of the step
+            self.step_done()
+        record = self._record(name)
+        if not is_rehearsal:
+            record.begin(self.n_steps, n_units or record.n_units_each)
+        return self._switch(record)
+
+    def expect_units(self, n_units: int) -> None:
+        """The phase under way has so many units left."""
+        if self._phase is not None:
+            self._phase.n_units_open = max(0, n_units)
+
+    def units_done(self, n_units: int, is_rehearsal: bool) -> None:
+        """Count units of the phase under way."""
+        if self._phase is None:
+            return
+        self._phase.device_ns += self._end_on_device(is_done=True)
+        self._lap.charge(self._phase, n_units)
+        if not is_rehearsal:
+            self._phase.count(n_units)
+        self._complete(self._i_phase())
+        self.begin_on_device()
+        self._lap.restart()
+
+    def end_phase(self, n_units: int, is_rehearsal: bool, outer: PhaseRecord | None) -> None:
+        """The phase under way has ended, with `n_units` units; go back to `outer`."""
+        if self._phase and not is_rehearsal:
+            self._phase.end(n_units)
+        self._switch(outer)
+
+    def _switch(self, phase: PhaseRecord | None) -> PhaseRecord | None:
+        left, self._phase = self._phase, phase
+        if left is None:
+            self._interrupted_ns = monotonic_ns()
+        device_ns = self._end_on_device(is_done=True)
+        if left:
+            left.device_ns += device_ns
+            self._lap.charge(left, 0)
+        self._publish_phases()
+        self._publish_progress()
+        self._settle()
+        if phase or self.step_open:
+            self.begin_on_device()
+        if phase is None and self._body_from_ns:
+            self._body_from_ns += monotonic_ns() - self._interrupted_ns
+        self._lap.restart()
+        return left
+
+    def _record(self, name: str) -> PhaseRecord:
+        for known in self._phases:
+            if known.name in (name, short_name(name)):  # one that was inherited has the name that the page had room for
+                known.name = name
+                return known
+        self._phases.append(PhaseRecord(name))
+        if len(self._phases) > N_PHASES_MAX:
+            self._report(
+                Fault.TOO_MANY_PHASES, f"a training must not have more than {N_PHASES_MAX} kinds of phases",
+                f"one more, '{name}',", "`punctual.phase`", "Give phases of one kind the same name.",
+            )  # fmt: skip
+        return self._phases[-1]
+
+    def _i_phase(self) -> int:
+        if self._phase is None:
+            return OUTSIDE
+        i = self._phases.index(self._phase)
+        return i if i < N_PHASES_MAX else OUTSIDE
+
+    # The page.
+
+    def _complete(self, i_phase: int) -> None:
+        """Publish a unit that has just been done, when the line allows it."""
+        if self._pacer is None or self._page is None:
+            return
+        self._pacer.refresh()
+        is_paced = self._pacer.directives.pacing
+        if self._device is not None:
+            self._end_on_device(is_done=is_paced or self.n_steps >= self.course.total_steps)
+        cpu_ns = process_time_ns()
+        self._count_busy()
+        if is_paced:
+            self._pacer.hold(self.n_steps, self._phases)
+        if i_phase != OUTSIDE:
+            self._publish_phases()
+        self._counted_ns = monotonic_ns()
+        device_ns = 0 if self._device is None else self._device.ns
+        self._page.publish_progress(self.n_steps, self._counted_ns, cpu_ns, i_phase, self._busy_ns, device_ns)
+
+    def _publish_progress(self) -> None:
+        """Publish where the process is, no unit having been done."""
+        if self._page is not None:
+            self._count_busy()
+            device_ns = 0 if self._device is None else self._device.ns
+            self._page.publish_progress(
+                self.n_steps, self._counted_ns, process_time_ns(), self._i_phase(), self._busy_ns, device_ns
+            )
+
+    def _count_busy(self) -> None:
+        now_ns = monotonic_ns()
+        self._busy_ns += max(0, now_ns - self._counted_ns)
+        self._counted_ns = now_ns
+
+    # The device.
+
+    def begin_on_device(self) -> None:
+        """A unit begins, which may compute on a device; there a turn may have to be waited for."""
+        if self._page is None:
+            return
+        try:
+            if self._device is None and self._has_device:
+                self._device = DeviceClock.of_this_process()
+            if self._device is not None:
+                self._counted_ns += self._device.begin()
+        except Exception as error:  # noqa: BLE001 -- a training does not end because its device cannot be timed
+            self._give_device_up(error)
+
+    def _end_on_device(self, *, is_done: bool) -> int:
+        """The unit under way ends on the device, if there is one; nanoseconds that are known of now."""
+        device = self._device
+        if device is None or self._page is None:
+            return 0
+        before_ns = device.ns
+        try:
+            device.end(is_done=is_done)
+            now_ns = monotonic_ns()
+            if now_ns - self._device_told_ns >= _DEVICE_TOLD_NS:
+                self._device_told_ns = now_ns
+                self._page.publish_device(device.use())
+        except Exception as error:  # noqa: BLE001 -- the same; what is wrong with the device its own next call tells
+            self._give_device_up(error)
+        return device.ns - before_ns
+
+    def _give_device_up(self, error: Exception) -> None:
+        self._has_device, self._device = False, None
+        warn(
+            "a device must tell what its work takes", f"{type(error).__name__}: {error}", "`punctual.track`",
+            "From here on the job is steered by its processor time.",
+        )  # fmt: skip
+
+    def _publish_phases(self) -> None:
+        if self._page is not None:
+            self._page.publish_phases([phase.entry(self.course) for phase in self._phases])
+
+    def _declare(self, declaration: Declaration) -> None:
+        if declaration == self._declaration:
+            return
+        self._declaration = declaration
+        if self._page is not None:
+            self._page.declare(declaration)
+
+    # What was declared against what is done.
+
+    def _begin_count(self, course: Course) -> int:
+        self.course = course
+        self.n_steps = course.start_step
+        self._declare(replace(self._declaration, total_steps=course.total_steps, start_step=course.start_step))
+        if not course.total_steps:
+            self._report(
+                Fault.ZERO_STEPS, "a training must have at least one step", "0 steps", "`punctual.track`",
+                "Check that the loader is not empty and that `epochs` or `total_steps` is above zero.",
+            )  # fmt: skip
+        return course.start_step
+
+    def _begin_part(self, course: Course) -> int:
+        """One of the loops whose steps were declared together. Steps done before this process are those of the first."""
+        if not self.n_steps and course.start_step:
+            self.n_steps = min(course.start_step, self.course.total_steps)
+            self._declare(replace(self._declaration, start_step=self.n_steps))
+        self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
+        return self.n_steps
+
+    def _add_loop(self, course: Course, *, may_follow: bool) -> int:
+        """Another loop than the one declared: its steps come on top."""
+        n_more = course.total_steps - course.start_step
+        self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
+        if may_follow:
+            self._report(
+                None,
+                "trainings of one script must be declared together to share the time up to the deadline",
+                f"another one of {n_more} steps after {self.n_steps}",
+                "this script",
+                f"Call `punctual.total_steps({self.n_steps + n_more})` before the first of them; with more steps if others follow.",
+            )
+        else:
+            self._report_more(f"another loop of {n_more} steps")
+        self._set_total(self.n_steps + n_more)
+        self._settle()
+        return course.start_step
+
+    def _settle(self) -> None:
+        """Say whether all that was declared is done."""
+        if self._declaration.state == ProgramState.STARTING:
+            return
+        has_overrun = self.n_steps > self.course.total_steps > 0
+        if has_overrun:
+            self._report_more(f"step {self.n_steps}")
+            self._set_total(self.n_steps)
+        state = ProgramState.LANDED if self._is_all_done() and not has_overrun else ProgramState.TRAINING
+        self._declare(replace(self._declaration, state=state))
+
+    def _is_all_done(self) -> bool:
+        if self._phase or not self.n_steps >= self.course.total_steps > 0:
+            return False
+        return not any(phase.n_units_left(self.course) for phase in self._phases)
+
+    def _report_more(self, got: str) -> None:
+        self._report(
+            Fault.MORE_STEPS, f"a training must not take more than the {self.course.total_steps} steps declared", got,
+            "`punctual.track`",
+            "Declare all steps at the first call (`epochs=10`; in a loop of your own `total_steps=10 * len(loader)`; of several "
+            "loops together `punctual.total_steps(1000)`), and put evaluation into `punctual.phase`.",
+        )  # fmt: skip
+
+    def _set_total(self, total_steps: int) -> None:
+        self.course = replace(self.course, total_steps=total_steps)
+        self._declare(replace(self._declaration, total_steps=total_steps))
+
+    def _report(self, fault: Fault | None, must: str, got: str, where: str, remedy: str) -> None:
+        """Tell the script's author and, unless it is no fault, Punctual, once; a process nobody listens to keeps quiet."""
+        if self._page is None or fault in self._reported:
+            return
+        self._reported.add(fault)
+        warn(must, got, where, remedy)
+        if fault is not None:
+            self._declare(replace(self._declaration, fault=fault))
+
+
+_session: Session | None = None
+
+
+def current() -> Session:
+    """The session of this process; made, and the page claimed, at the first call."""
+    global _session
+    if _session is None:
+        _session = Session(connect())
+        atexit.register(_session.program_ended)
+    return _session
+
+
+def install(session: Session) -> None:
+    """Make `session` this process's own; the one before says nothing any more."""
+    global _session
+    if _session is not None and _session is not session:
+        _session.mute()
+    _session = session
+
+
+def _mute_child() -> None:
+    """A forked child (a worker of a data loader) must not count on its parent's page."""
+    if _session is not None:
+        _session.mute()
+
+
+os.register_at_fork(after_in_child=_mute_child)

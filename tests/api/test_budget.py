@@ -1,0 +1,122 @@
+"""Over HTTP: who held how many cores, and what is planned."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.api.live_service import LiveService, program
+from tests.waiting import wait_until
+
+from punctual.api import kept_budget
+from punctual.api.budget_routes import _shares
+from punctual.api.kept_budget import KeptBudget
+from punctual.core.events import JobStarted, NodeLost, SteeringResumed
+from punctual.core.ids import JobId, NodeId
+from punctual.core.resources import Resources
+from punctual.daemon.run_folder import create_run
+from punctual.journal.sqlite import SqliteJournal
+
+NODE = NodeId("local")
+
+
+def budget(service: LiveService, query: str = "") -> Any:
+    reply = service.caller.get(f"/budget/history{query}")
+    assert reply.status == 200, reply.body
+    return reply.json()
+
+
+def ended(service: LiveService, name: str) -> Any:
+    return wait_until(lambda: service.caller.get(f"/jobs/{name}").json(), lambda told: told["ended"] is not None)
+
+
+def test_before_any_job_there_is_nothing_held_and_nothing_planned(service: LiveService) -> None:
+    told = budget(service)
+    assert (told["held"], told["planned"]) == ([], [])
+    assert told["capacityCores"] > 0
+
+
+def test_what_is_told_as_held_is_what_the_journal_says(service: LiveService, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    service.caller.post("/jobs", {"program": program(go), "name": "a", "cores": "1"})
+    wait_until(lambda: service.caller.get("/jobs/a").json(), lambda told: (told["grantedCores"] or 0) > 0)
+    assert [share["job"] for share in budget(service)["held"]] == ["a"], "also while it holds them"
+    go.touch()
+    ended(service, "a")
+    told = budget(service, "?hours=0.5&points=400")
+    (share,) = told["held"]
+    lasts_s = (datetime.fromisoformat(told["until"]) - datetime.fromisoformat(told["since"])).total_seconds()
+    status = service.host.status(JobId("a"))
+    assert status.ended_at is not None
+    assert len(share["cores"]) == 400
+    assert sum(share["cores"]) * lasts_s / 400 <= 1.01 * (status.ended_at - status.submitted_at) * told["capacityCores"]
+    assert share["cores"][0] == 0 < max(share["cores"])
+    assert told["planned"] == []
+
+
+def test_a_change_is_told_as_the_mean_of_the_part_it_lies_in(service: LiveService) -> None:
+    kept = KeptBudget(service.host.run_folder)
+    for at, cores in ((10.0, 2.0), (11.0, 2.0), (15.0, 1.0), (25.0, 0.0)):
+        kept._hold(JobId("a"), at, {NODE: Resources(cores)})
+    kept._hold(JobId("b"), 40.0, {NODE: Resources(3.0)})
+    means = kept.means(np.array([0.0, 10.0, 20.0, 30.0]))
+    assert {job: list(cores) for job, cores in means.items()} == {"a": [0.0, 1.5, 0.5]}
+    assert list(kept.means(np.array([30.0, 50.0]))[JobId("b")]) == [1.5]
+
+
+def test_what_jobs_no_longer_hold_when_a_node_is_lost_or_another_process_steers_is_told_no_more() -> None:
+    run, other = create_run("host"), NodeId("other")
+    edges_at = np.array([0.0, 10.0, 20.0, 30.0])
+    with SqliteJournal(run.journal) as journal:
+        journal.append([
+            JobStarted(at=0.0, job=JobId("a"), request=1, granted={NODE: Resources(2.0)}),
+            JobStarted(at=0.0, job=JobId("b"), request=1, granted={NODE: Resources(2.0), other: Resources(1.0)}),
+            NodeLost(at=10.0, node=other),
+        ])  # fmt: skip
+        kept = KeptBudget(run)
+        assert list(kept.means(edges_at)[JobId("b")]) == [3.0, 2.0, 2.0]
+        journal.append([SteeringResumed(at=25.0, lost_at=20.0, granted={JobId("b"): {NODE: Resources(1.0)}})])
+        means = kept.means(edges_at)
+    assert {job: list(cores) for job, cores in means.items()} == {"a": [2.0, 2.0, 0.0], "b": [3.0, 2.0, 1.0]}
+
+
+def test_where_there_is_no_room_a_job_that_holds_something_is_told_all_the_same(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_budget, "_N_CHANGES_MAX", 10)
+    kept = KeptBudget(service.host.run_folder)
+    kept._hold(JobId("steady"), 0.0, {NODE: Resources(1.0)})
+    for i in range(8):
+        kept._hold(JobId("ended"), float(i), {NODE: Resources(1.0)} if i % 2 == 0 else {})
+    for i in range(40):
+        kept._hold(JobId("changing"), 10.0 + i, {NODE: Resources(1.0 + i % 2)})
+    assert kept._n_changes == sum(len(changes.cores) for changes in kept._held.values()) <= 10
+    means = {job: list(cores) for job, cores in kept.means(np.array([46.0, 48.0, 50.0])).items()}
+    assert means == {"steady": [1.0, 1.0], "changing": [1.5, 1.5]}
+
+
+def test_of_many_jobs_the_largest_are_told_one_by_one() -> None:
+    means = {JobId(f"j{n}"): np.array([0.0, float(n + 1)]) for n in range(20)}
+    shares = _shares(means)
+    assert [share.job for share in shares] == [*(f"j{n}" for n in range(8, 20)), None]
+    assert shares[-1].cores == [0.0, sum(range(1, 9))]
+
+
+def test_a_promise_is_planned_until_it_is_due(service: LiveService) -> None:
+    assert service.caller.send("PUT", "/policy", {"name": "promises-first"}).status == 200
+    asked = {"program": ["sleep", "100"], "name": "a", "deadline": "20h", "work": "1h", "cores": "1", "guarantee": True}
+    assert service.caller.post("/jobs", asked).status == 201
+    wait_until(lambda: service.caller.get("/jobs/a").json(), lambda told: told["promisedUntil"] is not None)
+    (planned,) = wait_until(lambda: budget(service)["planned"])
+    until = datetime.fromisoformat(service.caller.get("/jobs/a").json()["promisedUntil"])
+    assert (planned["job"], planned["promised"]) == ("a", True)
+    # Both are reckoned from the two clocks, a little later one.
+    assert abs(datetime.fromisoformat(planned["until"]) - until) < timedelta(seconds=1)
+    assert 0 < planned["cores"] <= 1
+
+
+def test_a_window_that_cannot_be_is_refused(service: LiveService) -> None:
+    assert [
+        service.caller.get(f"/budget/history?{query}").status for query in ("hours=0", "points=1", "points=501")
+    ] == [422] * 3

@@ -1,0 +1,100 @@
+"""Events are the messages of the journal, and can be gone on with from any of them."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.api.live_service import LiveService, live_service, program
+from tests.waiting import wait_until
+
+from punctual.api import event_routes
+from punctual.client.client import Client, JobEvent
+from punctual.daemon.runs import messages_of
+
+
+def until_end(client: Client, **options: Any) -> list[JobEvent]:
+    """Events up to the first end of a job."""
+    told = []
+    with client.events(**options) as events:
+        for event in events:
+            told.append(event)
+            if event.kind in {"JobFinished", "JobFailed"}:
+                return told
+    raise AssertionError("the stream ended before a job did")
+
+
+def test_events_are_told_as_they_happen_and_again_from_any_number(service: LiveService, tmp_path: Path) -> None:
+    client, awaited = Client(service.served.url), tmp_path / "go"
+    events = client.events(job="a")
+    threading.Timer(0.1, lambda: client.submit(program(awaited), name="a")).start()
+    first = next(events)
+    assert (first.kind, first.job) == ("JobSubmitted", "a")
+    awaited.touch()
+    live = [first]
+    while live[-1].kind != "JobFinished":
+        live.append(next(events))
+    events.close()
+    sequences = [event.sequence for event in live]
+    assert sequences == sorted(set(sequences))
+    for last in (0, sequences[0], sequences[-2]):
+        again = until_end(client, job="a", after=last)
+        behind = [event for event in live if event.sequence > last]
+        assert [(event.sequence, event.message) for event in again] == [(e.sequence, e.message) for e in behind]
+
+
+def test_a_browser_goes_on_where_it_was(service: LiveService) -> None:
+    client = Client(service.served.url)
+    client.submit(program(), name="a")
+    told = until_end(client, after=0)
+    connection = client._connection()
+    headers = {"Authorization": f"Bearer {service.caller.token}", "Last-Event-ID": str(told[1].sequence)}
+    connection.request("GET", "/v1/events?after=0", headers=headers)
+    response = connection.getresponse()
+    assert response.headers["Content-Type"].startswith("text/event-stream")
+    lines = iter(response.readline, b"")
+    identity = next(line for line in lines if line.startswith(b"id:"))
+    assert int(identity[3:]) == told[2].sequence
+    assert json.loads(next(line for line in lines if line.startswith(b"data:"))[5:])["kind"] == told[2].kind
+    connection.close()
+
+
+def test_kinds_can_be_chosen_and_timers_are_left_out_otherwise(service: LiveService) -> None:
+    client = Client(service.served.url)
+    client.submit(program(), name="a").wait()
+    told = until_end(client, after=0)
+    assert not [event for event in told if event.kind in {"TimerFired", "SetTimer"}]
+    journal = messages_of(service.host.run_folder)
+    kinds = ["JobSubmitted", "JobFinished"]
+    chosen = until_end(client, after=0, kind=kinds)
+    assert [event.kind for event in chosen] == [name for m in journal if (name := type(m).__name__) in kinds]
+
+
+def test_streams_end_with_the_service() -> None:
+    ended = threading.Event()
+    with live_service() as service:
+        events = Client(service.served.url).events(after=0)
+        next(events)
+
+        def read() -> None:
+            list(events)
+            ended.set()
+
+        threading.Thread(target=read, daemon=True).start()
+    assert ended.wait(100)
+
+
+def test_a_stream_shows_that_it_lives_while_only_what_was_not_asked_for_happens(
+    service: LiveService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_routes, "_SILENCE_S", 0.5)
+    client = Client(service.served.url)
+    client.submit(program(tmp_path / "go"), name="a", deadline="1h")
+    connection = client._connection()
+    connection.request("GET", "/v1/events?kind=NodeLost", headers={"Authorization": f"Bearer {service.caller.token}"})
+    lines = iter(connection.getresponse().readline, b"")
+    first = service.host.n_written
+    assert next(line for line in lines if line.startswith(b":")) == b": nothing new\n"
+    wait_until(lambda: service.host.n_written, lambda n_written: n_written > first)
+    connection.close()

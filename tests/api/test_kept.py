@@ -1,0 +1,74 @@
+"""What the service keeps of answers is what it would make anew."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.api.live_service import LiveService, live_service, program
+from tests.waiting import wait_until
+
+from punctual.api.kept_chains import KeptChains
+from punctual.api.kept_texts import KeptTexts
+from punctual.api.standing import standing_json
+from punctual.core.ids import JobId
+from punctual.core.status import JobStatus
+from punctual.daemon.runs import messages_of
+from punctual.history.chain import chain
+from punctual.request.deadlines import Now
+
+A = JobId("a")
+
+
+@pytest.fixture
+def service() -> Iterator[LiveService]:
+    with live_service() as live:
+        yield live
+
+
+def test_texts_of_a_job_are_made_again_only_once_something_has_changed(service: LiveService) -> None:
+    service.caller.post("/jobs", {"program": program(), "name": "a", "deadline": "10m"})
+    wait_until(lambda: service.host.has_ended(A))
+    made: list[JobStatus] = []
+
+    def make(status: JobStatus, now: Now) -> bytes:
+        made.append(status)
+        return standing_json(service.host, status, now)
+
+    kept, now, status = KeptTexts(service.host, make), service.host.clocks(), service.host.status(A)
+    assert kept.of(status, now) == standing_json(service.host, status, now)
+    kept.of(status, Now(now.at + 5, now.wall + timedelta(seconds=5)))
+    assert made == [status]
+    changed = replace(status, cause="another")
+    assert b"another" in kept.of(changed, now)
+    moved = Now(now.at, now.wall + timedelta(hours=1))  # the clock was set
+    assert kept.of(changed, moved) == standing_json(service.host, changed, moved)
+    assert made == [status, changed, changed]
+
+
+def test_a_chain_that_is_kept_goes_on_with_the_journal(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "go"), "name": "a", "deadline": "10m"})
+    wait_until(lambda: service.host.status(A).state == "running")
+    kept = KeptChains(service.host.run_folder)
+    before = kept.links(A, 100, every=False)
+    assert before[0].kind == "submitted"
+    (tmp_path / "go").touch()
+    wait_until(lambda: service.host.has_ended(A))
+    after = kept.links(A, 100, every=False)
+    assert after[-1].kind == "finished"
+    assert after == chain(messages_of(service.host.run_folder, [A]), A)
+    assert kept.links(A, 1, every=False) == after[-1:]
+
+
+def test_a_text_without_a_forecast_is_made_again_when_the_deadline_has_passed(service: LiveService) -> None:
+    service.caller.post("/jobs", {"program": program(), "name": "a", "deadline": "10m"})
+    wait_until(lambda: service.host.has_ended(A))
+    ended = service.host.status(A)
+    status = replace(ended, state="queued", started_at=None, landed_at=None, ended_at=None, forecast=None)
+    kept = KeptTexts(service.host, lambda status, now: standing_json(service.host, status, now))
+    now, deadline_at = service.host.clocks(), status.deadline_at
+    assert deadline_at is not None
+    assert b'"verdict":null' in kept.of(status, now)
+    later_s = deadline_at - now.at + 1
+    assert b'"verdict":"missed"' in kept.of(status, Now(now.at + later_s, now.wall + timedelta(seconds=later_s)))

@@ -1,0 +1,504 @@
+"""Each route against a real host with real programs."""
+
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from datetime import datetime, timedelta
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.api.live_service import LiveService, live_service, program
+from tests.waiting import wait_until
+
+from punctual import registry
+from punctual.api.database import ServiceDatabase
+from punctual.api.quote_routes import quote_answer
+from punctual.api.submission_keys import SubmissionKeys
+from punctual.client.schema import SubmitRequest
+from punctual.core.events import (
+    JobSubmitted,
+    PauseRequested,
+    PolicyChanged,
+    ResumeRequested,
+    SpecChanged,
+    StopRequested,
+)
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.core.quoting import Finish, HurtJob, Quote
+from punctual.core.story import Reason
+from punctual.daemon import local_host
+from punctual.daemon.control_socket import ask
+from punctual.daemon.paths import service_root
+from punctual.daemon.quotes import told
+from punctual.daemon.runs import messages_of
+from punctual.journal.sqlite import SqliteJournal
+from punctual.request.deadlines import Now
+from punctual.request.spec_change import SpecChange
+
+
+def ended(service: LiveService, name: str) -> Any:
+    """How the job stands once it has ended."""
+    return wait_until(lambda: service.caller.get(f"/jobs/{name}").json(), lambda job: job["ended"] is not None)
+
+
+def test_a_job_is_submitted_shown_and_lands(service: LiveService) -> None:
+    reply = service.caller.post("/jobs", {"program": program(), "name": "a", "deadline": "10m", "weight": 2.0})
+    assert reply.status == 201, reply.body
+    assert reply.headers["Location"] == "/v1/jobs/a"
+    told = reply.json()
+    assert (told["name"], told["weight"], told["program"][0]) == ("a", 2.0, sys.executable)
+    deadline, submitted = (datetime.fromisoformat(told[field]) for field in ("deadline", "submitted"))
+    assert deadline - submitted == timedelta(minutes=10)
+    job = ended(service, "a")
+    assert (job["state"], job["verdict"], job["exitCode"]) == ("finished", "met", 0)
+    assert job["slackSeconds"] > 0
+
+
+def test_a_job_gets_the_variables_it_is_given_and_not_those_of_the_service(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAID", "of the service")
+    service.caller.post("/jobs", {"program": program(), "name": "none"})
+    service.caller.post("/jobs", {"program": program(), "name": "given", "env": {"SAID": "given"}})
+    service.caller.post("/jobs", {"program": program(), "name": "asked", "inheritEnv": ["SAID"]})
+    outputs = {}
+    for name in ("none", "given", "asked"):
+        ended(service, name)
+        outputs[name] = service.caller.get(f"/jobs/{name}/logs?follow=true").body
+    assert outputs == {"none": b"nothing\ndone\n", "given": b"given\ndone\n", "asked": b"of the service\ndone\n"}
+
+
+def test_no_answer_has_a_secret(service: LiveService, tmp_path: Path) -> None:
+    words = [*program(tmp_path), "--api-key=k3y", "s3cret"]
+    asked = {"program": words, "name": "a", "env": {"SAID": "s3cret"}, "secretEnv": ["SAID"]}
+    submitted = service.caller.post("/jobs", asked)
+    ended(service, "a")
+    journal = list(service.host.run_folder.journal.parent.glob("journal*"))
+    for reply in (submitted, *(service.caller.get(path) for path in ("/jobs", "/jobs/a", "/jobs/a/why", "/metrics"))):
+        assert reply.status in {200, 201}
+        assert b"s3cret" not in reply.body
+        assert b"k3y" not in reply.body
+    assert journal
+    assert not [path for path in journal if b"s3cret" in path.read_bytes()]
+
+
+def test_what_is_wrong_is_told_in_four_parts_with_its_place(service: LiveService) -> None:
+    reply = service.caller.post("/jobs", {"program": ["no-such-program"], "deadline": "soon", "coresPerWorker": "1"})
+    assert reply.status == 422
+    assert reply.headers["Content-Type"] == "application/problem+json"
+    told = reply.json()
+    assert all(told[part] for part in ("must", "got", "where", "remedy"))
+    fields = {fault["field"] for fault in (told, *told["others"])}
+    assert fields == {"/program", "/deadline", "/coresPerWorker"}
+    assert service.host.jobs() == ()
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "Infinity", "NaN", "1e308", '"inf"'])
+def test_no_number_that_is_infinite_or_none_is_taken(service: LiveService, number: str) -> None:
+    kind = {"Content-Type": "application/json"}
+    for name in ("weight", "steps", "retries", "deadline", "cores", "workers", "margin"):
+        body = json.dumps({"program": program(), name: "PLACE"}).replace('"PLACE"', number)
+        reply = service.caller.send("POST", "/jobs", body.encode(), kind)
+        assert 400 <= reply.status < 500, (name, reply.body)
+    reply = service.caller.post("/jobs", {"program": program(), "until": f"loss<{number}"})
+    assert reply.status == (201 if number == "1e308" else 422), reply.body
+    body = json.dumps({"name": "fifo", "parameters": {"size": "PLACE"}}).replace('"PLACE"', number)
+    assert 400 <= service.caller.send("PUT", "/policy", body.encode(), kind).status < 500
+    jobs = service.caller.get("/jobs")
+    json.loads(jobs.body, parse_constant=pytest.fail)
+    assert len(jobs.json()["jobs"]) <= 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({}, "/program"),
+        ({"program": []}, "/program"),
+        ({"program": ["a\0b"]}, "/program/0"),
+        ({"program": ["a"], "wieght": 2}, "/wieght"),
+        ({"program": ["a"], "weight": -1}, "/weight"),
+        ({"program": ["a"], "cwd": "here"}, "/cwd"),
+        ({"program": ["a"], "cwd": "/" + "x" * 300}, "/cwd"),
+        ({"program": ["a"], "env": {"A=B": "s3cret"}}, None),
+        ({"program": ["a"], "env": {"A": 5}}, "/env/A"),
+        ({"program": ["a"], "inheritEnv": ["NOT_THERE"]}, "/inheritEnv"),
+        ({"program": ["a"], "name": "../a"}, "/name"),
+        ({"program": ["a"], "name": "\ud800"}, "/name"),
+    ],
+)
+def test_what_cannot_be_a_job_is_refused(service: LiveService, asked: object, field: str | None) -> None:
+    reply = service.caller.post("/jobs", asked)
+    assert reply.status == 422, reply.body
+    told = reply.json()
+    assert field is None or field in {fault.get("field") for fault in (told, *told["others"])}
+    assert b"s3cret" not in reply.body
+
+
+def test_jobs_are_listed_by_filters_and_in_pages(service: LiveService, tmp_path: Path) -> None:
+    for i in range(5):
+        service.caller.post("/jobs", {"program": program(), "name": f"short-{i}", "deadline": "10m"})
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "long"})
+    for i in range(5):
+        ended(service, f"short-{i}")
+    names, query = [], "limit=2"
+    while query:
+        page = service.caller.get(f"/jobs?{query}").json()
+        assert len(page["jobs"]) <= 2
+        names += [job["name"] for job in page["jobs"]]
+        query = page["nextCursor"] and f"limit=2&cursor={page['nextCursor']}"
+    assert names == [*(f"short-{i}" for i in range(5)), "long"]
+
+    def listed(query: str) -> list[str]:
+        return [job["name"] for job in service.caller.get(f"/jobs?{query}").json()["jobs"]]
+
+    assert listed("name=lo") == ["long"]
+    assert listed("state=finished") == names[:5]
+    wait_until(lambda: listed("state=running&state=starting"), lambda names: names == ["long"])
+    assert listed("verdict=met") == names[:5]
+    assert service.caller.get("/jobs?cursor=x").status == 422
+
+
+def test_a_deadline_is_moved_by_an_edit(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a", "deadline": "10m"})
+    before = datetime.fromisoformat(service.caller.get("/jobs/a").json()["deadline"])
+    reply = service.caller.send("PATCH", "/jobs/a", {"deadline": "+30m"})
+    assert reply.status == 200
+    moved = datetime.fromisoformat(reply.json()["deadline"])
+    assert abs(moved - before - timedelta(minutes=30)) < timedelta(seconds=1)
+    wait_until(
+        lambda: service.host.status(JobId("a")).spec.deadline_s, lambda deadline_s: deadline_s == pytest.approx(2400.0)
+    )
+    again = service.caller.send("PATCH", "/jobs/a", {"deadline": moved.isoformat(timespec="seconds")})
+    assert again.status == 200, again.body
+    assert service.caller.send("PATCH", "/jobs/a", {"deadline": None}).json()["deadline"] is None
+    refused = service.caller.send("PATCH", "/jobs/a", {"deadline": "2020-01-01 00:00"})
+    assert (refused.status, refused.json()["field"]) == (422, "/deadline")
+
+
+def test_weight_and_bounds_are_changed_together_or_not_at_all(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a", "deadline": "10m"})
+    before = service.host.status(JobId("a")).spec
+    wrong = {"weight": 3.0, "cores": "0.2..1", "workers": "1..2", "deadline": "2020-01-01 00:00"}
+    refused = service.caller.send("PATCH", "/jobs/a", wrong)
+    assert (refused.status, refused.json()["field"]) == (422, "/deadline")
+    refused = service.caller.send("PATCH", "/jobs/a", {**wrong, "deadline": "+5m", "cores": "9999"})
+    told = refused.json()
+    assert refused.status == 422
+    assert [fault["field"] for fault in (told, *told["others"])] == ["/cores", "/workers"]
+    assert all(told[part] for part in ("must", "got", "where", "remedy"))
+    assert service.caller.get("/jobs/a").json()["weight"] == 1.0
+    assert service.host.change(before.id, SpecChange()) == before, "nothing of it counts"
+
+    reply = service.caller.send("PATCH", "/jobs/a", {"weight": 3.0, "cores": "0.2..0.5", "deadline": "+5m"})
+    assert reply.status == 200, reply.body
+    bounds = (reply.json()[field] for field in ("weight", "leastCores", "mostCores", "leastWorkers"))
+    assert tuple(bounds) == (3.0, 0.2, 0.5, None)
+    spec = wait_until(lambda: service.host.status(before.id).spec, lambda spec: spec.weight == 3.0)
+    assert (spec.floor.cores, spec.ceiling.cores, spec.deadline_s) == (0.2, 0.5, pytest.approx(900.0))
+    changes = [message for message in messages_of(service.host.run_folder) if isinstance(message, SpecChanged)]
+    assert [message.by for message in changes if message.spec.weight == 3.0] == ["token 'owner'"]
+
+
+def test_the_policy_is_changed_and_the_journal_says_by_whom(service: LiveService) -> None:
+    assert service.caller.get("/policy").json() == {"name": "proportional", "parameters": {}, "before": None}
+    asked = {"name": "fifo", "parameters": {"backfill": True}}
+    reply = service.caller.send("PUT", "/policy", asked)
+    assert (reply.status, reply.json()) == (200, {**asked, "before": "proportional"})
+    wait_until(lambda: service.caller.get("/policy").json(), lambda told: told == {**asked, "before": None})
+    assert service.caller.get("/cluster").json()["policy"] == "fifo"
+    changes = [message for message in messages_of(service.host.run_folder) if isinstance(message, PolicyChanged)]
+    assert [(message.policy, message.by) for message in changes] == [("fifo", "token 'owner'")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"name": "fifi"}, "/name"),
+        ({"name": "fifo", "parameters": {"depth": 2}}, "/parameters"),
+        ({"name": "fifo", "parameters": {"size": "no size"}}, "/parameters"),
+        ({"name": "fifo", "parameters": {"size": {"deep": {}}}}, "/parameters/size"),
+        ({"policy": "fifo"}, "/name"),
+    ],
+)
+def test_what_cannot_be_a_policy_is_refused(service: LiveService, asked: object, field: str) -> None:
+    reply = service.caller.send("PUT", "/policy", asked)
+    assert reply.status == 422, reply.body
+    told = reply.json()
+    assert all(told[part] for part in ("must", "got", "where", "remedy"))
+    assert any(fault["field"].startswith(field) for fault in (told, *told["others"]))
+    assert service.host.policy == "proportional"
+
+
+def test_a_job_is_stopped_and_says_by_whom(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"})
+    assert service.caller.post("/jobs/a/stop", {"cause": "enough"}).status == 202
+    job = ended(service, "a")
+    assert job["state"] == "stopped"
+    assert job["cause"] == "stopped over HTTP by token 'owner': enough"
+    assert service.caller.post("/jobs/a/stop").status == 202  # a second time, it stays as it is
+
+
+def test_a_job_is_paused_and_resumed(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "go"), "name": "a"})
+    wait_until(lambda: service.caller.get("/jobs/a").json()["state"], lambda state: state == "running")
+    assert service.caller.post("/jobs/a/pause", {"cause": "lunch"}).status == 202
+    wait_until(lambda: service.caller.get("/jobs/a").json()["state"], lambda state: state == "paused")
+    wait_until(lambda: service.caller.get("/jobs/a").json()["grantedCores"], lambda cores: cores == 0.0)
+    pause = service.host.status(JobId("a")).pause
+    assert pause is not None
+    assert (pause.cause, pause.by) == ("lunch", "token 'owner'")
+    assert service.caller.post("/jobs/a/resume").status == 202
+    wait_until(lambda: service.caller.get("/jobs/a").json()["state"], lambda state: state == "running")
+    assert service.caller.post("/jobs/a/resume").status == 422
+    (tmp_path / "go").touch()
+    ended(service, "a")
+
+
+def test_a_quote_tells_the_earliest_deadline_and_changes_nothing(service: LiveService) -> None:
+    job = {"program": program(), "cores": "1", "work": "60s", "deadline": "10m"}
+    told = service.caller.post("/quote", {"job": job, "cores": [0.5]})
+    assert told.status == 200, told.body
+    quote = told.json()
+    assert [finish["cores"] for finish in quote["finishes"]] == [0.5]
+    took = datetime.fromisoformat(quote["finishes"][0]["finish"]) - datetime.now().astimezone()
+    assert timedelta(seconds=60) < took < timedelta(seconds=240)
+    assert service.caller.get("/jobs").json()["jobs"] == []
+    assert service.caller.post("/jobs/none/quote", {"deadline": "1h"}).status == 404
+
+
+def test_what_is_wrong_within_a_job_to_be_quoted_is_named_and_its_secrets_are_not_repeated(
+    service: LiveService,
+) -> None:
+    """The job is a part of the request: it is the field within it that is told of."""
+    told = service.caller.post("/quote", {"job": {"program": program(), "weight": "much"}})
+    assert (told.status, told.json()["field"]) == (422, "/job/weight")
+    assert told.json()["must"].startswith("`weight`: ")
+    found = service.caller.post("/quote", {"job": {"program": program(), "deadline": "soon", "coresPerWorker": "1"}})
+    assert found.status == 422
+    assert {fault["field"] for fault in (found.json(), *found.json()["others"])} == {
+        "/job/deadline",
+        "/job/coresPerWorker",
+    }
+    secret = service.caller.post("/quote", {"job": {"program": program(), "env": {"TOKEN": 4711}}})
+    assert secret.status == 422
+    assert secret.json()["must"].startswith("`env`: ")
+    assert b"4711" not in secret.body
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [({"name": "fifi"}, "/policy"), ({"name": "fifo", "parameters": {"no": 1}}, "/policy/parameters")],
+)
+def test_what_is_wrong_within_a_policy_to_be_tried_is_named(service: LiveService, policy: object, field: str) -> None:
+    told = service.caller.post("/what-if", {"policy": policy})
+    assert (told.status, told.json()["field"]) == (422, field)
+
+
+def test_a_quote_says_the_same_over_http_as_beside_a_terminal() -> None:
+    now = Now.read()
+    finish = Finish(cores=1.5, n_workers=3, finish_at=now.at + 60, low_at=now.at + 50, high_at=now.at + 70)
+    hurt = HurtJob(job=JobId("b"), promised_until_at=now.at + 90, cores_before=2.0, cores_after=1.0, later_s=inf)
+    quote = Quote(
+        job=JobId("a"), at=now.at, promises=True, deadline_at=now.at + 80, can_be_promised=False, earliest_at=None,
+        expected=finish, finishes=(finish,), hurt=(hurt,), reason=Reason("tight", "no room", {"free_cores": inf}),
+    )  # fmt: skip
+    fields, answer = told(quote, now), quote_answer(quote, now)
+    assert (answer.job, answer.promises, answer.can_be_promised) == ("a", True, False)
+    assert (answer.deadline, answer.earliest) == (datetime.fromisoformat(fields["deadline_wall"]), None)
+    assert answer.expected == answer.finishes[0]
+    entry = answer.finishes[0]
+    assert (entry.cores, entry.workers, entry.finish) == (1.5, 3, now.wall_of(now.at + 60))
+    assert (entry.low, entry.high) == (now.wall_of(now.at + 50), now.wall_of(now.at + 70))
+    (told_hurt,) = answer.hurt
+    assert (told_hurt.job, told_hurt.promised_until, told_hurt.later_seconds) == ("b", now.wall_of(now.at + 90), None)
+    assert (told_hurt.cores_before, told_hurt.cores_after) == (2.0, 1.0)
+    assert (answer.reason.code, answer.reason.text, answer.reason.facts) == ("tight", "no room", {"free_cores": None})
+
+
+def test_why_tells_what_has_happened(service: LiveService) -> None:
+    service.caller.post("/jobs", {"program": program(), "name": "a"})
+    ended(service, "a")
+    entries = service.caller.get("/jobs/a/why").json()["entries"]
+    assert entries[0]["kind"] == "submitted"
+    assert entries[-1]["kind"] == "finished"
+    assert len(service.caller.get("/jobs/a/why?last=1").json()["entries"]) == 1
+
+
+def test_logs_are_given_in_ranges_and_followed(service: LiveService, tmp_path: Path) -> None:
+    awaited = tmp_path / "go"
+    service.caller.post("/jobs", {"program": program(awaited), "name": "a"})
+    wait_until(lambda: service.caller.get("/jobs/a/logs").body, lambda log: log == b"nothing\n")
+    for said, body, place in [
+        ("bytes=0-2", b"not", "bytes 0-2/8"),
+        ("bytes=3-", b"hing\n", "bytes 3-7/8"),
+        ("bytes=-2", b"g\n", "bytes 6-7/8"),
+    ]:
+        part = service.caller.get("/jobs/a/logs", {"Range": said})
+        assert (part.status, part.body, part.headers["Content-Range"]) == (206, body, place)
+    assert service.caller.get("/jobs/a/logs", {"Range": "bytes=8-"}).status == 416
+    assert service.caller.get("/jobs/a/logs", {"Range": "lines=1-"}).body == b"nothing\n"
+    assert service.caller.get("/jobs/a/logs?stream=stderr").body == b""
+    awaited.touch()
+    assert service.caller.get("/jobs/a/logs?follow=true").body == b"nothing\ndone\n"
+
+
+def test_the_cluster_says_what_is_held(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"})
+    held = wait_until(lambda: service.caller.get("/cluster").json(), lambda cluster: cluster["held"]["cores"] > 0)
+    assert held["capacity"]["cores"] == pytest.approx(held["held"]["cores"] + held["free"]["cores"])
+    assert [node["name"] for node in held["nodes"]] == ["local"]
+    assert held["policy"] == "proportional"
+
+
+def test_policies_are_those_of_the_registry(service: LiveService) -> None:
+    told = {policy["name"]: policy for policy in service.caller.get("/policies").json()["policies"]}
+    assert list(told) == registry.names("policies")
+    assert [name for name, policy in told.items() if policy["active"]] == ["proportional"]
+    assert told["fifo"]["parameters"] == {"size": "'largest'", "backfill": "False"}
+
+
+def test_metrics_can_be_read_by_prometheus(service: LiveService) -> None:
+    service.caller.post("/jobs", {"program": program(), "name": "a", "deadline": "10m"})
+    ended(service, "a")
+    lines = service.caller.get("/metrics").body.decode().splitlines()
+    assert 'punctual_jobs{state="finished"} 1' in lines
+    assert 'punctual_job_verdict{job="a",verdict="met"} 1' in lines
+    names = {line.split("{")[0] for line in lines if not line.startswith("#")}
+    assert names <= {line.split()[2] for line in lines if line.startswith("# TYPE")}
+
+
+def test_a_host_that_leaves_takes_no_changes(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert service.caller.get("/health").json()["status"] == "ok"
+    monkeypatch.setattr(service.host, "_is_leaving", True)
+    reply = service.caller.post("/jobs", {"program": program()})
+    assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
+    assert service.caller.get("/health").json()["status"] == "leaving"
+
+
+@pytest.mark.parametrize("path", ["/jobs/none", "/jobs/none/why", "/jobs/none/logs", "/nothing", "/jobs/..%2f..%2fetc"])
+def test_what_is_not_there_is_404(service: LiveService, path: str) -> None:
+    reply = service.caller.get(path)
+    assert (reply.status, reply.headers["Content-Type"]) == (404, "application/problem+json")
+
+
+# Idempotency.
+
+
+def test_the_same_request_with_the_same_key_leads_to_one_job(service: LiveService) -> None:
+    asked, key = {"program": program()}, {"Idempotency-Key": "k1"}
+    first, second = (service.caller.post("/jobs", asked, key) for _ in range(2))
+    assert (first.status, second.status) == (201, 201)
+    assert first.json()["name"] == second.json()["name"]
+    assert len(service.host.jobs()) == 1
+    other = service.caller.post("/jobs", {**asked, "weight": 2}, key)
+    assert other.status == 422
+    assert service.caller.post("/jobs", asked).json()["name"] != first.json()["name"]
+
+
+def test_the_journal_and_the_log_tell_once_who_has_submitted_a_job(
+    service: LiveService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="punctual.api")
+    caller, key = service.with_role("submitter"), {"Idempotency-Key": "k1"}
+    for _ in range(2):
+        assert caller.post("/jobs", {"program": program(), "name": "a"}, key).status == 201
+    told = [message.by for message in messages_of(service.host.run_folder) if isinstance(message, JobSubmitted)]
+    assert told == ["token 'a-submitter'"]
+    noted = [record.getMessage() for record in caplog.records if "was submitted" in record.getMessage()]
+    assert noted == ["job 'a' was submitted, by token 'a-submitter'"]
+    assert "submitted by token 'a-submitter'" in service.caller.get("/jobs/a/why").json()["entries"][0]["text"]
+
+
+def test_a_key_never_runs_a_job_twice_that_the_host_has_forgotten() -> None:
+    asked, key = {"program": program(), "name": "a"}, {"Idempotency-Key": "k1"}
+    with live_service() as service:
+        assert service.caller.post("/jobs", asked, key).status == 201
+        ended(service, "a")
+    with live_service() as later:
+        reply = later.caller.post("/jobs", asked, key)
+        assert (reply.status, later.host.jobs()) == (410, ())
+        assert "job 'a'" in reply.json()["detail"]
+        assert later.caller.post("/jobs", asked, {"Idempotency-Key": "k2"}).status == 201
+
+
+def test_a_key_whose_job_was_not_accepted_before_a_kill_submits_it_under_the_same_name() -> None:
+    asked, key = {"program": program()}, {"Idempotency-Key": "k1"}
+    with closing(ServiceDatabase(service_root())) as database:
+        said = SubmitRequest.model_validate(asked).model_dump_json().encode()
+        with SubmissionKeys(database).claimed("owner", "k1", said) as claimed:
+            claimed.give_to(JobId("chosen-before"))
+    with live_service() as service:
+        for _ in range(2):
+            assert service.caller.post("/jobs", asked, key).json()["name"] == "chosen-before"
+        assert len(service.host.jobs()) == 1
+
+
+def test_a_database_of_the_version_before_is_taken_over_and_its_keys_run_nothing_again() -> None:
+    asked, key = {"program": program()}, {"Idempotency-Key": "k1"}
+    with live_service() as service:
+        assert service.caller.post("/jobs", asked, key).status == 201
+    with closing(sqlite3.connect(service_root() / "service.db", isolation_level=None)) as database:
+        database.execute("ALTER TABLE submission_key DROP COLUMN is_accepted")
+        database.execute("PRAGMA user_version = 1")
+    with live_service() as later:
+        assert later.caller.post("/jobs", asked, key).status == 410
+        assert later.caller.post("/jobs", asked, {"Idempotency-Key": "k2"}).status == 201
+
+
+def test_a_request_said_again_before_the_host_has_come_to_it_is_not_refused_because_of_itself(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = SqliteJournal.append
+
+    def slow(journal: SqliteJournal, messages: Iterable[Message]) -> int:
+        time.sleep(0.5)
+        return write(journal, messages)
+
+    monkeypatch.setattr(local_host, "_TELL_S_MAX", 0.05)
+    monkeypatch.setattr(SqliteJournal, "append", slow)
+    asked, key = {"program": program(), "name": "a"}, {"Idempotency-Key": "k1"}
+    assert service.caller.post("/jobs", asked, key).status == 503
+    assert service.caller.post("/jobs", asked, key).status == 201
+
+
+def test_a_key_of_a_refused_request_can_be_used_again(service: LiveService) -> None:
+    key = {"Idempotency-Key": "k1"}
+    assert service.caller.post("/jobs", {"program": ["no-such-program"]}, key).status == 422
+    assert service.caller.post("/jobs", {"program": program()}, key).status == 201
+
+
+def test_what_is_acknowledged_is_in_the_journal(
+    service: LiveService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "go"), "name": "a"})
+    wait_until(lambda: service.caller.get("/jobs/a").json()["state"] == "running")
+    write = SqliteJournal.append
+
+    def slow(journal: SqliteJournal, messages: Iterable[Message]) -> int:
+        time.sleep(0.2)
+        return write(journal, messages)
+
+    monkeypatch.setattr(SqliteJournal, "append", slow)
+    requests: list[tuple[type[Message], Callable[[], object]]] = [
+        (SpecChanged, lambda: service.caller.send("PATCH", "/jobs/a", {"deadline": "10m"})),
+        (PauseRequested, lambda: service.caller.post("/jobs/a/pause")),
+        (ResumeRequested, lambda: service.caller.post("/jobs/a/resume")),
+        (SpecChanged, lambda: ask(service.host.run_folder.socket, {"verb": "change", "job": "a", "change": {"weight": 3}})),
+        (PauseRequested, lambda: ask(service.host.run_folder.socket, {"verb": "pause", "job": "a"})),
+        (ResumeRequested, lambda: ask(service.host.run_folder.socket, {"verb": "resume", "job": "a"})),
+        (PolicyChanged, lambda: ask(
+            service.host.run_folder.socket, {"verb": "policy", "policy": "max-min", "parameters": {}}
+        )),
+        (StopRequested, lambda: service.caller.post("/jobs/a/stop")),
+    ]  # fmt: skip
+    for kind, request in requests:
+        n_before = sum(isinstance(message, kind) for message in messages_of(service.host.run_folder))
+        request()
+        n_after = sum(isinstance(message, kind) for message in messages_of(service.host.run_folder))
+        assert n_after == n_before + 1, kind

@@ -1,0 +1,49 @@
+"""What is answered while this process or its user has too little of something."""
+
+import errno
+import os
+from collections.abc import Callable
+
+import pytest
+from tests.api.live_service import LiveService, program
+
+from punctual.daemon import runs
+from punctual.daemon.run_folder import RunFolder
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (lambda: OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "a descriptor"),
+        (lambda: OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "a process"),
+        (lambda: RuntimeError("can't start new thread"), "a process"),
+        (MemoryError, "memory"),
+    ],
+)
+@pytest.mark.parametrize(("place", "name"), [(runs, "_runs_in"), (RunFolder, "keep_submission")])
+def test_a_request_is_to_be_made_again_later(
+    service: LiveService,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Callable[[], Exception],
+    what: str,
+    place: object,
+    name: str,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, refuse)
+        reply = service.caller.post("/jobs", {"program": program(), "name": "a"})
+    assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
+    assert reply.json()["detail"] == f"the service has to wait for {what}; jobs go on. Try again soon"
+    assert service.caller.post("/jobs", {"program": program(), "name": "a"}).status == 201
+
+
+def test_another_fault_is_no_shortage(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_runs_in", refuse)
+        assert service.caller.post("/jobs", {"program": program(), "name": "a"}).status == 500

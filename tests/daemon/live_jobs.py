@@ -1,0 +1,56 @@
+"""Small real trainings for the tests of hosts."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from punctual.daemon.capacity import capacity_here
+from punctual.daemon.host_options import HostOptions
+from punctual.request.submission import JobRequest, Submission, checked_submission
+
+#: Without control groups, which not every machine has.
+PACED = HostOptions(actuator="pacing")
+
+#: Does so many steps of 10 ms of CPU time; before the last one it waits for a file, if one is named. Then exits.
+TRAINING = """
+import os, pathlib, sys, time, punctual
+n_steps, awaited, code = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+for i in punctual.track(range(n_steps), total_steps=n_steps):
+    until = time.process_time() + 0.01
+    while time.process_time() < until:
+        pass
+    while awaited and i == n_steps - 2 and not pathlib.Path(awaited).exists():
+        written = pathlib.Path(f"{awaited}.{os.getpid()}")
+        written.write_text(str(os.getpid()))
+        written.replace(awaited + ".awaited")  # whole: who reads meanwhile finds a number in any case
+        time.sleep(0.01)
+print(os.environ.get("SECRET", "nothing"), flush=True)
+sys.exit(code)
+"""
+
+
+def submission(
+    name: str,
+    *,
+    n_steps: int = 10,
+    awaited: Path | None = None,
+    code: int = 0,
+    secret: str = "",
+    floor_cores: float | None = None,
+    deadline_s: float | None = None,
+    n_retries: int | None = None,
+) -> Submission:
+    """A training that ends with exit status `code`, once the file `awaited` is there; it prints `secret`."""
+    argv = (sys.executable, "-c", TRAINING, str(n_steps), str(awaited or ""), str(code))
+    request = JobRequest(
+        argv=argv, submitted_at=time.monotonic(), name=name, inherited={**os.environ, "SECRET": secret},
+        floor_cores=floor_cores, deadline_s=deadline_s, n_retries=n_retries,
+    )  # fmt: skip
+    return checked_submission(request, capacity_here())
+
+
+def pid_of_waiting(awaited: Path) -> int:
+    """The process that waits for the file `awaited`; 0: none does yet."""
+    told = awaited.with_name(f"{awaited.name}.awaited")
+    return int(told.read_text() or 0) if told.exists() else 0

@@ -1,0 +1,253 @@
+"""Whatever fails while one job is launched, commanded, observed or ended, the host and its other jobs go on."""
+
+import errno
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.daemon.live_jobs import PACED
+
+from punctual.core.commands import JobCommand, ResizeJob, StopJob
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event, GrantApplied, GrantFailed, JobStarted, JobWarned
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message, Sink
+from punctual.daemon.contained import Contained
+from punctual.daemon.host_executor import capacity_here
+from punctual.daemon.local_host import LocalHost, local_host
+from punctual.executors.local.executor import LocalExecutor
+from punctual.executors.local.grant import JobGrant
+from punctual.executors.local.job_run import JobRun
+from punctual.executors.local.keeper_link import KeeperLink
+from punctual.executors.local.launch import JobProcess
+from punctual.executors.local.output import JobOutput
+from punctual.executors.local.pacing_only import PacingOnly, PacingOnlyGroup
+from punctual.executors.local.progress import PageProgress
+from punctual.request.submission import JobRequest, Submission, checked_submission
+
+ERRORS: list[Callable[[], Exception]] = [
+    lambda: OSError(errno.EIO, "Input/output error"),
+    lambda: RuntimeError("can't start new thread"),
+    lambda: OverflowError("cannot convert float infinity to integer"),
+    lambda: struct.error("argument out of range"),
+    MemoryError,
+    lambda: ZeroDivisionError("by nothing"),
+    lambda: TypeError("signed integer is greater than maximum"),
+    lambda: ValueError("filedescriptor out of range in select()"),
+    lambda: KeyError("what"),
+    lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    lambda: AssertionError("never"),
+    lambda: RecursionError("too deep"),
+]
+
+#: The calls by which a job is started, changed, looked at and ended.
+CALLS: list[tuple[type, str]] = [
+    *((LocalExecutor, name) for name in ("perform", "observe", "worker_status", "faults")),
+    *((JobRun, name) for name in ("start", "resize", "observe", "renew", "stop", "terminate", "faults")),
+    *((JobRun, name) for name in ("_see_through", "_begin", "_put", "_end", "_report", "_answer")),
+    *((JobProcess, name) for name in ("start", "_start_keeper", "_launch_request", "_environment", "wait", "finish")),
+    *((JobProcess, name) for name in ("renew", "read_usage", "sample", "terminate", "clear_away")),
+    *((JobGrant, name) for name in ("__init__", "put", "_pause", "_settle_pause", "_resume", "_check_devices")),
+    *(
+        (PageProgress, name)
+        for name in ("latest", "landed_at", "new_phases", "new_losses", "pace", "heartbeat", "begin")
+    ),
+    *((PacingOnlyGroup, name) for name in ("grant", "used_core_s", "final_core_s")),
+    *((KeeperLink, name) for name in ("send", "read", "renew", "await_end", "terminate", "finish")),
+    *((JobOutput, name) for name in ("start", "finish")),
+]
+#: Those of them that are made once the job is stopped or has ended.
+AT_THE_END = {
+    "stop",
+    "terminate",
+    "_end",
+    "faults",
+    "worker_status",
+    "finish",
+    "final_core_s",
+    "landed_at",
+    "clear_away",
+}
+N_BROKEN = 6
+N_STEPS = 8
+
+HEALTHY = f"for i in $(seq {N_STEPS}); do echo step $i/{N_STEPS}; sleep 0.1; done"
+#: It ends by itself, for the case that it cannot be stopped.
+BROKEN = """
+import time, punctual
+for i in punctual.track(range(150), total_steps=150):
+    end = time.process_time() + 0.005
+    while time.process_time() < end: pass
+    time.sleep(0.02)
+"""
+
+
+class Saboteur:
+    """Has one call fail for each of some jobs, always."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._patch = patch
+        self.calls: dict[JobId, tuple[type, str]] = {}
+        self.n_failures: Counter[JobId] = Counter()
+        #: What belongs to which job.
+        self._job_of: dict[int, JobId] = {}
+        self.links: list[KeeperLink] = []
+        made, started, opened = JobProcess.__init__, JobProcess._start_keeper, PacingOnly.open
+        paged: Callable[..., None] = PageProgress.__init__
+
+        def make(process: JobProcess, context: Any, program: Any, launch: Any, *more: Any) -> None:
+            def begin(progress: PageProgress, *given: Any) -> None:
+                paged(progress, *given)
+                self._job_of[id(progress)] = launch.job
+
+            patch.setattr(PageProgress, "__init__", begin)
+            made(process, context, program, launch, *more)
+
+        def start(process: JobProcess) -> KeeperLink:
+            link = started(process)
+            self._job_of[id(link)] = process._launch.job
+            self.links.append(link)
+            return link
+
+        def open_group(actuator: PacingOnly, job: JobId, keeper_pid: int) -> PacingOnlyGroup:
+            group = opened(actuator, job, keeper_pid)
+            self._job_of[id(group)] = job
+            return group
+
+        patch.setattr(JobProcess, "__init__", make)
+        patch.setattr(JobProcess, "_start_keeper", start)
+        patch.setattr(PacingOnly, "open", open_group)
+
+    def breaks(self, kind: type, name: str, error: Callable[[], Exception]) -> None:
+        job, original = JobId(f"broken-{kind.__name__}-{name.strip('_')}".lower()), getattr(kind, name)
+        self.calls[job] = kind, name
+
+        def call(subject: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._about(subject, args) == job:
+                self.n_failures[job] += 1
+                raise error()
+            return original(subject, *args, **kwargs)
+
+        self._patch.setattr(kind, name, call)
+
+    def _about(self, subject: Any, args: tuple[Any, ...]) -> JobId | None:
+        match subject:
+            case LocalExecutor():  # a launch without an answer is said again after a while that is too long here
+                told = args[0]
+                return told.job if isinstance(told, ResizeJob) else JobId(told) if isinstance(told, str) else None
+            case JobGrant():
+                return args[0].id if args and hasattr(args[0], "ceiling") else subject._spec.id
+            case JobRun() | JobProcess():
+                return subject._launch.job
+            case JobOutput():
+                return next((job for job in self.calls if f"/{job}." in str(subject.logs)), None)
+        return self._job_of.get(id(subject))
+
+
+@pytest.fixture
+def saboteur(monkeypatch: pytest.MonkeyPatch) -> Iterator[Saboteur]:
+    with monkeypatch.context() as patch:
+        made = Saboteur(patch)
+        yield made
+    for link in made.links:  # to close it may have been what failed
+        link.close()
+
+
+def submission(name: str, *argv: str, **more: Any) -> Submission:
+    request = JobRequest(argv=argv, submitted_at=time.monotonic(), name=name, deadline_s=60.0, floor_cores=0.01, **more)
+    return checked_submission(request, capacity_here())
+
+
+def pause_and_resume(host: LocalHost, jobs: set[JobId]) -> Callable[[Message], None]:
+    """Have each of `jobs` paused once it runs, and resumed after whatever is answered."""
+    paused: set[JobId] = set()
+
+    def on_message(message: Message) -> None:
+        job = getattr(message, "job", None)
+        if job in jobs and isinstance(message, JobStarted) and job not in paused:
+            paused.add(job)
+            host.pause(job)
+        elif job in paused and isinstance(message, GrantApplied | GrantFailed | JobWarned) and host.status(job).pause:
+            host.resume(job)
+
+    return on_message
+
+
+@pytest.mark.parametrize("i_first", range(0, len(CALLS), N_BROKEN))
+def test_a_call_that_fails_for_one_job_ends_neither_the_host_nor_another_job(saboteur: Saboteur, i_first: int) -> None:
+    for i, (kind, name) in enumerate(CALLS[i_first : i_first + N_BROKEN], start=i_first):
+        saboteur.breaks(kind, name, ERRORS[i % len(ERRORS)])
+    healthy = {JobId(f"healthy-{i}") for i in range(4)}
+    with local_host("host", PACED) as host:
+        # One that stands still and cannot be told to end does not end.
+        paused = {job for job, (_, name) in saboteur.calls.items() if name not in ("stop", "terminate")}
+        host.subscribe(pause_and_resume(host, paused))
+        for job in healthy:
+            host.submit(submission(job, "sh", "-c", HEALTHY, progress_pattern="auto"))
+        for job in saboteur.calls:
+            host.submit(submission(job, sys.executable, "-c", BROKEN, n_retries=0))
+        host.run(
+            lambda: (
+                all(map(host.has_ended, healthy))
+                and all(
+                    saboteur.n_failures[job]
+                    or host.has_ended(job)
+                    or (name in AT_THE_END and host.status(job).steps_done > 0)
+                    for job, (_, name) in saboteur.calls.items()
+                )
+            )
+        )
+        for job in saboteur.calls:
+            host.stop(job, "enough")
+        host.run(host.all_ended)
+        assert {job: (host.status(job).state, host.status(job).steps_done) for job in healthy} == dict.fromkeys(
+            healthy, ("finished", N_STEPS)
+        )
+    assert {job: saboteur.n_failures[job] > 0 for job in saboteur.calls} == dict.fromkeys(saboteur.calls, True)
+
+
+class Failing:
+    """An executor each of whose calls raises."""
+
+    actuator = actuator_reason = "none"
+
+    def perform(self, command: JobCommand, sink: Sink) -> None:
+        raise OverflowError("too far")
+
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
+        raise MemoryError
+
+    def worker_status(self, job: JobId) -> None:
+        raise KeyError(job)
+
+    def device_use(self, job: JobId) -> None:
+        raise KeyError(job)
+
+    def faults(self, job: JobId) -> list[InvalidSpec]:
+        raise KeyError(job)
+
+    def release(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_what_fails_is_told_once_of_each_job(caplog: pytest.LogCaptureFixture) -> None:
+    contained, events = Contained(Failing()), list[Event]()
+    for _ in range(3):
+        for job in (JobId("a"), JobId("b")):
+            contained.perform(StopJob(at=1.0, job=job, cause="enough"), events.append)
+            contained.observe(job, 2.0, events.append)
+            assert (contained.worker_status(job), contained.faults(job)) == (None, [])
+        contained.renew()
+    told = [(event.job, event.reason.code) for event in events if isinstance(event, JobWarned)]
+    assert told == [("a", "not-commanded"), ("a", "not-observed"), ("b", "not-commanded"), ("b", "not-observed")]
+    assert len(events) == 4
+    assert "OverflowError: too far" in str(events[0])
+    assert len(caplog.records) == 7

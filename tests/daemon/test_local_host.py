@@ -1,0 +1,428 @@
+"""Real jobs side by side in one host, and what other processes can ask of it."""
+
+import errno
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock, patch
+
+import pytest
+from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
+from tests.waiting import PATIENCE_S, wait_until
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import (
+    GrantApplied,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    PlanProposed,
+    PolicyChanged,
+    SpecChanged,
+)
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.daemon import local_host as local_host_module
+from punctual.daemon.capacity import capacity_here
+from punctual.daemon.control_client import change, standings, stop
+from punctual.daemon.control_socket import ControlFailed
+from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
+from punctual.daemon.suspension import suspended_s
+from punctual.request.submission import JobRequest, WorkerRange, checked_submission
+
+
+class Output:
+    """What each job has written."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[JobId, list[bytes]] = {}
+
+    def of(self, job: JobId) -> str:
+        return b"".join(self._pieces.get(job, [])).decode()
+
+    def __call__(self, job: JobId) -> "list[bytes].append":  # type: ignore[valid-type]
+        return self._pieces.setdefault(job, []).append
+
+
+@pytest.fixture
+def output() -> Output:
+    return Output()
+
+
+@pytest.fixture
+def host(output: Output) -> Iterator[LocalHost]:
+    with local_host("host", PACED, output_of=output) as made:
+        yield made
+
+
+def test_of_several_jobs_one_fails_one_is_stopped_and_the_others_go_on(
+    host: LocalHost, output: Output, tmp_path: Path
+) -> None:
+    awaited = tmp_path / "go"
+    host.submit(submission("lands", awaited=awaited, secret="first"))
+    host.submit(submission("fails", code=3))
+    host.submit(submission("stopped", awaited=tmp_path / "never"))
+    messages: list[Message] = []
+    host.subscribe(messages.append)
+
+    def on_message(message: Message) -> None:
+        if isinstance(message, JobFailed) and message.job == "fails":
+            host.stop(JobId("stopped"), "enough")
+        if isinstance(message, JobFailed) and message.job == "stopped":
+            awaited.touch()
+
+    host.subscribe(on_message)
+    host.run(host.all_ended)
+    assert {status.id: (status.state, status.exit_code) for status in host.jobs()} == {
+        "lands": ("finished", 0), "fails": ("failed", 3), "stopped": ("stopped", host.status(JobId("stopped")).exit_code),
+    }  # fmt: skip
+    assert host.status(JobId("stopped")).cause == "enough"
+    assert host.status(JobId("lands")).steps_done == 10
+    assert output.of(JobId("lands")) == "first\n"
+    assert host.run_folder.jobs() == {"lands": "finished", "fails": "failed", "stopped": "stopped"}
+    assert_never_overbooked(messages)
+
+
+def assert_never_overbooked(messages: list[Message]) -> None:
+    held = {}
+    for message in messages:
+        if isinstance(message, JobStarted | GrantApplied):
+            held[message.job] = total(message.granted.values())
+        elif isinstance(message, JobFailed | JobFinished):
+            held.pop(message.job, None)
+        assert total(held.values()).fits_in(capacity_here())
+
+
+@pytest.mark.parametrize("said", [None, 3])
+def test_the_machine_has_its_memory_and_so_many_places_as_are_said_or_four_per_core(said: int | None) -> None:
+    with local_host("other", replace(PACED, jobs_at_once=said)) as host:
+        host.run(lambda: bool(host.nodes()))
+        (node,) = host.nodes()
+        capacity = capacity_here()
+        assert node.capacity == capacity
+        assert node.jobs_at_once == (said or math.ceil(4 * capacity.cores))
+
+
+def test_several_jobs_are_planned_together_and_promised_their_deadlines(host: LocalHost) -> None:
+    """By a policy in a process of its own, which is told how much work they have left."""
+    names = {"a", "b"}
+    for name in sorted(names):
+        host.submit(submission(name, n_steps=1000, deadline_s=1000.0))
+
+    def on_message(message: Message) -> None:
+        if isinstance(message, PlanProposed) and message.plan and set(message.plan.promises or {}) == names:
+            for name in names:
+                host.stop(JobId(name), "enough")
+
+    host.subscribe(on_message)
+    host.run(host.all_ended)
+    assert {status.cause for status in host.jobs()} == {"enough"}
+
+
+def test_a_job_that_waits_gets_what_an_elastic_one_gives_up_and_not_only_what_one_leaves_that_ends(
+    host: LocalHost, tmp_path: Path
+) -> None:
+    """The training has all of the machine until its speed is known. Then half of it is plenty for its deadline."""
+    counting = Path(__file__).with_name("spread_counting.py")
+    request = JobRequest(
+        argv=(sys.executable, str(counting), str(tmp_path)), submitted_at=time.monotonic(), name="elastic",
+        deadline_s=100_000.0, inherited=os.environ,
+        workers=WorkerRange(n_least=1, n_most=2, cores_each=host.capacity.cores / 2),
+    )  # fmt: skip
+    host.submit(checked_submission(request, host.capacity))
+    states: list[tuple[str, str]] = []
+
+    def on_message(message: Message) -> None:
+        if isinstance(message, JobStarted) and message.job == "elastic":
+            host.submit(submission("waits", floor_cores=host.capacity.cores / 4))
+        if isinstance(message, JobFinished | JobFailed):
+            states.append((message.job, type(message).__name__))
+            (tmp_path / "end").touch()
+
+    host.subscribe(on_message)
+    give_up_at = time.monotonic() + PATIENCE_S
+    host.run(lambda: host.all_ended() or time.monotonic() > give_up_at)
+    assert states == [("waits", "JobFinished"), ("elastic", "JobFinished")]
+
+
+def test_a_name_is_given_once(host: LocalHost) -> None:
+    host.submit(submission("a"))
+    with pytest.raises(InvalidSpec, match="must be new"):
+        host.submit(submission("a", secret="another"))
+    host.run(host.all_ended)
+    assert [status.state for status in host.jobs()] == ["finished"]
+
+
+def test_what_is_said_again_before_the_host_has_come_to_it_is_not_refused_because_of_itself(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_host_module, "_TELL_S_MAX", 0.05)
+    given = submission("a")
+    with pytest.raises(ControlFailed, match="too busy"):
+        host.submit_told([given])
+    kept = host.run_folder.jobs()
+    monkeypatch.setattr(RunFolder, "record_submitted", lambda *_: pytest.fail("there is nothing new"))
+    with pytest.raises(ControlFailed, match="too busy"):
+        host.submit_told([given])
+    assert host.run_folder.jobs() == kept
+    host.run(host.all_ended)
+    assert [status.state for status in host.jobs()] == ["finished"]
+
+
+def test_the_jobs_of_other_hosts_are_looked_at_once_however_many_are_submitted(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_looks = [0]
+
+    def counted(*, but: RunFolder) -> list[KnownJob]:
+        n_looks[0] += 1
+        return open_jobs(but=but)
+
+    monkeypatch.setattr(local_host_module, "open_jobs", counted)
+    host.submit_all([submission(f"job-{i}") for i in range(5)])
+    assert n_looks == [1]
+
+
+def test_a_job_that_asks_for_what_no_machine_hands_out_is_refused(host: LocalHost) -> None:
+    given = submission("disk")
+    for spec in (
+        replace(given.spec, ceiling=replace(given.spec.ceiling, others=(("disk_mbps", 10.0),))),
+        replace(
+            given.spec,
+            floor=NOTHING,
+            ceiling=Resources(2, others={"disk_mbps": 9.0}),
+            worker=Resources(1, others={"disk_mbps": 3.0}),
+        ),
+    ):
+        with pytest.raises(InvalidSpec, match="`disk_mbps`") as caught:
+            host.submit(replace(given, spec=spec))
+        assert all([caught.value.must, caught.value.where, caught.value.remedy])
+    host.submit(given)  # its name is free
+    host.stop(JobId("disk"), "enough")
+
+
+def test_jobs_of_two_hosts_cannot_have_one_name(host: LocalHost) -> None:
+    host.submit(submission("a"))
+    with local_host("another", PACED) as another, pytest.raises(InvalidSpec, match="a job of 'host' has"):
+        another.submit(submission("a"))
+    host.run(host.all_ended)
+    assert [run.name for run in known_runs()] == ["host"]
+
+
+def test_what_a_job_inherits_reaches_it_and_nobody_else(host: LocalHost, output: Output) -> None:
+    host.submit(submission("a", secret="s3cret"))
+    host.run(host.all_ended)
+    assert output.of(JobId("a")) == "s3cret\n"
+    left = [path.name for path in host.run_folder.state_dir.iterdir() if b"s3cret" in path.read_bytes()]
+    assert left == ["a.log"]  # it has printed it
+
+
+def test_what_a_job_needs_is_on_the_disk_once_it_is_submitted(host: LocalHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[str, int]] = []
+    sync = os.fsync
+
+    def noted(file: int) -> None:
+        sync(file)
+        synced.append((str(Path(f"/proc/self/fd/{file}").readlink()), os.fstat(file).st_size))
+
+    with monkeypatch.context() as spied:
+        spied.setattr(os, "fsync", noted)
+        host.submit(submission("a"))
+    folder = host.run_folder.state_dir
+    start, jobs = folder / "a.start.json", folder / "jobs.jsonl"
+    assert [name for name, _ in synced] == [str(start), str(folder), str(jobs)]
+    assert {name: n_bytes for name, n_bytes in synced if name != str(folder)} == {
+        str(path): path.stat().st_size for path in (start, jobs)
+    }
+    host.run(host.all_ended)
+
+
+def test_of_jobs_that_are_refused_together_none_is_run_later(host: LocalHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = RunFolder.keep_submission
+
+    def keeps_the_first(run: RunFolder, job: JobId, *kept: Any) -> None:
+        if job == "b":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        keep(run, job, *kept)
+
+    with monkeypatch.context() as full:
+        full.setattr(RunFolder, "keep_submission", keeps_the_first)
+        with pytest.raises(InvalidSpec, match="No space left"):
+            host.submit_all([submission("a"), submission("b")])
+    assert host.run_folder.open_jobs() == []
+    assert host.run_folder.kept_submission(JobId("a")) is None
+    host.submit_all([submission("a"), submission("b")])
+    host.run(host.all_ended)
+    assert host.run_folder.jobs() == {"a": "finished", "b": "finished"}
+
+
+def test_what_a_job_inherits_is_removed_at_its_end_as_soon_as_its_folder_can_be_written(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def has_no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    host.submit(submission("a", secret="s3cret"))
+    with monkeypatch.context() as full:
+        full.setattr(RunFolder, "record_end", has_no_room)
+        host.run(host.all_ended)
+        host._beat()
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "what is written down of the jobs is not up to date"
+    ], "and it is told once"
+    host._beat()
+    assert host.run_folder.open_jobs() == []
+    assert host.run_folder.inherited(JobId("a")) == {}
+
+
+def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: LocalHost, tmp_path: Path) -> None:
+    host.submit(submission("a", awaited=tmp_path / "go", deadline_s=1000.0))
+    host.submit(submission("b", awaited=tmp_path / "never"))
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            ask_as_a_user()
+        except BaseException as error:  # noqa: BLE001 -- told in the test's own thread
+            failures.append(error)
+            for job in ("a", "b"):
+                host.stop(JobId(job), "the test has failed")
+
+    def ask_as_a_user() -> None:
+        begun = wait_until(lambda: standings(host.run_folder), lambda told: all(job.get("steps_done") for job in told))
+        assert [job["job"] for job in begun] == ["a", "b"]
+        assert begun[0]["left_s"] > 0
+        assert begun[1]["left_s"] is None
+        assert begun[0]["actuator"] == "pacing"
+        assert change(find_job("a", open_jobs()), when="2h")["deadline_s"] > 7000
+        with pytest.raises(InvalidSpec, match="later than now"):
+            change(find_job("a", open_jobs()), when="-3h")
+        assert stop(find_job("b", open_jobs())) == "asked to stop"
+        wait_until(lambda: [job.title for job in open_jobs()], lambda left: left == ["a"])
+        (tmp_path / "go").touch()
+
+    user = threading.Thread(target=ask)
+    user.start()
+    host.run(host.all_ended)
+    user.join(PATIENCE_S)
+    assert failures == []
+    deadline_s = host.status(JobId("a")).spec.deadline_s
+    assert deadline_s is not None
+    assert deadline_s > 7000
+    assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "stopped"}
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["", "no room to note it"])
+def test_a_suspension_of_the_machine_brings_deadlines_forward_and_is_told(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_full: bool
+) -> None:
+    awaited = tmp_path / "go"
+    host.submit(submission("dated", awaited=awaited, deadline_s=600.0))
+    host.submit(submission("undated", awaited=awaited))
+    changed: list[SpecChanged] = []
+    host.subscribe(lambda message: changed.append(message) if isinstance(message, SpecChanged) else None)
+    host.run(lambda: pid_of_waiting(awaited) > 0)
+    before_s = suspended_s()
+    monkeypatch.setattr(local_host_module, "suspended_s", lambda: before_s + 120.0)
+    if is_full:
+        no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        monkeypatch.setattr(RunFolder, "record_facts", Mock(side_effect=no_room))
+    host.run(lambda: bool(changed))
+    awaited.touch()
+    host.run(host.all_ended)
+    (change,) = changed  # it is made up for once
+    assert (change.spec.id, change.by) == ("dated", "the machine, which was suspended for 2m00s")
+    assert change.spec.deadline_s == pytest.approx(480.0, abs=1.0)
+
+
+def test_leaving_a_host_ends_its_jobs_and_says_so(output: Output, tmp_path: Path) -> None:
+    with local_host("host", PACED, output_of=output) as host:
+        host.submit(submission("a", awaited=tmp_path / "never"))
+        host.submit(submission("queued", floor_cores=capacity_here().cores))
+        host.run(lambda: pid_of_waiting(tmp_path / "never") > 0)
+        run = host.run_folder
+    assert run.jobs() == {"a": "stopped", "queued": "stopped"}
+    assert not run.runtime_dir.exists()
+    assert not Path(f"/proc/{pid_of_waiting(tmp_path / 'never')}").exists()
+    (end,) = [message for message in messages_of(run) if isinstance(message, JobFailed) and message.job == "a"]
+    assert "Punctual is ending" in end.cause
+
+
+def test_a_host_without_jobs_leaves_nothing_behind() -> None:
+    with pytest.raises(InvalidSpec, match="magic"), local_host("host", PACED.__class__(actuator="magic")):
+        pass
+    with local_host("host", PACED):
+        pass
+    assert known_runs() == []
+
+
+def test_leases_are_renewed_without_looking_at_jobs_that_have_ended(
+    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = tmp_path / "go"
+    host.submit(submission("ended"))
+    host.run(host.all_ended)
+    host.submit(submission("paused", awaited=go))
+    host.run(lambda: pid_of_waiting(go) > 0)
+    host.pause(JobId("paused"))
+    host.run(lambda: host.status(JobId("paused")).state == "paused")
+    asked: list[tuple[str, bool]] = []
+    renew = host.executor.renew
+
+    def noted(is_paused: Callable[[JobId], bool]) -> None:
+        def answer(job: JobId) -> bool:
+            asked.append((job, is_paused(job)))
+            return is_paused(job)
+
+        renew(answer)
+
+    monkeypatch.setattr(host.executor, "renew", noted)
+    monkeypatch.setattr(host, "jobs", lambda: pytest.fail("all jobs were looked at"))
+    host._beat()
+    monkeypatch.undo()
+    assert asked == [("paused", True)]
+    host.resume(JobId("paused"))
+    go.touch()
+    host.run(host.all_ended)
+
+
+def test_the_policy_is_exchanged_while_jobs_run(host: LocalHost, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    for name in ("a", "b"):
+        host.submit(submission(name, awaited=go))
+    told: list[Message] = []
+    host.subscribe(told.append)
+    host.run(lambda: pid_of_waiting(go) > 0)
+    assert host.policy == "promises-first"
+    with pytest.raises(InvalidSpec, match="'unheard-of'"):
+        host.change_policy("unheard-of")
+    with pytest.raises(InvalidSpec, match="parameters must be its own"):
+        host.change_policy("fifo", {"unheard": 1})
+    host.change_policy("proportional", {"shortage": "scale"}, by="anna")
+
+    def is_planned_anew() -> bool:
+        i_changed = next((i for i, message in enumerate(told) if isinstance(message, PolicyChanged)), len(told))
+        return any(isinstance(message, PlanProposed) and message.plan for message in told[i_changed:])
+
+    host.run(is_planned_anew)
+    assert host.policy == "proportional"
+    assert host.run_folder.facts()["options"]["policy"] == "proportional"
+    go.touch()
+    host.run(host.all_ended)
+    (changed,) = [message for message in messages_of(host.run_folder) if isinstance(message, PolicyChanged)]
+    assert (changed.before, changed.parameters, changed.by) == ("promises-first", {"shortage": "scale"}, "anna")
+
+
+def test_what_is_free_is_told_without_what_rounding_leaves_of_it(host: LocalHost) -> None:
+    tenths = [Mock(held=Resources(0.1), memory_bytes=0)] * round(10 * capacity_here().cores)
+    with patch.object(type(host), "jobs", lambda _: tenths):
+        assert host.budget()["host_free_cores"] == 0.0

@@ -1,0 +1,258 @@
+"""What an agent tells its host of its jobs, and keeps of them."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.plants.cluster import direct, end, joined_executor, new_agent
+from tests.waiting import PATIENCE_S, wait_until
+
+from punctual.core.commands import LaunchJob
+from punctual.core.events import Event, JobFailed, JobFinished, JobStarted
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec, JobState
+from punctual.core.program import Program
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+from punctual.daemon import adoption, node_agent
+from punctual.daemon.agent_process import AgentProcess
+from punctual.daemon.node_agent import AgentOptions, NodeAgent
+from punctual.daemon.run_folder import RunFolder, agent_run
+from punctual.executors.cluster.channel import AgentChannel, Answer, heard, told
+from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.local.job_signals import descendants
+from punctual.executors.local.keeper_link import Kept
+from punctual.executors.local.output import earlier_log
+
+A = NodeId("node-a")
+JOB = JobId("job")
+E = TypeVar("E", bound=Event)
+#: More than is sent at once.
+N_BYTES = 3_000_000
+WRITES = f"import sys; sys.stdout.write('x' * {N_BYTES})"
+#: Until there is a file `go`.
+WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+
+
+def launch(code: str, folder: Path, request: int = 1) -> LaunchJob:
+    """Of a job that runs `code` in `folder`."""
+    now = time.monotonic()
+    return LaunchJob(
+        at=now, job=JOB, request=request, spec=JobSpec(id=JOB, ceiling=Resources(1.0), controller=None),
+        grant={A: Resources(0.5)}, reason=Reason("test", "a test wants it"),
+        program=Program(argv=(sys.executable, "-c", code), cwd=str(folder)), submitted_at=now,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+class Host:
+    """The executor of a host with one node, and what it is told."""
+
+    def __init__(self, closing: ExitStack, channel: AgentChannel) -> None:
+        self.events: list[Event] = []
+        self.output = b""
+        self.executor: ClusterExecutor = joined_executor({A: channel}, self.events, on_output=self._receive)
+        closing.callback(self.executor.close)
+
+    def _receive(self, _: JobId, output: bytes) -> None:
+        self.output += output
+
+    def launch(self, command: LaunchJob) -> None:
+        self.executor.perform(command, self.events.append)
+
+
+def test_what_a_job_writes_comes_to_its_host_at_once_and_not_into_the_log_of_the_agent(
+    closing: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    process = AgentProcess(AgentOptions(name="quiet", node=A, actuator="pacing"))
+    closing.callback(lambda: end(process))
+    host = Host(closing, process)
+    host.launch(launch("import time; print('mark'); time.sleep(1000)", tmp_path))
+    wait_until(lambda: host.output == b"mark\n")
+    assert "mark" not in process.log.read_text()
+
+
+def test_an_agent_is_no_child_of_the_process_that_starts_it(closing: ExitStack) -> None:
+    """Ray ends the children of its workers."""
+    process = AgentProcess(AgentOptions(name="free", node=A, actuator="pacing"))
+    closing.callback(lambda: end(process))
+    process.start()
+    pid = process.pid()
+    assert pid is not None
+    assert pid not in descendants(os.getpid())
+    assert os.getsid(pid) != os.getsid(0)
+
+
+def test_a_process_that_cannot_start_an_agent_says_so_by_its_exit_status() -> None:
+    command = [sys.executable, "-P", "-m", "punctual.daemon.agent_process"]
+    unusable = json.dumps(asdict(AgentOptions(name="other", node=A, actuator="magnets")))
+    assert subprocess.run([*command, unusable], capture_output=True, check=False).returncode == 2
+
+
+def test_what_is_rotated_away_before_it_was_sent_comes_before_what_is_written_then(
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+) -> None:
+    host = Host(closing, direct(agent))
+    host.launch(launch(f"print('mark', flush=True)\n{WAITS}", tmp_path))
+    wait_until(lambda: host.output == b"mark\n")
+    log = agent._run.log(JOB)
+    with log.open("ab") as file:
+        file.write(b"before\n" * 300_000)
+    log.rename(earlier_log(log))
+    log.write_bytes(b"after\n" * 100)
+    (tmp_path / "go").touch()
+    wait_until(lambda: any(isinstance(event, JobFinished) for event in host.events))
+    assert host.output == b"mark\n" + b"before\n" * 300_000 + b"after\n" * 100
+
+
+class Asker:
+    """A host that says itself what it asks."""
+
+    def __init__(self, channel: AgentChannel) -> None:
+        self._channel = channel
+        self.greeting = self.ask("greet", reset=False)
+
+    def ask(self, verb: str, **request: Any) -> Answer:
+        return self._channel.call({"verb": verb, "generation": [1, 0], **request}, PATIENCE_S)
+
+    def launch(self, command: LaunchJob, seen: int = 0) -> Answer:
+        incarnation = self.greeting["incarnation"]
+        return self.ask(
+            "do", command=told(command), environment=dict(os.environ), argv=None, incarnation=incarnation, seen=seen
+        )
+
+    def poll(self, after: int = 0) -> Answer:
+        return self.ask("poll", after=after, stamp=self.greeting["sent"], wait_s=0.0, paused=[], logged={})
+
+    def heard(self, kind: type[E]) -> tuple[int, E]:
+        """The first event of a kind that is not acknowledged yet, and its number."""
+        return wait_until(
+            lambda: [
+                (number, event) for number, sent in self.poll()["events"] if isinstance(event := heard(sent), kind)
+            ]
+        )[0]
+
+
+@pytest.fixture
+def agent() -> Iterator[NodeAgent]:
+    """Ends its jobs when it is closed."""
+    made = new_agent(A)
+    yield made
+    made._executor.close()
+    made.close()
+
+
+def test_a_job_that_is_started_again_while_its_end_is_acknowledged_keeps_what_it_was_started_with(
+    agent: NodeAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asker = Asker(direct(agent))
+    asker.launch(launch("exit(1)", tmp_path))
+    number, _ = asker.heard(JobFailed)
+    answered, original = threading.Event(), RunFolder.record_end
+    command = launch("import time; time.sleep(1000)", tmp_path, request=2)
+
+    def relaunch() -> None:
+        asker.launch(command, seen=number)
+        answered.set()
+
+    relaunching = threading.Thread(target=relaunch)
+
+    def record_end(run: RunFolder, job: JobId, state: JobState) -> None:
+        relaunching.start()
+        answered.wait(1.0)  # as long as it lasts where the launch has to wait for this
+        original(run, job, state)
+
+    monkeypatch.setattr(RunFolder, "record_end", record_end)
+    asker.poll(after=number)
+    relaunching.join()
+    assert agent._run.inherited(JOB)
+    assert agent._run.open_jobs() == [JOB]
+
+
+def test_an_agent_that_finds_only_the_name_of_a_job_answers_and_tells_that_it_is_lost(closing: ExitStack) -> None:
+    agent_run("test-node-a").record_job(JOB, "queued")
+    agent = new_agent(A)
+    closing.callback(agent.close)
+    asker = Asker(direct(agent))
+    assert asker.greeting["held"] == {}
+    assert asker.heard(JobFailed)[1].is_lost
+
+
+def test_the_end_of_a_job_that_ends_while_an_agent_takes_it_over_is_told(
+    closing: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = AgentOptions(name="test-node-a", node=A, actuator="pacing")
+    process = AgentProcess(options)
+    closing.callback(lambda: end(process))
+    process.start()
+    first = Asker(process)
+    first.launch(launch(WAITS, tmp_path))
+    first.heard(JobStarted)
+    end(process)
+
+    def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, Kept]:
+        kept = adoption.claimed(run, jobs, claims)
+        assert list(kept) == [JOB]
+        (tmp_path / "go").touch()
+        wait_until(lambda: run.keeper_pid(JOB) is None)
+        return kept
+
+    monkeypatch.setattr(node_agent, "claimed", claimed)
+    agent = NodeAgent(options)
+    closing.callback(agent.close)
+    Asker(direct(agent)).heard(JobFinished)
+
+
+def test_the_end_of_a_job_is_told_with_all_that_it_has_written(
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+) -> None:
+    host = Host(closing, direct(agent))
+    host.launch(launch(WRITES, tmp_path))
+    wait_until(lambda: any(isinstance(event, JobFinished) for event in host.events))
+    assert len(host.output) == N_BYTES
+
+
+def test_what_a_host_does_not_want_to_read_keeps_no_event_from_it(
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+) -> None:
+    host = Host(closing, direct(agent))
+    host.launch(launch(WAITS + WRITES, tmp_path))
+    wait_until(lambda: any(isinstance(event, JobStarted) for event in host.events))
+    host.executor._forget(JOB)  # as if it lay elsewhere
+    (tmp_path / "go").touch()
+    wait_until(lambda: not agent._run.open_jobs())
+    assert host.output == b""
+    assert host.executor.logged_of(A) == {}
+
+
+def test_a_job_that_is_started_again_on_its_node_sends_what_it_writes_then_and_its_logs_do_not_stay(
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+) -> None:
+    host = Host(closing, direct(agent))
+    log = agent._run.log(JOB)
+    log.with_name(f"{log.name}.1").touch()
+
+    def fail(request: int) -> None:
+        host.launch(launch("print('one'); exit(1)", tmp_path, request=request))
+        wait_until(lambda: [type(event) for event in host.events].count(JobFailed) == request)
+        wait_until(lambda: not agent._run.open_jobs())
+
+    for request in (1, 2):
+        fail(request)
+        assert not list(log.parent.glob(f"{log.name}*"))
+    assert host.output == b"one\none\n"
