@@ -15,7 +15,7 @@ from punctual.core.resources import Resources
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import Cores
+from punctual.sim.truth import CoresTruth
 from punctual.solvers.core_deadlines import CoreJob, fewest_misses
 from punctual.solvers.solution import Solution
 from punctual.solvers.timeline import Timeline
@@ -168,7 +168,7 @@ def _job(i: int, load: CoreLoad, cores: float, controller: str) -> SimJob:
         id=_name(i), ceiling=Resources(cores=load.ceiling_cores or cores), work_steps=steps,
         deadline_s=load.deadline_s, weight=load.weight, controller=controller,
     )  # fmt: skip
-    truths = [Cores(step_core_s=factor * STEP_CORE_S, serial_frac=0.0) for factor in (1.0, load.dearer_factor)]
+    truths = [CoresTruth(step_core_s=factor * STEP_CORE_S, serial_frac=0.0) for factor in (1.0, load.dearer_factor)]
     phases = ((0.0, truths[0]), (load.dearer_after_frac * steps, truths[1])) if load.dearer_factor != 1.0 else ()
     return SimJob(load.at, spec, truths[0], steps, phases=phases)
 

@@ -35,7 +35,7 @@ from punctual.journal.upkeep import Upkeep, UpkeepLimits
 from punctual.request.submission import DEFAULT_CONTROLLER
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import Cores
+from punctual.sim.truth import CoresTruth
 
 SCRIPT = Path(__file__).with_name("_host_start.py")
 DAY_S = 86_400.0
@@ -62,12 +62,12 @@ def drifting_job(name: str, deadline_s: float, cores: float, drift_s: float) -> 
     work_steps = _LOAD * cores * deadline_s
     n_pieces = max(1, int(deadline_s / drift_s))
     costs = [draw.lognormvariate(0.0, _DRIFT_SIGMA) for _ in range(n_pieces)]
-    phases = tuple((work_steps * i / n_pieces, Cores(step_core_s=cost)) for i, cost in enumerate(costs))
+    phases = tuple((work_steps * i / n_pieces, CoresTruth(step_core_s=cost)) for i, cost in enumerate(costs))
     spec = JobSpec(
         id=JobId(name), ceiling=Resources(cores), floor=Resources(0.1 * cores), work_steps=work_steps, deadline_s=deadline_s,
         controller=DEFAULT_CONTROLLER,
     )  # fmt: skip
-    return SimJob(0.0, spec, Cores(step_core_s=1.0), work_steps, phases=phases)
+    return SimJob(0.0, spec, CoresTruth(step_core_s=1.0), work_steps, phases=phases)
 
 
 class Writer:

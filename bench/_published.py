@@ -26,7 +26,7 @@ from punctual.sim.scaling.measured import Measured as MeasuredTables
 from punctual.sim.scaling.rigid import Rigid
 from punctual.sim.traces import TraceJob, read
 from punctual.sim.traces.order import normalized
-from punctual.sim.truth import ByDevice, Constant, Measured
+from punctual.sim.truth import ByDevice, Constant, MeasuredTruth
 
 
 def data() -> Path:
@@ -164,7 +164,7 @@ def fixed_batch(
     found = {kind: _iteration_rates(folder, place, batch, counts, slowdown) for kind, place in kinds.items()}
     rates = {kind: table for kind, table in found.items() if table}
     slowest = min(rate for table in rates.values() for rate in table.values())
-    truth = ByDevice({kind: Measured(table) for kind, table in rates.items()}, Constant(slowest))
+    truth = ByDevice({kind: MeasuredTruth(table) for kind, table in rates.items()}, Constant(slowest))
     shapes = [Shape(n_workers=n, n_nodes=on, device=kind) for kind, table in rates.items() for n, on in table]
     work_steps = iterations_of(folder, batch)
     spec = JobSpec(

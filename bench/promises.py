@@ -24,7 +24,7 @@ from punctual.estimators.speed.tabulated import Tabulated
 from punctual.policies.promises_first import PromisesFirst
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import Measured
+from punctual.sim.truth import MeasuredTruth
 
 GPU = Resources(gpus=1)
 #: Parameters under which promises are counted.
@@ -75,7 +75,7 @@ def drawn_jobs(random: Random, n_gpus: int, unpausable_frac: float) -> list[SimJ
             work_steps=work_steps, deadline_s=deadline_s, startup_s=cost_s, resize_cost_s=cost_s,
             preemptible=random.random() >= unpausable_frac, controller=None, model="tabulated", profile=profile,
         )  # fmt: skip
-        jobs.append(SimJob(at, spec, Measured(measured), work_steps))
+        jobs.append(SimJob(at, spec, MeasuredTruth(measured), work_steps))
     return jobs
 
 

@@ -41,16 +41,16 @@ def __getattr__(name: str) -> object:
 
         return api.simulate
     if name in {"Client", "submit"}:
-        from punctual.tracking import client as service_client
+        from punctual.client import client
 
-        return getattr(service_client, name)
+        return getattr(client, name)
     if name == "elastic":
         from punctual.elastic_training import entry
 
         return entry.elastic
-    from punctual import tracking as client
+    from punctual import tracking
 
-    return getattr(client, name)
+    return getattr(tracking, name)
 
 
 def load_ipython_extension(shell: object) -> None:

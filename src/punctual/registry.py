@@ -21,7 +21,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.distribution import EXTRAS, NAME, install_command
 
-#: Family -> its folder. The family's name is also that of its entry points: ``punctual.models``.
+#: Family -> its folder. The family's name, behind ``punctual.``, is also the group of its entry points.
 _FOLDERS = {
     "controllers": "controllers",
     "convergence": "estimators.convergence",

@@ -33,7 +33,7 @@ class Module:
 
     @property
     def part(self) -> str:
-        """The part of the house it belongs to: ``core``, ``wire``; the root package is the empty string."""
+        """The part of the house it belongs to: ``core``, ``channel``; the root package is the empty string."""
         return self.name.split(".")[1] if "." in self.name else ""
 
     @cache  # noqa: B019 -- a process reads the same few hundred modules again and again, and then ends

@@ -6,8 +6,9 @@ import sys
 import pytest
 from tests.architecture.source import Module, cycles, modules, own_imports, plugins
 
-PURE = {"core", "optim", "models", "convergence", "controllers", "policies", "metrics", "progress_text"}
-FAMILIES = ["controllers", "policies", "models", "convergence"]
+PURE = {"controllers", "core", "estimators", "history", "policies", "progress_text", "solvers"}
+#: Folders of which each file is a plug-in.
+FAMILIES = ["controllers", "policies", "estimators.speed", "estimators.convergence", "sim.scaling"]
 IMPURE_MODULES = {
     "asyncio", "datetime", "io", "logging", "os", "pathlib", "random", "socket", "subprocess", "threading", "time",
     "uuid",
@@ -16,29 +17,31 @@ IMPURE_MODULES = {
 #: Part of the house -> the complete list of other parts it may import.
 USES = {
     "core": set(),
-    "optim": {"core"},
-    "models": {"core", "optim"},
-    "convergence": {"core"},
+    "solvers": {"core"},
+    "estimators": {"core", "solvers"},
     "controllers": {"core"},
-    "policies": {"core", "optim"},
-    "metrics": {"core"},
+    "policies": {"core", "solvers"},
+    "history": {"core", "request"},
     "progress_text": {"core"},
     "distribution": {"core"},
     "registry": {"core", "distribution"},
-    "wire": set(),
-    "traces": {"core", "registry"},
-    "sim": {"core", "distribution", "metrics", "registry", "runtime", "traces"},
-    "runtime": {"core", "distribution", "executors", "metrics", "progress_text", "registry", "store", "wire"},
-    "executors": {"core", "progress_text", "wire"},
-    "store": {"core"},
-    "service": {"core", "distribution", "metrics", "registry", "runtime", "sim", "store"},
-    "client": {"wire"},
+    "channel": set(),
+    "request": {"channel", "core", "progress_text", "registry"},
+    "sim": {"core", "daemon", "distribution", "history", "registry", "request"},
+    "daemon": {"channel", "core", "distribution", "executors", "history", "journal", "registry", "request"},
+    "executors": {"channel", "core", "progress_text"},
+    "journal": {"core"},
+    "api": {"client", "core", "daemon", "distribution", "history", "journal", "registry", "request", "sim"},
+    "client": {"core", "daemon", "request"},
+    "papers": {"controllers", "core", "distribution", "estimators", "policies", "request", "sim", "solvers"},
+    "tracking": {"channel"},
+    "elastic_training": {"channel", "tracking"},
     # One of them asks the job's host how the job stands, as other processes of the user do.
-    "integrations": {"client", "runtime", "wire"},
+    "integrations": {"channel", "daemon", "elastic_training", "tracking"},
     # An application imports what its user would: `punctual` itself.
-    "apps": {"client", ""},
-    "testing": {"core", "sim", "runtime"},
-    "": {"client", "distribution", "integrations", "service", "sim"},
+    "apps": {"elastic_training", "tracking", ""},
+    "testing": {"core", "daemon", "sim"},
+    "": {"client", "distribution", "elastic_training", "integrations", "sim", "tracking"},
     "__main__": {"cli"},
 }
 #: The command line puts everything together.
@@ -89,11 +92,6 @@ def foreign(all_modules: list[Module], part: str, allowed: set[str]) -> list[str
     )
 
 
-def is_elastic(module: Module) -> bool:
-    """Whether it is for a training that has loaded torch already, and is itself loaded when one begins."""
-    return module.name.startswith("punctual.elastic_training.")
-
-
 def made_up(**sources: str) -> list[Module]:
     """Modules from source text; two underscores in a keyword stand for a dot."""
     return [Module(f"punctual.{name.replace('__', '.')}", ast.parse(text)) for name, text in sources.items()]
@@ -120,13 +118,13 @@ def test_plugins_of_a_family_do_not_know_each_other(family: str) -> None:
     assert not acquainted(modules(), family)
 
 
-@pytest.mark.parametrize("part", ["client", "wire"])
+@pytest.mark.parametrize("part", ["tracking", "channel"])
 def test_the_training_side_needs_only_the_standard_library(part: str) -> None:
-    assert not foreign([module for module in modules() if not is_elastic(module)], part, set())
+    assert not foreign(modules(), part, set())
 
 
 def test_elastic_training_needs_only_torch_besides() -> None:
-    assert not foreign([module for module in modules() if is_elastic(module)], "client", {"torch"})
+    assert not foreign(modules(), "elastic_training", {"torch"})
 
 
 # Each check finds what it is there to find.
@@ -138,13 +136,13 @@ def test_elastic_training_needs_only_torch_besides() -> None:
         "import punctual.daemon.live",
         "from punctual.daemon import live",
         "from punctual.daemon.live import Runtime",
-        "from ..runtime import live",
+        "from ..daemon import live",
         "def f():\n    from punctual.daemon.live import Runtime",
         "if TYPE_CHECKING:\n    from punctual.daemon.live import Runtime",
     ],
 )
 def test_an_import_against_the_design_is_found(text: str) -> None:
-    assert outside_list(made_up(core__job=text, runtime__live="")) == ["punctual.core.job -> punctual.daemon.live"]
+    assert outside_list(made_up(core__job=text, daemon__live="")) == ["punctual.core.job -> punctual.daemon.live"]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +150,7 @@ def test_an_import_against_the_design_is_found(text: str) -> None:
 )
 def test_an_impure_import_is_found(text: str) -> None:
     assert impure(made_up(core__job=text))
-    assert not impure(made_up(runtime__live=text))
+    assert not impure(made_up(daemon__live=text))
 
 
 def test_cycles_are_found() -> None:
@@ -169,4 +167,4 @@ def test_acquainted_plugins_are_found() -> None:
 
 def test_foreign_imports_are_found() -> None:
     text = "import os\nimport numpy as np\ndef f():\n    import torch"
-    assert foreign(made_up(client__track=text), "client", set()) == ["punctual.tracking.track -> numpy"]
+    assert foreign(made_up(tracking__track=text), "tracking", set()) == ["punctual.tracking.track -> numpy"]

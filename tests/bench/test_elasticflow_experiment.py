@@ -20,7 +20,7 @@ from punctual.policies.earliest_deadline import EarliestDeadline
 from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import Measured
+from punctual.sim.truth import MeasuredTruth
 
 GPU = Resources(gpus=1)
 _COLUMNS = {
@@ -114,7 +114,7 @@ def sim_job(name: str, at: float, steps: float, deadline_s: float, rates: dict[i
         id=name, worker=GPU, counts=counts, floor=GPU, ceiling=GPU * counts[-1], work_steps=steps,  # type: ignore[arg-type]
         deadline_s=deadline_s, preemptible=True, controller=None, model="tabulated", profile=profile,
     )  # fmt: skip
-    return SimJob(at, spec, Measured(shapes), steps)
+    return SimJob(at, spec, MeasuredTruth(shapes), steps)
 
 
 def world(seed: int, power: float) -> list[SimJob]:

@@ -13,6 +13,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.daemon import paths
+from punctual.daemon.earlier_runs import run_like
 from punctual.daemon.run_folder import SERVICE, create_run
 from punctual.request.job_options import JobOptions
 
@@ -118,13 +119,13 @@ def test_a_job_like_an_earlier_one_is_known_to_cost_what_that_took(terminal: Ter
     assert done.returncode == 0, done.stderr
     took_core_s = json.loads(done.stdout.splitlines()[-1])["used_core_s"]
     job = JobOptions(program=("sleep", "1"), like="first")
-    work_core_s = job.submission(0.0, Resources(2.0)).spec.work_core_s
+    work_core_s = job.submission(0.0, Resources(2.0), earlier_run=run_like).spec.work_core_s
     assert work_core_s is not None
     assert work_core_s == pytest.approx(took_core_s, abs=0.01)
     with pytest.raises(InvalidSpec, match="must not go with"):
-        replace(job, work="30m").submission(0.0, Resources(2.0))
+        replace(job, work="30m").submission(0.0, Resources(2.0), earlier_run=run_like)
     with pytest.raises(InvalidSpec, match="unknown"):
-        replace(job, like="unknown").submission(0.0, Resources(2.0))
+        replace(job, like="unknown").submission(0.0, Resources(2.0), earlier_run=run_like)
     assert terminal.punctual("run", "--name", "failed", "--", "false").returncode
     with pytest.raises(InvalidSpec, match="must name a job that has finished"):
-        replace(job, like="failed").submission(0.0, Resources(2.0))
+        replace(job, like="failed").submission(0.0, Resources(2.0), earlier_run=run_like)

@@ -4,16 +4,15 @@ import sys
 
 import pytest
 
-from punctual.api.tokens import owner_file
 from punctual.cli.up import _tell
-from punctual.daemon.paths import service_root
+from punctual.daemon.paths import owner_token_file, service_root
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_the_owner_s_token_is_shown_at_a_terminal_alone(
     is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = owner_file(service_root())
+    file = owner_token_file(service_root())
     file.write_text("secret-token\n")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     _tell(1, ["/run/socket", "http://127.0.0.1:4747"], [], as_json=False)

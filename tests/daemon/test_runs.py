@@ -16,7 +16,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.daemon import paths
-from punctual.daemon.earlier_runs import core_s_of, core_s_of_same_program, run_like
+from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
 from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, create_run, run_named
 from punctual.daemon.runs import KnownJob, find_job, known_jobs, messages_of, open_job, open_jobs
@@ -263,9 +263,11 @@ def test_what_an_earlier_job_took_is_what_all_its_processes_took() -> None:
             JobFinished(at=100.0, job=job, landed_at=100.0),
         ])  # fmt: skip
     run.record_end(job, "finished", {"argv": ["train"]})
-    assert core_s_of("a") == pytest.approx(100.0)
+    assert run_like("a").used_core_s == pytest.approx(100.0)
     assert run_like("a").peak_memory_bytes == 3 << 30
-    submission = JobOptions(program=("true",), like="a").submission(0.0, Resources(2.0, memory_bytes=8 << 30))
+    submission = JobOptions(program=("true",), like="a").submission(
+        0.0, Resources(2.0, memory_bytes=8 << 30), earlier_run=run_like
+    )
     assert (submission.spec.work_core_s, submission.spec.expected_memory_bytes) == (pytest.approx(100.0), 3 << 30)
     assert submission.spec.asked_memory_bytes == 0, "it is expected, and no limit"
     assert core_s_of_same_program(["train"]) == pytest.approx(100.0)

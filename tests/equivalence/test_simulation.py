@@ -23,7 +23,7 @@ from punctual.sim.event_queue import EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import Cores
+from punctual.sim.truth import CoresTruth
 from punctual.sim.world import World
 
 NODE = Node(NodeId("here"), Resources(cores=2.0))
@@ -38,7 +38,8 @@ SEED = 11
 
 def jobs() -> list[SimJob]:
     return [
-        SimJob(1000.0 + 10.0373 * i, spec(i), Cores(step_core_s=0.1 + 0.01 * i), 500.0 + 77.7 * i) for i in range(6)
+        SimJob(1000.0 + 10.0373 * i, spec(i), CoresTruth(step_core_s=0.1 + 0.01 * i), 500.0 + 77.7 * i)
+        for i in range(6)
     ]
 
 

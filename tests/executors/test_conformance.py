@@ -27,7 +27,7 @@ from punctual.executors.local.executor import LocalExecutor
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
-from punctual.sim.truth import Cores
+from punctual.sim.truth import CoresTruth
 from punctual.sim.world import World
 from punctual.testing.executor_kit import N_STEPS, ExecutorConformance, ExecutorStage, Fate
 
@@ -77,7 +77,7 @@ class WorldStage(ExecutorStage):
         assert spec.work_steps is not None
         if fate == "fails":
             self.executor = self._world = self._made(failures_per_device_h=3600.0)
-        self._world.submit(SimJob(self._now, spec, Cores(step_core_s=0.1), spec.work_steps))
+        self._world.submit(SimJob(self._now, spec, CoresTruth(step_core_s=0.1), spec.work_steps))
 
     def wait_a_little(self) -> None:
         self._queue.enter(self._now + 0.1, FACT, None)

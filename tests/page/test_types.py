@@ -31,7 +31,7 @@ def test_the_scripts_of_the_page_have_the_types_that_they_say() -> None:
 
 def test_a_wrong_type_would_be_found(tmp_path: Path) -> None:
     shutil.copy(Path(__file__).with_name("jsconfig.json"), tmp_path / "jsconfig.json")
-    config = (tmp_path / "jsconfig.json").read_text().replace("../../src/punctual/service/page_files/*.js", "*.js")
+    config = (tmp_path / "jsconfig.json").read_text().replace("../../src/punctual/api/dashboard/*.js", "*.js")
     (tmp_path / "jsconfig.json").write_text(config)
     (tmp_path / "wrong.js").write_text("/** @param {number} n */ export const twice = (n) => 2 * n;\ntwice('x');\n")
     checked = subprocess.run(

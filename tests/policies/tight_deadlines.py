@@ -27,7 +27,7 @@ from punctual.estimators.speed.tabulated import Tabulated
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import Measured
+from punctual.sim.truth import MeasuredTruth
 
 #: Largest numbers of workers that jobs are drawn with, and shortest and longest time that they take with what they ask for.
 _MOST_WORKERS = (2, 4, 8, 16)
@@ -107,7 +107,7 @@ def elastic_job(
         deadline_s=deadline_s, startup_s=cost_s, resize_cost_s=cost_s, preemptible=True, controller=None,
         model="tabulated", profile=profile,
     )  # fmt: skip
-    return SimJob(at, spec, Measured(measured), work_steps)
+    return SimJob(at, spec, MeasuredTruth(measured), work_steps)
 
 
 def wishes(seed: int, jobs: Sequence[SimJob]) -> list[Event]:

@@ -10,7 +10,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished, ProgressReported
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
-from punctual.sim.truth import Constant, Measured
+from punctual.sim.truth import Constant, MeasuredTruth
 
 #: A step a second, two, and a half.
 PHASES = ((0.0, Constant(1.0)), (40.0, Constant(2.0)), (80.0, Constant(0.5)))
@@ -42,7 +42,7 @@ def test_the_speed_at_any_step() -> None:
 
 
 def test_a_phase_has_its_speed_on_any_number_of_devices() -> None:
-    tables = (Measured({(1, 1): 1.0, (2, 1): 1.0}), Measured({(1, 1): 1.0, (2, 1): 4.0}))
+    tables = (MeasuredTruth({(1, 1): 1.0, (2, 1): 1.0}), MeasuredTruth({(1, 1): 1.0, (2, 1): 4.0}))
     job = replace(sim_job("a", counts=(1, 2), steps=100.0), phases=((0.0, tables[0]), (50.0, tables[1])))
     # From 70 s on two devices: 30 steps are left.
     policy = Scripted((0.0, {"a": on(1)}), (70.0, {"a": on(2)}))

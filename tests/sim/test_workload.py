@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 from punctual.sim.job import SimJob
 from punctual.sim.measured import SpeedTables
-from punctual.sim.scaling import RULES, ScalingRule, sim_jobs
+from punctual.sim.scaling import ScalingRule, sim_jobs
 from punctual.sim.scaling.cores import Cores as CoreShares
 from punctual.sim.scaling.elastic import Elastic
 from punctual.sim.scaling.measured import Measured as MeasuredTables
@@ -216,7 +217,16 @@ def test_what_the_trace_must_say_is_told(lacking: str) -> None:
 
 
 def test_rules_have_names_and_check_their_parameters() -> None:
-    assert set(RULES) == {"rigid", "elastic", "measured", "adaptive-batch", "parameter-server", "layered", "cores"}
+    assert {
+        "rigid",
+        "elastic",
+        "measured",
+        "adaptive-batch",
+        "parameter-server",
+        "layered",
+        "cores",
+        "declared",
+    } <= set(registry.names("scaling"))
     wrongs: tuple[dict[str, Any], ...] = (
         {"least": 0},
         {"most_factor": 0.5},

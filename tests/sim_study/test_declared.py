@@ -3,12 +3,14 @@
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from punctual.core.errors import InvalidSpec
-from punctual.request import input_file, jobs_file
+from punctual.daemon import earlier_runs
+from punctual.request import input_file
 from punctual.request.cluster_file import nodes_of, read_cluster
 from punctual.request.jobs_file import read_jobs
 from punctual.sim.assembly import jobs_of, trace_jobs
@@ -215,7 +217,7 @@ def test_jobs_with_servers_are_simulated_too(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_job_took_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs_file, "core_s_of", {"earlier": 12.5}.__getitem__)
+    monkeypatch.setattr(earlier_runs, "run_like", {"earlier": SimpleNamespace(used_core_s=12.5)}.__getitem__)
     study = scenario(written(tmp_path, "[[job]]\nlike = 'earlier'\ncores = 1\n" + CLUSTER))
     assert study.job == ({"cores": 1, "work": "12.5s"},)
     assert jobs_of(study, 0)[0].spec.work_core_s == 12.5

@@ -13,7 +13,7 @@ from punctual.history.job import JobRecord
 from punctual.request.cluster_file import NodeGroup
 from punctual.sim.ideal import Ideal
 from punctual.sim.job import SimJob
-from punctual.sim.truth import ByDevice, Constant, Measured, Truth
+from punctual.sim.truth import ByDevice, Constant, MeasuredTruth, Truth
 
 ID = JobId("a")
 
@@ -31,7 +31,7 @@ def record(n_present: float) -> JobRecord:
 
 
 #: 1, 2 and 4 devices give 1, 1.5 and 2 steps a second; 4 across two nodes 1.25.
-CONCAVE = Measured({(1, 1): 1.0, (2, 1): 1.5, (4, 1): 2.0, (4, 2): 1.25})
+CONCAVE = MeasuredTruth({(1, 1): 1.0, (2, 1): 1.5, (4, 1): 2.0, (4, 2): 1.25})
 
 
 def test_alone_a_job_has_its_ceiling_on_as_few_nodes_as_possible() -> None:

@@ -36,6 +36,7 @@ from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus, ToldState
 from punctual.core.verdict import Verdict, verdict
+from punctual.daemon.earlier_runs import run_like
 from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import user_home
 from punctual.request.job_options import JobOptions
@@ -246,7 +247,7 @@ def checked_submission_of(asked: SubmitRequest, capacity: Resources, together: R
         checkpoint_dir=None if asked.checkpoint_dir is None else Path(asked.checkpoint_dir),
         inherited=_inherited(asked.inherit_env),
     )
-    return JobOptions(**options).submission(monotonic(), capacity, together)
+    return JobOptions(**options).submission(monotonic(), capacity, together, run_like)
 
 
 def _inherited(names: list[str]) -> dict[str, str]:

@@ -17,11 +17,11 @@ from punctual.api.host_names import LOOPBACK_NAMES, HostNames, check_host_name
 from punctual.api.limits import LimitedSocket, Limits, OpenStreams, RequestRate
 from punctual.api.submission_keys import SubmissionKeys
 from punctual.api.tls import Tls
-from punctual.api.tokens import Tokens, owner_file
+from punctual.api.tokens import Tokens
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.control_socket import listener_pid, make_room, short_enough
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.paths import service_root, service_socket
+from punctual.daemon.paths import owner_token_file, service_root, service_socket
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import live_folders
 from punctual.distribution import check_extras
@@ -134,7 +134,7 @@ def serve(
         yield ServedAddress(
             url=url,
             socket=None if own is None else path,
-            token_file=owner_file(database.folder),
+            token_file=owner_token_file(database.folder),
         )
 
 

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 from punctual.api.database import ServiceDatabase
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import DAY_S, format_duration
+from punctual.daemon.paths import owner_token_file
 
 #: Each may do what those before it may.
 Role = Literal["viewer", "submitter", "operator"]
@@ -92,7 +93,7 @@ class Tokens:
             known = ", ".join(token.name for token in self.all()) or "none"
             raise InvalidSpec("there must be a token of that name", f"'{name}'", "this service", f"Known: {known}.")
         if name == OWNER:
-            owner_file(self._database.folder).unlink(missing_ok=True)
+            owner_token_file(self._database.folder).unlink(missing_ok=True)
 
     def of(self, text: str) -> Token | None:
         """The token whose text is `text`; None: there is none, or it has expired.
@@ -116,15 +117,10 @@ class Tokens:
             # One of that name may be there: the user's own.
             if not connection.execute("SELECT 1 FROM token WHERE name = ?", (OWNER,)).fetchone():
                 text = _new_text()
-                _write_private(owner_file(self._database.folder), text)
+                _write_private(owner_token_file(self._database.folder), text)
                 _insert(connection, OWNER, "operator", text)
             connection.execute("INSERT INTO fact VALUES ('had_first_token', 1)")
         return True
-
-
-def owner_file(folder: Path) -> Path:
-    """Where the text of the owner's token is."""
-    return folder / "token"
 
 
 def _check(name: str, role: str, lifetime_s: float | None) -> None:

@@ -15,7 +15,7 @@ from punctual.core.resources import Resources
 from punctual.core.units import parse_cores
 from punctual.daemon.control_client import capacity_for_jobs, quote_job, quote_new
 from punctual.daemon.control_socket import ControlFailed
-from punctual.daemon.earlier_runs import core_s_of_same_program
+from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
 from punctual.daemon.host_options import SHARING_POLICY
 from punctual.daemon.quotes import quote_alone, told
 from punctual.daemon.runs import KnownJob, known_jobs, open_job, open_jobs
@@ -109,7 +109,7 @@ def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
 
 def _of_program(options: JobOptions, amounts: list[float]) -> dict[str, Any]:
     now, (capacity, together) = Now.read(), capacity_for_jobs(service_run())
-    submission = options.submission(now.at, capacity, together)
+    submission = options.submission(now.at, capacity, together, run_like)
     spec = submission.spec
     if spec.work_core_s is None and spec.worker is None:
         spec = replace(spec, work_core_s=core_s_of_same_program(submission.program.argv))

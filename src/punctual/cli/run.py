@@ -18,6 +18,7 @@ from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.control_client import capacity_for_jobs
 from punctual.daemon.disk_space import check_room
+from punctual.daemon.earlier_runs import run_like
 from punctual.daemon.host_executor import OutputOf
 from punctual.daemon.host_options import ACTUATORS, SHARING_POLICY, HostOptions
 from punctual.daemon.joined_host import JoinedHost, host_of_new_jobs
@@ -248,7 +249,7 @@ class StartOptions:
         job = JobOptions(**{name: value for name, value in told.items() if value is not None})
         started_at, (capacity, together) = process_started_at(), capacity_for_jobs(run)
         if self.jobs is None:
-            submissions = [job.submission(started_at, capacity, together)]
+            submissions = [job.submission(started_at, capacity, together, run_like)]
             self._check_strict(submissions)
             return submissions
         if job != JobOptions():
@@ -259,7 +260,7 @@ class StartOptions:
                 "Leave it out, or write it into the job's table `[[job]]`.",
             )
         submissions = read_jobs(
-            self.jobs, started_at, capacity, together, lambda told: write_error(f"punctual: {told}")
+            self.jobs, started_at, capacity, together, lambda told: write_error(f"punctual: {told}"), run_like
         )
         self._check_strict(submissions)
         return submissions

@@ -15,7 +15,6 @@ from typing import Annotated, cast
 import typer
 
 from punctual.api.server import DEFAULT_ADDRESS
-from punctual.api.tokens import owner_file
 from punctual.cli._completion import policy_names
 from punctual.cli._errors import told_failure
 from punctual.cli._http import HttpOptions, notice_without_http
@@ -37,7 +36,7 @@ from punctual.core.status import JobStatus
 from punctual.core.units import parse_duration_s
 from punctual.daemon.detached import log_bounded
 from punctual.daemon.host_options import ACTUATORS, ENGINES, SHARING_POLICY, Engine, HostOptions
-from punctual.daemon.paths import HOME_VARIABLE, service_root
+from punctual.daemon.paths import HOME_VARIABLE, owner_token_file, service_root
 from punctual.daemon.retention import prune
 from punctual.daemon.runs import open_jobs
 from punctual.daemon.service_host import ServiceHost, service_host
@@ -266,7 +265,7 @@ def _left(jobs: Sequence[JobStatus], *, is_alone: bool, is_local: bool) -> str:
 
 def _tell(pid: int, addresses: Sequence[str], jobs: Sequence[str], *, as_json: bool) -> None:
     has_tokens = any(address.startswith(("http:", "https:")) for address in addresses)
-    token_file = str(owner_file(service_root())) if has_tokens else None
+    token_file = str(owner_token_file(service_root())) if has_tokens else None
     if as_json:
         told = {
             "type": "service",

@@ -19,7 +19,6 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from pydantic.alias_generators import to_snake
 
-from punctual.api.tokens import owner_file
 from punctual.client.schema import (
     AnswerBody,
     ClusterStanding,
@@ -38,7 +37,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.status import ToldState
 from punctual.core.verdict import Verdict
 from punctual.daemon.control_socket import short_enough
-from punctual.daemon.paths import service_root, service_socket
+from punctual.daemon.paths import owner_token_file, service_root, service_socket
 
 A = TypeVar("A", bound=AnswerBody)
 T = TypeVar("T")
@@ -364,7 +363,7 @@ class Client:
         if self._url is None or self._url.hostname not in _LOOPBACK_NAMES:
             return None
         with suppress(OSError):
-            return owner_file(service_root()).read_text(encoding="utf-8").strip()
+            return owner_token_file(service_root()).read_text(encoding="utf-8").strip()
         return None
 
     def _completed(self, options: SubmitOptions) -> dict[str, Any]:

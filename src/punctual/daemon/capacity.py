@@ -9,11 +9,6 @@ from pathlib import Path
 from punctual.core.resources import Resources
 from punctual.executors.local.devices import DEVICES, visible_devices
 
-#: What a job holds at least unless its user says otherwise: with less it makes no visible progress.
-FLOOR_CORES = 0.05
-#: The least that can be held: the kernel takes no shorter quota.
-LEAST_CORES = 0.01
-
 _CGROUPS = Path("/sys/fs/cgroup")
 
 

@@ -1,4 +1,4 @@
-"""What an earlier run of a program tells of the next."""
+"""Work of a job, estimated from an earlier run of the same command."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -6,11 +6,6 @@ from contextlib import suppress
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.runs import KnownJob, find_job, known_jobs, messages_of
 from punctual.history.run import RunSummary, summarize
-
-
-def core_s_of(name: str) -> float:
-    """Core-seconds that an earlier job took until it landed, those of processes that failed before included; raises as `run_like`."""
-    return run_like(name).used_core_s
 
 
 def run_like(name: str) -> RunSummary:

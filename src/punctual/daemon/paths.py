@@ -39,6 +39,11 @@ def service_root() -> Path:
     return _private(_root("state") / "service")
 
 
+def owner_token_file(folder: Path) -> Path:
+    """Return the file of the text of the owner's token, in the `folder` of the service."""
+    return folder / "token"
+
+
 def service_socket() -> Path:
     """Where the service listens for programs of its own user; the folder is made if it is missing."""
     return _private(_root("runtime") / "service") / "api.sock"

@@ -23,7 +23,7 @@ _MAGIC = b"punctual state 1\n"
 #: What a snapshot may unpack to: far more than any scheduler holds, and less than what would stop the machine.
 _N_BYTES_MAX = 1 << 28
 
-_PURE = ("core", "optim", "models", "convergence", "controllers", "policies", "metrics")
+_PURE = ("core", "solvers", "estimators", "controllers", "policies", "history", "papers")
 _PLAIN = {
     "builtins": {"set", "frozenset", "bytearray", "complex", "range", "slice", "list", "dict", "tuple", "object"},
     "collections": {"OrderedDict", "deque", "defaultdict", "Counter"},

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, Protocol, get_args, get_type_hints
 
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
@@ -16,7 +16,6 @@ from punctual.core.job import EndRules, JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.resources import Resources
 from punctual.core.units import check_length, parse_bytes_range, parse_cores, parse_cores_range, parse_duration_s
-from punctual.daemon.earlier_runs import run_like
 from punctual.request.deadlines import Now, deadline_s
 from punctual.request.submission import JobRequest, Submission, WorkerRange, checked_submission, spec_of
 from punctual.request.worker_options import gpu_frac, worker_range
@@ -24,6 +23,20 @@ from punctual.request.written_time import After, parse_when
 
 #: A job's margin lies below this share of its deadline.
 _MARGIN_BOUND = 0.5
+
+
+class EarlierRun(Protocol):
+    """A job that has finished."""
+
+    @property
+    def used_core_s(self) -> float:
+        """Core-seconds until it landed, those of processes that failed before included."""
+        ...
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Most memory that it held."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +85,17 @@ class JobOptions:
     on_stall: str | None = None
     stop_grace: str | None = None
 
-    def submission(self, started_at: float, capacity: Resources, together: Resources | None = None) -> Submission:
-        """The job that is meant; its deadline counts from `started_at`, monotonic seconds.
+    def submission(
+        self,
+        started_at: float,
+        capacity: Resources,
+        together: Resources | None = None,
+        earlier_run: Callable[[str], EarlierRun] | None = None,
+    ) -> Submission:
+        """Return the job that is meant; its deadline counts from `started_at`, monotonic seconds.
 
-        `capacity`, `together`: what one node has at most, and all of them; see `checked_submission`.
+        `capacity`, `together`: what one node has at most, and all of them; see `checked_submission`. `earlier_run`
+        finds the job that `like` names; a caller that may meet one hands it in.
 
         Raises
         ------
@@ -84,7 +104,7 @@ class JobOptions:
         """
         checks = OptionChecks()
         read_deadline = partial(deadline_s, started_at=started_at, now=Now.read())
-        request = self.request(started_at, checks, read_deadline)
+        request = self.request(started_at, checks, read_deadline, earlier_run)
         submission = None
         with checks.of(None):
             submission = checked_submission(request, capacity, together)
@@ -105,14 +125,20 @@ class JobOptions:
         options = replace(options, progress_regex=None, until=None)
         with checks.of("work"):
             _check_cost_is_known(self.work, self.like)
-        request = options.request(0.0, checks, _simulated_deadline_s, is_run=False)
+        request = options.request(0.0, checks, _simulated_deadline_s, None, is_run=False)
         spec = checks.made(lambda: spec_of(request, JobId(options.name or ""), capacity))
         checks.done()
         assert spec is not None
         return spec
 
     def request(
-        self, started_at: float, checks: OptionChecks, read_deadline: Callable[[str], float], *, is_run: bool = True
+        self,
+        started_at: float,
+        checks: OptionChecks,
+        read_deadline: Callable[[str], float],
+        earlier_run: Callable[[str], EarlierRun] | None,
+        *,
+        is_run: bool = True,
     ) -> JobRequest:
         """What the options ask for; `checks` gets what is wrong with them. `is_run`: whether there is to be a process."""
         # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
@@ -133,7 +159,10 @@ class JobOptions:
         cwd = checks.read("cwd", _checked_cwd, self.cwd, _here() if is_run else None)
         inherited = {**(os.environ if self.inherited is None else self.inherited), **self.env}
         work_s = checks.read("work", parse_duration_s, self.work, None)
-        earlier = checks.read("like", run_like, self.like, None)
+        earlier = None
+        if self.like is not None:
+            assert earlier_run is not None, "who may meet `like` hands in what finds the job"
+            earlier = checks.read("like", earlier_run, self.like, None)
         with checks.of("program"):
             if is_run:
                 _check_program(self.program, cwd, inherited.get("PATH"))

@@ -12,9 +12,8 @@ from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.units import parse_duration_s
-from punctual.daemon.earlier_runs import core_s_of
 from punctual.request.input_file import keys_in
-from punctual.request.job_options import JobOptions
+from punctual.request.job_options import EarlierRun, JobOptions
 from punctual.request.submission import Submission
 
 T = TypeVar("T")
@@ -46,6 +45,7 @@ def read_jobs(
     capacity: Resources,
     together: Resources | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    earlier_run: Callable[[str], EarlierRun] | None = None,
 ) -> list[Submission]:
     """The jobs of a file, all of them checked.
 
@@ -57,6 +57,8 @@ def read_jobs(
         What one node has at most, and all of them; see `checked_submission`.
     tell
         Gets a sentence about what of the file does not count here.
+    earlier_run
+        Finds the job that `like` names.
 
     Raises
     ------
@@ -64,7 +66,9 @@ def read_jobs(
         The file cannot be read, or jobs cannot be run, each with all that is wrong with it.
     """
     tables = tables_in(path)
-    submissions = _each(tables, f"'{path}'", lambda _, options, __: options.submission(started_at, capacity, together))
+    submissions = _each(
+        tables, f"'{path}'", lambda _, options, __: options.submission(started_at, capacity, together, earlier_run)
+    )
     if any(_SUBMIT_AT in table for table in tables):
         tell(f"`{_SUBMIT_AT}` in '{path}' is for simulations: all its jobs are submitted now")
     return submissions
@@ -81,14 +85,16 @@ def declared_jobs(tables: Sequence[Mapping[str, Any]], where: str, capacity: Res
     return _each(tables, where, lambda i_job, options, at_s: DeclaredJob(at_s, options.declared(i_job, capacity)))
 
 
-def to_simulate(tables: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The same jobs without what a simulation has no use for, such as variables of programs; with `work` for `like`."""
+def to_simulate(
+    tables: Sequence[Mapping[str, Any]], earlier_run: Callable[[str], EarlierRun]
+) -> tuple[dict[str, Any], ...]:
+    """Return the same jobs without what a simulation has no use for, such as variables of programs; with `work` for `like`."""
     kept = [{key: value for key, value in table.items() if key not in _NOT_SIMULATED} for table in _named(tables)]
     for table in kept:
         if (
             isinstance(table.get("like"), str) and "work" not in table
         ):  # so that what comes out depends on the tables alone
-            table["work"] = f"{core_s_of(table.pop('like'))}s"
+            table["work"] = f"{earlier_run(table.pop('like')).used_core_s}s"
     return tuple(kept)
 
 

@@ -12,8 +12,7 @@ from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.core.units import parse_cores_range
-from punctual.daemon.capacity import FLOOR_CORES
-from punctual.request.submission import check_ceiling, check_weight
+from punctual.request.submission import FLOOR_CORES, check_ceiling, check_weight
 from punctual.request.worker_options import worker_range
 
 #: What a user writes in place of a time so that a job has no deadline any more.

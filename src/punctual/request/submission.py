@@ -20,11 +20,14 @@ from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.units import format_bytes
-from punctual.daemon.capacity import FLOOR_CORES, LEAST_CORES
 from punctual.progress_text.own import AUTO, Groups
 from punctual.request.redaction import redacted
 
 DEFAULT_CONTROLLER = "remaining-cost"
+#: What a job holds at least unless its user says otherwise: with less it makes no visible progress.
+FLOOR_CORES = 0.05
+#: The least that can be held: the kernel takes no shorter quota.
+LEAST_CORES = 0.01
 #: The same for a job made of workers, and what learns how fast it is with how many.
 DEFAULT_WORKER_CONTROLLER = "two-level"
 WORKER_MODEL, SERVER_MODEL = "all-reduce", "parameter-server"

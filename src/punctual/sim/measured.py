@@ -8,7 +8,7 @@ from math import ceil, log
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.sim.truth import Measured
+from punctual.sim.truth import MeasuredTruth
 
 #: Clusters on which the placement tables were measured, and the kind of their devices.
 _KINDS = {"": "", "aws": "T4", "azure": "V100", "dgx": "A100", "quad": "RTX6000", "rtx": "2080Ti"}
@@ -35,7 +35,7 @@ class SpeedTables:
         By model, batch and kind of device.
     """
 
-    rates: Mapping[str, Mapping[int, Mapping[str, Measured]]]
+    rates: Mapping[str, Mapping[int, Mapping[str, MeasuredTruth]]]
 
     @classmethod
     def read(cls, folder: str | Path, devices_per_node: int = 8) -> "SpeedTables":
@@ -62,13 +62,14 @@ class SpeedTables:
         return cls(
             {
                 model: {
-                    batch: {kind: Measured(rates) for kind, rates in kinds.items()} for batch, kinds in rows.items()
+                    batch: {kind: MeasuredTruth(rates) for kind, rates in kinds.items()}
+                    for batch, kinds in rows.items()
                 }
                 for model, rows in tables.items()
             }
         )
 
-    def of(self, model: str, batch: int | None) -> Mapping[str, Measured]:
+    def of(self, model: str, batch: int | None) -> Mapping[str, MeasuredTruth]:
         """The tables of `model` by kind of device, for the measured batch nearest to `batch` (None: the smallest)."""
         rows = self.rates[model]
         wanted = batch or min(rows)

@@ -25,6 +25,7 @@ from pydantic import (
 from punctual.core.errors import InvalidSpec
 from punctual.request import input_file
 from punctual.request.cluster_file import NodeGroup, checked_size, cluster_in, cluster_text, parsed_cluster
+from punctual.request.job_options import EarlierRun
 from punctual.request.jobs_file import tables_in, to_simulate
 from punctual.request.pydantic_errors import first_complaint
 from punctual.sim import parts
@@ -45,6 +46,17 @@ _N_SEEDS_MAX = 10_000
 DEFAULT_GENERATOR = "poisson"
 DEFAULT_N_JOBS = 200
 DEFAULT_LOAD = 0.9
+
+
+def _to_simulate(tables: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    return to_simulate(tables, _earlier_run)
+
+
+def _earlier_run(name: str) -> EarlierRun:
+    # Imported here: what has been run is read from this machine's journals, of which a simulation needs nothing else.
+    from punctual.daemon.earlier_runs import run_like
+
+    return run_like(name)
 
 
 class TraceSection(BaseModel):
@@ -143,7 +155,7 @@ class Scenario(BaseModel):
 
     policies: Annotated[tuple[PolicyChoice, ...], _A_LIST, Field(min_length=1)]
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], _A_LIST, Field(min_length=1)] = (0, 1, 2)
-    job: Annotated[tuple[dict[str, Any], ...], _A_LIST, AfterValidator(to_simulate)] = ()
+    job: Annotated[tuple[dict[str, Any], ...], _A_LIST, AfterValidator(_to_simulate)] = ()
     trace: Annotated[TraceSection, Field(validate_default=True)] = TraceSection()
     deadlines: PlugInChoice = PlugInChoice(name="keep")
     scaling: PlugInChoice = PlugInChoice(name="rigid")

@@ -107,7 +107,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cores:
+class CoresTruth:
     """A job that computes on a share of a machine: proportional up to one core, by Amdahl's law above.
 
     Attributes
@@ -133,7 +133,7 @@ class Cores:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredTruth:
     """A table of what was measured: (workers, nodes) -> steps per second.
 
     A count of workers that was measured with other numbers of nodes only has the speed of the nearest of them; a
@@ -173,11 +173,11 @@ class ByDevice:
         return min(self.kinds.get(kind, self.otherwise).rate_sps(shape) for kind in shape.device.split("+"))
 
 
-def slowest(kinds: Mapping[str, Measured]) -> Measured:
+def slowest(kinds: Mapping[str, MeasuredTruth]) -> MeasuredTruth:
     """The table of which the best is least."""
     return min(kinds.values(), key=lambda table: max(table.rates.values()))
 
 
-def measured_on(kinds: Mapping[str, Measured]) -> Truth:
+def measured_on(kinds: Mapping[str, MeasuredTruth]) -> Truth:
     """A table for each kind of device; without names of kinds the one that there is. Other kinds are like the slowest."""
     return kinds[""] if set(kinds) == {""} else ByDevice(kinds, slowest(kinds))

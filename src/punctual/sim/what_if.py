@@ -30,11 +30,11 @@ from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus
 from punctual.core.timer import Timer
 from punctual.core.verdict import Verdict, verdict
-from punctual.daemon.capacity import LEAST_CORES
 from punctual.daemon.host_state import HostState, new_state
 from punctual.daemon.policy_worker import end_with
 from punctual.daemon.restored_state import restored_state
 from punctual.daemon.run_folder import RunFolder, run_named
+from punctual.request.submission import LEAST_CORES
 from punctual.sim.job import SimJob
 from punctual.sim.recorded import HELD_BACK_FRAC, ProportionalSpeed
 from punctual.sim.simulation import Simulation, registered

@@ -19,7 +19,7 @@ from punctual.core.protocols import Controller, Message
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import AllReduceTruth, Cores
+from punctual.sim.truth import AllReduceTruth, CoresTruth
 from punctual.testing.readings import job_specs, reading_sequences
 
 # One test is run by many subclasses, which Hypothesis would take for a mistake.
@@ -46,7 +46,7 @@ _HALFWAY = Reading(
 )
 
 #: Takes 35 s on its core, so that a minute asks for a little more than half of it.
-_BENIGN = SimJob(0.0, replace(_SPEC, startup_s=3.0, work_steps=2000.0), Cores(step_core_s=0.016), 2000.0)
+_BENIGN = SimJob(0.0, replace(_SPEC, startup_s=3.0, work_steps=2000.0), CoresTruth(step_core_s=0.016), 2000.0)
 #: Takes 75 s with one worker and 25 s with all four, so that a minute asks for between one and two.
 _BENIGN_WORKERS = SimJob(
     0.0,

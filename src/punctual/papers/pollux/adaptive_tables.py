@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
 from punctual.sim.measured import table_rows
-from punctual.sim.truth import Measured, Truth, measured_on
+from punctual.sim.truth import MeasuredTruth, Truth, measured_on
 
 if TYPE_CHECKING:
     import numpy as np
@@ -160,7 +160,7 @@ class AdaptiveSpeed:
     """
 
     work_steps: float
-    average: Mapping[str, Measured]
+    average: Mapping[str, MeasuredTruth]
     phases: tuple[tuple[float, Truth], ...]
 
 
@@ -203,7 +203,7 @@ def _speed(training: AdaptiveTraining, device_batch_max: float) -> AdaptiveSpeed
     return AdaptiveSpeed(
         work_steps=sum(steps),
         average={
-            kind: Measured({shape: _average(steps, rates) for shape, rates in table.items()})
+            kind: MeasuredTruth({shape: _average(steps, rates) for shape, rates in table.items()})
             for kind, table in goodputs.items()
         },
         phases=tuple((begin, _in_epoch(goodputs, i)) for i, begin in enumerate(begins)) if goodputs else (),
@@ -212,7 +212,7 @@ def _speed(training: AdaptiveTraining, device_batch_max: float) -> AdaptiveSpeed
 
 def _in_epoch(goodputs: Mapping[str, Mapping[Shape, Sequence[float]]], i: int) -> Truth:
     return measured_on(
-        {kind: Measured({shape: rates[i] for shape, rates in table.items()}) for kind, table in goodputs.items()}
+        {kind: MeasuredTruth({shape: rates[i] for shape, rates in table.items()}) for kind, table in goodputs.items()}
     )
 
 

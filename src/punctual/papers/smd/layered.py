@@ -15,7 +15,7 @@ from punctual.sim.traces import TraceJob
 class LayeredServers(WithServers):
     """The job is made of workers and parameter servers that exchange its network layer by layer [smd2021].
 
-    Its speed is that of `punctual.sim.layers.LayeredServed`. By default it is declared for all numbers of workers and
+    Its speed is that of `punctual.papers.smd.layers.LayeredServed`. By default it is declared for all numbers of workers and
     servers up to 16 each, so that policies plan with what the layers say.
 
     Attributes

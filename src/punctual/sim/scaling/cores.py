@@ -15,7 +15,7 @@ from punctual.sim.traces import TraceJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cores(ScalingBase):
-    """The job computes on any share of a machine's cores, by `punctual.sim.truth.Cores`; devices count as cores.
+    """The job computes on any share of a machine's cores, by `punctual.sim.truth.CoresTruth`; devices count as cores.
 
     Attributes
     ----------
@@ -38,13 +38,13 @@ class Cores(ScalingBase):
         ScalingBase.__post_init__(self)
         check_above_zero(WHERE, least_cores=self.least_cores)
         check(1 <= self.most_factor < inf, "`most_factor` must be 1 or more", self.most_factor)
-        truth.Cores(step_core_s=1.0, serial_frac=self.serial_frac)
+        truth.CoresTruth(step_core_s=1.0, serial_frac=self.serial_frac)
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
         cores = trace.cores or trace.n_gpus or 1.0
         work_steps, shape = work_steps_of(trace), Shape(cores=cores)
         rate_sps = work_steps / duration_s_of(trace)
-        step_core_s = truth.Cores(step_core_s=1.0, serial_frac=self.serial_frac).rate_sps(shape) / rate_sps
+        step_core_s = truth.CoresTruth(step_core_s=1.0, serial_frac=self.serial_frac).rate_sps(shape) / rate_sps
         most_cores, others = cores * self.most_factor, others_of(trace, "worker", self.worker_others)
         spec = self.spec(
             trace,
@@ -55,5 +55,5 @@ class Cores(ScalingBase):
             ceiling=Resources(cores=most_cores, others=others),
             profile=(SeenRate(shape=shape, rate_sps=rate_sps),) if self.model else (),
         )
-        law = truth.Cores(step_core_s=step_core_s, serial_frac=self.serial_frac)
+        law = truth.CoresTruth(step_core_s=step_core_s, serial_frac=self.serial_frac)
         return SimJob(trace.submitted_at, spec, law, work_steps)

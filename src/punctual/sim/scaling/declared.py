@@ -7,7 +7,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.sim.job import SimJob
 from punctual.sim.traces import TraceJob
-from punctual.sim.truth import AllReduceTruth, Cores, Served, Truth
+from punctual.sim.truth import AllReduceTruth, CoresTruth, Served, Truth
 
 #: A step with a worker and a server, of one second: the shares of the rule of scaling ``parameter-server``.
 _SERVED = Served(0.75, 0.05, 0.15, 0.03, 0.02)
@@ -53,7 +53,7 @@ class Declared:
         )
         if spec.worker is None:
             work_steps = spec.work_steps or _work_core_s(spec)
-            truth: Truth = Cores(step_core_s=_work_core_s(spec) / work_steps, serial_frac=0.0)
+            truth: Truth = CoresTruth(step_core_s=_work_core_s(spec) / work_steps, serial_frac=0.0)
             return SimJob(trace.submitted_at, replace(spec, work_steps=work_steps), truth, work_steps)
         (alone,) = spec.profile
         assert spec.work_steps is not None

@@ -45,7 +45,7 @@ class Measured(Changing):
 
     def _measured(
         self, model: str, batch: int | None
-    ) -> tuple[Mapping[str, truth.Measured], tuple[int, ...], truth.Truth]:
+    ) -> tuple[Mapping[str, truth.MeasuredTruth], tuple[int, ...], truth.Truth]:
         """The tables by kind of device, the numbers of workers in them, and the speed of a job that has them."""
         kinds = self.read.of(model, batch)
         return (
@@ -54,6 +54,6 @@ class Measured(Changing):
             truth.measured_on(kinds),
         )
 
-    def _steps(self, trace: TraceJob, table: truth.Measured, n: int) -> float:
+    def _steps(self, trace: TraceJob, table: truth.MeasuredTruth, n: int) -> float:
         n = min(table.counts(), key=lambda count: (abs(count - n), count))
         return duration_s_of(trace) * table.rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))
