@@ -29,16 +29,15 @@ LIGHT = (
     *(
         f"tests/{part}"
         for part in (
-            "client",
+            "channel",
             "controllers",
-            "convergence",
             "core",
-            "metrics",
-            "models",
-            "optim",
+            "history",
+            "estimators",
+            "solvers",
             "policies",
             "progress_text",
-            "wire",
+            "tracking",
         )
     ),
     "tests/executors/test_keeper.py",

@@ -11,15 +11,16 @@ from punctual.distribution import __version__
 #: What takes part in a simulation. Displays, drawings, live executors and what they keep do not.
 _PARTS = (
     "core",
-    "optim",
-    "models",
+    "solvers",
+    "estimators",
     "controllers",
     "policies",
-    "metrics",
+    "papers",
+    "history",
     "distribution.py",
     "registry.py",
-    "traces",
-    "runtime",
+    "request",
+    "daemon",
     "sim",
 )
 
