@@ -10,13 +10,12 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))  # the plants of the tests
 
-from tests.plants.quota_plant import STEADY, Contention, Noise, World
-from tests.plants.worker_plant import ElasticRun, ElasticTraining, Scaling, run_elastic
-
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.protocols import Controller
 from punctual.estimators.speed.all_reduce import AllReduce
 from punctual.papers.decor_nn.decor_pi import DecorPi
+from punctual.papers.decor_nn.quota_plant import STEADY, Contention, Noise, World
+from punctual.papers.decor_nn.worker_plant import ElasticRun, ElasticTraining, Scaling, run_elastic
 
 OURS, WITH_MODEL, DECOR = "two-level", "two-level, with a model", "decor-pi"
 CONTROLLERS: dict[str, Callable[[], Controller[Any]]] = {OURS: TwoLevel, WITH_MODEL: TwoLevel, DECOR: DecorPi}

@@ -3,7 +3,6 @@
 import statistics
 from typing import Any
 
-from _layered_model import Layered
 from _profile_tables import MeasuredJob
 from _speed_runs import ALL_REDUCE, ASYNCHRONOUS, N_LAYERS, SYNCHRONOUS
 from models import Choice, Miss, at_random, coverage, job_misses, percent, spread_out
@@ -12,6 +11,7 @@ from punctual.core.protocols import PerfModel
 from punctual.core.speed import SeenRate, Shape
 from punctual.estimators.speed.all_reduce import AllReduce
 from punctual.papers.optimus.parameter_server import ParameterServer
+from punctual.papers.smd.layered_model import Layered
 
 N_POINTS = 6
 N_DRAWS = 200

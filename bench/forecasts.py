@@ -23,12 +23,11 @@ from _forecasts_live import live_trainings
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.plants.quota_plant import CHECKPOINT, EVALUATION, Noise, Training, World, run_closed_loop
-from tests.plants.worker_plant import ElasticTraining, run_elastic
-
 from punctual.controllers.remaining_cost import RemainingCost
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.control import INTERVAL_SIGMAS, Demand
+from punctual.papers.decor_nn.quota_plant import CHECKPOINT, EVALUATION, Noise, Training, World, run_closed_loop
+from punctual.papers.decor_nn.worker_plant import ElasticTraining, run_elastic
 
 LEAST, MOST = 0.85, 0.95
 #: Runs with the seeds before were looked at when the constants of the model of uncertainty were chosen.

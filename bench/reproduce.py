@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from _common import Results, conclude, on_record, parser, print_table, stamp, stamp_text, write_results
-from experiments._base import load, names
 
 from punctual.core.errors import InvalidSpec
+from punctual.papers.reproduction import load, names, text_of
 
 HEADS = ["what", "published", "obtained", "ratio", "why it differs"]
 Record = dict[str, Any]
@@ -30,11 +30,7 @@ def measured(name: str, *, quick: bool, n_seeds: int, data: Path | None) -> Reco
 
 
 def cells(row: Record) -> list[str]:
-    return [row["what"], *(_text(row[key]) for key in ("published", "obtained", "ratio")), row["why"]]
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return [row["what"], *(text_of(row[key]) for key in ("published", "obtained", "ratio")), row["why"]]
 
 
 def experiments_of(results: Results) -> dict[str, Record]:

@@ -51,6 +51,11 @@ class _Place:
         return self.module.partition(".")[0] == "punctual"
 
 
+def families() -> list[str]:
+    """Return the families of plug-ins, in alphabetical order."""
+    return list(_FOLDERS)
+
+
 def names(family: str) -> list[str]:
     """Return the registered names of `family` (``"controllers"``, ``"traces.readers"``), in alphabetical order.
 

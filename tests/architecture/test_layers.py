@@ -33,7 +33,9 @@ USES = {
     "journal": {"core"},
     "api": {"client", "core", "daemon", "distribution", "history", "journal", "registry", "request", "sim"},
     "client": {"core", "daemon", "request"},
-    "papers": {"controllers", "core", "distribution", "estimators", "policies", "request", "sim", "solvers"},
+    "papers": {
+        "controllers", "core", "daemon", "estimators", "history", "policies", "registry", "request", "sim", "solvers",
+    },  # fmt: skip
     "tracking": {"channel"},
     "elastic_training": {"channel", "tracking"},
     # One of them asks the job's host how the job stands, as other processes of the user do.
@@ -125,6 +127,13 @@ def test_the_training_side_needs_only_the_standard_library(part: str) -> None:
 
 def test_elastic_training_needs_only_torch_besides() -> None:
     assert not foreign(modules(), "elastic_training", {"torch"})
+
+
+def test_only_the_command_that_repeats_experiments_knows_papers() -> None:
+    graph = own_imports(modules())
+    outside = {name: targets for name, targets in graph.items() if not name.startswith("punctual.papers")}
+    knowing = {name for name, targets in outside.items() if any(t.startswith("punctual.papers") for t in targets)}
+    assert knowing == {"punctual.cli.reproduce"}
 
 
 # Each check finds what it is there to find.

@@ -4,8 +4,12 @@ from itertools import groupby
 
 import pytest
 from _common import on_record
-from experiments import decor, elastic_mip, elasticflow, smd
-from experiments._base import Row
+
+from punctual.papers.decor_nn import experiment as decor
+from punctual.papers.elastic_mip import experiment as elastic_mip
+from punctual.papers.elasticflow import experiment as elasticflow
+from punctual.papers.reproduction import Row
+from punctual.papers.smd import experiment as smd
 
 STORED = on_record("reproduce")
 
@@ -14,14 +18,14 @@ def rows_of(name: str) -> list[Row]:
     return [Row(row["what"], row["published"], row["obtained"], row["why"]) for row in STORED[name]["rows"]]
 
 
-@pytest.mark.parametrize("name", ["decor", "smd", "elasticflow"])
+@pytest.mark.parametrize("name", ["decor-nn", "smd", "elasticflow"])
 def test_the_notes_are_those_of_the_code(name: str) -> None:
-    assert STORED[name]["note"] == {"decor": decor, "smd": smd, "elasticflow": elasticflow}[name]._NOTE
+    assert STORED[name]["note"] == {"decor-nn": decor, "smd": smd, "elasticflow": elasticflow}[name]._NOTE
 
 
 @pytest.mark.parametrize("device", ["CPU", "GPU"])
 def test_why_the_mean_of_decor_differs(device: str) -> None:
-    mine = [row for row in rows_of("decor") if row.what.startswith(f"{device}, decor-pi, ")]
+    mine = [row for row in rows_of("decor-nn") if row.what.startswith(f"{device}, decor-pi, ")]
     changed = [row for row in mine if "1.5 and 1.8" in row.what]
     cells = [row for row in mine if row.published is None and row not in changed]
     assert mine[0] == decor.headline(device, cells, changed)

@@ -32,13 +32,13 @@ def test_the_version(terminal: Terminal) -> None:
 
 def test_help_lists_every_command(terminal: Terminal) -> None:
     text = terminal.tell("--help").stdout
-    for name in ("run", "deadline", "ps", "why", "stop", "report", "clean", "controllers", "policies", "demo"):
+    for name in ("run", "deadline", "ps", "why", "stop", "report", "clean", "plugins", "reproduce", "demo"):
         assert f"  {name} " in text
 
 
-@pytest.mark.parametrize("family", ["controllers", "policies"])
+@pytest.mark.parametrize("family", registry.families())
 def test_plug_ins_are_listed_with_what_they_are(terminal: Terminal, family: str) -> None:
-    lines = terminal.tell(family).stdout.splitlines()
+    lines = terminal.tell("plugins", family).stdout.splitlines()
     assert [line.split()[0] for line in lines] == registry.names(family)
     assert all(len(line.split()) > 3 for line in lines)
 
@@ -63,7 +63,7 @@ def test_a_job_that_is_not_there_is_a_four_part_error(terminal: Terminal, comman
     "command",
     [
         ["nonsense"], ["--nonsense"], ["run"], ["run", "--deadline"], ["deadline"], ["ps", "all"], ["why", "--last", "0"],
-        ["stop", "--nonsense"], ["report", "--out"], ["controllers", "all"], ["policies", "--nonsense"],
+        ["stop", "--nonsense"], ["report", "--out"], ["plugins", "all"], ["plugins", "--nonsense"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -103,12 +103,12 @@ def test_a_job_that_nobody_steers_is_shown_as_such(machine: Service) -> None:
 
 def test_all_jobs_are_shown_on_a_terminal_until_ctrl_c(machine: Service) -> None:
     service = submit_talking(machine)
-    assert [job["job"] for job in objects(machine.punctual("top", "--json").stdout)] == ["talk"]
-    assert "talk" in machine.punctual("top").stdout
+    assert [job["job"] for job in objects(machine.punctual("ps", "--watch", "--json").stdout)] == ["talk"]
+    assert "talk" in machine.punctual("ps", "--watch").stdout
     terminal_fd, stdout_fd = pty.openpty()
     environment = {**os.environ, "PUNCTUAL_HOME": str(machine.home), "TERM": "xterm", "COLUMNS": "100"}
     top = subprocess.Popen(
-        [sys.executable, "-m", "punctual", "top"],
+        [sys.executable, "-m", "punctual", "ps", "--watch"],
         env=environment,
         stdout=stdout_fd,
         # Also where the tests run in the background, whose processes ignore it.

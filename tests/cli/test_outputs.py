@@ -54,7 +54,7 @@ def test_a_job_whose_output_nobody_reads_goes_on(terminal: Terminal) -> None:
     assert "step 150/150" in (terminal.home / "state" / "runs" / "unread" / "unread.log").read_text()
 
 
-@pytest.mark.parametrize("arguments", [["controllers"], ["policies"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "policies"]], ids=" ".join)
 def test_a_command_whose_output_has_no_room_says_so(terminal: Terminal, arguments: list[str]) -> None:
     process = terminal.start_python("-c", INTO.format("/dev/full"), *arguments)
     code, errors = end(process)
@@ -65,7 +65,7 @@ def test_a_command_whose_output_has_no_room_says_so(terminal: Terminal, argument
 
 
 def test_a_command_whose_output_nobody_reads_is_silent(terminal: Terminal) -> None:
-    process = terminal.start_python("-c", UNREAD, "policies")
+    process = terminal.start_python("-c", UNREAD, "plugins")
     assert end(process) == (1, "")
 
 

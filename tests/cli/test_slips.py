@@ -152,7 +152,9 @@ def test_why_tells_the_time_of_day_beside_the_time_since_the_start(machine: Shar
     assert re.fullmatch(r"\d\d:\d\d:\d\d", first[0])
 
 
-@pytest.mark.parametrize("command", [["report", "a"], ["policies"], ["controllers"], ["clean", "--dry-run", "--all"]])
+@pytest.mark.parametrize(
+    "command", [["report", "a"], ["plugins", "policies"], ["plugins"], ["clean", "--dry-run", "--all"]]
+)
 def test_what_is_told_is_told_to_machines_too(machine: SharedMachine, command: list[str]) -> None:
     a = machine.begin_job("a")
     machine.let("a")

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.plants.quota_plant import STEADY, Run, Training, World, run_closed_loop
-from tests.plants.worker_plant import ElasticRun, ElasticTraining, run_elastic
 
 from punctual import registry
 from punctual.core.protocols import Controller
+from punctual.papers.decor_nn.quota_plant import STEADY, Run, Training, World, run_closed_loop
+from punctual.papers.decor_nn.worker_plant import ElasticRun, ElasticTraining, run_elastic
 from punctual.testing.controller_kit import ControllerConformance
 
 #: Those that are meant for jobs made of workers.

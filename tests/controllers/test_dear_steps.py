@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 from tests.controllers.test_remaining_cost import runs, training
-from tests.plants.quota_plant import Run, Training, World
 
 from punctual.controllers._dear_steps import DearSteps, Span
+from punctual.papers.decor_nn.quota_plant import Run, Training, World
 
 PACED, CAPPED, UNCAPPED = World(can_pace=True), World(can_pace=False), World(can_pace=True, can_cap=False)
 

@@ -1,12 +1,12 @@
 """How sure forecasts are; how often they hold is measured by bench/forecasts.py."""
 
 import pytest
-from tests.plants.quota_plant import STEADY, Contention, Training, World, run_closed_loop
-from tests.plants.worker_plant import run_elastic
 
 from punctual.controllers.remaining_cost import RemainingCost
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.control import Demand, Forecast
+from punctual.papers.decor_nn.quota_plant import STEADY, Contention, Training, World, run_closed_loop
+from punctual.papers.decor_nn.worker_plant import run_elastic
 
 
 def told_after(ticks: list[tuple[float, Demand]], at_s: float) -> list[Forecast]:

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.plants.quota_plant import STEADY, Landing, Noise, Training, World, run_closed_loop
-from tests.plants.worker_plant import ElasticTraining, Scaling, run_elastic
 
 from punctual.controllers._landing import LandingController, LandingState, lateness_s
 from punctual.controllers.remaining_cost import RemainingCost
@@ -19,6 +17,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
+from punctual.papers.decor_nn.quota_plant import STEADY, Landing, Noise, Training, World, run_closed_loop
+from punctual.papers.decor_nn.worker_plant import ElasticTraining, Scaling, run_elastic
 
 CALM = Noise(neighbour_factor=1.1)
 TRAINING = Training(epoch_steps=300)

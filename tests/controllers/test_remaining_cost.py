@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from tests.plants.quota_plant import STEADY, Contention, Noise, Run, Training, World, job_spec, run_closed_loop
 
 from punctual.controllers import _cost
 from punctual.controllers.remaining_cost import RemainingCost
@@ -15,6 +14,16 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
+from punctual.papers.decor_nn.quota_plant import (
+    STEADY,
+    Contention,
+    Noise,
+    Run,
+    Training,
+    World,
+    job_spec,
+    run_closed_loop,
+)
 
 DEADLINE_S = 60.0
 SEEDS = range(8)

@@ -5,8 +5,6 @@ from math import exp, inf, log
 from typing import Any
 
 import pytest
-from tests.plants.quota_plant import STEADY, Contention, Noise, World
-from tests.plants.worker_plant import ElasticRun, ElasticTraining, Scaling, run_elastic
 
 from punctual.controllers import _step_time, _two_levels
 from punctual.controllers._step_time import Speed
@@ -19,6 +17,8 @@ from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.estimators.speed.all_reduce import AllReduce
+from punctual.papers.decor_nn.quota_plant import STEADY, Contention, Noise, World
+from punctual.papers.decor_nn.worker_plant import ElasticRun, ElasticTraining, Scaling, run_elastic
 
 MILD = Noise(neighbour_factor=1.1)
 TRAINING = ElasticTraining()

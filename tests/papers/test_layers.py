@@ -139,7 +139,7 @@ def test_lemma_two_while_the_link_is_busy_throughout() -> None:
     ],
 )
 def test_steps_take_what_the_benchmark_s_model_said(overlap: Overlap, slice_s: float, step_s: list[float]) -> None:
-    """Figures of `bench/_layered_model.py` before it took its formulas from here."""
+    """Figures of `src/punctual/papers/smd/layered_model.py` before it took its formulas from here."""
     law = LayeredServed(times=TIMES, overlap=overlap, slice_s=slice_s, worker_s=0.001, server_s=0.0005)
     shapes = [Shape(n_workers=w, n_servers=p) for w, p in ((1, 1), (2, 1), (4, 2), (4, 8), (16, 3))]
     assert [1 / law.rate_sps(shape) for shape in shapes] == pytest.approx(step_s, rel=1e-12)

@@ -16,7 +16,6 @@ _PROMPT = {
     "submit",
     "ps",
     "show",
-    "top",
     "logs",
     "deadline",
     "set",

@@ -34,7 +34,7 @@ _SECTIONS = {
         "attach": "attach",
         "demo": "demo",
     },
-    "Watch them": {"ps": "ps", "top": "top", "show": "show", "logs": "logs", "why": "why", "report": "report"},
+    "Watch them": {"ps": "ps", "show": "show", "logs": "logs", "why": "why", "report": "report"},
     "Change them": {
         "deadline": "deadline",
         "set": "steer",
@@ -44,18 +44,23 @@ _SECTIONS = {
         "policy": "policy",
     },
     "Service": {"up": "up", "down": "down", "token": "token"},
-    "Simulate": {"simulate": "simulate", "compare": "compare", "replay": "replay", "trace": "trace"},
+    "Simulate": {
+        "simulate": "simulate",
+        "compare": "compare",
+        "replay": "replay",
+        "trace": "trace",
+        "reproduce": "reproduce",
+    },
     "This installation": {
         "doctor": "doctor",
         "clean": "clean",
-        "controllers": "catalogue",
-        "policies": "catalogue",
+        "plugins": "plugins",
     },
 }
 COMMANDS = {name: module for commands in _SECTIONS.values() for name, module in commands.items()}
 
 #: Commands that need nothing of Linux: those that start no job, and ask nobody who has.
-_FOR_ALL_SYSTEMS = {"clean", "compare", "controllers", "policies", "read", "replay", "report", "simulate", "trace"}
+_FOR_ALL_SYSTEMS = {"clean", "compare", "plugins", "read", "replay", "report", "reproduce", "simulate", "trace"}
 
 
 #: What Typer raises for a command line that cannot be read. Which module holds it depends on Typer's version.

@@ -50,10 +50,14 @@ class LastingOutput:
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows of as many cells as `head` has, each column as wide as its longest cell."""
+    write_lines(table_lines(head, rows))
+
+
+def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines that `print_table` prints."""
     table = [head, *([visible(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        write_line("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
 def _write(stream: TextIO, fd: int, text: str) -> None:

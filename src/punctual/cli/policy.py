@@ -18,7 +18,9 @@ from punctual.history.user_requests import policy_text
 def policy(
     name: Annotated[
         str | None,
-        typer.Argument(help="See `punctual policies`; left out: tell which it is.", autocompletion=policy_names),
+        typer.Argument(
+            help="See `punctual plugins policies`; left out: tell which it is.", autocompletion=policy_names
+        ),
     ] = None,
     parameter: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of it; once for each.")

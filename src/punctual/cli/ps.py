@@ -2,13 +2,14 @@
 
 import shlex
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from punctual.cli._streams import print_table, write_line
+from punctual.cli._streams import table_lines, write_line, write_lines
 from punctual.cli._words import clock, early_or_late, short, visible
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
@@ -19,6 +20,10 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of, known_runs
 from punctual.daemon.sweeping import sweep
 from punctual.request.json_text import json_text
+
+_NONE = "no job runs; --all lists those that have ended"
+#: Seconds from one list to the next with `--watch`.
+_WATCH_S = 1.0
 
 #: What to do about a job of which nothing is told but its state.
 _REMEDIES = {
@@ -91,27 +96,55 @@ _N_CHARACTERS = 60
 def ps(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also list the jobs that have ended.")] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Show them as they go on, until Ctrl-C; once if the output is no terminal."),
+    ] = False,
 ) -> None:
-    """List the jobs that have not ended. Tells what each holds and wants, and what is free."""
+    """List the jobs that have not ended, what each holds and wants, and what is free."""
     sweep()
-    rows = [standing for run in known_runs() for standing in standings(run)]
-    ended = [standing for run in known_runs() for standing in _ended_jobs(run)] if everything else []
-    ended.sort(key=lambda standing: standing["submitted_wall"] or "")
+    if watch and not as_json and sys.stdout.isatty():
+        _watch(everything=everything)
+    rows, ended = _standings(everything=everything)
     if as_json:
         for standing in [*rows, *ended]:
             write_line(json_text({**dict.fromkeys(KEYS), **standing}))
         return
-    if rows:
-        print_table(_COLUMNS, [_row(standing) for standing in rows])
-    elif not ended:
-        write_line("there is no job" if everything else "no job runs; --all lists those that have ended", err=True)
+    write_lines(_listing(rows, ended))
+    if not rows and not ended:
+        write_line("there is no job" if everything else _NONE, err=True)
+    write_lines(_remedies(rows), err=True)
+
+
+def _watch(*, everything: bool) -> NoReturn:
+    """Show the list again and again, on a screen of its own."""
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(screen=True, auto_refresh=False) as live:
+        while True:
+            rows, ended = _standings(everything=everything)
+            lines = [*_listing(rows, ended), *_remedies(rows)] or [_NONE]
+            live.update(Text("\n".join(map(visible, lines)), no_wrap=True, overflow="crop"), refresh=True)
+            time.sleep(_WATCH_S)
+
+
+def _standings(*, everything: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the jobs that have not ended, and with `everything` those that have, in order of submission."""
+    rows = [standing for run in known_runs() for standing in standings(run)]
+    ended = [standing for run in known_runs() for standing in _ended_jobs(run)] if everything else []
+    return rows, sorted(ended, key=lambda standing: standing["submitted_wall"] or "")
+
+
+def _listing(rows: Sequence[dict[str, Any]], ended: Sequence[dict[str, Any]]) -> list[str]:
+    lines = table_lines(_COLUMNS, [_row(standing) for standing in rows]) if rows else []
     if ended:
-        print_table(_PAST_COLUMNS, [_past_row(standing) for standing in ended])
-    for line in budgets(rows):
-        write_line(line)
-    for standing in rows:
-        if "host" not in standing:
-            write_line(_REMEDIES[standing["state"]].format(**standing), err=True)
+        lines += table_lines(_PAST_COLUMNS, [_past_row(standing) for standing in ended])
+    return [*lines, *budgets(rows)]
+
+
+def _remedies(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [_REMEDIES[standing["state"]].format(**standing) for standing in rows if "host" not in standing]
 
 
 def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:

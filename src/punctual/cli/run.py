@@ -64,7 +64,7 @@ ControllerName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help=f"What steers the job, see `punctual controllers`. [default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
+        help=f"What steers the job, see `punctual plugins controllers`. [default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
         show_default=False,
         autocompletion=controller_names,
     ),
@@ -190,7 +190,7 @@ PolicyName = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="How jobs share the machine, see `punctual policies`; the first command chooses for all.",
+        help="How jobs share the machine, see `punctual plugins policies`; the first command chooses for all.",
         autocompletion=policy_names,
     ),
 ]

@@ -50,7 +50,7 @@ from punctual.request.json_text import json_text
 EXIT_REPLACED = 1
 
 Policy = Annotated[
-    str, typer.Option(help="How jobs share the machine, see `punctual policies`.", autocompletion=policy_names)
+    str, typer.Option(help="How jobs share the machine, see `punctual plugins policies`.", autocompletion=policy_names)
 ]
 Address = Annotated[str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)]
 ClusterFile = Annotated[

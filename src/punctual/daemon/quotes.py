@@ -23,7 +23,7 @@ def new_view(spec: JobSpec, at: float) -> JobView:
     _, invalid = plug_ins.equip(job)
     if invalid:
         raise InvalidSpec(
-            "the job must be one that can run", invalid, f"job '{spec.id}'", "See `punctual controllers`."
+            "the job must be one that can run", invalid, f"job '{spec.id}'", "See `punctual plugins controllers`."
         )
     return job.view({}, None)
 

@@ -7,7 +7,6 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
-from experiments._base import Reproduction, Row, supposed
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
@@ -18,6 +17,7 @@ from punctual.core.protocols import ConvergenceModel, Policy
 from punctual.history.cluster import ClusterRecord
 from punctual.papers.optimus.optimus_jobs import Optimus
 from punctual.papers.optimus.parameter_servers import ParameterServers
+from punctual.papers.reproduction import Reproduction, Row, supposed
 from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim import parts
 from punctual.sim.chance import log_normal, stream

@@ -1,9 +1,9 @@
 """Which experiments there are."""
 
 import pytest
-from experiments._base import Row, load, names
 
 from punctual.core.errors import InvalidSpec
+from punctual.papers.reproduction import Row, load, names
 
 
 def test_every_experiment_can_be_loaded() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments._base import Reproduction, Row, nearest
-from experiments._smd_case import (
+from punctual import registry
+from punctual.core.units import DAY_S, HOUR_S, MINUTE_S
+from punctual.papers.reproduction import Reproduction, Row, nearest
+from punctual.papers.smd.case import (
     UNIT,
     Array,
     Case,
@@ -25,8 +27,6 @@ from experiments._smd_case import (
     cases,
     in_units,
 )
-from punctual import registry
-from punctual.core.units import DAY_S, HOUR_S, MINUTE_S
 
 #: Total utilities read off the figures: SMD, ESW, Optimus.
 _CAPACITY = {

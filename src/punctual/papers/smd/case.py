@@ -7,14 +7,14 @@ from math import inf
 from typing import Literal
 
 import numpy as np
-from _layered_model import Layered
 from numpy.typing import ArrayLike, NDArray
 
-from experiments._smd_jobs import SmdJobs
 from punctual import registry
 from punctual.core.speed import Shape
 from punctual.core.utility import Sigmoid
+from punctual.papers.smd.layered_model import Layered
 from punctual.papers.smd.smd_exact import fill, undominated
+from punctual.papers.smd.smd_jobs import SmdJobs
 from punctual.papers.smd.sum_of_ratios import PairProblem, pairs
 from punctual.sim.traces.job import TraceJob
 

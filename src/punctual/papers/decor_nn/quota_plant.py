@@ -12,9 +12,6 @@ from math import inf, sqrt
 from random import Random
 from typing import Any
 
-from tests.plants.closed_loop import Plant, RecordingController, steer
-from tests.plants.simulated_progress import SimulatedProgress
-
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.control import Demand, Reading
 from punctual.core.errors import InvalidSpec
@@ -26,6 +23,8 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Policy, Sink
 from punctual.core.resources import Resources, total
+from punctual.papers.decor_nn.closed_loop import Plant, RecordingController, steer
+from punctual.papers.decor_nn.simulated_progress import SimulatedProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from experiments import elasticflow as experiment
-from experiments._base import Row
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
@@ -15,7 +13,9 @@ from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.history.cluster import ClusterRecord
+from punctual.papers.elasticflow import experiment
 from punctual.papers.elasticflow.elasticflow import Elasticflow
+from punctual.papers.reproduction import Row
 from punctual.policies.earliest_deadline import EarliestDeadline
 from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.job import SimJob

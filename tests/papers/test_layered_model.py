@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from _layered_model import Layered
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import PerfModel
 from punctual.core.speed import SeenRate, Shape
+from punctual.papers.smd.layered_model import Layered
 from punctual.testing.model_kit import ModelConformance, spec_of
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from experiments import elastic_mip
-from experiments._base import Row, load, names
 
+from punctual.papers.elastic_mip import experiment as elastic_mip
+from punctual.papers.reproduction import Row, load, names
 from punctual.sim.traces import TraceJob
 
 

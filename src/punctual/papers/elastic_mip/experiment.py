@@ -7,13 +7,13 @@ from math import ceil
 from pathlib import Path
 from statistics import fmean
 
-from experiments._base import Reproduction, Row, supposed
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.history.cluster import ClusterRecord
 from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
+from punctual.papers.reproduction import Reproduction, Row, supposed
 from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.ideal import Ideal
 from punctual.sim.scaling import sim_jobs

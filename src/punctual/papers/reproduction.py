@@ -1,13 +1,14 @@
-"""What a reproduction answers, and which there are."""
+"""The experiments of papers, run again: figures of a paper beside ours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Protocol, cast
 
-import experiments
+from punctual import papers
 from punctual.core.errors import InvalidSpec
 
 #: Up to this share of it a figure is near the published one.
@@ -79,13 +80,13 @@ class Run(Protocol):
 
 
 def names() -> list[str]:
-    """The experiments there are, in alphabetical order."""
-    found = (module.name for module in iter_modules(experiments.__path__))
-    return sorted(name.replace("_", "-") for name in found if not name.startswith("_"))
+    """Return the names of the papers with an experiment, in alphabetical order."""
+    folders = (module.name for module in iter_modules(papers.__path__) if module.ispkg)
+    return sorted(name.replace("_", "-") for name in folders if find_spec(_module(name)) is not None)
 
 
 def load(name: str) -> Run:
-    """The experiment called `name`.
+    """Return the experiment of the paper `name`.
 
     Raises
     ------
@@ -94,8 +95,16 @@ def load(name: str) -> Run:
     """
     if name not in names():
         raise InvalidSpec(
-            "an experiment must be one that is known", f"'{name}'", "`bench/reproduce.py`",
+            "the experiment must be that of a paper here", f"'{name}'", "`punctual reproduce`",
             f"Known: {', '.join(names())}.",
         )  # fmt: skip
-    module = import_module(f"{experiments.__name__}.{name.replace('-', '_')}")
-    return cast(Run, module.run)
+    return cast(Run, import_module(_module(name)).run)
+
+
+def _module(name: str) -> str:
+    return f"{papers.__name__}.{name.replace('-', '_')}.experiment"
+
+
+def text_of(value: float | None) -> str:
+    """Return a figure as a table has it; empty for None."""
+    return "" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiments import smd
-from experiments._smd_case import UNIT, Case, Forward, Interpretation, Kind, best_together, cases, in_units
-from experiments._smd_jobs import SmdJobs
 
 from punctual.core.utility import Sigmoid
+from punctual.papers.smd import experiment as smd
+from punctual.papers.smd.case import UNIT, Case, Forward, Interpretation, Kind, best_together, cases, in_units
+from punctual.papers.smd.smd_jobs import SmdJobs
 
 
 def case(theta: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 12.0), limit: float = 6.0, height: float = 10.0) -> Case:

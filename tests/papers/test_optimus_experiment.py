@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from experiments import optimus
-from experiments._base import load, names
 from tests.policies.pictures import decide, job
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
 from punctual.core.plan import Plan
+from punctual.papers.optimus import experiment as optimus
+from punctual.papers.reproduction import load, names
 
 
 def test_it_is_found_by_its_name() -> None:

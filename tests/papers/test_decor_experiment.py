@@ -1,8 +1,9 @@
 """The experiment `decor`: its jobs, and the sizes for which the law is stable."""
 
 import pytest
-from experiments import decor
-from experiments._base import Row, load
+
+from punctual.papers.decor_nn import experiment as decor
+from punctual.papers.reproduction import Row, load
 
 
 def test_it_is_found_by_its_name() -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments._base import Reproduction, Row, supposed
 from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.history.cluster import ClusterRecord, ClusterSummary
+from punctual.papers.reproduction import Reproduction, Row, supposed
 from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
 from punctual.sim.scaling.measured import Measured as MeasuredTables

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from experiments._base import Reproduction, Row, nearest
 from punctual import registry
 from punctual.papers.decor_nn.decor_pi import DecorPi
+from punctual.papers.reproduction import Reproduction, Row, nearest
 
 sys.path.append(str(Path(__file__).parents[2]))  # the plants of the tests
 
-from tests.plants.quota_plant import Noise, Training, World, run_closed_loop
-from tests.plants.worker_plant import ElasticTraining, Scaling, run_elastic
+from punctual.papers.decor_nn.quota_plant import Noise, Training, World, run_closed_loop
+from punctual.papers.decor_nn.worker_plant import ElasticTraining, Scaling, run_elastic
 
 #: Mean deviation over three applications, %.
 _PUBLISHED = 1.75

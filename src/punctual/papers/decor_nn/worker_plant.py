@@ -11,10 +11,6 @@ from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.plants.closed_loop import NODE, Plant, RecordingController, steer
-from tests.plants.quota_plant import CostFactors, Landing, Noise, World
-from tests.plants.simulated_progress import SimulatedProgress
-
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob, WarnUser
 from punctual.core.control import Demand
 from punctual.core.events import GrantApplied, JobStarted
@@ -22,6 +18,9 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Message, PerfModel, Sink
 from punctual.core.resources import Resources, total
+from punctual.papers.decor_nn.closed_loop import NODE, Plant, RecordingController, steer
+from punctual.papers.decor_nn.quota_plant import CostFactors, Landing, Noise, World
+from punctual.papers.decor_nn.simulated_progress import SimulatedProgress
 
 #: What one worker of the simulated job holds.
 WORKER = Resources(cores=1.0)

@@ -1,1 +1,0 @@
-"""Experiments of published papers, run again; one file each, with a function `run`."""
