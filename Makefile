@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # with other sources than PyPI, those are trusted to have the right one.
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 TORCH_SOURCE = $$($(BIN)/python -m pip config list | grep -e find-links -e index-url >/dev/null || echo --extra-index-url $(TORCH_INDEX))
-SOURCES := src tests $(wildcard bench)
+SOURCES := src tests examples $(wildcard bench)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-light lint format bench results results-check docs clean

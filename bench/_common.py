@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -13,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+#: Folder of the programs that benchmarks train with.
+EXAMPLES = Path(__file__).parents[1] / "examples"
+sys.path.append(str(EXAMPLES))  # some benchmarks import them
 #: Of the project: a result depends on these paths, and not on earlier results.
-_MEASURED_PATHS = ("src", "bench", ":(exclude)bench/results")
+_MEASURED_PATHS = ("src", "bench", "examples", ":(exclude)bench/results")
 
 #: One file of results, as JSON gives it back.
 Results = dict[str, Any]

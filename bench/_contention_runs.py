@@ -16,7 +16,7 @@ from typing import Any
 
 import _contention_regression
 import _contention_training
-from _common import json_lines
+from _common import EXAMPLES, json_lines
 from _contention_jobs import (
     APPS,
     CEILING_CORES,
@@ -125,7 +125,7 @@ class Stage:
             script = [_contention_training.__file__, str(self.folder / f"{load.name}.died"), load.app]
             return [sys.executable, *script, *arguments, "--resume"]
         elastic = ["--elastic"] if is_elastic else []
-        return [sys.executable, "-m", f"punctual.apps.{load.app}", *arguments, *elastic]
+        return [sys.executable, str(EXAMPLES / f"{load.app}.py"), *arguments, *elastic]
 
 
 @contextmanager

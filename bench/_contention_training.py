@@ -12,6 +12,8 @@ import threading
 import time
 from pathlib import Path
 
+from _common import EXAMPLES
+
 #: Checkpoints that are made before, and CPU seconds after the last of them.
 _N_CHECKPOINTS, _AFTER_CORE_S = 2, 0.5
 _LOOK_S = 0.02
@@ -22,7 +24,7 @@ def main(mark: Path, app: str, *arguments: str) -> None:
     if not mark.exists():
         threading.Thread(target=_die, args=(mark, folder / "checkpoint.pt"), daemon=True).start()
     sys.argv = [app, *arguments]
-    runpy.run_module(f"punctual.apps.{app}", run_name="__main__")
+    runpy.run_path(str(EXAMPLES / f"{app}.py"), run_name="__main__")
 
 
 def _die(mark: Path, checkpoint: Path) -> None:

@@ -11,16 +11,16 @@ from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any
 
 import torch
+from _application import Application, Example
 from _open_group import HOST, OpenGroup
+from language import LANGUAGE
+from speech import SPEECH
 from torch import distributed, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
+from vision import VISION
 
-from punctual.apps._application import Application, Example
-from punctual.apps.language import LANGUAGE
-from punctual.apps.speech import SPEECH
-from punctual.apps.vision import VISION
 from punctual.elastic_training import links, member
 from punctual.elastic_training.agent_client import NoAgent
 from punctual.elastic_training.context import Context

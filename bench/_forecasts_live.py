@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from _common import EXAMPLES
+
 from punctual.core.control import Forecast
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
@@ -64,7 +66,7 @@ class Trainings:
         while self._left and len(self._open) < self._n_at_a_time:
             training = self._left.pop()
             self._n_submitted += 1
-            argv = [sys.executable, "-m", f"punctual.apps.{training.app}", "--threads", "1", "--epochs", str(_N_EPOCHS)]
+            argv = [sys.executable, str(EXAMPLES / f"{training.app}.py"), "--threads", "1", "--epochs", str(_N_EPOCHS)]
             request = JobRequest(
                 argv=(*argv, "--steps-per-epoch", str(training.n_epoch_steps)), submitted_at=time.monotonic(),
                 name=f"{training.app}-{training.n_epoch_steps}-{self._n_submitted}", deadline_s=training.deadline_s,

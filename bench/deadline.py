@@ -40,6 +40,7 @@ from typing import Any
 
 import _common
 import _deadline_tables
+from _common import EXAMPLES
 from _report import Target, conclude_targets
 
 NAME = "deadline"
@@ -150,7 +151,7 @@ class Lane:
         if cell.app == PRINTING:
             return [sys.executable, str(Path(__file__).with_name("_printing.py")), str(n_epoch_steps * N_EPOCHS)]
         program = [
-            sys.executable, "-m", f"punctual.apps.{cell.app}", "--epochs", str(N_EPOCHS),
+            sys.executable, str(EXAMPLES / f"{cell.app}.py"), "--epochs", str(N_EPOCHS),
             "--steps-per-epoch", str(n_epoch_steps), "--threads", "1", "--checkpoint-dir", folder,
         ]  # fmt: skip
         if cell.condition.startswith("step cost"):

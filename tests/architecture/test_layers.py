@@ -34,14 +34,21 @@ USES = {
     "api": {"client", "core", "daemon", "distribution", "history", "journal", "registry", "request", "sim"},
     "client": {"core", "daemon", "request"},
     "papers": {
-        "controllers", "core", "daemon", "estimators", "history", "policies", "registry", "request", "sim", "solvers",
-    },  # fmt: skip
+        "controllers",
+        "core",
+        "daemon",
+        "estimators",
+        "history",
+        "policies",
+        "registry",
+        "request",
+        "sim",
+        "solvers",
+    },
     "tracking": {"channel"},
     "elastic_training": {"channel", "tracking"},
     # One of them asks the job's host how the job stands, as other processes of the user do.
     "integrations": {"channel", "daemon", "elastic_training", "tracking"},
-    # An application imports what its user would: `punctual` itself.
-    "apps": {"elastic_training", "tracking", ""},
     "testing": {"core", "daemon", "sim"},
     "": {"client", "distribution", "elastic_training", "integrations", "sim", "tracking"},
     "__main__": {"cli"},

@@ -90,7 +90,7 @@ def calibrate() -> TrainingSpeed:
     if outcome.summary.status != "finished":
         raise InvalidSpec(
             "the demo's training must run", f"its failure ({outcome.summary.cause})", "the calibration",
-            "Run `python -m punctual.apps.vision --epochs 1` to see what is wrong.",
+            "Run `python -m punctual.cli._demo_training 1 50` to see what is wrong.",
         )  # fmt: skip
     return speed_in(messages_of(outcome.run), outcome.summary)
 
@@ -125,8 +125,7 @@ def _train(
 ) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="punctual-demo-") as checkpoints:
         argv = (
-            sys.executable, "-m", "punctual.apps.vision", "--epochs", str(n_epochs),
-            "--steps-per-epoch", str(steps_per_epoch), "--checkpoint-dir", checkpoints,
+            sys.executable, "-m", "punctual.cli._demo_training", str(n_epochs), str(steps_per_epoch), checkpoints,
         )  # fmt: skip
         # The app computes in one thread: more than one core would be of no use to it.
         request = JobRequest(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 def parse(name: str, n_steps_per_epoch: int, n_rows_per_batch: int, arguments: Sequence[str] | None) -> Namespace:
     """The options, of a program with these defaults."""
-    parser = ArgumentParser(prog=f"python -m punctual.apps.{name}", description=f"Train the {name} example.")
+    parser = ArgumentParser(prog=f"python examples/{name}.py", description=f"Train the {name} example.")
     add = parser.add_argument
     add("--epochs", type=_above_zero, default=4, metavar="N")
     add("--steps-per-epoch", type=_above_zero, default=n_steps_per_epoch, metavar="N", help="default: %(default)s")

@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from _elastic import train_elastically
+from _options import parse
+from _training import Application, train
+from language import LANGUAGE
+from speech import SPEECH
 from torch import nn
+from vision import VISION
 
-from punctual.apps._elastic import train_elastically
-from punctual.apps._options import parse
-from punctual.apps._training import Application, train
-from punctual.apps.language import LANGUAGE
-from punctual.apps.speech import SPEECH
-from punctual.apps.vision import VISION
 from punctual.channel import PAGE_VARIABLE, Directives, Page, ProgramState
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 APPLICATIONS = pytest.mark.parametrize("application", [VISION, LANGUAGE, SPEECH], ids=lambda found: found.name)
 SHORT = ("--epochs", "2", "--steps-per-epoch", "3", "--batch-size", "8")
 
@@ -70,7 +71,7 @@ def test_a_training_stopped_in_an_epoch_resumes_where_it_was(
 
 def test_a_program_says_all_that_punctual_wants_to_know(tmp_path: Path) -> None:
     page = Page.create(str(tmp_path / "page"))
-    command = [sys.executable, "-m", "punctual.apps.vision", *SHORT, "--checkpoint-dir", str(tmp_path / "saved")]
+    command = [sys.executable, str(EXAMPLES / "vision.py"), *SHORT, "--checkpoint-dir", str(tmp_path / "saved")]
     done = subprocess.run(
         command, env={**os.environ, PAGE_VARIABLE: str(tmp_path / "page")}, capture_output=True, text=True, check=True
     )

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from _batches import Split
 from torch import nn
-
-from punctual.apps._batches import Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from _application import Application
+from _batches import Split
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import punctual
-from punctual.apps._application import Application
-from punctual.apps._batches import Split
 
 if TYPE_CHECKING:
     from punctual.elastic_training.context import Context

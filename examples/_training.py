@@ -6,14 +6,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 import torch
+from _application import Application, Example
+from _batches import Batches, Split
+from _checkpoint import load, save
+from _elastic import train_elastically
+from _options import parse
 from torch import Tensor, nn
 
 import punctual
-from punctual.apps._application import Application, Example
-from punctual.apps._batches import Batches, Split
-from punctual.apps._checkpoint import load, save
-from punctual.apps._elastic import train_elastically
-from punctual.apps._options import parse
 
 #: Evaluation batches timed before training: from the first step on it is known what an evaluation will cost.
 _N_REHEARSAL_BATCHES = 2

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from _application import Application, Example
+from _batches import Split
+from _training import main
 from torch import Tensor, nn
-
-from punctual.apps._application import Application, Example
-from punctual.apps._batches import Split
-from punctual.apps._training import main
 
 _N_CLASSES = 10
 _IMAGE_PIXELS = 28

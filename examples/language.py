@@ -7,11 +7,10 @@ import sysconfig
 from pathlib import Path
 
 import torch
+from _application import Application, Example
+from _batches import Split
+from _training import main
 from torch import Tensor, nn
-
-from punctual.apps._application import Application, Example
-from punctual.apps._batches import Split
-from punctual.apps._training import main
 
 _N_BYTES = 256
 _WINDOW_BYTES = 64

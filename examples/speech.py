@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from _application import Application, Example
+from _batches import Split
+from _training import main
 from numpy.typing import NDArray
 from torch import Tensor, nn
-
-from punctual.apps._application import Application, Example
-from punctual.apps._batches import Split
-from punctual.apps._training import main
 
 _N_BANDS = 40
 _N_FRAMES = 64
