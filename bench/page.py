@@ -139,7 +139,7 @@ def _bare_table_s(sizes: Sizes, browser: "Browser") -> float:
 
 def files() -> dict[str, int]:
     """The size of each."""
-    folder = Path(page_module.__file__).with_name("page_files")
+    folder = Path(page_module.__file__).with_name("dashboard")
     return {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
 
 

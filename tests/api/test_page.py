@@ -8,7 +8,7 @@ import pytest
 from tests.api.live_service import LiveService
 from tests.architecture.source import ROOT
 
-PAGE_FOLDER = ROOT / "src/punctual/api/page_files"
+PAGE_FOLDER = ROOT / "src/punctual/api/dashboard"
 FILES = ["/", *(f"/page/{path.name}" for path in PAGE_FOLDER.iterdir() if path.suffix in {".js", ".css", ".svg"})]
 
 

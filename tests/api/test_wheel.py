@@ -3,7 +3,7 @@
 from hatchling.builders.wheel import WheelBuilder
 from tests.architecture.source import ROOT
 
-FOLDER = "punctual/api/page_files"
+FOLDER = "punctual/api/dashboard"
 
 
 def test_the_wheel_has_all_files_of_the_page() -> None:

@@ -25,7 +25,7 @@ from punctual.history.run import RunCourse
 from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text
 
-FOLDER = Path(__file__).with_name("page_files")
+FOLDER = Path(__file__).with_name("dashboard")
 
 #: Of a job's output, and of its reasons, the last.
 _LOG_BYTES, _N_REASONS = 500_000, 50
