@@ -1,6 +1,5 @@
 """DECOR-NN's landings: two image models at 1.0, 1.5 and 1.8 times their fastest time, on CPUs and on GPUs, simulated."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,12 +7,9 @@ from statistics import fmean
 
 from punctual import registry
 from punctual.papers.decor_nn.decor_pi import DecorPi
-from punctual.papers.reproduction import Reproduction, Row, nearest
-
-sys.path.append(str(Path(__file__).parents[2]))  # the plants of the tests
-
 from punctual.papers.decor_nn.quota_plant import Noise, Training, World, run_closed_loop
 from punctual.papers.decor_nn.worker_plant import ElasticTraining, Scaling, run_elastic
+from punctual.papers.reproduction import Reproduction, Row, nearest
 
 #: Mean deviation over three applications, %.
 _PUBLISHED = 1.75
