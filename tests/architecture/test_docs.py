@@ -18,6 +18,13 @@ PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *DOCUMENTATION]
 LINKED = [*ROOT.glob("*.md"), *DOCUMENTATION, *(ROOT / "bench").glob("*.md")]
 _N_WORDS_MAX = 50_000
 _N_WORDS_OF_A_PAGE_MAX = 3_000
+_N_WORDS_OF_A_DECISION_MAX = 350
+#: Openings that hide the subject of a sentence or heading.
+_WITHOUT_SUBJECT = re.compile(
+    r"(?:^|[.:;!?] |^[#*-]+ |\| )(?:What (?:is|was|are|were)|Whoever|Of which|There (?:is|are|was|were)|As it is)\b",
+    re.MULTILINE,
+)
+_CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
 #: Folders that a path may be given from.
@@ -80,6 +87,11 @@ def n_words(text: str) -> int:
     return sum(any(sign.isalnum() for sign in word) for word in _COMMENT.sub("", text).split())
 
 
+def without_subject(text: str) -> list[str]:
+    """Return the openings of sentences and headings that have no subject."""
+    return _WITHOUT_SUBJECT.findall(_CODE.sub("", _COMMENT.sub("", text)))
+
+
 def broken_links(text: str, page: Path) -> list[str]:
     """Return the addresses of files, among the links of a page, that lead nowhere."""
     paths = [
@@ -102,6 +114,29 @@ def test_the_documentation_can_be_read_in_a_day() -> None:
     words = {page.relative_to(DOCS): n_words(page.read_text(encoding="utf-8")) for page in DOCUMENTATION}
     assert sum(words.values()) <= _N_WORDS_MAX
     assert not {page: n for page, n in words.items() if n > _N_WORDS_OF_A_PAGE_MAX}
+
+
+def test_decisions_are_short() -> None:
+    words = {page.name: n_words(page.read_text(encoding="utf-8")) for page in (DOCS / "decisions").glob("0*.md")}
+    assert len(words) > 20
+    assert not {page: n for page, n in words.items() if n > _N_WORDS_OF_A_DECISION_MAX}
+
+
+def test_sentences_and_headings_have_a_subject() -> None:
+    openings = {page: without_subject(page.read_text(encoding="utf-8")) for page in LINKED}
+    assert not {page: found for page, found in openings.items() if found}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("## What is read\n\nA line. There is no other.", ["## What is", ". There is"]),
+        ("* Whoever asks\n| a | Of which one |", ["* Whoever", "| Of which"]),
+        ("Punctual says what is read, and `What is` is code.\n```\nThere is\n```\n", []),
+    ],
+)
+def test_openings_without_a_subject_are_found(text: str, found: list[str]) -> None:
+    assert without_subject(text) == found
 
 
 def test_every_link_leads_to_a_file() -> None:
