@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-#: `* [Title](page.md): sentence`, or the first cell of a row of a table.
+#: `* [Title](page.md): sentence`, or the first two cells of a row of a table.
 _ENTRY = re.compile(r"^(?:\* |\| )\[([^\]]+)\]\(([\w./-]+\.md)\)(?:: | \| )(.+)$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\[\]]+)\]\((\.\./[\w./-]+)\)")
 _COMMENT = re.compile(r"^[ \t]*<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
@@ -22,7 +22,7 @@ _CONTENTS = re.compile(r"^```\{toctree\}\n.*?^```\n?", re.MULTILINE | re.DOTALL)
 
 def entries(text: str) -> list[tuple[str, str, str]]:
     """Return title, path and sentence of each page that an index page lists."""
-    return [(title, path, line.rstrip(" |").replace(" | ", "; ")) for title, path, line in _ENTRY.findall(text)]
+    return [(title, path, line.partition(" | ")[0].removesuffix(" |")) for title, path, line in _ENTRY.findall(text)]
 
 
 def with_contents(text: str) -> str:

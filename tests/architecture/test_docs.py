@@ -184,7 +184,7 @@ def test_a_page_is_plain_markdown_without_sphinx(tmp_path: Path) -> None:
 def test_a_section_has_its_table_of_contents_from_its_list(tmp_path: Path) -> None:
     text = "# Part\n\n* [One](one.md): the first.\n\n| [Two](deep/two.md) | yes | no |\n"
     twins = markdown_twins()
-    assert twins.entries(text) == [("One", "one.md", "the first."), ("Two", "deep/two.md", "yes; no")]
+    assert twins.entries(text) == [("One", "one.md", "the first."), ("Two", "deep/two.md", "yes")]
     assert twins.with_contents(text).endswith("```{toctree}\n:hidden:\n\none\ndeep/two\n```\n")
     outside = twins.with_downloads(
         "[code](../bench/x.py) and [page](../docs/y.md)", tmp_path / "docs" / "a.md", tmp_path / "docs"
