@@ -18,7 +18,7 @@ from punctual.runtime.told_requests import policy_text
 def policy(
     name: Annotated[
         str | None,
-        typer.Argument(help="See `punctual policies`; left out: tell which it is.", autocompletion=policy_names),
+        typer.Argument(help="See `punctual policies`; left out: show the present one.", autocompletion=policy_names),
     ] = None,
     parameter: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of it; once for each.")
@@ -29,7 +29,7 @@ def policy(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell by which policy jobs share the machine, or change it."""
+    """Show the policy by which jobs share the machine, or change it."""
     if parameter and name is None:
         raise InvalidSpec(
             "`--parameter` must come with the policy that it is of",

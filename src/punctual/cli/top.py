@@ -22,7 +22,7 @@ _LOOK_S, _ENDED_S = 0.5, 10.0
 def top(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line, once.")] = False,
 ) -> None:
-    """Show all jobs as they go on, until Ctrl-C. Without a terminal it prints once what `punctual ps` does."""
+    """Show all jobs live, until Ctrl-C. Without a terminal it prints the list of `punctual ps` once."""
     if as_json or not sys.stdout.isatty():
         ps(as_json=as_json)
         return
