@@ -6,7 +6,7 @@ benchmark that falls short of its target, or fails, does not stop the others; th
 Those that need what is not there (a GPU, Ray, published traces) are told at the end.
 
 *check* makes each page anew from its file of results and compares it with the one on record, and compares figures that are typed
-in the documentation with the files of results that stand beside them (see `_typed_figures.py`). It imports no torch.
+in documentation, beside benchmarks and in papers' folders with the files of results that stand beside them (see `_typed_figures.py`). It imports no torch.
 """
 
 import argparse
@@ -128,9 +128,15 @@ def findings() -> Iterator[str]:
         if path.stem not in known and not path.stem.endswith("-quick"):
             yield f"{path.name}: no benchmark in bench/_results.py makes it"
     scripts = {name: import_module(benchmark.script) for benchmark in BENCHMARKS for name in benchmark.names}
-    for path in (HERE.parent / "README.md", *sorted((HERE.parent / "docs").rglob("*.md"))):
-        if "_build" not in path.parts:
-            yield from _typed_figures.findings(path, scripts)
+    for path in documents():
+        yield from _typed_figures.findings(path, scripts)
+
+
+def documents() -> list[Path]:
+    """Return every page of the project that may state a figure; tables made from results are compared as a whole instead."""
+    root = HERE.parent
+    pages = [*root.glob("*.md"), *(path for name in ("docs", "bench", "src") for path in (root / name).rglob("*.md"))]
+    return sorted(path for path in pages if "_build" not in path.parts and path.parent != RESULTS)
 
 
 def check() -> int:

@@ -47,8 +47,7 @@ def down(
     jobs: Annotated[
         JobsThen,
         typer.Option(
-            help="What becomes of its jobs. Each goes on at full speed until somebody steers it again; or stands still "
-            f"{_UNTIL_RESUMED.format(job='JOB')}; or ends, after a checkpoint if it can make one.",
+            help="Leave jobs running at full speed, pause them until `punctual up` and `punctual resume`, or stop them.",
         ),
     ] = JobsThen.CONTINUE,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,

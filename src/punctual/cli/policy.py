@@ -19,7 +19,7 @@ def policy(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="See `punctual plugins policies`; left out: tell which it is.", autocompletion=policy_names
+            help="See `punctual plugins policies`; left out: show the present one.", autocompletion=policy_names
         ),
     ] = None,
     parameter: Annotated[
@@ -31,7 +31,7 @@ def policy(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell by which policy jobs share the machine, or change it."""
+    """Show the policy by which jobs share the machine, or change it."""
     if parameter and name is None:
         raise InvalidSpec(
             "`--parameter` must come with the policy that it is of",

@@ -32,7 +32,7 @@ _LOCK_S_MAX = 20.0
 def quote(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JOB | -- PROGRAM [ARGS]...", help="A job that runs, or what would be run."),
+        typer.Argument(metavar="JOB | -- PROGRAM [ARGS]...", help="A running job, or a program."),
     ] = None,
     deadline: Annotated[
         str | None, typer.Option(metavar="WHEN", help="As for `punctual deadline`, or for a program as for `run`.")
@@ -55,7 +55,7 @@ def quote(
     steps: Annotated[int | None, typer.Option(metavar="N", help="Of a program, as for `punctual run`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Ask what a deadline would take. Tells whether it can be promised, from when on, and which jobs would be hurt."""
+    """Estimate whether a deadline can be met. Names the earliest that can, and the jobs that it would delay."""
     amounts = [parse_cores(text) for text in at_cores or ()]
     words = words or []
     job = _named(words)

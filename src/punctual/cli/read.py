@@ -29,12 +29,12 @@ _EXIT_NOTHING = 1
 
 
 def read(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What a program has printed; `-`: standard input.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of a program; `-`: standard input.")],
     progress_regex: ProgressRegex = None,
     steps: Steps = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Say what Punctual would read from a program's output, series by series. Exits with 1 if it is nothing."""
+    """Show the progress that would be read from a program's output. Exits with 1 if nothing is counted."""
     reader = ProgressReader(deadline_s=inf, steps_total=steps)
     notices = list(_notices(reader, file, progress_regex))
     if as_json:

@@ -19,7 +19,7 @@ def report(
     out: Annotated[Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Draw the run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Say what a run came to, and draw it."""
+    """Summarise a run and plot it."""
     if out is not None:
         check_can_plot(out, "--out")
     target = job_to_tell_of(job)

@@ -64,7 +64,7 @@ ControllerName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help=f"What steers the job, see `punctual plugins controllers`. [default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
+        help=f"The controller of the job, see `punctual plugins controllers`. [default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
         show_default=False,
         autocompletion=controller_names,
     ),
@@ -201,7 +201,8 @@ class StartOptions:
     """What `punctual run` and `punctual submit` take; fields are named as those that they are handed to."""
 
     program: Annotated[
-        list[str] | None, typer.Argument(metavar="-- PROGRAM [ARGS]...", help="What to run.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="-- PROGRAM [ARGS]...", help="The program and its arguments.", show_default=False),
     ] = None
     deadline: Deadline = None
     margin: Margin = None

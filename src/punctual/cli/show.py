@@ -27,7 +27,7 @@ def show(
     job: AnyJob = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Tell all that is known of a job. That is how it stands, what it runs, holds and was promised, and why."""
+    """Show everything about a job."""
     target = job_to_tell_of(job)
     told = next((each for each in standings(target.run) if each["job"] in (target.job, target.title)), {})
     now, status = _status(target, told)

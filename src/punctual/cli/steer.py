@@ -50,7 +50,7 @@ def pause(
     why: Annotated[str, typer.Option(metavar="TEXT", help="The reason that `punctual why` tells.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Have a job hold nothing until `punctual resume`. It keeps its memory, and its deadline goes on counting."""
+    """Pause a job until `punctual resume`. It keeps its memory, and its deadline goes on counting."""
     answer = control_client.pause(open_job(job), why)
     show_answer(answer, f"{answer['job']}: paused until `punctual resume {answer['job']}`", as_json=as_json)
 

@@ -60,7 +60,7 @@ EXAMPLES = examples(
 
 @taking(QueueOptions, _SECTIONS)
 def submit(given: QueueOptions) -> None:
-    """Give the service jobs, and return. A service is started if none runs."""
+    """Submit jobs and return immediately. Starts a service if none runs."""
     told = {name for name in _ONLY_WAITING if getattr(given, name)}
     if told and not given.wait:
         name = min(told)

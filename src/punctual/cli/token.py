@@ -28,7 +28,7 @@ def _tell_commands(context: typer.Context) -> None:
 
 @token.command()
 def create(
-    name: Annotated[str, typer.Argument(help="What the token is called, in lists and in records of changes.")],
+    name: Annotated[str, typer.Argument(help="Name of the token, in lists and records of changes.")],
     role: Annotated[
         str, typer.Option(metavar="ROLE", help=f"One of {', '.join(ROLES)}; each may what those before it may.")
     ] = "viewer",

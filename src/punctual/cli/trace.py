@@ -26,7 +26,7 @@ def trace(
         float, typer.Option(metavar="GIB", help="The most that a compressed file may hold.")
     ] = UNPACKED_GIB_MAX,
 ) -> None:
-    """Say what a trace file holds: format, jobs, unusable rows."""
+    """Describe a trace file: format, jobs, unusable rows."""
     found = read(file, on_bad="fail" if strict else "skip", unpacked_gib_max=unpacked_gib_max)
     summary = summarize(found)
     if as_json:

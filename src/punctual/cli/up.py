@@ -77,7 +77,7 @@ AllowUnauthenticatedRay = Annotated[
     bool,
     typer.Option(
         "--allow-unauthenticated-ray",
-        help="Use a Ray cluster that asks for no token: whoever reaches it can run programs as its user.",
+        help="Use a Ray cluster that asks for no token: anybody who reaches it can run programs as its user.",
     ),
 ]
 Listen = Annotated[
