@@ -41,7 +41,7 @@ _ABOUT_ALL = ("NodeJoined", "NodeLost", "PolicyChanged", "SteeringResumed", "War
 #: Rows fetched at once, so that a slow reader holds no transaction open and the store can be tidied behind it.
 _N_ROWS = 500
 #: Changes with every change of a table or of the messages; kept in the file's `user_version`.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 #: Marks a file as ours in its `application_id`: "Pnct".
 _APPLICATION_ID = 0x506E6374
 
