@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from tests.elastic_training.agent_stage import Stage
-from tests.tracking.conftest import fresh_process, page
+from tests.tracking.conftest import fresh_process, pace, page, restart
 
 #: The fixtures of the tests of tracking that these need as well.
-__all__ = ["fresh_process", "page", "stage"]
+__all__ = ["fresh_process", "pace", "page", "restart", "stage"]
 
 
 @pytest.fixture
