@@ -147,7 +147,7 @@ class Forkserver:
 
 
 def _serve(agent: SocketAgentClient) -> None:
-    importlib.import_module("punctual.elastic_training.parameter_server").serve(agent)
+    importlib.import_module("punctual.elastic_training.servers.parameter_server").serve(agent)
 
 
 def exit_with_parent(parent: int) -> None:

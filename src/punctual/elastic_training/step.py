@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
@@ -18,9 +18,11 @@ from punctual.elastic_training.member import Member
 from punctual.elastic_training.random_probe import RandomProbe
 from punctual.elastic_training.random_state import seed_all
 from punctual.elastic_training.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear
-from punctual.elastic_training.served_sum import ServedSum
 from punctual.elastic_training.virtual_ranks import Part, cut, share
 from punctual.tracking.complaint import invalid, warn
+
+if TYPE_CHECKING:
+    from punctual.elastic_training.servers.served_sum import ServedSum
 
 #: What travels with the gradients besides the loss: votes to leave the generation, requests to stop, votes against fusing,
 #: requests to compare, and where each is: epoch and step.
@@ -120,24 +122,14 @@ class Stepper:
         self.leaves = False
         peers = group.membership.peers
         if peers:
-            is_synchronous = not self._member.is_asynchronous
-            if self._is_deterministic:
-                raise invalid(
-                    "`deterministic` must not go with parameter servers",
-                    "both",
-                    "`context.elastic`",
-                    "Leave out `deterministic=True`, or train without `--servers`.",
-                )
-            optimizer, *more = self._member.replica.optimizers.values()
-            if more:
-                raise invalid(
-                    "a training with parameter servers must have one optimizer",
-                    f"{1 + len(more)}",
-                    "`context.elastic`",
-                    "Train without `--servers`, or make parameter groups of one optimizer.",
-                )
-            self.served = self._reduction = ServedSum(
-                optimizer, peers, is_first=group.rank == 0, is_synchronous=is_synchronous
+            from punctual.elastic_training.servers.served_sum import served_sum  # only with `--servers`
+
+            self.served = self._reduction = served_sum(
+                list(self._member.replica.optimizers.values()),
+                peers,
+                is_first=group.rank == 0,
+                is_synchronous=not self._member.is_asynchronous,
+                is_deterministic=self._is_deterministic,
             )
         elif self._is_deterministic:
             self._reduction = TreeTotal(self._params, group, _N_NOTES, self._member.n_virtual_ranks)

@@ -28,7 +28,7 @@ from torch.optim import Optimizer
 
 from punctual.elastic_training._memory import memory_of
 from punctual.elastic_training.agent_client import SocketAgentClient
-from punctual.elastic_training.parameter_slices import SliceState
+from punctual.elastic_training.servers.slices import SliceState
 
 
 @dataclass(frozen=True, slots=True)

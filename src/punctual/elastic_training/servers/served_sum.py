@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from punctual.elastic_training._memory import memory_of
 from punctual.elastic_training.group import GroupFault
-from punctual.elastic_training.parameter_server import (
+from punctual.elastic_training.reduction import clear
+from punctual.elastic_training.servers.parameter_server import (
     GiveState,
     Hello,
     Push,
@@ -22,8 +23,7 @@ from punctual.elastic_training.parameter_server import (
     receive,
     send,
 )
-from punctual.elastic_training.parameter_slices import Slice, cut_out, put_in, shared_out
-from punctual.elastic_training.reduction import clear
+from punctual.elastic_training.servers.slices import Slice, cut_out, put_in, shared_out
 from punctual.tracking.complaint import invalid
 
 
@@ -53,6 +53,32 @@ class _Server:
         message = receive(self.connection)
         self.connection.recv_bytes_into(memory_of(self.flat))
         return message
+
+
+def served_sum(
+    optimizers: Sequence[Optimizer],
+    connections: Sequence[Connection],
+    *,
+    is_first: bool,
+    is_synchronous: bool,
+    is_deterministic: bool,
+) -> "ServedSum":
+    """Return the sum over the servers behind `connections`; raises as `ServedSum`, and if the training does not go with them."""
+    if is_deterministic:
+        raise invalid(
+            "`deterministic` must not go with parameter servers",
+            "both",
+            "`context.elastic`",
+            "Leave out `deterministic=True`, or train without `--servers`.",
+        )
+    if len(optimizers) > 1:
+        raise invalid(
+            "a training with parameter servers must have one optimizer",
+            f"{len(optimizers)}",
+            "`context.elastic`",
+            "Train without `--servers`, or make parameter groups of one optimizer.",
+        )
+    return ServedSum(optimizers[0], connections, is_first=is_first, is_synchronous=is_synchronous)
 
 
 class ServedSum:

@@ -1,0 +1,1 @@
+"""Training with parameter servers; loaded only with `--servers`."""
