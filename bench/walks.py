@@ -1,0 +1,211 @@
+"""How much code is walked through, counted: what a job on one machine needs, what a tick calls, what a start calls.
+
+*Reach*: modules that the imports of a module lead to, read from the source, and their lines. *Walks*: calls of functions of
+Punctual between two events of the scheduler, in all threads of one process, with all work that happens beside:
+
+* a tick: from a report of progress to the end of the change of the quota that it led to, the median of a job's ticks;
+* a start: from the first call of `punctual run` to the event that the job's process has started;
+* a simulated launch: from the first call of a simulation of a trace's rows to the first event that a job has started.
+
+Targets are those of the design, which one daemon in place of hosts is to reach. With `--quick` the same: it takes seconds.
+"""
+
+import ast
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
+
+SOURCE = Path(__file__).parents[1] / "src"
+#: What needs a module -> that module.
+REACHES = {
+    "a job under `punctual run`": "punctual.cli.run",
+    "a host of jobs": "punctual.daemon.local_host",
+    "a simulation": "punctual.sim.simulation",
+    "`punctual.track`": "punctual.tracking.track",
+}
+#: Key -> the most: lines, or calls and files.
+TARGETS = {
+    "lines of a job under `punctual run`": 25_000, "calls of a tick": 400, "files of a tick": 30, "calls of a start": 700,
+    "files of a start": 40,
+}  # fmt: skip
+
+TRACE = """
+import json, os, sys, threading
+ROOT, out = sys.argv[1], sys.argv[2]
+files, calls, marks = {}, [], []
+def profile(frame, event, _):
+    code = frame.f_code
+    file = code.co_filename
+    if event == "call" and code.co_flags & 1 and file.startswith(ROOT):  # a function, not a module or class being made
+        calls.append(files.setdefault(file, len(files)))
+    if code.co_name == "handle" and file.endswith("core/scheduler.py"):
+        kind = type(frame.f_locals.get("event")).__name__
+        if event == "call":
+            marks.append((len(calls), kind, "begin"))
+        elif event == "return":
+            marks.append((len(calls), kind, "end"))
+def tell():
+    sys.setprofile(None)
+    threading.setprofile(None)
+    with open(out, "w") as file:
+        json.dump({"calls": calls, "marks": marks}, file)
+del sys.argv[1:3]
+threading.setprofile(profile)
+sys.setprofile(profile)
+try:
+    if sys.argv[1] == "simulate":
+        from itertools import islice
+        from punctual import registry
+        from punctual.request.cluster_file import groups_of, nodes_of
+        from punctual.sim.scaling import sim_jobs
+        from punctual.sim.scaling.elastic import Elastic
+        from punctual.sim.simulation import Simulation
+        from punctual.sim.traces.generators.poisson import Poisson
+        jobs = sim_jobs(islice(Poisson(n_jobs=3).jobs(0), 3), Elastic())
+        models = {"tabulated": registry.load("models", "tabulated")()}
+        policy = registry.load("policies", "promises-first")()
+        Simulation(jobs, nodes_of(groups_of("1x8", "the case")), policy, models=models).run()
+    else:
+        from punctual.cli import main
+        main()
+except SystemExit:
+    pass
+finally:
+    tell()
+"""
+#: Steps of 20 ms of one core, for some eight seconds on half of it.
+TRAINING = """
+import time, punctual
+for _ in punctual.track(range(200)):
+    end = time.process_time() + 0.02
+    while time.process_time() < end: pass
+"""
+RUN = ("run", "--deadline", "8s", "--cores", "1", "--actuator", "pacing", "--quiet", "--name", "walk")
+
+Mark = tuple[int, str, str]
+
+
+def imports_of() -> dict[str, set[str]]:
+    """Module of Punctual -> modules of Punctual that it names in imports, also in functions."""
+    trees = {_module(file): (file, ast.parse(file.read_text(encoding="utf-8"))) for file in SOURCE.rglob("*.py")}
+    return {name: set(_targets(tree)) & trees.keys() for name, (_, tree) in trees.items()}
+
+
+def _module(file: Path) -> str:
+    parts = file.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _targets(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            yield node.module
+
+
+def reach(graph: dict[str, set[str]], start: str) -> list[str]:
+    """Return the modules that the imports of `start` lead to, itself included, packages' own files left out."""
+    seen, waiting = {start}, [start]
+    while waiting:
+        new = graph[waiting.pop()] - seen
+        seen |= new
+        waiting += new
+    return sorted(seen - {"punctual"})
+
+
+def n_lines(module: str) -> int:
+    file = SOURCE.joinpath(*module.split("."))
+    path = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def traced(*words: str) -> tuple[list[int], list[Mark]]:
+    """Calls, each as the number of its file, and marks in them, of a command or a simulation in a fresh process."""
+    with tempfile.TemporaryDirectory(prefix="walks-") as folder:
+        out = Path(folder, "trace.json")
+        environment = {**os.environ, "PUNCTUAL_HOME": folder}
+        command = [sys.executable, "-c", TRACE, str(SOURCE / "punctual"), str(out), *words]
+        subprocess.run(command, env=environment, check=False, timeout=120, stdout=subprocess.DEVNULL)
+        found: dict[str, Any] = json.loads(out.read_text())
+    return found["calls"], [(at, kind, part) for at, kind, part in found["marks"]]
+
+
+def between(calls: list[int], begin: int, end: int) -> dict[str, int]:
+    return {"calls": end - begin, "files": len(set(calls[begin:end]))}
+
+
+def ticks(calls: list[int], marks: list[Mark]) -> list[dict[str, int]]:
+    """Each walk from a report of progress to the end of the change of the quota that it led to."""
+    found, begun = [], None
+    for at, kind, part in marks:
+        if kind == "ProgressReported" and part == "begin":
+            begun = at
+        elif kind == "GrantApplied" and part == "end" and begun is not None:
+            found.append(between(calls, begun, at))
+            begun = None
+    return found
+
+
+def started(calls: list[int], marks: list[Mark]) -> dict[str, int]:
+    return between(calls, 0, next(at for at, kind, _ in marks if kind == "JobStarted"))
+
+
+def measured() -> Results:
+    graph = imports_of()
+    reaches = {name: reach(graph, module) for name, module in REACHES.items()}
+    live = traced(*RUN, "--", sys.executable, "-c", TRAINING)
+    changes = ticks(*live)
+    if not changes:
+        raise RuntimeError("no tick of the job has changed its quota: the machine is too busy, or the job has failed")
+    tick = {key: statistics.median(change[key] for change in changes) for key in ("calls", "files")}
+    return {
+        "reach": {
+            name: {"modules": len(modules), "lines": sum(map(n_lines, modules))} for name, modules in reaches.items()
+        },
+        "walks": {"a tick": {**tick, "of": len(changes)}, "a start": started(*live), "a simulated launch": started(*traced("simulate"))},
+    }  # fmt: skip
+
+
+def page(results: Results) -> str:
+    lines = ["<!-- made by bench/walks.py -->", "", "# Walks through the code", ""]
+    lines += markdown_table(
+        ["reach", "modules", "lines"],
+        [[name, f"{one['modules']:,}", f"{one['lines']:,}"] for name, one in results["reach"].items()],
+    )
+    lines += ["", *markdown_table(
+        ["walk", "calls", "files"],
+        [[name, f"{one['calls']:,.0f}", f"{one['files']:,.0f}"] for name, one in results["walks"].items()],
+    ), ""]  # fmt: skip
+    return "\n".join([*lines, stamp_text(results), ""])
+
+
+def figures(results: Results) -> dict[str, float]:
+    walks = results["walks"]
+    return {
+        "lines of a job under `punctual run`": results["reach"]["a job under `punctual run`"]["lines"],
+        **{f"{what} of {walk}": walks[walk][what] for walk in ("a tick", "a start") for what in ("calls", "files")},
+    }
+
+
+def main() -> int:
+    given = parser(__doc__ or "").parse_args()
+    results = write_results("walks", measured(), page, quick=given.quick)
+    print_table(["reach", "modules", "lines"], [[name, *one.values()] for name, one in results["reach"].items()])
+    print_table(["walk", "calls", "files"], [[n, one["calls"], one["files"]] for n, one in results["walks"].items()])
+    found = figures(results)
+    short = [f"{key} {found[key]:,.0f} > {most:,}" for key, most in TARGETS.items() if found[key] > most]
+    return conclude(f"a tick of {found['calls of a tick']:,.0f} calls (at most {TARGETS['calls of a tick']:,})", short)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
