@@ -1,4 +1,4 @@
-"""The hardware there is, and the picture of everything that a policy decides on."""
+"""The nodes of a cluster, and the snapshot from which a policy decides."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,22 +9,22 @@ from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
 from punctual.core.slots import set_by_slots
 
-#: With less than a quarter of a core a training hardly gets on, and beside so many others it costs more than alone.
+#: On less than a quarter of a core a training hardly advances, and many jobs on one node slow each other down.
 _JOBS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine and what it has.
+    """One machine and its capacity.
 
     Attributes
     ----------
     device
         The kind of its devices, ``"V100"`` say.
     slowness
-        How many times as much CPU time steps cost there as on other nodes of its kind; 1 unless it was found to be slow.
+        CPU time of a step on this node over that on other nodes of its kind; 1 unless the node was found to be slow.
     jobs_at_once
-        How many jobs that are not made of workers may run there at once; None: as many as fit.
+        Limit of jobs without workers that run on the node at once; None: as many as fit.
     """
 
     id: NodeId
@@ -35,7 +35,7 @@ class Node:
 
     @property
     def usual_memory_bytes(self) -> int:
-        """Memory set aside on this node for a job about which nothing is known: an equal part; 0 without `jobs_at_once`."""
+        """Memory reserved on this node for a job of unknown need: an equal part; 0 without `jobs_at_once`."""
         return self.capacity.memory_bytes // self.jobs_at_once if self.jobs_at_once else 0
 
 
@@ -80,7 +80,7 @@ class Snapshot:
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
-        """All jobs that have not ended, in order of submission."""
+        """Unfinished jobs in order of submission."""
         return tuple(sorted(self.holding + self.waiting, key=lambda job: (job.submitted_at, job.spec.id)))
 
     @classmethod

@@ -89,7 +89,7 @@ class ProgressReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseReported:
-    """What is known of the job's phases has changed; `phases` replaces what was known before."""
+    """The job's phases, as last reported; `phases` replaces the earlier report."""
 
     at: float
     job: JobId
@@ -98,7 +98,7 @@ class PhaseReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossReported:
-    """The losses that a job which trains to a goal has seen since the last report, in order of steps."""
+    """Losses of a job that trains to a goal since the last report, in order of steps."""
 
     at: float
     job: JobId
@@ -107,7 +107,7 @@ class LossReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWarned:
-    """The executor has found something about the job that its user is to be told, once for each code of `reason`."""
+    """The executor warns the user of a job, once for each code of `reason`."""
 
     at: float
     job: JobId
@@ -199,7 +199,7 @@ class NodeJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLost:
-    """A node is gone, and with it what jobs held there."""
+    """A node is gone, and with it the grants on it."""
 
     at: float
     node: NodeId
@@ -207,7 +207,7 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWarned:
-    """The executor has found something about a node that the users of the jobs there are to be told, each time."""
+    """The executor warns the users of all jobs on a node, each time."""
 
     at: float
     node: NodeId
@@ -250,7 +250,7 @@ class PauseRequested:
     by: str = ""
 
     def told(self) -> str:
-        """In words."""
+        """Return a text that says who paused the job, and why."""
         return f"paused {told_by(self.by)}{': ' * bool(self.cause)}{self.cause}"
 
 
@@ -265,7 +265,7 @@ class ResumeRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChanged:
-    """A user wants another policy to share out what there is.
+    """A user wants another policy to share the cluster.
 
     Attributes
     ----------
@@ -286,7 +286,7 @@ class PolicyChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringResumed:
-    """Another process steers from now on; the one before it ended without a word.
+    """Another process steers from now on; the one before it ended without notice.
 
     Attributes
     ----------
@@ -326,7 +326,7 @@ class TimerFired:
 
 
 def told_by(name: str) -> str:
-    """Who asked for it, in words; without a name it was the owner, at the terminal."""
+    """Return a text that names the user behind a request; an empty name is the owner, at the terminal."""
     return f"by {name or 'the user'}"
 
 

@@ -1,4 +1,4 @@
-"""The commands that an event leads to, in order; each is also noted in the story of its job."""
+"""Commands caused by an event, in order; each is also noted in the story of its job."""
 
 from math import inf
 
@@ -16,7 +16,7 @@ class Outbox:
         self._commands: list[Command] = []
 
     def take(self) -> list[Command]:
-        """All commands since the last call."""
+        """Return the commands since the last call."""
         commands, self._commands = self._commands, []
         return commands
 

@@ -1,4 +1,4 @@
-"""What a policy answers."""
+"""A policy's answer to a snapshot."""
 
 from dataclasses import dataclass, field
 from typing import Literal

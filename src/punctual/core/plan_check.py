@@ -22,16 +22,16 @@ def checked(
     capacity: Mapping[NodeId, Resources],
     planned: Bookings,
 ) -> tuple[Changes, str]:
-    """What the plan changes, and why it cannot be used; empty if it can.
+    """Return the changes of a plan, and the reason why it cannot be used; the reason is empty if it can.
 
     Parameters
     ----------
     revision
-        Under which it was requested.
+        Revision that was requested.
     active
         The jobs that have not ended.
     planned
-        What the last plan gives, by node.
+        Amounts of the last plan, by node.
     """
     if plan.revision != revision:
         return [], f"it is of revision {plan.revision}, and was requested as {revision}"
@@ -73,14 +73,14 @@ def _fault_of(plan: Plan, changes: Changes, capacity: Mapping[NodeId, Resources]
 
 
 def fault_of_size(spec: JobSpec, capacity: Resources) -> Reason | None:
-    """Why a job can never run on nodes of `capacity` together; None if it may, or if there are no nodes yet."""
+    """Return why a job can never run on a cluster of `capacity`; None if it may, or if no node has joined yet."""
     if not capacity or spec.floor.fits_in(capacity):
         return None
     return Reason("too-large", f"its floor of {spec.floor} does not fit in what there is: {capacity}")
 
 
 def fault_of_grant(job: ScheduledJob, grant: Allocation) -> str:
-    """Why the job cannot have `grant`; empty if it can."""
+    """Return why the job cannot have `grant`; empty if it can."""
     amount, spec = total(grant.values()), job.spec
     if not amount:
         may_pause = spec.preemptible or job.status not in ("running", "starting")
@@ -131,5 +131,5 @@ def has_room(jobs: Iterable[ScheduledJob], capacity: Mapping[NodeId, Resources],
 
 
 def _least(spec: JobSpec) -> tuple[Resources, int]:
-    """How many times which amount a job needs on one node or several."""
+    """Return an amount, and how many of it a job needs at least, on one node or several."""
     return (spec.floor, 1) if spec.unit is None else (spec.unit, spec.worker_counts()[0])

@@ -1,4 +1,4 @@
-"""When a plan is asked for, and which answers count: one plan is in flight at a time, and it may get lost.
+"""Timing of plans and check of answers: one plan is in flight at a time, and it may get lost.
 
 A plan that takes amounts or promises away is made without knowing what that leaves. If a job that it gives nothing would fit
 there, the clock asks for another plan, which knows. A policy that leaves cores free on purpose is asked once more, and not
@@ -12,7 +12,7 @@ from typing import Any
 
 from punctual.core.ids import JobId
 
-#: No plan is followed by another, because it says so or frees room, sooner than this.
+#: Shortest time between a plan and one that it asks for or makes room for, in seconds.
 _SOONEST_S = 0.1
 #: A policy that asks for the next plan within so many seconds need not be asked before.
 _ROOM_S = 1.0
@@ -21,7 +21,7 @@ _ROOM_S = 1.0
 #: less often. It grows slowly, and not with the time that has passed: an instant that a promise asks for may be known only when
 #: it is near, after a few plans that were made long before.
 _N_IDLE, _IDLE_LEAST_S, _IDLE_FACTOR, _IDLE_MOST_S = 2, 1.0, 1.01, 60.0
-#: With so many it is as long as it gets.
+#: Number of idle plans from which the time no longer grows.
 _N_IDLE_MOST = 500
 
 
@@ -91,7 +91,9 @@ class Planning:
         self.is_due = True
 
     def ask_again_s(self, at: float, ask_again_at: float | None, leaves_room: bool = False) -> float:
-        """How long the clock waits with the next plan, if the one of instant `at` wants it at `ask_again_at`.
+        """Seconds until the clock asks for the next plan, if the plan of instant `at` wants it at `ask_again_at`.
+
+        If that plan `leaves_room` which it did not know of, the next one comes soon all the same.
 
         If it `leaves_room` that it was made without knowing of, the next one comes soon all the same.
         """
@@ -160,5 +162,5 @@ class Planning:
         return () if keeps_promises else self.promise({}, lambda _: True)
 
     def begin_anew(self) -> None:
-        """Whatever was in flight is lost."""
+        """Forget the plan in flight, which is lost."""
         self.is_due, self.requested_at, self.retry_at = True, None, -inf

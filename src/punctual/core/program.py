@@ -1,4 +1,4 @@
-"""What a job runs, as the journal keeps it."""
+"""A job's program, as the journal records it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

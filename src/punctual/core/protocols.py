@@ -1,4 +1,4 @@
-"""The seams. Each is small, and defined by what the core and the runtime need of it."""
+"""Protocols between the core, its plug-ins and the processes around it; each has only what the core needs."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
@@ -15,10 +15,10 @@ from punctual.core.speed import SeenRate, Shape
 
 S = TypeVar("S")
 
-#: Where events go; may be called from any thread.
+#: Receiver of events; may be called from any thread.
 Sink = Callable[[Event], None]
 
-#: What the journal holds: facts and wishes, in the order in which they happened.
+#: Entry of the journal, which holds events and commands in their order.
 Message = Event | Command
 
 
@@ -49,7 +49,7 @@ class PerfModel(Protocol[S]):
     """
 
     def init(self, spec: JobSpec) -> S:
-        """What `spec.profile` tells."""
+        """Return the state that `spec.profile` implies."""
         ...
 
     def update(self, state: S, seen: SeenRate) -> S: ...
@@ -74,7 +74,7 @@ class ConvergenceModel(Protocol[S]):
 
 
 class Executor(Protocol):
-    """Has effects on jobs; answers every command through `sink`, never by a return value, also about an unknown job."""
+    """Carries out commands on jobs; answers each through `sink`, never by a return value, also for an unknown job."""
 
     def perform(self, command: JobCommand, sink: Sink) -> None: ...
 

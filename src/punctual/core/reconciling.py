@@ -1,4 +1,4 @@
-"""What is wanted against what is in force: the difference is asked for."""
+"""Compare targets with the grants in force, and ask for the difference."""
 
 from typing import Any
 

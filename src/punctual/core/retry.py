@@ -1,4 +1,4 @@
-"""Whether a job that failed is launched again, and a command that had no effect said again."""
+"""Decide whether to launch a failed job again, and to repeat a command that had no effect."""
 
 from punctual.core.events import GrantFailed, JobFailed
 from punctual.core.scheduled_job import Periods, ScheduledJob
@@ -29,7 +29,7 @@ def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
 
 
 def _told_of_limit(job: ScheduledJob) -> str:
-    """That all retries are used up; nothing where none was asked for."""
+    """Return a text that says that all retries are used up; empty if the user asked for none."""
     if not job.n_retries:
         return ""
     allowed = "1 retry is" if job.n_retries == 1 else f"{job.n_retries} retries are"
@@ -61,7 +61,7 @@ def _without_more(job: ScheduledJob, cause: str) -> str:
 
 
 def told_of_retry(job: ScheduledJob, event: JobFailed) -> Reason:
-    """That the job is launched again after `event`, when it has waited."""
+    """Return the reason for launching the job again after `event`, once it has waited."""
     wait_s = job.retry_at - event.at
     facts = {"n_failures": job.n_failures, "n_retries": job.n_retries, "wait_s": wait_s}
     again = f"retry {job.n_failures} of {job.n_retries}"

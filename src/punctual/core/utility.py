@@ -1,4 +1,4 @@
-"""What it is worth that a job ends early."""
+"""Utility of an early end of a job."""
 
 from dataclasses import dataclass
 from math import exp, isfinite
@@ -49,6 +49,6 @@ class Sigmoid:
         check_not_negative(where, steepness_per_s=self.steepness_per_s, middle_s=self.middle_s)
 
     def at_s(self, completion_s: float) -> float:
-        """Utility of a job that ends `completion_s` seconds after its submission; 0 if it never does."""
+        """Return the utility of a job that ends `completion_s` seconds after its submission; 0 if it never does."""
         exponent = self.steepness_per_s * (completion_s - self.middle_s) if isfinite(completion_s) else _EXPONENT_MAX
         return self.height / (1.0 + exp(exponent)) if exponent < _EXPONENT_MAX else 0.0
