@@ -1,4 +1,4 @@
-"""The numbers of workers of all jobs as one knapsack: who takes part, what there is, and the way back to nodes."""
+"""The choice of all jobs' numbers of workers as one knapsack, and the mapping of its solution back to nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -73,7 +73,7 @@ class Candidate:
 
     @property
     def pools(self) -> list[Pool]:
-        """Where it may run: where it is first, then where it is fastest per device; one that is bound only where it is."""
+        """Return the pools where it may run: its own, then by rate per device; only its own if it is bound to it."""
         options = self.options
         if self.is_bound:
             return [self.pool]
@@ -95,20 +95,20 @@ class Candidate:
 
 @dataclass(slots=True)
 class AllocationProblem:
-    """Which configuration each job gets, within what each pool has.
+    """Choice of a configuration for each job, within the capacity of each pool.
 
     Attributes
     ----------
     candidates
-        Jobs made of workers: those that hold something, the oldest first, then those that wait.
+        Jobs made of workers: running ones, the oldest first, then waiting ones.
     unfit
-        Jobs made of workers that no node there is can hold.
+        Jobs made of workers that no node can hold.
     pools
-        Those that any of them can draw on.
+        Pools that any candidate can use.
     capacities
-        What is free in each pool, with what the candidates hold, in whole devices or parts of a core.
+        Free amount of each pool, including what the candidates hold, in whole devices or parts of a core.
     remainders
-        What is free beyond that, less than one.
+        Fraction of a unit that is free beyond that.
     table
         The configurations of the candidates.
     """
@@ -149,7 +149,7 @@ class AllocationProblem:
         price: float | None = None,
         costs: IntArray | None = None,
     ) -> Solution:
-        """One column for each candidate, within all capacities.
+        """Choose one column for each candidate, within all capacities.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ class AllocationProblem:
         return replace(solution, multipliers=solution.multipliers[: len(self.pools)])
 
     def _named(self, name: str, kind: str) -> tuple[float, FloatArray]:
-        """Of a kind of hardware that has a name only: what the nodes of `kind` have for the candidates, and each column's use."""
+        """Return the amount of a named kind of hardware on nodes of `kind`, and each column's use of it."""
         builder, uses = self.builder, np.zeros(self.table.amounts.shape)
         capacity = sum(builder.free[node].of(name) for node in builder.hardware.kinds[kind])
         for i, candidate in enumerate(self.candidates):
@@ -213,7 +213,7 @@ class AllocationProblem:
         lay_out(builder, changes, room)
 
     def columns_given(self) -> IntArray:
-        """The columns of what the jobs really get: a number for which there are no nodes was reduced."""
+        """Return the columns of the final allocations, which may be smaller than chosen where nodes had no room."""
         return np.array([self._column_given(candidate) for candidate in self.candidates], dtype=np.int64)
 
     def _column_given(self, candidate: Candidate) -> int:

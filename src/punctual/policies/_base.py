@@ -1,4 +1,4 @@
-"""What every policy has: its name, checks of its parameters, and a memory of the hardware it decides about."""
+"""Base class of policies: name, checks of parameters, and a cache of the cluster's hardware."""
 
 import re
 from dataclasses import dataclass, field

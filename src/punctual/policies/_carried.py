@@ -1,4 +1,4 @@
-"""What a round hands on to the next, read with suspicion: a journal may have been written by another version."""
+"""Read the state that a round hands on to the next; a journal may have been written by another version."""
 
 from math import isfinite
 from typing import Any

@@ -18,7 +18,7 @@ PARTS_PER_CORE = 16
 _GUESS_FRAC = 0.3
 _GUESS_POWER = 0.7
 
-#: What is shared: the GPUs of one kind of nodes, or the cores beside them.
+#: Shared resource: the GPUs of one kind of nodes, or the cores beside them.
 Pool = tuple[str, bool]
 
 
@@ -66,18 +66,18 @@ class Configurations:
 
     @property
     def fastest(self) -> float:
-        """Most steps per second."""
+        """Highest rate, in steps per second."""
         return float(self.rates.max())
 
     def surely_fastest(self, risk_sigmas: float) -> float:
-        """Most steps per second wherever it lies, less `risk_sigmas` standard deviations."""
+        """Return the highest rate at any placement, less `risk_sigmas` standard deviations; steps per second."""
         return float(self._sure(risk_sigmas).max())
 
     def _sure(self, risk_sigmas: float) -> FloatArray:
         return np.maximum(0.0, np.minimum(self.rates, self.split_rates) - risk_sigmas * self.stds)
 
     def best_on(self, kind: str) -> float:
-        """Most steps per second and unit on a kind."""
+        """Return the highest rate per unit on a kind; steps per second."""
         return max(float(self.rates[i] / self.amounts[i]) for i, on in enumerate(self.kinds) if on == kind and i)
 
     def least_on(self, kind: str) -> int:
@@ -85,11 +85,11 @@ class Configurations:
         return min((n for on, n in zip(self.kinds, self.counts, strict=True) if on == kind and n), default=0)
 
     def column(self, kind: str, count: int) -> int:
-        """The column of `count` workers on `kind`; 0 if there is none."""
+        """Return the column of `count` workers on `kind`; 0 if none has so many."""
         return self.columns.get((kind, count), 0) if count else 0
 
     def levels(self, kind: str, risk_sigmas: float) -> Levels:
-        """What a promise may count on, wherever the job lies: rates less `risk_sigmas` standard deviations."""
+        """Return the rates that a promise may use at any placement: less `risk_sigmas` standard deviations."""
         known = self._levels.get((kind, risk_sigmas))
         if known is None:
             columns = [i for i, on in enumerate(self.kinds) if on == kind and i]
@@ -177,7 +177,7 @@ def _of_kind(
 def _guesses(
     hardware: Hardware, speed: JobRates, worker: Resources, counts: Sequence[int]
 ) -> list[tuple[str, int, float, float]]:
-    """Of a job of which nothing is known: as fast as it has workers, on every kind that it may run on."""
+    """Return guessed configurations for a job of unknown speed: its rate is its number of workers, on every kind."""
     return [
         (kind, n, float(n), _GUESS_FRAC * n)
         for kind in hardware.kinds
@@ -187,7 +187,7 @@ def _guesses(
 
 
 def counts_on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind: str) -> Sequence[int]:
-    """Those of `counts` that the nodes of a kind have room for."""
+    """Return those of `counts` that fit on the nodes of a kind."""
     if len(hardware.kinds) == 1:
         return counts
     most = sum(hardware.capacity[node].n_times(worker) for node in hardware.kinds[kind])

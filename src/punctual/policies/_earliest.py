@@ -1,4 +1,4 @@
-"""The earliest deadline that can be promised, and what a job is told that cannot have its own."""
+"""Search for the earliest deadline that can be promised, and the reason given to a job whose own cannot."""
 
 from collections.abc import Callable
 from math import ceil, floor, isfinite, log10
@@ -8,7 +8,7 @@ from punctual.core.story import Reason
 from punctual.core.units import exact_text
 from punctual.policies._jobs import span_text
 
-#: How exactly it is looked for, as a share of it; and how often a later one is tried where the first guess is too early.
+#: Relative precision of the search, and the number of later deadlines to try if the first guess is too early.
 EXACT_FRAC, _N_LATER = 0.01, 6
 #: It is told with so many digits: what is said can be written down, and given again a little later.
 _N_DIGITS = 3
@@ -59,7 +59,7 @@ def waits_for_promise(view: JobView) -> bool:
 
 
 def no_guarantee(view: JobView, at: float, earliest_s: float | None) -> Reason:
-    """Why the job is turned away; names the earliest deadline that would have been accepted.
+    """Return the reason for turning the job away; it names the earliest deadline that would be accepted.
 
     Parameters
     ----------

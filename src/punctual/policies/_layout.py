@@ -1,4 +1,4 @@
-"""From changed numbers of workers to nodes."""
+"""Map changed numbers of workers to nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
@@ -48,7 +48,7 @@ def _amount_of(view: JobView, n: int) -> Resources:
 
 
 def shrunk(view: JobView, worker: Resources, n_after: int, held: Allocation) -> Allocation:
-    """What is left when workers go, first from the nodes that have the fewest of them."""
+    """Return the allocation after removing workers, first from nodes with the fewest of them."""
     on_nodes = {node: n_workers(view.spec, {node: amount}) for node, amount in held.items()}
     n_to_go = sum(on_nodes.values()) - n_after
     for node in sorted(on_nodes, key=lambda node: (on_nodes[node], node)):
@@ -71,7 +71,7 @@ def _grown(
 
 
 def _why(builder: PlanBuilder, view: JobView, n_before: int, n_after: int, allocation: Allocation) -> Reason:
-    """Why a job has another number of workers: what it gains or gives up, if that is known."""
+    """Return the reason for a new number of workers: the time gained or given up, if known."""
     if n_before == 0:
         return starts(view, allocation)
     kind = builder.hardware.kind_of[next(iter(allocation))]

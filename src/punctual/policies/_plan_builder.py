@@ -1,4 +1,4 @@
-"""Building a plan change by change."""
+"""Build a plan change by change."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -44,7 +44,7 @@ class Space:
         return copied
 
     def part_of(self, amount: Resources) -> Resources:
-        """As much of the amount as there is."""
+        """Return the largest part of the amount that fits."""
         return Resources(
             max(0.0, min(amount.cores, self.cores - TOLERANCE)),
             max(0, min(amount.gpus, self.gpus - TOLERANCE)),
@@ -76,16 +76,16 @@ class PlanBuilder:
         self._own_free: dict[NodeId, Resources] | None = None
         self.grants: dict[JobId, Allocation] = {}
         self.reasons: dict[JobId, Reason] = {}
-        #: How many jobs that are not made of workers hold something on each node; made when it is asked for first.
+        #: Number of jobs without workers that hold something on each node; made on first use.
         self._n_jobs: Counter[NodeId] | None = None
         carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
         #: Whether the last plan of this policy was made for other nodes, or is not known.
         self.hardware_changed = carry.get("hardware") != self.hardware.checksum
-        #: What the policy put into its last plan, if that still means something.
+        #: State that the policy put into its last plan; empty if the hardware has changed since.
         self.carry: dict[str, object] = {} if self.hardware_changed else carry
 
     def held(self, view: JobView) -> Allocation:
-        """What the job has in this builder."""
+        """Return the job's allocation in this builder."""
         return self.grants.get(view.spec.id, view.planned)
 
     def put(self, view: JobView, allocation: Allocation, reason: Reason) -> None:
@@ -108,7 +108,7 @@ class PlanBuilder:
         self.reasons[view.spec.id] = reason
 
     def freed(self, views: Iterable[JobView], free: Mapping[NodeId, Resources]) -> Mapping[NodeId, Resources]:
-        """What would be free beside `free` if jobs held nothing."""
+        """Return the free amounts if jobs held nothing, starting from `free`."""
         more = dict(free)
         for view in views:
             keeps = self._taken(view, {})
@@ -165,7 +165,7 @@ class PlanBuilder:
         return taken
 
     def without(self, view: JobView) -> Mapping[NodeId, Resources]:
-        """What would be free if the job held nothing."""
+        """Return the free amounts if the job held nothing."""
         return self.freed([view], self.free)
 
     def find(
@@ -192,7 +192,7 @@ class PlanBuilder:
         return None
 
     def _fit_amount(self, view: JobView, free: Mapping[NodeId, Resources]) -> Allocation | None:
-        """As much of the demand as there is on the node where the job is, otherwise on the one with the most cores."""
+        """Return the part of the demand that fits on the job's node, otherwise on the one with the most cores."""
         floor, free = least(view.spec), self.open_to(view, free)
         wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
         best = self.roomiest(view, floor, free)
@@ -201,7 +201,7 @@ class PlanBuilder:
     def roomiest(
         self, view: JobView, floor: Resources, free: Mapping[NodeId, Resources] | None = None
     ) -> NodeId | None:
-        """Where a job without workers finds its floor and most cores beside it; where it is already, if it can."""
+        """Return the node with room for the floor and the most cores for a job without workers; its own if possible."""
         free = self.free if free is None else free
         home = view.planned or view.granted or view.resident
         nodes = [node for node, room in free.items() if floor.fits_in(room)]

@@ -1,4 +1,4 @@
-"""What precedes the sharing: replacing lost places, applying demands, starting jobs without workers."""
+"""Steps before the sharing: replace lost places, apply demands, start jobs without workers."""
 
 from collections.abc import Iterable, Sequence
 
@@ -110,7 +110,7 @@ def _evict(builder: PlanBuilder, view: JobView, unplaced: list[JobView]) -> Allo
 
 
 def apply_demands(builder: PlanBuilder) -> bool:
-    """Give jobs without workers what their controllers demand now, where they are; whether there are such jobs."""
+    """Give jobs without workers their controllers' present demands, on their nodes. Returns whether any has one."""
     without_workers = [view for view in builder.snapshot.holding if view.spec.worker is None]
     steered = [view for view in without_workers if _is_steered(view) and len(builder.held(view)) == 1]
     wanted = {view.spec.id: view.demand.at_most(view.spec.ceiling).at_least(least(view.spec)) for view in steered}
@@ -134,7 +134,7 @@ def _is_steered(view: JobView) -> bool:
 
 
 def follows_demand(wanted: Resources, amount: Resources, node: NodeId) -> Reason:
-    """Why a job without workers gets `amount` on `node`."""
+    """Return the reason why a job without workers gets `amount` on `node`."""
     facts = {"demand_cores": wanted.cores, "granted_cores": amount.cores}
     if wanted.fits_in(amount):
         return Reason("as-demanded", "the job gets what it demands", facts)
@@ -142,7 +142,7 @@ def follows_demand(wanted: Resources, amount: Resources, node: NodeId) -> Reason
 
 
 def start_rigid(builder: PlanBuilder, waiting: Iterable[JobView]) -> None:
-    """Start jobs that are not made of workers, in the order given, with what there is of their demand."""
+    """Start jobs without workers, in the order given, with as much of their demand as fits."""
     for view in waiting:
         if view.spec.worker is None and view.status != "stopping":
             allocation = builder.fit(view)

@@ -1,4 +1,4 @@
-"""What jobs with deadlines are to hold from now on, reserved one job after the other."""
+"""Reserve future shares for jobs with deadlines, one job after the other."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import numpy as np
 from punctual.core.ids import JobId
 from punctual.solvers.timeline import Levels, Share, Timeline
 
-#: What is shared: the GPUs of one kind of nodes, or the cores of those nodes.
+#: Shared resource: the GPUs of one kind of nodes, or the cores of those nodes.
 Pool = tuple[str, bool]
 #: Order in which jobs take their shares: deadline, submission, name.
 Rank = tuple[float, float, JobId]
@@ -70,7 +70,7 @@ class ReservationLedger(Generic[R]):
     __slots__ = ("_timelines", "late", "requests", "shares", "spare_s")
 
     def __init__(self, timeline: Timeline, spare_s: float = 0.0) -> None:
-        #: What is free before each of the reservations, and after the last.
+        #: Free timelines before each of the reservations, and after the last.
         self._timelines = [timeline]
         self.spare_s = spare_s
         self.requests: list[R] = []
@@ -79,11 +79,11 @@ class ReservationLedger(Generic[R]):
 
     @property
     def free(self) -> Timeline:
-        """What the reservations leave."""
+        """Timeline that the reservations leave free."""
         return self._timelines[-1]
 
     def reserve(self, request: R, rule: Rule[R]) -> bool:
-        """Reserve a share by `rule`; False if there is no room."""
+        """Reserve a share by `rule`; False if it does not fit."""
         reserved = rule(self.free, request)
         if reserved is None:
             return False
