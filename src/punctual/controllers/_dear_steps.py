@@ -1,11 +1,11 @@
-"""Steps that cost far more than the others and come again and again, as an evaluation inside the body of a step does."""
+"""Steps that cost far more than others and recur, such as an evaluation inside the body of a step."""
 
 from dataclasses import dataclass
 from math import floor
 
 #: One is overdue so many intervals after the last.
 _OVERDUE = 1.5
-#: What costs less than this share of the others is none of them: another program that was busy for a moment, say.
+#: A step that costs less than this share of the others is not counted: another program was busy for a moment, say.
 _OF_THE_KIND = 0.25
 
 
@@ -56,7 +56,7 @@ class DearSteps:
         return extra_steps > _OF_THE_KIND * self.mean_steps
 
     def seen(self, extra_steps: float, at: Span) -> "DearSteps":
-        """The same after one more, which ended within `at` and cost `extra_steps` steps beyond its own."""
+        """Return the state after one more, which ended within `at` and cost `extra_steps` steps beyond its own."""
         if self.n == 1 and self.mean_steps < _OF_THE_KIND * extra_steps:
             return DearSteps(self.since).seen(extra_steps, at)
         n = self.n + 1

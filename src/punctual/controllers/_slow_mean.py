@@ -1,4 +1,4 @@
-"""The mean over time of a quantity with a slow disturbance, and how far off it may be.
+"""Mean over time of a quantity with a slow disturbance, and the mean's uncertainty.
 
 The cost of a step, its time, and the cores that a job can use deviate from their mean as long as neighbours are busy, which
 is for seconds to minutes: neighbouring samples are alike. Many samples of a few seconds therefore say little about the mean.
@@ -23,7 +23,7 @@ _LEAST_FRAC, _LEAST_S = 0.14, 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowMean:
-    """What is believed of the mean.
+    """Belief about the mean.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ class CountPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What is to be done, and what is known of how fast it can be.
+    """Remaining work, and the known speeds for it.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Outlook:
     price_s
         Worker-seconds that a change must save besides what it costs.
     sigmas_kept, sigmas_changed
-        How many standard deviations of a step's time a number must make room for: one that is held, and one that is
+        Standard deviations of a step's time that a number must make room for: one that is held, and one that is
         changed to for the rest.
     grace_s
         Near the end nothing is changed for being expected so much later than it should be.
@@ -95,7 +95,7 @@ def more_first(outlook: Outlook, more: int, fewer: int) -> CountPlan | None:
     kept = more == outlook.held
     n_changes = 1 if kept else 2
     more_s = outlook.speeds[more].step_s
-    # What follows a number that was never held is planned anew when that was measured.
+    # The plan after a number that was never held is made again once that is measured.
     sigmas = outlook.sigmas_changed if outlook.speeds[more].is_seen else 0.0
     fewer_s = outlook.speeds[fewer].safe_s(sigmas)
     usable_s = outlook.time_s - n_changes * outlook.stop_s
@@ -119,7 +119,7 @@ def trial(outlook: Outlook, fewer: int) -> CountPlan | None:
 
 
 def more_later(outlook: Outlook, more: int, wait_frac: float) -> CountPlan | None:
-    """What is held until `more` workers are needed for `wait_frac` of the time left; None: they are already."""
+    """Return a plan that holds the present number until `more` are needed; None if that is before `wait_frac`."""
     more_s = outlook.speeds[more].safe_s(outlook.sigmas_kept)
     usable_s = outlook.time_s - outlook.stop_s
     at_more_s = _at_more_s(outlook.steps, usable_s, more_s, outlook.held_s())

@@ -16,7 +16,7 @@ def work(cost_steps: Mapping[str, float], reading: Reading) -> tuple[float, floa
 
 
 def largest_unit_steps(cost_steps: Mapping[str, float]) -> float:
-    """The largest unit there is: a step, or a unit of a phase."""
+    """Return the largest unit's cost in steps: a step, or a unit of a phase."""
     return max([1.0, *cost_steps.values()])
 
 

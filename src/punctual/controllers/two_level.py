@@ -45,13 +45,13 @@ _LAST_STOPS = 8.0
 _MODEL_S, _MODEL_FRAC = 5.0, 0.05
 
 
-#: How exactly a job lands that is held by control: a standard deviation as a share of a step. Measured: bench/forecasts.py.
+#: Standard deviation of a landing by control, as a share of a step. Measured: bench/forecasts.py.
 _LANDED_UNIT_FRAC = 0.38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoLevelState(LandingState):
-    """What the controller remembers between two readings.
+    """State between two readings.
 
     Attributes
     ----------
@@ -176,7 +176,7 @@ class TwoLevel(LandingController):
     def _run_free(
         self, spec: JobSpec, state: TwoLevelState, reading: Reading, counts: tuple[int, ...], reason: Reason | None
     ) -> tuple[Demand, TwoLevelState]:
-        """Until the speed is known the job has its ceiling and is not paced; once it has landed nothing is changed."""
+        """Demand the ceiling, unpaced, until the speed is known; after the landing change nothing."""
         n_workers = state.wanted if reading.landed and state.wanted in counts else counts[-1]
         reason = reason or Reason("warm-up", "the first steps are timed at the ceiling")
         next_tick_s = waiting_tick_s(reading, 2.0 * self.tick_least_s, self.tick_long_s)
@@ -201,7 +201,7 @@ class TwoLevel(LandingController):
         )
 
     def _aim_s(self, spec: JobSpec, state: TwoLevelState, reading: Reading) -> float:
-        """When the job is to land: early by the margin, and by what the last unit may take longer than expected."""
+        """Instant to land at: early by the margin and by the last unit's possible lateness."""
         margin_s = self.margin_s(spec, state, reading)
         if spec.margin_frac is None:
             step_s = state.times.now_s(state.held) if state.times else 0.0
@@ -249,7 +249,7 @@ class TwoLevel(LandingController):
         return reading.elapsed_s < state.ahead_until_s and _two_levels.level(outlook, outlook.held) is not None
 
     def _waiting(self, state: TwoLevelState, outlook: Outlook) -> tuple[int, Reason]:
-        """What is on its way, or what is held."""
+        """Return the number that is on its way, or else the one that is held."""
         if state.is_changing() and state.wanted in outlook.speeds:
             return state.wanted, _reason("resize", "the number of workers is being changed", outlook)
         if state.is_tried:
@@ -325,7 +325,7 @@ class TwoLevel(LandingController):
 
 
 def _model(reading: Reading) -> Model:
-    """What the job's performance model says, on nodes like those that the job has."""
+    """Return the job's performance model, on nodes like its own."""
 
     def step_time(n_workers: int) -> tuple[float, float] | None:
         if reading.curve is None or reading.shape is None or reading.shape.n_workers < 1:
@@ -383,7 +383,7 @@ def _reason(code: str, text: str, outlook: Outlook) -> Reason:
     return Reason(code, f"{text} ({outlook.steps:.0f} steps of work in {outlook.time_s:.1f} s)", facts)
 
 
-# What a reading teaches.
+# Learning from a reading.
 
 
 def _learn(state: TwoLevelState, reading: Reading, held: int, model: Model, *, awaits: bool) -> TwoLevelState:
@@ -441,7 +441,7 @@ def _learn_stop(state: TwoLevelState, before: Reading, mark: Reading, held: int)
 def _learn_phases(state: TwoLevelState, reading: Reading, mark: Reading | None, held: int) -> TwoLevelState:
     """Cost of a unit of each phase in steps: declared, then measured over what was timed since the mark."""
     steps = dict(state.phase_steps)
-    # What a step takes with this number must be known.
+    # The step time with this number must be known.
     can_tell = state.times is not None and held in state.times.offsets
     before = {phase.name: phase for phase in mark.phases} if mark else {}
     for phase in reading.phases:

@@ -1,4 +1,4 @@
-"""What one job of many came to."""
+"""Figures of one job among many."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -7,14 +7,14 @@ from punctual.core.ids import JobId
 from punctual.core.job import Allocation, EndState, JobSpec
 from punctual.core.slots import set_by_slots
 
-#: How a job has ended; *unfinished*: the record ends before the job does.
+#: Outcome of a job; *unfinished*: the record ends before the job does.
 Outcome = Literal[EndState, "unfinished"]
 
 
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """One job in numbers. Instants in seconds; "so far" for a job that is unfinished.
+    """Figures of one job. Instants in seconds; "so far" for a job that is unfinished.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class JobRecord:
 
 @dataclass(slots=True)
 class JobCourse:
-    """What the messages about one job have said so far; `ClusterRecord` calls it, nobody else."""
+    """State folded from the messages about one job, for `ClusterRecord`."""
 
     id: JobId
     submitted_at: float
@@ -143,7 +143,7 @@ class JobCourse:
         self.accrued_at = at
 
     def hold(self, at: float, granted: Allocation) -> None:
-        """From `at` on it holds `granted`."""
+        """Record that it holds `granted` from `at` on."""
         self.accrue(at)
         if self.granted and granted and differs(self.granted, granted):
             self.n_resizes += 1
@@ -152,7 +152,7 @@ class JobCourse:
         self.cores = sum([amount.cores for amount in granted.values()], 0.0)
 
     def report(self, steps_done: float, steps_total: float | None) -> None:
-        """Its count is `steps_done` now."""
+        """Record the reported counts of steps."""
         if steps_done < self.steps_done:
             self.work_lost_steps += self.steps_done - steps_done
         self.steps_done = steps_done

@@ -1,7 +1,7 @@
-"""What one run came to, and its course over time, from the journal's messages.
+"""Figures of one run, and its course over time, from the journal's messages.
 
-"Until landing" is the rule for every amount: a process that has its results and only leaves does not train, and is
-given its ceiling for it.
+Every amount counts until landing: a process that has its results and only leaves does not train, and has its
+ceiling for that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ from punctual.core.status import n_workers_of
 from punctual.core.story import NOTICES
 from punctual.history.shortfall import Shortfall, shortfall
 
-#: What may be about a job that it does not name.
+#: Messages that may concern a job without naming it.
 _ABOUT_ALL = (NodeLost, SteeringResumed, WarnUser)
 
 #: A point of a curve: seconds since submission, and a value.
@@ -47,7 +47,7 @@ _WINDOW_S, _WINDOW_FRAC = 0.5, 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineSet:
-    """From instant `at` the deadline was `deadline_s` after submission; None: there was none."""
+    """A deadline in force from instant `at`, `deadline_s` after submission; None: no deadline."""
 
     at: float
     deadline_s: float | None
@@ -65,7 +65,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """One run in numbers.
+    """Figures of one run.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseCourse:
-    """When a phase was under way, in seconds since submission; parts of one that were told of one by one are one span."""
+    """Span of a phase, in seconds since submission; parts that were reported one by one make one span."""
 
     name: str
     from_s: float
@@ -217,7 +217,7 @@ def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
 
 
 def summarize_all(messages: Iterable[Message], jobs: Iterable[JobId]) -> dict[JobId, RunSummary]:
-    """The same of several jobs; the messages are gone through once."""
+    """Summarise several jobs in one pass over the messages."""
     courses = {job: RunCourse(job) for job in jobs}
     for message in messages:
         job = about(message)
@@ -257,7 +257,7 @@ def smooth_usage(usage: Sequence[Point], duration_s: float) -> tuple[Point, ...]
 
 @dataclass(slots=True)
 class RunCourse:
-    """What the messages about one job say, put in order: give it each message, in the order of the journal."""
+    """State folded from the messages about one job: give it each message, in the order of the journal."""
 
     job: JobId
     submitted_at: float = 0.0
@@ -265,17 +265,17 @@ class RunCourse:
     started_at: float | None = None
     ended: JobFinished | JobFailed | RejectJob | None = None
     landing: ProgressReported | None = None
-    #: Of the process that failed last.
+    #: Exit code of the process that failed last.
     exit_code: int | None = None
     #: CPU time of the processes that failed, and of the one after them up to its last reading.
     lost_core_s: float = 0.0
     process_core_s: float = 0.0
     deadlines: list[DeadlineSet] = field(default_factory=list)
     ceilings: list[Point] = field(default_factory=list)
-    #: Where each straight line to a deadline begins, the last one in force: (instant, steps done then, `deadline_s`).
+    #: Start of each straight line to a deadline, the last one in force: (instant, steps done then, `deadline_s`).
     line_starts: list[tuple[float, float, float | None]] = field(default_factory=list)
     readings: list[ProgressReported] = field(default_factory=list)
-    #: What the job holds, and when that changed to how many cores.
+    #: The job's grant, and its history: instants and cores.
     granted: Allocation = field(default_factory=dict)
     grants: list[Point] = field(default_factory=list)
     workers: list[tuple[float, int]] = field(default_factory=list)
@@ -286,7 +286,7 @@ class RunCourse:
     forecasts: list[Point] = field(default_factory=list)
     warnings: dict[str, Warned] = field(default_factory=dict)
     unsteered_s: float = 0.0
-    #: When each command without an answer was given; and, at each change of what is held, how long that took.
+    #: Instant of each command without an answer; and the seconds that each change of the grant took.
     asked_at: dict[int, float] = field(default_factory=dict)
     resizes: list[Point] = field(default_factory=list)
     #: Wall time of each phase as last reported, and what that tells of when they were under way.
@@ -451,7 +451,7 @@ class RunCourse:
         return self.landing.unit_at if self.landing else None
 
     def last_at(self) -> float:
-        """Until when amounts are counted: landing, otherwise the end, otherwise the last thing heard of."""
+        """Instant until which amounts count: the landing, else the end, else the last message."""
         landed_at = self.landed_at()
         if landed_at is not None:
             return landed_at

@@ -1,4 +1,4 @@
-"""How the values of many jobs spread: mean, quantiles and maximum."""
+"""Distribution of the values of many jobs: mean, quantiles and maximum."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread | None":
-        """The spread of `values`, in any order; None if there are none."""
+        """Return the spread of `values`, in any order; None if they are empty."""
         ascending = sorted(values)
         if not ascending:
             return None

@@ -1,4 +1,4 @@
-"""What a cluster came to: all jobs of a record in one set of numbers."""
+"""Figures of a cluster: all jobs of a record in one summary."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ PrivateTime = Callable[[JobRecord], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTotals:
-    """What is counted for the cluster and not for a job.
+    """Figures of the cluster that belong to no job.
 
     Attributes
     ----------
@@ -42,12 +42,12 @@ class ClusterTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSummary:
-    """All jobs in numbers. A `Spread` or a share is None where no job, or no capacity, has a value for it.
+    """Figures of all jobs. A `Spread` or a share is None if no job, or no capacity, has a value for it.
 
     Attributes
     ----------
     n_jobs
-        The sum of the next five. `n_rejected`: those that were turned away.
+        The sum of the next five. `n_rejected`: jobs that were turned away.
     n_never_started
         Jobs without a first start, whatever their status.
     n_deadlines, n_deadlines_met, n_deadlines_open
@@ -120,7 +120,7 @@ class ClusterSummary:
     work_lost_frac: float | None
 
     def row(self) -> dict[str, float | None]:
-        """One flat row of a table; a spread `jct_s` becomes `n_jct`, `jct_mean_s`, `jct_median_s` and so on."""
+        """Return one flat row of a table; a spread `jct_s` becomes `n_jct`, `jct_mean_s`, `jct_median_s` and so on."""
         row: dict[str, float | None] = {}
         for field in fields(self):
             value = getattr(self, field.name)

@@ -1,4 +1,4 @@
-"""From a scenario and a seed to the jobs that will be submitted."""
+"""Turn a scenario and a seed into jobs to submit."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -84,7 +84,7 @@ def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:
 
 
 def _counted(jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
-    """`jobs`, all of which will be in memory; raises `InvalidSpec` at one too many."""
+    """Yield `jobs`, all of which must fit in memory; raise `InvalidSpec` at one too many."""
     left = iter(jobs)
     yield from islice(left, N_JOBS_MAX)
     if next(left, None) is not None:

@@ -1,4 +1,4 @@
-"""How sure a number is: confidence intervals by drawing jobs or runs again, and two runs on the same jobs compared.
+"""Confidence intervals by resampling jobs or runs, and comparisons of two runs on the same jobs.
 
 Everything is a function of its arguments; `seed` is the only source of randomness.
 """
@@ -33,7 +33,7 @@ _ROUNDING_FRAC = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """With confidence `level`, the true value lies between `low` and `high`.
+    """Confidence interval: the true value lies between `low` and `high` with confidence `level`.
 
     `method` is the one that was used: *percentile* also where *bca* was asked for and is not defined, because all
     resampled values lie on one side of the estimate, or are equal.

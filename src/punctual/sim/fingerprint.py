@@ -1,4 +1,4 @@
-"""Names made of contents: a result is found again only if nothing that could change it has changed."""
+"""Cache keys: a result is reused only if inputs and code are unchanged."""
 
 import hashlib
 import inspect
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from punctual.distribution import __version__
 
-#: What takes part in a simulation. Displays, drawings, live executors and what they keep do not.
+#: Parts of the code that affect a simulation; displays, drawings and live executors with their files do not.
 _PARTS = (
     "core",
     "solvers",

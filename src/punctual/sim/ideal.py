@@ -1,4 +1,4 @@
-"""What a job could have had: alone on the cluster, or on a private share of it. Known to the simulated world only."""
+"""A job's times alone on the cluster, or on a private share of it; only the simulated world knows them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which numbers of a run are shown side by side, what they are called, and which of two is better."""
+"""Measures of runs to compare: their names, and which of two values is better."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def _plain(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
-#: In order of importance: where there is no room, the last ones are left out.
+#: Measures in order of importance: a narrow table leaves out the last ones.
 MEASURES = (
     Measure("deadlines_met_frac", "deadlines met", "high", _percent),
     Measure("jct_mean_s", "mean JCT", "low", format_duration),
@@ -63,7 +63,7 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> "Estimate | None":
-        """From one value for each seed; None if a seed has none.
+        """Return the estimate from one value for each seed; None if a seed has none.
 
         The interval is Student's: mean ± t(n-1, 97.5 %) · s / √n with the standard deviation s of n seeds.
         """

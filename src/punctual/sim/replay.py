@@ -1,4 +1,4 @@
-"""What other policies would have done with the live jobs of a journal, beside what was done and the same done again."""
+"""Replay the live jobs of a journal under other policies, beside the recorded run and a replay of its own policy."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ from punctual.sim.simulation import Simulation
 from punctual.sim.stored import StoredRun, read_run, write_run
 from punctual.sim.study import check_libraries, write_index
 
-#: What the row is called that shows what really happened.
+#: Name of the row that shows the recorded run.
 AS_IT_WAS = "as it was live"
 _SAME = ", replayed"
 _GIB_BYTES = 2**30
@@ -39,14 +39,14 @@ _GIB_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faithfulness:
-    """How near the replay of the policy that ran comes to what happened.
+    """Agreement of the replay of the live policy with the recorded run.
 
     Attributes
     ----------
     n_landed
         Jobs that landed live and in the replay.
     shift_s
-        Median of the absolute difference of their landings, seconds; None: there are none.
+        Median of the absolute difference of their landings, seconds; None: no such job.
     n_with_deadline, n_same
         Those of them that had a deadline, and kept or missed it in both.
     """
@@ -59,12 +59,12 @@ class Faithfulness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What came out.
+    """Result of a replay.
 
     Attributes
     ----------
     result
-        First what happened, then the policy that ran, then the others.
+        The recorded run first, then the policy that ran, then the others.
     faithfulness
         None: the policy that ran could not be replayed.
     """
@@ -175,7 +175,7 @@ class _Studied:
         self._again: list[JobRecord] = []
 
     def live(self, choice: PolicyChoice, messages: Iterable[Message], period: Period) -> StoredRun:
-        """What happened to the jobs that are played, and the plans of `period`."""
+        """Return the recorded run of the replayed jobs, and the plans of `period`."""
         kept = {job.spec.id for job in self._load.jobs}
         record, decisions = ClusterRecord(segments=True), DecisionRecord()
         begun_s, n_messages = time.perf_counter(), 0
@@ -189,7 +189,7 @@ class _Studied:
         return self._stored(choice, record, decisions, begun_s, n_messages)
 
     def played(self, choice: PolicyChoice, *, is_live_one: bool) -> StoredRun | Failure:
-        """The same jobs under a policy."""
+        """Return a simulated run of the jobs under a policy."""
         record, decisions = ClusterRecord(segments=True), DecisionRecord()
         begun_s, n_messages = time.perf_counter(), 0
 
@@ -244,7 +244,7 @@ class _Studied:
         return stored
 
     def faithfulness(self) -> Faithfulness | None:
-        """How near the policy that ran comes to what happened."""
+        """Return the agreement of the live policy's replay with the recorded run; None without such a replay."""
         if not self._again:
             return None
         again = {job.id: job for job in self._again}

@@ -1,4 +1,4 @@
-"""What a study came to: a table of policies, a table of jobs, and a plot."""
+"""Results of a study: a table of policies, a table of jobs, and a plot."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ class Result:
 
     @cached_property
     def summary(self) -> "pl.DataFrame":
-        """A row for each policy: means over seeds, and where there are several seeds their 95 % intervals."""
+        """Return one row for each policy: means over seeds, and 95 % intervals if there are several seeds."""
         import polars as pl
 
         columns: dict[str, Sequence[Any]] = {
@@ -98,7 +98,7 @@ class Result:
 
     @cached_property
     def jobs(self) -> "pl.DataFrame":
-        """A row for each job of each run; the first columns say of which."""
+        """Return one row for each job of each run; the first columns identify the run."""
         return jobs_of_all(self.runs)
 
     def plot(self) -> "Figure":

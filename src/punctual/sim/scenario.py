@@ -1,4 +1,4 @@
-"""What is simulated: jobs, hardware, the world's behaviour and the policies to be compared, as one value.
+"""A scenario as one value: jobs, hardware, the world's behaviour and the policies to compare.
 
 A scenario is a TOML file, the options of `punctual simulate`, or the arguments of `punctual.simulate`: the same keys
 everywhere (docs/reference/scenario.md).
@@ -60,16 +60,16 @@ def _earlier_run(name: str) -> EarlierRun:
 
 
 class TraceSection(BaseModel):
-    """Where the jobs come from.
+    """Source of the jobs.
 
     Attributes
     ----------
     file
-        A trace; None: they are generated.
+        A trace; None: the jobs are generated.
     generator
-        Who makes them where there is no file.
+        The generator to use without a file.
     jobs
-        How many at most, the earliest ones; None: all of a file, `DEFAULT_N_JOBS` of a generator that can make any
+        Most jobs to take, the earliest ones; None: all of a file, `DEFAULT_N_JOBS` of a generator that can make any
         number.
     load
         Work offered as a share of the cluster's capacity. A generator that has a load makes jobs for this one
@@ -219,7 +219,7 @@ class Scenario(BaseModel):
     @field_validator("trace")
     @classmethod
     def _default_trace(cls, given: TraceSection, info: ValidationInfo) -> TraceSection:
-        """What a generated trace is where nothing is said of it; then the scenario says it."""
+        """Fill in the default generator, so that the scenario states it."""
         if info.data.get("job"):
             if given.file is not None or given.generator is not None:
                 raise InvalidSpec(
@@ -318,7 +318,7 @@ class Scenario(BaseModel):
         return cls.of(keys_in(path), f"'{path}'")
 
     def keys(self) -> dict[str, Any]:
-        """The same as plain keys and values, in a fixed order; `of` makes the scenario again."""
+        """Return the scenario as plain keys and values, in a fixed order; `of` makes it again."""
         return self.model_dump(mode="json", exclude_none=True)
 
     def toml(self) -> str:
@@ -328,7 +328,7 @@ class Scenario(BaseModel):
 
 def toml_of(keys: Mapping[str, Any]) -> str:
     """Keys and values as TOML; a key without a value (None) is left out."""
-    # Of the extra `sim`: a scenario can be read without it.
+    # From the extra `sim`: a scenario can be read without it.
     import tomli_w
 
     return tomli_w.dumps(_without_none(keys))
@@ -341,12 +341,12 @@ def _without_none(value: Any) -> Any:
 
 
 def trace_source(text: str) -> dict[str, str]:
-    """What `generator:NAME`, or the name of a file, stands for in the section of the trace."""
+    """Return the trace section's key for `generator:NAME` or for the name of a file."""
     return {"generator": text.removeprefix(_GENERATOR)} if text.startswith(_GENERATOR) else {"file": text}
 
 
 def table_of(text: str) -> dict[str, Any]:
-    """What ``uniform:1.2,4`` stands for; raises `InvalidSpec` if it is nothing."""
+    """Return the table of ``uniform:1.2,4``; raise `InvalidSpec` if the text is invalid."""
     try:
         return PlugInChoice.model_validate(text).keys()
     except ValidationError as error:

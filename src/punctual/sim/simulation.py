@@ -20,7 +20,7 @@ from punctual.sim.physics import Physics
 from punctual.sim.virtual_time import FiresAt, VirtualTime
 from punctual.sim.world import World
 
-#: Where answers may be lost: longer than most start-ups, because a launch is repeated after it.
+#: Time-out of answers that may be lost: longer than most start-ups, because a launch is repeated after it.
 _ANSWER_S = 600.0
 
 _plan_proposed = maker(PlanProposed)
@@ -30,7 +30,7 @@ MakePolicy = Callable[[str, Mapping[str, Any]], Policy]
 
 
 def registered(name: str, parameters: Mapping[str, Any]) -> Policy:
-    """The policy as it is installed."""
+    """Return the installed policy of this name."""
     policy: Policy = registry.load("policies", name)(**parameters)
     return policy
 
@@ -144,12 +144,12 @@ class Simulation:
 
     @property
     def scheduler(self) -> Scheduler:
-        """To look at, never to tell: for listeners that check it."""
+        """The scheduler, read-only: for listeners that check it."""
         return self._scheduler
 
     @property
     def world(self) -> World:
-        """What is really the case: for listeners that check it."""
+        """The true state: for listeners that check it."""
         return self._world
 
     def run(self, until: Callable[[], bool] | None = None) -> None:

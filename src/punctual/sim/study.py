@@ -1,4 +1,4 @@
-"""Every policy of a scenario on every seed's jobs; what is finished is on disk and is not run again."""
+"""Run every policy of a scenario on every seed's jobs; finished runs are on disk and not repeated."""
 
 import json
 import secrets
@@ -24,7 +24,7 @@ from punctual.sim.stored import StoredRun, clear, read_run, write_run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One run to be done."""
+    """One run to do."""
 
     scenario: Scenario
     policy: PolicyChoice
@@ -36,14 +36,14 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyProgress:
-    """How far a study is.
+    """Progress of a study.
 
     Attributes
     ----------
     n_runs, n_done, n_found
         All runs; those that are finished; those among them that had been finished before.
     done_frac
-        Share of the work of those that were not found; 1 if none was missing.
+        Share done of the work of runs that were not found; 1 if none was missing.
     """
 
     n_runs: int
@@ -116,7 +116,7 @@ class Study:
         return self.result(tuple(failures))
 
     def result(self, failures: tuple[Failure, ...] = ()) -> Result:
-        """What is on disk of this study."""
+        """Return the results of this study on disk."""
         stored = [(read_run(assignment.folder), assignment.policy.shown) for assignment in self.assignments]
         # The label plays no part in what comes out, and may be another than when the run was done.
         runs = tuple(StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in stored if run is not None)
@@ -131,12 +131,12 @@ class Study:
         return in_processes(carry_out, missing, watch.working, n_processes)
 
     def _common(self) -> dict[str, Any]:
-        """What all runs depend on; the trace by what is in it, wherever it lies."""
+        """Return the inputs common to all runs; a trace counts by its contents, wherever its file is."""
         keys = self.scenario.keys()
         for own in ("policies", "seeds"):
             keys.pop(own)
         if self._trace is not None:
-            # What was read from it, which may lie in more than one file.
+            # The contents read, which may come from more than one file.
             keys["trace"] = {**keys["trace"], "file": fingerprint.of_values(self._trace)}
         tables = self.scenario.scaling.parameters.get("tables")
         if tables is not None:
@@ -224,7 +224,7 @@ def _raise_invalid(failure: Failure | None) -> None:
 
 
 def check_libraries() -> None:
-    """Raise `InvalidSpec` unless the libraries of a study are there."""
+    """Raise `InvalidSpec` unless the libraries of a study are installed."""
     check_extras("a study", "sim")
 
 

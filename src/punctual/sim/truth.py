@@ -1,4 +1,4 @@
-"""How fast a job really trains. The scheduler never sees this: it sees progress, and fits."""
+"""True speed of jobs. The scheduler never sees it: it sees progress, and fits."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -174,10 +174,10 @@ class ByDevice:
 
 
 def slowest(kinds: Mapping[str, MeasuredTruth]) -> MeasuredTruth:
-    """The table of which the best is least."""
+    """Return the table whose best rate is lowest."""
     return min(kinds.values(), key=lambda table: max(table.rates.values()))
 
 
 def measured_on(kinds: Mapping[str, MeasuredTruth]) -> Truth:
-    """A table for each kind of device; without names of kinds the one that there is. Other kinds are like the slowest."""
+    """Return a truth with a table for each kind of device; other kinds are as slow as the slowest."""
     return kinds[""] if set(kinds) == {""} else ByDevice(kinds, slowest(kinds))

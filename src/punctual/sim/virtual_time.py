@@ -46,7 +46,7 @@ class VirtualTime:
         self._end_at = end_at
         self._fires_at = fires_at
         self._now = -inf
-        #: What the last entry led to.
+        #: Events caused by the last entry.
         self._events: deque[Event] = deque()
         self.post = self._events.append
 

@@ -1,7 +1,7 @@
-"""What really happens: performs the scheduler's commands and answers with events, late, wrongly or not at all.
+"""The simulated world: performs the scheduler's commands and answers with events, late, wrongly or not at all.
 
 The world is an executor whose jobs are numbers. Like any executor it drops a command that is older than one it has
-performed. It never answers at once: what is to happen is entered into an event queue, and `due` makes it happen.
+performed. It never answers at once: it enters future events into a queue, and `due` makes them happen.
 """
 
 from math import inf
@@ -79,7 +79,7 @@ class World:
         self._states[job.spec.id] = TrueState(job, self._physics.checkpoint_s)
 
     def adopt(self, job: SimJob, at: float, steps: float, used_core_s: float, grant: Allocation | None) -> None:
-        """Know a job that has done so many steps until now; `grant`: what its process holds, None: it has none.
+        """Add a job that has done `steps` steps; `grant`: what its process holds, None: it has no process.
 
         The nodes must have joined.
         """
@@ -118,7 +118,7 @@ class World:
             sink(event)
 
     def due(self, at: float, subject: object, version: int) -> list[Event]:
-        """What happens to an entry of the queue; nothing if it is out of date."""
+        """Return the events of an entry of the queue; none if it is out of date."""
         if isinstance(subject, TrueState):
             return self._advance(subject, at) if subject.version == version else []
         assert isinstance(subject, _Machine)
@@ -137,7 +137,7 @@ class World:
     # Nodes.
 
     def join(self, at: float, node: Node) -> list[Event]:
-        """`node` is there."""
+        """Add `node`, or bring it back."""
         machine = self._machines.setdefault(node.id, _Machine(node))
         machine.node, machine.is_up = node, True
         self._devices[node.id] = node.device
@@ -211,7 +211,7 @@ class World:
         if next_at < inf:
             self._queue.enter(next_at, FACT, state, state.version)
 
-    # What happens to a job, in this order at one instant: an end comes before whatever else was under way.
+    # Events of a job, in this order at one instant: an end precedes all that was under way.
 
     def _advance(self, state: TrueState, at: float) -> list[Event]:
         if state.finish_at <= at:
@@ -278,7 +278,7 @@ class World:
         if self._physics.failures_per_device_h:
             state.hazard_left = self._stream(state, "failure").exponential(1.0)
         self._train(state, at)
-        # Where it begins: a speed is the difference of two reports.
+        # Report the start: a speed is the difference of two reports.
         begins = [self._progress(state, at)] if state.steps or state.job.spec.model is not None else []
         return [*self._answer(state, at), *begins]
 

@@ -1,4 +1,4 @@
-"""The multiplier that minimises the Lagrangian bound of a multiple-choice knapsack."""
+"""Minimise the Lagrangian bound of a multiple-choice knapsack over its multiplier."""
 
 from math import inf
 
@@ -9,7 +9,7 @@ from punctual.solvers.solution import FloatArray, IntArray
 #: Reduced values this close, relative to the largest, count as equal: the multiplier is a quotient of differences.
 _TIE = 1e-12
 _N_ROUNDS_MAX = 200
-#: How far around a given multiplier the bracket is tried first.
+#: Relative half-width of the first bracket around a given multiplier.
 _WARM_FRAC = 0.02
 
 

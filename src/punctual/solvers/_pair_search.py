@@ -1,4 +1,4 @@
-"""Improvement of a choice by exchanges between jobs."""
+"""Improve a choice by exchanges between jobs."""
 
 from math import inf
 
@@ -40,7 +40,7 @@ class PairSearch:
         self._jobs, self._columns = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
     def improve(self, bound: float) -> bool:
-        """Make the best exchange; whether there is one."""
+        """Make the best exchange; return whether one was found."""
         self._choose_changes(bound - self.value)
         if not len(self._jobs):
             return False

@@ -1,4 +1,4 @@
-"""One configuration for each job, one resource: the multiple-choice knapsack, with a proof of how good the answer is."""
+"""Multiple-choice knapsack (one configuration for each job, one resource), with a proven bound."""
 
 from math import inf
 
@@ -111,7 +111,7 @@ def solve_knapsack(
 def _improve(
     cost: FloatArray, value: FloatArray, capacity: int, search: MultiplierSearch, limit: float, n_states_max: int
 ) -> Solution:
-    """From the two choices around the multiplier to one that is good enough, with its bound."""
+    """Improve the two choices around the multiplier until one is good enough, and return it with its bound."""
     reduced = value - search.multiplier * cost
     top = reduced.max(axis=1)
     lagrangian = search.multiplier * capacity + float(top.sum())
@@ -140,7 +140,7 @@ def _filled(cost: FloatArray, low: IntArray, high: IntArray, capacity: int) -> I
     slack = capacity - cost[rows, low].sum()
     waiting = np.flatnonzero(step > 0)
     waiting = waiting[np.argsort(-step[waiting], kind="stable")]
-    # What is left after each round is less than the largest step of the round: it at least halves.
+    # The rest after each round is less than the largest step of the round: it at least halves.
     while len(waiting := waiting[step[waiting] <= slack]):
         taken = waiting[np.cumsum(step[waiting]) <= slack]
         choices[taken] = high[taken]

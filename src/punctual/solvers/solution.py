@@ -1,4 +1,4 @@
-"""What a solver answers, with its certificate."""
+"""A solver's answer with its certificate."""
 
 from dataclasses import dataclass
 from math import inf
@@ -55,7 +55,7 @@ class Solution:
 
 
 def relative_gap(value: float, bound: float) -> float:
-    """(bound − value) / |value|, 0 if they differ by rounding only, infinite if there is no value or it is zero.
+    """Return (bound − value) / |value|; 0 within rounding, infinite if there is no value or it is zero.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The loss as an inverse power of a line, of which Optimus fits the first, with an interval that also covers other curves."""
+"""Loss curves as inverse powers of a line (Optimus fits the first power), with an interval that covers other curves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ _QUANTILES = np.array([NormalDist().inv_cdf((i + 0.5) / 9) for i in range(9)])
 
 @dataclass(frozen=True, slots=True)
 class InversePowerState:
-    """The losses seen, in order of steps; thinned by averaging pairs where there are too many."""
+    """Losses so far, in order of steps; long histories are thinned by averaging pairs."""
 
     points: tuple[SeenLoss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """One curve ``(slope k + offset)^-exponent + limit``, in shares of the largest loss, and how well it fits."""
+    """A curve ``(slope k + offset)^-exponent + limit``, in shares of the largest loss, and its fit."""
 
     exponent: float
     slope: float
@@ -90,7 +90,7 @@ class InversePower:
             )  # fmt: skip
 
     def init(self) -> InversePowerState:
-        """Nothing seen."""
+        """Return the state without losses."""
         return InversePowerState()
 
     def update(self, state: InversePowerState, seen: SeenLoss) -> InversePowerState:
@@ -152,7 +152,7 @@ def without_outliers(losses: Sequence[float], n_neighbours: int) -> list[float]:
 
 
 def _thinned(points: tuple[SeenLoss, ...]) -> tuple[SeenLoss, ...]:
-    """Every two neighbours averaged, except the last point, which is where the job is now."""
+    """Return the averages of neighbouring pairs, and the last point, which is the present."""
     older = points[:-1]
     pairs = zip(older[::2], older[1::2], strict=False)
     return (*(SeenLoss(0.5 * (a.steps + b.steps), 0.5 * (a.loss + b.loss)) for a, b in pairs), points[-1])
@@ -164,7 +164,7 @@ def _fitted(steps: Array, losses: Sequence[float], exponent: float, limit: float
     if above.min() <= 0:
         return None
     line = above ** (-1 / exponent)
-    # What a small error of the line is as an error of the loss.
+    # Error of the loss for a small error of the line.
     weight = exponent * above / line
     design = np.stack([steps, np.ones_like(steps)], axis=1) * weight[:, None]
     normal = design.T @ design

@@ -1,4 +1,4 @@
-"""What every performance model does in the same way: which measurements count, and how repeated ones are kept."""
+"""Shared rules of all performance models: choose measurements that count, and merge repeated ones."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ RATE_SPS_MIN, RATE_SPS_MAX = 1e-9, 1e9
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """All that was measured in one shape: the mean speed, over how long, and how often it was reported."""
+    """All measurements of one shape: the mean speed, the total time, and the number of reports."""
 
     shape: Shape
     rate_sps: float

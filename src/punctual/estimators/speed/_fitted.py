@@ -1,4 +1,4 @@
-"""What the fitted models share: a state of points and their fit, and the methods of a performance model over it."""
+"""Base of the fitted models: a state of points and their fit, and a performance model's methods on it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -14,13 +14,13 @@ from punctual.estimators.speed._regression import Place, Prior, Regression, fit
 
 #: More shapes than a job is seen in while its speed still is what it was; a fit takes time cubic in them.
 N_POINTS_MAX = 64
-#: How far off the speed on a kind of device may be on which the job was never seen, as a share of it.
+#: Relative error of the speed on a kind of device on which the job never ran.
 UNSEEN_FRAC = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What the terms of a job's step are over: its kinds of device, and whether it is made of workers."""
+    """The terms of a job's step: its kinds of device, and whether it is made of workers."""
 
     kinds: tuple[str, ...] = ()
     by_workers: bool = False
@@ -28,7 +28,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class FittedState:
-    """What a fitted model knows of a job. The fit follows from the points, so it does not take part in equality."""
+    """A fitted model's state of a job. The fit follows from the points, so equality ignores it."""
 
     basis: Basis
     points: tuple[Point, ...] = ()
@@ -69,18 +69,18 @@ class FittedModel(ABC):
 
     @abstractmethod
     def terms(self, basis: Basis, shape: Shape) -> list[float]:
-        """What the coefficients are multiplied with, each above zero somewhere."""
+        """Return the factors of the coefficients, each above zero for some shape."""
 
     @abstractmethod
     def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
-        """What is believed of the coefficients, in the scale of the points."""
+        """Return the prior of the coefficients, in the scale of the points."""
 
     @abstractmethod
     def place(self, shape: Shape) -> Place:
-        """Where a shape lies among others: its kind of device, and coordinates in doublings."""
+        """Return a shape's place among others: its kind of device, and coordinates in doublings."""
 
     def distance(self, coordinates: Sequence[float], others: Sequence[float]) -> float:
-        """How far two shapes on the same kind of device are from each other, in doublings; 0 for the same shape."""
+        """Return the distance of two shapes on the same kind of device, in doublings; 0 for the same shape."""
         return dist(coordinates, others)
 
     def misfit(self, place: Place, other: Place) -> float:
@@ -164,7 +164,9 @@ def _known(state: FittedState, shape: Shape) -> list[Shape]:
 
 
 def known_kinds(state: FittedState, device: str) -> list[str]:
-    """The kinds that tell of `device`: those of which it is made up.
+    """Return the kinds that inform about `device`: those it consists of.
+
+    For an unseen kind, measurements or declarations without a kind count; failing these, all kinds that were seen.
 
     Of one on which nothing was seen, what was seen or declared without naming a kind tells; else all kinds that were seen.
     """

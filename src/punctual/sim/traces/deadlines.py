@@ -27,7 +27,7 @@ class Keep:
     """The deadlines the trace has."""
 
     def apply(self, job: TraceJob, seed: int) -> TraceJob:
-        """`job` as it is."""
+        """Return `job` unchanged."""
         return job
 
 

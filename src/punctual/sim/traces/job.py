@@ -1,4 +1,4 @@
-"""What a trace says about one job."""
+"""A trace's record of one job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
 from punctual.core.slots import set_by_slots
 
-#: No time lies as far off; the difference of two is finite.
+#: Bound of all times; the difference of two is finite.
 _LATEST_S = 1e300
 #: Fields that may not be negative, and such that must be above zero, with their units.
 _NOT_NEGATIVE = (("n_gpus", "GPUs"), ("cores", "cores"), ("memory_bytes", "bytes"))
@@ -18,7 +18,7 @@ _ABOVE_ZERO = (("duration_s", "s"), ("work_steps", "steps"), ("batch_size", "sam
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """One job of a trace; None where the trace says nothing.
+    """One job of a trace; None for values that the trace lacks.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class TraceJob:
     work_steps
         Training steps it did or was to do.
     model_name, batch_size
-        What was trained, and samples per step as the trace counts them.
+        The model trained, and samples per step as the trace counts them.
     deadline_s
         Seconds from submission to the deadline.
     device

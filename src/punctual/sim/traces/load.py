@@ -1,6 +1,6 @@
-"""How much a trace asks of a cluster, and making that more or less.
+"""A trace's load on a cluster, and changing it.
 
-What is asked for, and what the cluster has, is counted in devices or in cores.
+Requests and capacity are counted in devices or in cores.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from math import fsum
 from punctual.core.errors import InvalidSpec, check_above_zero
 from punctual.sim.traces.job import TraceJob
 
-#: What a job asks for; None if the trace does not say.
+#: Request of a job; None if the trace does not say.
 Amount = Callable[[TraceJob], float | None]
 
 
@@ -25,12 +25,12 @@ def core_s(job: TraceJob) -> float | None:
 
 
 def offered_load(jobs: Sequence[TraceJob], n_units: int, amount: Amount = device_s) -> float:
-    """What `jobs` ask for, over what `n_units` devices, or cores, have from the first to the last submission.
+    """Return the requests of `jobs` over the capacity of `n_units` devices or cores, first to last submission.
 
     Raises
     ------
     InvalidSpec
-        When a job does not say its amount, no job asks for any, or all are submitted at one instant.
+        A job does not say its amount, no job asks for any, or all are submitted at one instant.
     """
     return _total(jobs, amount) / (_check_units(n_units) * _span_s(jobs))
 

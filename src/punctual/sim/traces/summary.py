@@ -1,4 +1,4 @@
-"""What a trace amounts to, in numbers."""
+"""Summary figures of a trace."""
 
 from array import array
 from collections import Counter
@@ -73,7 +73,7 @@ def summarize(trace: Trace) -> TraceSummary:
 
 @dataclass(slots=True)
 class _Tally:
-    """What has been counted so far."""
+    """Counts so far."""
 
     submitted_at: "array[float]" = field(default_factory=lambda: array("d"))
     durations_s: "array[float]" = field(default_factory=lambda: array("d"))
@@ -121,7 +121,7 @@ class _Tally:
 
 
 def _known(value: T | None) -> tuple[T, ...]:
-    """`value`, if there is one."""
+    """Return `value` in a tuple; an empty one for None."""
     return () if value is None else (value,)
 
 

@@ -1,4 +1,4 @@
-"""From a file to jobs: which format it is, and reading it."""
+"""Detect a trace file's format, and read its jobs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Reader(Protocol):
 
 @dataclass(slots=True)
 class Trace:
-    """The jobs of a file, in its order, read anew at each iteration.
+    """The jobs of a file, in its order; each iteration reads the file again.
 
     Attributes
     ----------

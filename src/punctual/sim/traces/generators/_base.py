@@ -1,4 +1,4 @@
-"""What generators share: arrivals, and the checks of their parameters."""
+"""Shared parts of generators: arrivals, and the checks of their parameters."""
 
 from collections.abc import Iterator, Sequence
 
@@ -54,6 +54,6 @@ def check_choices(name: str, parameter: str, choices: Choices) -> None:
 
 
 def _wave(since_peak_s: float) -> float:
-    """From 1 at the peak straight down to -1 twelve hours before and after it."""
+    """Return a triangle wave: 1 at the peak, -1 twelve hours before and after it."""
     share = since_peak_s / DAY_S % 1.0
     return 1.0 - 4.0 * min(share, 1.0 - share)

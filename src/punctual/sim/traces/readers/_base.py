@@ -1,4 +1,4 @@
-"""What readers share: most formats are a table with a header, one job a row."""
+"""Shared parts of readers: most formats are a table with a header and one job in a row."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class TableReader(ABC):
     optional_columns: ClassVar[str] = ""
 
     def recognises(self, head: Head) -> bool:
-        """By its header."""
+        """Whether the file's header fits."""
         required, present = set(self.columns.split()), set(head.columns())
         return required <= present <= required | set(self.optional_columns.split())
 
@@ -39,4 +39,4 @@ class TableReader(ABC):
 
     @abstractmethod
     def job(self, row: Row) -> TraceJob:
-        """The job of a row; raises `InvalidSpec` if there is none."""
+        """Return the job of a row; raise `InvalidSpec` if the row has none."""
