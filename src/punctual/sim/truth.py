@@ -29,7 +29,7 @@ class PlacedTruth(Truth, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The same speed in every shape: a rigid job."""
+    """A constant speed in every shape: a rigid job."""
 
     rate: float
 

@@ -1,4 +1,4 @@
-"""One simulated job under the engine, steered by the controller that is looked at."""
+"""One simulated job under the engine, steered by the controller under test."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from punctual.core.scheduler import Periods, Scheduler
 from punctual.daemon.engine import Engine, Listener
 from punctual.daemon.planner import InlinePlanner
 
-#: Where the simulated job runs.
+#: Node of the simulated job.
 NODE = NodeId("simulated")
 
 

@@ -18,16 +18,16 @@ from punctual.core.story import Reason
 
 @dataclass(frozen=True, slots=True)
 class DecorPiState:
-    """What the law remembers from tick to tick, in cores.
+    """State of the law from tick to tick, in cores.
 
     Attributes
     ----------
     proportional_cores, integral_cores, demand_cores
         c_p, c_i' and u of the last tick.
     earlier_integral_cores
-        The c_i' that the last tick began with.
+        The c_i' at the beginning of the last tick.
     requested_cores
-        What was asked for at the last tick, in whole workers for a job made of them; 0: nothing was asked for yet.
+        The request of the last tick, in whole workers for a job made of them; 0: none yet.
     """
 
     proportional_cores: float
@@ -163,7 +163,7 @@ class DecorPi:
         text = "The deadline has passed: " + ("full allocation." if late else "the end is near, nothing is changed.")
         reason = Reason("overdue", text, {"progress_frac": progress})
         demand = self._demand(spec, reading, cores, reason)
-        # What became of this demand means nothing for the integral, which the law does not follow any more.
+        # The fate of this demand does not matter to the integral, which the law no longer follows.
         integral = _integral_before(spec, state, reading)
         return demand, replace(state, integral_cores=integral, demand_cores=cores, requested_cores=0.0)
 

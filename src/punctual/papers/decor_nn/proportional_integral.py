@@ -63,7 +63,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class ProportionalIntegralState:
-    """What the controller remembers from tick to tick; `loop` is None while the job runs at its ceiling."""
+    """State of the controller from tick to tick; `loop` is None while the job runs at its ceiling."""
 
     demand_cores: float
     cost: StepCost | None = None
@@ -185,7 +185,7 @@ class ProportionalIntegral:
     def _finish_phases(
         self, spec: JobSpec, state: ProportionalIntegralState, reading: Reading, left_s: float
     ) -> tuple[Demand, ProportionalIntegralState]:
-        """Past the last step there is no progress to feed back: what was reserved is spread over the time left."""
+        """Spread the reserve over the time left: past the last step there is no progress to feed back."""
         reserve_core_s = _phases_core_s(reading.phases)
         cores = reserve_core_s / left_s if reserve_core_s > 0 else spec.ceiling.cores
         reason = Reason("phases", "All steps are done: phases only.", {"reserve_core_s": reserve_core_s})
@@ -193,7 +193,7 @@ class ProportionalIntegral:
         return demand, replace(state, demand_cores=demand.resources.cores, loop=None)
 
     def _loop(self, state: ProportionalIntegralState, reading: Reading, cost: StepCost, aim_s: float) -> Loop:
-        """The loop with its integral up to date; a new one if there is none, or if the line no longer holds."""
+        """Return the loop with its integral updated; a new one without one, or if the line no longer holds."""
         loop, steps_total = state.loop, reading.steps_total or 0.0
         if loop is None or (loop.line.aim_s, loop.line.steps_total) != (aim_s, steps_total):
             return self._new_loop(reading, cost, Line(reading.elapsed_s, reading.steps_done, aim_s, steps_total))

@@ -1,4 +1,4 @@
-"""What a simulated training has done, as it would report it, and when its pacing line lets it report the next unit."""
+"""Progress of a simulated training as it would report it, and the pacing of its next report."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -27,13 +27,13 @@ _SHRINK, _STRETCH = 4, 4
 class ModelartsLike:
     """Many small and a few large elastic jobs, daily arrivals, a deadline for some of them.
 
-    Made after what [hu2021] says of its simulation with jobs of a public cloud, which were not published: sizes and
+    Made after the description in [hu2021] of a simulation with unpublished jobs of a public cloud: sizes and
     durations are ours. The range of devices stands in the parameters ``n_gpus_min`` and ``n_gpus_max``.
 
     Parameters
     ----------
     n_jobs
-        How many.
+        Number of jobs.
     load
         Expected device-seconds of the jobs, with the devices they ask for, over those of `n_devices`.
     n_devices

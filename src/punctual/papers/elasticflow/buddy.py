@@ -1,4 +1,4 @@
-"""Room in one piece: which small blocks have to move so that a larger one need not be split."""
+"""Buddy allocation: choose the small blocks to move so that a larger one need not be split."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -97,7 +97,7 @@ class _Yard(Generic[B]):
         return None
 
     def _to_clear(self, node: NodeId, room: Resources, amount: Resources) -> list[Block[B]]:
-        """The smallest blocks of the node that leave room for the amount, all of them smaller; empty if there are none."""
+        """Return the smallest blocks of the node whose move makes room for the amount; empty if none do."""
         smaller = [block for block in self._blocks.get(node, []) if block.amount.size < amount.size]
         chosen = list[Block[B]]()
         for block in sorted(smaller, key=lambda block: block.amount.size):

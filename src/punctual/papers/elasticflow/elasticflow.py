@@ -1,4 +1,4 @@
-"""Deadlines are promised at submission and kept with the fewest devices; what is spare goes where it costs least."""
+"""Promise deadlines at submission, keep them with the fewest devices, and spend spare ones where they cost least."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -22,12 +22,12 @@ from punctual.policies._repair import apply_demands, repair
 from punctual.policies._reservations import ReservationLedger
 from punctual.solvers.timeline import Share
 
-#: Who gets what is spare: whose marginal return is greatest, or least.
+#: Receiver of spare devices: the job whose marginal return is greatest, or least.
 SpareTo = Literal["saving", "costly"]
 
 #: Room left of sums of core fractions.
 _TOLERANCE = 1e-6
-#: No sooner is another plan asked for: of a job that is about to end, the end is heard anyway.
+#: Shortest time to the next plan: the end of a job that is about to end is an event anyway.
 _SOONEST_S = 0.1
 
 
@@ -108,7 +108,7 @@ class Elasticflow(PolicyBase):
 
 
 def _start_rigid(builder: PlanBuilder, views: Iterable[JobView]) -> None:
-    """Jobs without workers get what they demand, in order of submission, as long as there is room."""
+    """Give jobs without workers their demands, in order of submission, while they fit."""
     for view in views:
         if builder.hardware.amount(view) is None:
             builder.explain(view, never_fits(view))
@@ -147,7 +147,7 @@ class _JobState:
         return self.share is not None and self.share.end_s > self.claim.until_s
 
     def step(self) -> float:
-        """What the next larger count takes more; infinite at the largest."""
+        """Devices that the next larger count takes more; infinite at the largest."""
         amounts = self.claim.levels.amounts
         return float(amounts[self.i + 1] - amounts[self.i]) if self.i + 1 < len(amounts) else inf
 
@@ -158,12 +158,12 @@ class _JobState:
         return more * float(levels.amounts[q] / levels.rates[q]) / self.step() - 1.0
 
     def rises_at_s(self) -> float:
-        """When its deadline asks for more than it gets now."""
+        """Seconds until its deadline needs more than its present amount."""
         return inf if self.share is None else self.share.rises_at_s(self.amount)
 
 
 class _Sharing:
-    """Who gets what in one pool now."""
+    """Present shares of the jobs in one pool."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Sharing:
         self._free = float(ledger.free.free[0]) + _TOLERANCE
 
     def shared_out(self) -> list[_JobState]:
-        """All jobs of the pool with their counts."""
+        """Return all jobs of the pool with their counts."""
         for state in sorted(self._promised, key=lambda state: state.rises_at_s()):
             self._rise(state)
         for state in (*self._promised, *self._others):
@@ -190,7 +190,11 @@ class _Sharing:
         return self._promised + self._others
 
     def rises_at_s(self) -> float:
-        """When a deadline asks for more than its job gets now, and it can be had then.
+        """Seconds until a deadline needs more than its job has, and the amount will be free.
+
+        A job that is late all the same can wait for the next event. So can one that waits for a job that should have
+        ended already: its end is an event, at an unknown time. In case it does not come, the policy plans again after a
+        slot.
 
         A job that is late all the same can wait for the next event. So can one that waits for a job that should have
         ended already: its end is heard, and nobody knows when. In case it stays away, it is looked again after a slot.
@@ -205,12 +209,12 @@ class _Sharing:
         return is_waiting and not any(share.end_s > at_s and share.at(at_s) < state.amount for state, share in shares)
 
     def _rise(self, state: _JobState) -> None:
-        """What its deadline asks for soon it gets at once, as far as there is room."""
+        """Give the job at once what its deadline will need soon, as far as it fits."""
         while state.rises_at_s() < self._slot_s and self._grow(state):
             pass
 
     def _hand_out(self, states: list[_JobState]) -> None:
-        """What is spare goes where it saves most time later, or as the published programme sorts, least; again and again."""
+        """Give spare devices step by step to the job that saves most time later (as published: least)."""
         MarginalAllocator(self._rank, self._grow).run(states)
 
     def _rank(self, state: _JobState) -> tuple[float, float] | None:
@@ -304,7 +308,7 @@ def _explain_waiting(builder: PlanBuilder, states: Iterable[_JobState], promises
 
 
 def _paused(state: _JobState) -> Reason:
-    """Why a job that had something gets nothing."""
+    """Return the reason why a job that had something gets nothing."""
     share = state.share
     facts = {"n_workers": float(state.claim.n_before)}
     if share is None:

@@ -1,4 +1,4 @@
-"""The jobs of SMD's experiments as one-shot problems: speed, amounts, limit and utility of each, with no cluster."""
+"""Jobs of SMD's experiments as one-shot problems, without a cluster: speed, amounts, limit and utility."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ from punctual.papers.smd.sum_of_ratios import PairProblem, pairs
 from punctual.sim.traces.job import TraceJob
 
 Kind = Literal["sync", "async"]
-#: What the source's t_f is the time of: the forward pass of a whole batch, as in its model of layers, or of one sample.
+#: Reading of the source's t_f: time of the forward pass of a whole batch, as in its model of layers, or of one sample.
 Forward = Literal["batch", "sample"]
-#: What a job's limit is a multiple of; *by resource*: another multiple of the worker for each resource.
+#: Base of a job's limit, a multiple of it; *by resource*: another multiple of the worker for each resource.
 Limit = Literal["worker", "worker and server", "mean worker", "another job's worker", "worker, by resource"]
 Pair = tuple[int, int, float]
 Array = NDArray[np.float64]
@@ -38,7 +38,7 @@ _PAIRS = ("rounded", "exact", "equal", "marginal")
 
 @dataclass(frozen=True, slots=True)
 class Interpretation:
-    """One way to read what the source leaves open.
+    """One reading of the points that the source leaves open.
 
     Attributes
     ----------
@@ -62,11 +62,11 @@ class Case:
     Attributes
     ----------
     theta
-        Of the sum of ratios, in seconds for all iterations.
+        Coefficients of the sum of ratios, in seconds for all iterations.
     worker, server, limit
         Shape (4,).
     utility
-        With the middle at γ3 units of time.
+        Utility with its middle at γ3 units of time.
     """
 
     id: int
@@ -137,7 +137,7 @@ def cases(kind: Kind, n_jobs: int, seed: int, interpretation: Interpretation) ->
 
 
 def in_units(several: Sequence[Case], factor: float) -> list[Case]:
-    """The same jobs with a unit of time that is `factor` times as long; pairs do not depend on it and are found once."""
+    """Return the jobs with a unit of time `factor` times as long; their pairs, which do not change, are kept."""
     made = [replace(case, utility=_stretched(case.utility, factor)) for case in several]
     for case, before in zip(made, several, strict=True):
         case.__dict__.update({name: getattr(before, name) for name in _PAIRS})
@@ -232,7 +232,7 @@ def best_together(
     capacity: ArrayLike,
     gap_limit: float = 0.01,
 ) -> tuple[list[tuple[int, int]], float, float]:
-    """What `smd-exact` decides: workers and servers of each job (zeros: none), total utility, and its bound.
+    """Return the decision of `smd-exact`: workers and servers of each job (zeros: none), total utility, and its bound.
 
     Parameters
     ----------

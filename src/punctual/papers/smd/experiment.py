@@ -1,6 +1,6 @@
-"""The experiments of SMD: which jobs to admit, with how many workers and parameter servers, decided once.
+"""The experiments of SMD: admit jobs and choose their workers and parameter servers, once.
 
-There is no time in them, so nothing is simulated: the policies' own code is asked for pairs and for the admission.
+They have no time, so nothing is simulated: the policies' own code computes the pairs and the admission.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -59,17 +59,17 @@ _ORDERS: dict[str, Callable[[Case], float]] = {
     "most useful first": lambda case: -case.worth(case.marginal),
 }
 _N_JOBS = 50
-#: With more jobs the capacity grows in proportion: the published totals do.
+#: Capacity for each job: it grows in proportion to the jobs, like the published totals.
 _UNITS_PER_JOB = 5 / _N_JOBS
 
-#: Where the readings are compared, by figure.
+#: Points at which the readings are compared, by figure.
 _POINTS = {
     "SMD / ESW": " at capacity 3",
     "SMD / Optimus, limits": " at capacity 3",
     "SMD / Optimus, use": " at capacity 3",
     "SMD / optimum": f" at capacity 1, {_N_JOBS} jobs,",
 }
-#: From this ratio on the rival is worth next to nothing.
+#: Ratio from which the rival is worth next to nothing.
 _NEXT_TO_NOTHING = 1e3
 
 _NOTE = """\
@@ -111,7 +111,7 @@ class Sweep:
 
 
 def rows_of(kind: Kind, n_seeds: int, sweep: Sweep) -> list[Row]:
-    """All figures for one way of training."""
+    """Return all figures for one way of training."""
     interpretation, fifty = _fitted(kind, Interpretation(), n_seeds)
     many = {n: _draws(kind, n_seeds, n, interpretation) for n in sweep.n_jobs}
     by_capacity = {n: _totals(fifty, n * UNIT) for n in sweep.capacities}
@@ -211,7 +211,7 @@ def _first_come(several: Sequence[Case], capacity: Array) -> float:
 
 
 def _marginal_gains(several: Sequence[Case], capacity: Array) -> float:
-    """Utility where everyone gets a worker and a server, then whoever gains most time gets one more, while it fits."""
+    """Return the utility of the greedy way: a pair for each job, then one more for the largest gain, while it fits."""
     left, held = capacity.copy(), {}
     for i, case in enumerate(several):
         if (case.worker + case.server <= left).all():
@@ -223,7 +223,7 @@ def _marginal_gains(several: Sequence[Case], capacity: Array) -> float:
         w, p = held[i][0] + dw, held[i][1] + dp
         if (amount <= left).all():
             left, held[i] = left - amount, (w, p)
-        # What does not fit now never will: the job keeps what it has.
+        # A step that does not fit now never will: the job keeps its pair.
         gains[i] = several[i].best_unit(w, p, capacity) if held[i] == (w, p) else None
     return sum(several[i].worth((w, p, several[i].time_s(w, p))) for i, (w, p) in held.items())
 
@@ -266,7 +266,7 @@ def _exact(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
 
 
 def _fitted(kind: Kind, interpretation: Interpretation, n_seeds: int) -> tuple[Interpretation, list[list[Case]]]:
-    """With the unit of time that gives ESW's ratio at three units of capacity; and its draws of 50 jobs."""
+    """Choose the unit of time that gives ESW's ratio at three units of capacity; return it and draws of 50 jobs."""
     seconds = _draws(kind, n_seeds, _N_JOBS, replace(interpretation, unit_s=1.0))
     published = _CAPACITY[kind][3][0] / _CAPACITY[kind][3][1]
 
@@ -278,7 +278,7 @@ def _fitted(kind: Kind, interpretation: Interpretation, n_seeds: int) -> tuple[I
 
 
 def _readings(kind: Kind, n_seeds: int) -> Iterable[Row]:
-    """All ratios under every reading, the one of the main rows first, that with other units of time too."""
+    """Yield the ratios of every reading, the main one first, and that one also with other units of time."""
     for forward, limit in product(_FORWARDS, _LIMITS):
         tried, draws = _fitted(kind, Interpretation(forward, limit), n_seeds)
         yield from _figures(kind, str(tried), tried.unit_s, draws)

@@ -13,7 +13,7 @@ from punctual.core.errors import InvalidSpec, check_above_zero
 from punctual.core.speed import Shape
 from punctual.request.input_file import text_of
 
-#: How pushes and pulls share the time with computing: not at all; each layer as soon as its gradient is ready; or that,
+#: Overlap of pushes and pulls with computing: not at all; each layer as soon as its gradient is ready; or that,
 #: and the lowest layer first.
 Overlap = Literal["sequential", "wait-free", "priority"]
 
@@ -27,14 +27,14 @@ _REMEDY = f"Give a table with the columns {', '.join(COLUMNS)}, as `punctual.pap
 
 @dataclass(frozen=True, slots=True)
 class LayerProfile:
-    """One layer as it was measured on one worker.
+    """Measurements of one layer on one worker.
 
     Attributes
     ----------
     forward_s, backward_s
-        With the batch of a whole step.
+        Seconds with the batch of a whole step.
     parameter_bytes
-        Of the parameters that are trained.
+        Size of the trained parameters.
     """
 
     layer: str
@@ -144,7 +144,7 @@ class LayeredServed:
         return 1.0 / self.step_s(w, p, load)
 
     def step_s(self, w: int, p: int, load: float) -> float:
-        """Seconds of a step with `w` workers and `p` servers, of which the busiest exchanges `load` times all parameters."""
+        """Seconds of a step with `w` workers and `p` servers; the busiest exchanges `load` times all parameters."""
         pipeline_s = _pipeline_s(self.times, self.overlap, self.slice_s, w, load)
         return self.factor * (pipeline_s + self.worker_s * w + self.server_s * p)
 
