@@ -74,7 +74,7 @@ TRACES: Mapping[str, Trace] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Configuration of one run: `key` names the published figure, `like_theirs` its order of spare devices and its counts."""
+    """Configuration of one run: `key` names the published figure, `like_theirs` imitates its order and counts."""
 
     label: str
     key: str = ""
