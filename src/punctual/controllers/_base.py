@@ -19,7 +19,7 @@ _WORD = compiled("[A-Z][a-z]*")
 
 
 def clamp(amount: float, low: float, high: float) -> float:
-    """`amount` within its bounds. What is no number becomes `high`: in doubt the job runs rather than waits."""
+    """Return `amount` within its bounds; NaN becomes `high`: in doubt the job runs rather than waits."""
     return high if isnan(amount) else min(max(low, amount), high)
 
 
@@ -43,7 +43,7 @@ def wanted(spec: JobSpec, reading: Reading, cores: float) -> Resources:
 
 
 def counts_within(spec: JobSpec, reading: Reading) -> tuple[int, ...]:
-    """The numbers of workers that may be demanded at this reading, ascending; a job without workers has the number 1.
+    """Return the numbers of workers that may be demanded now, ascending; 1 for a job without workers.
 
     Where even the smallest is more than there is, it stands alone: less the job cannot use.
     """

@@ -78,7 +78,7 @@ def updated(cost: Cost, sample_s: float, n_steps: float, core_s: float, wall_s: 
 
 
 def is_dear(cost: Cost, sample_s: float) -> bool:
-    """Whether steps of `sample_s` core-seconds hold one that does more than the others."""
+    """Whether `sample_s` core-seconds for a step are too many for an ordinary one."""
     return sample_s > DEAR_TIMES * max(cost.now_s, cost.mean)
 
 

@@ -20,13 +20,13 @@ class Span:
         return Span(max(self.least - other.most, 1.0), max(self.most - other.least, 1.0))
 
     def within(self, other: "Span") -> "Span":
-        """The overlap of both; `least` is above `most` where they have none."""
+        """Return the overlap of both; `least` is above `most` if they have none."""
         return Span(max(self.least, other.least), min(self.most, other.most))
 
 
 @dataclass(frozen=True, slots=True)
 class DearSteps:
-    """The dear steps seen so far, and how many more are to be expected.
+    """Dear steps so far, and the number still expected.
 
     Attributes
     ----------

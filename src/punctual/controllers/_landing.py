@@ -135,7 +135,7 @@ class LandingController:
         check_parameters(self)
 
     def seen(self, state: _State, reading: Reading) -> _State:
-        """The state with what the last unit tells of the margin."""
+        """Return the state with the margin learned from the last unit."""
         return replace(state, margin=self._learned(state.margin, state.line, reading))
 
     def learned(
@@ -230,14 +230,14 @@ def is_kept(line: PacingLine | None, end_s: float, tolerance_s: float, reading: 
 
 
 def line_to(end_s: float, s_per_step: float, costs: dict[str, float], reading: Reading) -> PacingLine:
-    """The line of this slope on which the work ends at `end_s`; `costs` of a unit of each phase, in steps."""
+    """Return the line of this slope on which the work ends at `end_s`; `costs` of a unit of each phase, in steps."""
     phase_cost_steps = {phase.name: costs.get(phase.name, 0.0) for phase in reading.phases}
     end_work, _ = work(phase_cost_steps, reading)
     return PacingLine(end_s=end_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=phase_cost_steps)
 
 
 def judged(state: _State, reading: Reading, *, earliest_s: float, doubt_s: float, seen_s: float) -> _State:
-    """The state with whether the deadline can be met; far beyond doubt at once, less far only after it has lasted.
+    """Return the state with the deadline's feasibility; it changes at once beyond doubt, or after it has lasted.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ _Mean = TypeVar("_Mean", bound=SlowMean)
 
 
 def drifted(known: _Mean, difference: float, deviation_frac: float, over_s: float) -> _Mean:
-    """The mean and the spread after a sample over `over_s` seconds, averaged over what was seen and at most `MEAN_S`.
+    """Return mean and spread after a sample over `over_s` seconds, averaged over at most `MEAN_S`.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def drifted(known: _Mean, difference: float, deviation_frac: float, over_s: floa
 
 
 def reverting(now: float, mean: float, horizon_s: float) -> float:
-    """Mean over the next `horizon_s` seconds of what is `now` and tends to return to `mean`.
+    """Return the mean over the next `horizon_s` seconds of a quantity, `now`, that tends to return to `mean`.
 
     The deviation is expected to decay with `REVERSION_S` (tau), so that over the horizon (T) it is
     ``mean + (now - mean) * tau / T * (1 - exp(-T / tau))``.

@@ -109,7 +109,7 @@ def first(n_workers: int, sample_s: float, n_steps: float, over_s: float) -> Ste
 
 
 def updated(belief: StepTime, n_workers: int, sample_s: float, n_steps: float, over_s: float, model: Model) -> StepTime:
-    """The belief after one more sample; `model` tells what to expect of a number that is held for the first time."""
+    """Return the belief after one more sample; `model` predicts a number that is held for the first time."""
     offset = _offset(belief, n_workers, model)
     level_variance = belief.variance + DRIFT_FRAC**2 * over_s
     noise = STEP_NOISE_FRAC**2 / max(n_steps, 1.0) + SAMPLE_NOISE_FRAC**2
@@ -173,7 +173,7 @@ def _offset(belief: StepTime, n: int, model: Model) -> Offset:
 
 
 def _by_model(belief: StepTime, n: int, nearest: list[int], model: Model) -> tuple[float, float] | None:
-    """The model's time, times measured over modelled at the nearest numbers held; and how far off that may be."""
+    """Return the model's time, corrected at the nearest numbers held, and its relative error."""
     mine = model(n)
     if mine is None or not 0.0 < mine[0] < inf:
         return None

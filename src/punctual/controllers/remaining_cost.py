@@ -326,7 +326,7 @@ class RemainingCost(LandingController):
         return padded_core_s > room * outlook.usable_cores * outlook.time_s
 
     def _line(self, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> PacingLine | None:
-        """The line to pace on; the one in force as long as it leads to the end of the work."""
+        """Return the pacing line; the present one while it leads to the end of the work."""
         left_s = outlook.aim_s - reading.elapsed_s
         landing = self.is_landing(left_s, reading, outlook.unit_wall_s)
         # If nothing else slows the job, pacing must do it all the way.
@@ -460,7 +460,7 @@ def _line_to(end_s: float, s_per_step: float, state: RemainingCostState, reading
 
 
 def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _Outlook) -> PacingLine | None:
-    """The line of a job that uses what it was granted."""
+    """Return the line of a job that uses all of its grant."""
     if outlook.need_core_s <= 0:  # the unit under way is all that is left, and dearer than expected
         return state.line
     time_s = outlook.need_core_s / max(min(reading.granted.cores, outlook.usable_cores), 1e-3)
@@ -499,7 +499,7 @@ def _doubt_s(outlook: _Outlook) -> float:
 
 
 def _learn(state: RemainingCostState, reading: Reading) -> RemainingCostState:
-    """Cost, phases and delivery from what happened since the mark; the mark moves when a sample was taken."""
+    """Learn cost, phases and delivery since the mark; a sample moves the mark."""
     mark, reading = state.mark, reading.to_remember()
     if mark is None or is_another_run(mark, reading) or (reading.steps_done == mark.steps_done and not state.warm):
         # Nothing was trained yet, or what was belongs to another run.
@@ -576,7 +576,7 @@ def _updated(cost: Cost, sample: _Sample) -> Cost:
 
 
 def _learn_phases(state: RemainingCostState, reading: Reading, mark: Reading | None) -> RemainingCostState:
-    """Cost of a unit of each phase: declared, then measured over what was timed since the mark."""
+    """Learn the cost of a unit of each phase: declared, then measured since the mark."""
     steps, waits = dict(state.phase_steps), dict(state.phase_wait_s)
     before = {phase.name: phase for phase in mark.phases} if mark else {}
     for phase in reading.phases:
@@ -597,7 +597,7 @@ def _learn_phases(state: RemainingCostState, reading: Reading, mark: Reading | N
 
 
 def _unit_wait_s(reading: Reading, state: RemainingCostState, core_s: float, wall_s: float) -> float:
-    """The part of a unit's time that no CPU grant explains; small parts are noise of the scheduling of slices."""
+    """Seconds of a unit that no CPU grant explains; small parts count as scheduling noise."""
     cores = max(min(reading.granted.cores, state.usable_cores or reading.granted.cores), 0.01)
     wait_s = wall_s - core_s / cores
     return wait_s if wait_s > max(0.5 * wall_s, 0.005) else 0.0

@@ -236,11 +236,11 @@ class TwoLevel(LandingController):
         )  # fmt: skip
 
     def _awaits(self, state: TwoLevelState, reading: Reading) -> bool:
-        """Whether a change is under way; a demand that is not met for long is one that others stand in the way of."""
+        """Whether a change is under way; after a time without an answer others seem to prevent it."""
         return state.is_changing() and reading.elapsed_s - state.wanted_at_s < self.answer_s
 
     def _must_wait(self, state: TwoLevelState, reading: Reading, outlook: Outlook) -> bool:
-        """Whether a change is under way, or what it has brought is not known yet, or it was made to get ahead."""
+        """Whether a change is under way, still unmeasured, or made to get ahead."""
         since_s = reading.elapsed_s - state.wanted_at_s
         if state.is_changing():
             return self._awaits(state, reading)
@@ -287,7 +287,7 @@ class TwoLevel(LandingController):
     def _line(
         self, state: TwoLevelState, reading: Reading, outlook: Outlook, plan: CountPlan | None
     ) -> PacingLine | None:
-        """The line to pace on; the one in force as long as it leads to the end of the work."""
+        """Return the pacing line; the present one while it leads to the end of the work."""
         if outlook.steps <= 0.0 or outlook.time_s <= 0.0:
             return state.line
         if not reading.can_pace or not state.feasible:
@@ -347,7 +347,7 @@ def _model(reading: Reading) -> Model:
 
 
 def _must_show_speed(times: StepTime, reading: Reading) -> bool:
-    """Whether the job's model knows nothing of what it holds yet; it learns only from steps that are not paced."""
+    """Whether the job's model does not know the present shape yet; it learns only from unpaced steps."""
     if reading.curve is None or reading.shape is None or isfinite(reading.curve.std_sps(reading.shape)):
         return False
     return times.seen_s < min(_MODEL_S, _MODEL_FRAC * (reading.deadline_s - reading.elapsed_s))
@@ -387,7 +387,7 @@ def _reason(code: str, text: str, outlook: Outlook) -> Reason:
 
 
 def _learn(state: TwoLevelState, reading: Reading, held: int, model: Model, *, awaits: bool) -> TwoLevelState:
-    """Times of steps and of phases from what happened since the mark; the mark moves when a sample was taken."""
+    """Learn times of steps and phases since the mark; a sample moves the mark."""
     mark, reading = state.mark, reading.to_remember()
     if mark is None or held != state.held or is_another_run(mark, reading) or reading.steps_done <= 0:
         # Another number, another process or training, or a pause: what is under way belongs to neither.
@@ -439,7 +439,7 @@ def _learn_stop(state: TwoLevelState, before: Reading, mark: Reading, held: int)
 
 
 def _learn_phases(state: TwoLevelState, reading: Reading, mark: Reading | None, held: int) -> TwoLevelState:
-    """Cost of a unit of each phase in steps: declared, then measured over what was timed since the mark."""
+    """Learn the cost of a unit of each phase in steps: declared, then measured since the mark."""
     steps = dict(state.phase_steps)
     # The step time with this number must be known.
     can_tell = state.times is not None and held in state.times.offsets

@@ -88,7 +88,7 @@ class Snapshot:
         cls, at: float, nodes: Iterable[Node], jobs: Iterable[JobView], *, revision: int = 1, seed: int = 0,
         carry: object = None,
     ) -> "Snapshot":  # fmt: skip
-        """The picture of `jobs` on `nodes`; a job without `planned` is planned to keep what it holds."""
+        """Return the snapshot of `jobs` on `nodes`; a job without `planned` is planned to keep its grant."""
         nodes = tuple(nodes)
         in_order = sorted(jobs, key=lambda job: job.submitted_at)
         jobs = tuple(job if job.planned else replace(job, planned=job.granted) for job in in_order)

@@ -91,7 +91,7 @@ class UsePolicy:
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
-    """Send `TimerFired` with `timer` at instant `fire_at`; replaces what was set for the same timer."""
+    """Send `TimerFired` with `timer` at instant `fire_at`; replaces an earlier setting of the same timer."""
 
     at: float
     timer: Timer

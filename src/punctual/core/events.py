@@ -1,4 +1,4 @@
-"""Facts, in the past tense. The scheduler's state is the fold of these; `at` is an instant in seconds."""
+"""Events: facts, in the past tense. The scheduler's state is their fold; `at` is an instant in seconds."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ from punctual.core.timer import Timer
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """A user wants this job to run. `program`: what it runs; None: the executor knows, as a simulated one does.
+    """A user wants this job to run. `program`: its program; None: the executor knows it, as in a simulation.
 
     `by`: who; empty: the owner, at the terminal.
     """
@@ -185,7 +185,7 @@ class GrantFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined:
-    """A node offers `capacity`; said again, its capacity has changed.
+    """A node offers `capacity`; a repeated event changes its capacity.
 
     `device`: the kind of its devices. `jobs_at_once`: see `punctual.core.cluster.Node`.
     """
@@ -216,7 +216,7 @@ class NodeWarned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChanged:
-    """A user changed what is declared about a job (its deadline, say). `by`: who; empty: the owner, at the terminal."""
+    """A user changed a job's declaration (its deadline, say). `by`: who; empty: the owner, at the terminal."""
 
     at: float
     spec: JobSpec

@@ -115,7 +115,7 @@ class Bookings:
 
 
 class Ledger:
-    """Capacities, grants and requests; the only place that answers "does this still fit?"."""
+    """Capacities, grants and requests; the only place that decides whether an amount still fits."""
 
     def __init__(self) -> None:
         self._capacity: dict[NodeId, Resources] = {}
@@ -147,7 +147,7 @@ class Ledger:
         self._excuse([node])
 
     def lose(self, node: NodeId) -> list[JobId]:
-        """Forget `node` and all that lay on it; the jobs that held or were to hold something there."""
+        """Remove `node` and all on it. Returns the jobs that held or were to hold something there."""
         self._capacity.pop(node, None)
         self._overdrawn.discard(node)
         hit = self._booked.forget(node)
@@ -178,7 +178,7 @@ class Ledger:
         return bool(self._entries[job].asked)
 
     def ask(self, job: JobId, request: int, allocation: Allocation) -> bool:
-        """Book `allocation`, asked under number `request`, beside what the job has, if everything booked still fits then.
+        """Book `allocation`, asked under number `request`, beside the job's grant; False if that does not fit.
 
         Returns
         -------
@@ -210,7 +210,7 @@ class Ledger:
         return True
 
     def settle(self, job: JobId, request: int, granted: Allocation) -> None:
-        """Request number `request` was answered: `granted` is what the job holds, older requests are void."""
+        """Record the answer to request number `request`: the job holds `granted`, and older requests are void."""
         entry = self._entries[job]
         held = entry.held
         entry.settle(request, {node: amount for node, amount in granted.items() if amount and node in self._capacity})

@@ -49,7 +49,7 @@ def found_again(state: JobState, granted: Allocation) -> JobState:
 
 
 def about(message: Event | Command) -> JobId | None:
-    """The job that `message` is about; None if it is about all of them or none."""
+    """Return the job that `message` concerns; None if it concerns all of them or none."""
     if isinstance(message, _WITH_SPEC):
         return message.spec.id
     return getattr(message, "job", None)
@@ -71,5 +71,5 @@ def end_state(message: Event | Command) -> EndState | None:
 
 
 def ended_by(message: Event | Command) -> JobId | None:
-    """The job that ends with `message`; None if none does."""
+    """Return the job that ends with `message`; None if none does."""
     return None if end_state(message) is None else about(message)

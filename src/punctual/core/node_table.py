@@ -102,7 +102,7 @@ class NodeTable:
         )
 
     def learn(self, job: ScheduledJob, event: ProgressReported, granted: Allocation) -> NodeId | None:
-        """Learn what a step of the job costs on its node; the node, if there may be news of its slowness for jobs there.
+        """Learn the cost of a step on the job's node; return the node if its slowness may be news to jobs there.
 
         Only of jobs on CPUs of one node: what a step costs is CPU time, on whatever share of them.
         """
@@ -123,7 +123,7 @@ class NodeTable:
         return self._judged(node, event.at) if self._note(job, node, event.steps_total) else None
 
     def _note(self, job: ScheduledJob, node: NodeId, steps_total: float | None) -> bool:
-        """Compare what the job costs on the node with what it costs elsewhere or was declared; False: nothing is known of that."""
+        """Compare the job's cost on the node with its cost elsewhere or its declaration; False without these."""
         cost, name = job.costs[node], job.spec.id
         elsewhere = [each for other, each in job.costs.items() if self._is_like(other, node)]
         declared_core_s, n_steps = job.spec.work_core_s, steps_total or job.spec.work_steps

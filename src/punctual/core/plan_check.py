@@ -43,7 +43,7 @@ def checked(
 
 
 def _changes_of(plan: Plan, active: Mapping[JobId, ScheduledJob]) -> Changes:
-    """The jobs that the plan decides on: not those that have ended, that it does not know, or that may have nothing.
+    """Return the plan's changes to known, unfinished jobs that may hold something.
 
     One that is to run only with a promise gets nothing before it has one: also of a policy that stands in for another.
     """
@@ -95,7 +95,7 @@ def fault_of_grant(job: ScheduledJob, grant: Allocation) -> str:
 
 
 def _overbooked(changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:
-    """The first node on which the changes do not fit beside what is planned for the others; empty if none."""
+    """Return the first node on which the changes do not fit beside the others' plans; empty if none."""
     booked: dict[NodeId, Resources] = {}
     for _, grant in changes:
         for node, amount in grant.items():
@@ -121,7 +121,7 @@ def takes_any(changes: Changes) -> bool:
 
 
 def has_room(jobs: Iterable[ScheduledJob], capacity: Mapping[NodeId, Resources], planned: Bookings) -> bool:
-    """Whether what the plan in force leaves is enough for one of the jobs that it gives nothing."""
+    """Whether the plan in force leaves enough for one of the jobs to which it gives nothing."""
     waiting = {_least(job.spec) for job in jobs if not (job.target or job.is_withheld or job.stop_cause)}
     left = [amount - planned.total_on(node) for node, amount in capacity.items()] if waiting else []
     # Any amount will do for a job without a floor.

@@ -105,7 +105,7 @@ class Planning:
         return max(least_s, ask_again_at - at)
 
     def answer(self, revision: int) -> bool:
-        """Take note of the answer to request number `revision`; whether it is newer than the plan in force.
+        """Note the answer to request number `revision`; return whether it is newer than the plan in force.
 
         A late one does not end the wait for a newer one.
         """
@@ -125,7 +125,7 @@ class Planning:
             self.stale_revision, self.is_due = self.revision, True
 
     def promise(self, promises: Mapping[JobId, float] | None, may_have: Callable[[JobId], bool]) -> Iterable[JobId]:
-        """Take note of what a plan promises, if it says so, to jobs that `may_have` it; those for which that is news."""
+        """Note a plan's promises to jobs that `may_have` one. Returns the jobs whose promise has changed."""
         if promises is None:
             return ()
         kept = {job: until_at for job, until_at in promises.items() if may_have(job)}
@@ -134,7 +134,7 @@ class Planning:
         return sorted(news)
 
     def falls_back(self, cause: str) -> bool:
-        """Take note that a plan is used which another policy made because of `cause`, if any; whether that is news."""
+        """Note that another policy made the plan because of `cause`, if any; return whether that is news."""
         is_news = bool(cause) and not self.is_fallback
         self.is_fallback = bool(cause)
         return is_news
@@ -156,7 +156,7 @@ class Planning:
         )
 
     def exchange_policy(self, *, keeps_promises: bool) -> Iterable[JobId]:
-        """Another policy makes the plans: one that is in flight does not count any more; jobs whose promise is void."""
+        """Void the plan in flight, because another policy plans now. Returns the jobs whose promise is void."""
         self.begin_anew()
         self.used_revision = self.revision + 1
         return () if keeps_promises else self.promise({}, lambda _: True)

@@ -85,7 +85,7 @@ class PlugIns:
             job.losses = LossCurve(convergence, spec.goal, convergence.init())
 
     def restored(self, plain: dict[str, Any]) -> tuple[ScheduledJob, list[Failure]]:
-        """The record that `ScheduledJob.as_plain` gave, with its plug-ins; what is not there any more, and why."""
+        """Return the record of `ScheduledJob.as_plain` with its plug-ins, and the failures of missing ones."""
         curve, losses = plain["curve"], plain["losses"]
         job = ScheduledJob(**{**plain, "curve": None, "losses": None})
         failures: list[Failure] = []

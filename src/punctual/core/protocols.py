@@ -29,7 +29,7 @@ class Policy(Protocol):
 
 
 class Controller(Protocol[S]):
-    """Turns readings of one job into its demand; all state is in `S`, which it returns and never changes in place.
+    """Turns readings of one job into its demand; its state is `S`, which it returns and never changes in place.
 
     The state is kept in snapshots of the journal: it is made of numbers, text, arrays, containers and dataclasses of
     these, and holds no plug-in (`Reading.to_remember`).
@@ -41,7 +41,7 @@ class Controller(Protocol[S]):
 
 
 class PerfModel(Protocol[S]):
-    """Learns how fast a job trains with which allocation; state as with a controller.
+    """Learns a job's speed for each shape; its state is like a controller's.
 
     One for which only the numbers of workers and servers and the kind of device count may have a method
     ``served_sps(state, n_workers, n_servers, device)`` beside: `rate_sps` with each of the numbers of workers (rows) and
@@ -55,16 +55,16 @@ class PerfModel(Protocol[S]):
     def update(self, state: S, seen: SeenRate) -> S: ...
 
     def rate_sps(self, state: S, shape: Shape) -> float:
-        """Expected steps per second; 0 where the job cannot run or nothing is known."""
+        """Return the expected steps per second; 0 if the job cannot run or its speed is unknown."""
         ...
 
     def std_sps(self, state: S, shape: Shape) -> float:
-        """Standard deviation of `rate_sps`; infinite where nothing is known."""
+        """Return the standard deviation of `rate_sps`; infinite if unknown."""
         ...
 
 
 class ConvergenceModel(Protocol[S]):
-    """Learns from its losses when a job that trains to a goal will have reached it; state as with a controller."""
+    """Learns from its losses when a job will reach its goal; its state is like a controller's."""
 
     def init(self) -> S: ...
 
@@ -84,10 +84,10 @@ class Executor(Protocol):
 
 
 class Journal(Protocol):
-    """The record of everything that happened; state is the fold of its events."""
+    """The record of all events and commands; the state is the fold of its events."""
 
     def append(self, messages: Iterable[Message]) -> int:
-        """Write `messages`, all or none; the sequence number of the last one."""
+        """Write `messages`, all or none. Returns the sequence number of the last one."""
         ...
 
     def read_from(self, sequence: int) -> Iterator[tuple[int, Message]]:

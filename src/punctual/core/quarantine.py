@@ -42,7 +42,7 @@ class Quarantine:
         self._outbox.warn(at, job, reason)
 
     def learn_speed(self, job: ScheduledJob, event: ProgressReported) -> None:
-        """Show the job's performance model what `event` says; to be called before that becomes the job's progress."""
+        """Show `event` to the job's performance model; call it before `event` becomes the job's progress."""
         try:
             learn_speed(job, event, self._periods.learn_s)
         except Exception as error:  # noqa: BLE001 -- see above

@@ -126,7 +126,7 @@ def quote_told(told: Mapping[str, Any]) -> Quote:
 
 
 def refusing_guarantees(plan: Plan, snapshot: Snapshot) -> Plan:
-    """`plan`; if its policy promises nothing, with jobs turned away that are to run only with a promise."""
+    """Return `plan`; if its policy promises nothing, with all jobs declined that need a promise."""
     if plan.promises is not None:
         return plan
     text = "the policy promises no deadlines, and the job is to run only if its own is promised"

@@ -133,7 +133,7 @@ class Resources:
 
     @property
     def size(self) -> Size:
-        """A key for sorting: an amount that fits in another comes before it; GPUs come first."""
+        """Return a key for sorting: an amount that fits in another comes before it; GPUs come first."""
         others = self.others
         return (
             self.gpus,
@@ -245,7 +245,7 @@ def _each(combine: Callable[[float, float], float], one: Others, other: Others) 
 
 
 def _left(amount: float, taken: float) -> float:
-    """The difference; what only rounding leaves is nothing."""
+    """Return the difference; 0 if only rounding is left."""
     return amount - taken if amount > rounded_up(taken) else 0.0
 
 

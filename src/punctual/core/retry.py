@@ -7,7 +7,7 @@ from punctual.core.units import format_bytes
 
 
 def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
-    """Count the failure `event`, which may be retried; why it is not retried, or None if it is.
+    """Count the failure `event`, which may be retried. Returns why it is not retried, or None.
 
     A program that fails in the same way, without a step between that it had never done before, would fail in the same way
     again. Without an exit code it was not the program that failed. One that has run out of the memory that it asked for is
@@ -39,7 +39,7 @@ def _told_of_limit(job: ScheduledJob) -> str:
 def after_refusal(
     job: ScheduledJob, event: GrantFailed, periods: Periods, *, was_launch: bool
 ) -> tuple[float | None, Reason | None]:
-    """Count a command that had no effect; after how many seconds it is said again, and what the user is told.
+    """Count a command without effect. Returns the seconds until it is repeated, and a warning for the user.
 
     None: it is not, and that is why. What the job's node is short of comes back when something else ends: the job waits for it
     however often it must, and longer each time.

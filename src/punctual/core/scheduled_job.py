@@ -240,7 +240,7 @@ class ScheduledJob:
 
     @classmethod
     def of(cls, event: JobSubmitted, revision: int, n_retries: int) -> "ScheduledJob":
-        """The record of a job that was submitted under plan `revision`; it has `n_retries` if it does not say itself."""
+        """Return the record of a job submitted under plan `revision`; `n_retries` is the default of its retries."""
         spec = event.spec
         job = cls(spec, event.at, revision, event.program, planned_demand=spec.ceiling, accrued_at=event.at)
         job.n_retries = n_retries if spec.n_retries is None else spec.n_retries
@@ -254,7 +254,7 @@ class ScheduledJob:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether policies are not to see it: it may hold nothing, whatever they propose."""
+        """Whether policies do not see the job, because it may hold nothing."""
         return self.pause is not None or bool(self.waits_for)
 
     @property
@@ -268,7 +268,7 @@ class ScheduledJob:
             self.story.add(message)
 
     def so_far(self) -> tuple[object, ...]:
-        """The last messages about it; none of a job that has ended."""
+        """Return the last messages about the job; none after its end."""
         return () if self.story is None else self.story.messages()
 
     def wanted(self) -> Resources:
@@ -276,7 +276,7 @@ class ScheduledJob:
         return self.demand.resources if self.demand else self.spec.ceiling
 
     def respecify(self, spec: JobSpec) -> bool:
-        """Note what its user declares now, but for its plug-ins; whether other amounts are allowed."""
+        """Note the user's new declaration, except for plug-ins; return whether other amounts are allowed."""
         kept = {name: getattr(self.spec, name) for name in _OF_SUBMISSION}
         changes = {name: value for name, value in kept.items() if value != getattr(spec, name)}
         before, self.spec = self.spec, replace(spec, **changes) if changes else spec
@@ -288,7 +288,7 @@ class ScheduledJob:
         return any(getattr(self.spec, name) != getattr(before, name) for name in _BOUNDS)
 
     def report(self, event: ProgressReported) -> bool:
-        """Note how far it is, and what it holds; whether that is news for a policy."""
+        """Note reported progress and use; return whether that is news for a policy."""
         if self.progress is not None and event.used_core_s < self.progress.used_core_s:  # another process
             self.progress, self.begun, self.longest_unit_s = None, None, 0.0
         if self.is_training and self.progress is not None:
@@ -307,7 +307,7 @@ class ScheduledJob:
         return self.is_memory_known > was_known
 
     def ask_to_stop(self, event: StopRequested) -> None:
-        """Note that its user wants it to end; one who has pressed Ctrl-C in vain may say it otherwise."""
+        """Note that its user wants it to end; a second request may use another way."""
         if self.interrupts and not event.interrupts:
             self.asked_at = -inf
         self.stop_cause, self.restarts, self.interrupts = event.cause, False, event.interrupts
@@ -320,7 +320,7 @@ class ScheduledJob:
         self.phases = phases
 
     def take(self, demand: Demand) -> bool:
-        """Note what its controller wants; whether that is news for a policy. What it held must be accrued."""
+        """Note its controller's demand; return whether that is news for a policy. Its grant must be accrued."""
         self.demand, self.demand_core_s = demand, self.granted_core_s
         is_news = self.is_respecified or self.planned_demand != demand.resources or self._departs(demand.work)
         if is_news:
@@ -330,7 +330,7 @@ class ScheduledJob:
         return is_news
 
     def _departs(self, work: CoreWork | None) -> bool:
-        """Whether the work left is not what was to be expected after what it has held since policies were shown it."""
+        """Whether the work left differs from what policies saw last, less the grant since."""
         known = self.planned_work
         if work is None or known is None:
             return work is not known

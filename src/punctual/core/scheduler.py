@@ -349,7 +349,7 @@ class Scheduler:
             self._give_up(job, event.at, reason)
 
     def _settle(self, event: JobStarted | GrantApplied | GrantFailed) -> ScheduledJob | None:
-        """Book an answer; None if the job has ended or the answer is to a command that another has replaced."""
+        """Book an answer and return its job; None if the job has ended or the answer is outdated."""
         if (job := self._active.get(event.job)) is None or event.request < job.n_requests:
             return None
         job.accrue(event.at)

@@ -124,7 +124,7 @@ def parse_cores(text: str) -> float:
 
 
 def parse_cores_range(text: str) -> tuple[float | None, float]:
-    """Floor and ceiling that `text` means: ``0.1..2``; a single value is a ceiling and leaves the floor open (None).
+    """Read floor and ceiling in cores from ``0.1..2``; a single value is a ceiling, with the floor None.
 
     Raises
     ------

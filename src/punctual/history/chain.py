@@ -65,7 +65,7 @@ class Chain:
         self.links: list[Link] = []
 
     def take(self, message: Message) -> None:
-        """Take in the next message; one about another job, or about all while this one is not there, changes nothing."""
+        """Fold the next message; ignore those about other jobs, and those about all jobs while this one is absent."""
         subject = about(message)
         if subject not in (self._job, None) or (subject is None and not self._is_open):
             return
@@ -153,7 +153,7 @@ class Chain:
                 self._tell_request(message)
 
     def _end(self, message: JobFailed | RejectJob, cause: str, **facts: Any) -> None:
-        """The job has ended otherwise than by success; or it has failed and is launched again."""
+        """Record an end without success, or a failure before another launch."""
         state = end_state(message) or "failed"
         self._add(message.at, state, f"the job {'' if state == 'failed' else 'was '}{state}: {cause}", **facts)
 

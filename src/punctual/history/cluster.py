@@ -69,7 +69,7 @@ class ClusterCourse:
 
 
 class ClusterRecord:
-    """Folds messages, live or simulated, into numbers; a listener of a runtime or a simulation (`add`).
+    """Folds messages, live or simulated, into figures; a listener of an engine or a simulation (`add`).
 
     A message costs constant time (a lost node: time proportional to the jobs that hold something), and nothing of it
     is kept: memory is some hundred bytes per job.
@@ -166,7 +166,7 @@ class ClusterRecord:
         )
 
     def course(self, n_points: int | None = None) -> ClusterCourse:
-        """The cluster over time, each course in at most `n_points` points; how they are thinned: see `Level`."""
+        """Return the cluster over time, each course in at most `n_points` points, thinned as in `Level`."""
 
         def of(level: Level) -> LevelCourse:
             return level.course(self._now, n_points)
@@ -288,7 +288,7 @@ class ClusterRecord:
                 job.lost = True
 
     def _steering_resumed(self, event: SteeringResumed) -> None:
-        """A job that is not named has no process any more."""
+        """Record grants after a gap in the steering; a job that is not named has no process."""
         for job in [job for job in self._jobs.values() if job.alive]:
             if job.id in event.granted:
                 self._hold(job, event.granted[job.id])
@@ -321,7 +321,7 @@ class ClusterRecord:
     # Consequences for jobs and levels.
 
     def _lose_process(self, job: JobCourse) -> None:
-        """The job waits for another process; answers about this one count no more."""
+        """Record the loss of a job's process; answers about it no longer count."""
         self._hold(job, {})
         job.alive = False
         job.request += 1

@@ -86,7 +86,7 @@ class JobRecord:
 
     @property
     def done_frac(self) -> float:
-        """Share of its work that is done; 0 where that is not known."""
+        """Share of its work that is done; 0 if unknown."""
         if self.landed_at is not None:
             return 1.0
         return min(1.0, self.steps_done / self.steps_total) if self.steps_total else 0.0
@@ -132,13 +132,13 @@ class JobCourse:
     earlier: tuple[tuple[float, float | None, float], ...] = ()
 
     def declare(self, at: float, spec: JobSpec) -> None:
-        """The user changed what is declared."""
+        """Record a changed declaration."""
         if (spec.deadline_s, spec.weight) != (self.deadline_s, self.weight):
             self.earlier = (*self.earlier, (at, self.deadline_s, self.weight))
             self.deadline_s, self.weight = spec.deadline_s, spec.weight
 
     def accrue(self, at: float) -> None:
-        """Count what it holds up to `at`."""
+        """Add its grant up to `at` to the integrals."""
         self.waiting_s, self.device_s, self.core_s = self._amounts(at)
         self.accrued_at = at
 
@@ -160,7 +160,7 @@ class JobCourse:
             self.steps_total = steps_total
 
     def record(self, now: float, present_s: float) -> JobRecord:
-        """The job in numbers; `present_s` is the integral of the number of jobs in the system up to `now`."""
+        """Return the job's figures; `present_s` is the integral of the number of jobs in the system up to `now`."""
         deadline_s, weight = self._in_force(self._judged_at(now))
         waiting_s, device_s, core_s = self._amounts(now)
         jct_s = None if self.landed_at is None else self.landed_at - self.submitted_at

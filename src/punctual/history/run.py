@@ -55,7 +55,7 @@ class DeadlineSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warned:
-    """The user was first told `text` at instant `at`; `facts` are the numbers it rested on, as the forecast."""
+    """First warning with this text, at instant `at`; `facts` are its numbers, such as the forecast."""
 
     at: float
     code: str
@@ -294,7 +294,7 @@ class RunCourse:
     phases: list[PhaseCourse] = field(default_factory=list)
 
     def take(self, message: Message) -> None:
-        """Take in the next message; one about another job changes nothing."""
+        """Fold the next message; ignore those about other jobs."""
         match message:
             case JobSubmitted() | SpecChanged() if message.spec.id == self.job:
                 if self.spec is None or isinstance(message, SpecChanged):  # a second job of the name is turned away
@@ -470,7 +470,7 @@ def _read(messages: Iterable[Message], job: JobId) -> RunCourse:
 
 
 def _submitted(course: RunCourse) -> RunCourse:
-    """`course`; raises `InvalidSpec` where no message says that its job was submitted."""
+    """Return `course`; raise `InvalidSpec` if its job was not submitted."""
     job = course.job
     if course.spec is None:
         raise InvalidSpec(
@@ -519,7 +519,7 @@ def _summary(course: RunCourse) -> RunSummary:
 
 
 def _deadline_in_force(course: RunCourse) -> float | None:
-    """The last deadline set before landing: one moved afterwards says nothing about the run."""
+    """Return the last deadline set before landing; a later change does not concern the run."""
     last_at = course.last_at()
     in_force = [entry for entry in course.deadlines if entry.at <= last_at] or course.deadlines[:1]
     return in_force[-1].deadline_s
@@ -578,7 +578,7 @@ def _ceilings(course: RunCourse) -> list[Point]:
 
 
 def _n_resizes(course: RunCourse) -> int:
-    """Changes between two amounts; starting, ending and starting again are none."""
+    """Return the number of changes between two amounts; starts and ends do not count."""
     until = course.last_at()
     steps = [(before, after, at) for (_, before), (at, after) in pairwise(course.grants)]
     return sum(1 for before, after, at in steps if before and after and at < until)

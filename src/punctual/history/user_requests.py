@@ -48,7 +48,7 @@ def told_request(message: Message, before: JobSpec | None) -> ToldRequest | None
 
 
 def policy_text(policy: str, parameters: Mapping[str, Any]) -> str:
-    """A policy, and what it is made with."""
+    """Return a policy with its parameters as text."""
     made_with = ", ".join(f"{name}={value}" for name, value in parameters.items())
     return f"{policy} ({made_with})" if made_with else policy
 

@@ -232,7 +232,7 @@ class SqliteJournal:
             sequence = rows[-1][0] + 1
 
     def read_of(self, jobs: Sequence[JobId], sequence: int = 1) -> Iterator[tuple[int, Message]]:
-        """Messages numbered `sequence` and above that may concern one of `jobs`, in order; others are not looked at.
+        """Yield messages from number `sequence` on that may concern one of `jobs`, in order.
 
         Of plans only those that led to a command about one of the jobs, and now and then another one.
         """
@@ -573,7 +573,7 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def subject_of(message: Message) -> str | None:
-    """The job that `message` is about, or whose timer it is of; else its kind. None: nothing is told of it."""
+    """Return the job that `message` or its timer concerns, else the message's kind; None for no subject."""
     if isinstance(message, SetTimer | RequestPlan):  # there are many
         return None
     job = about(message) or getattr(getattr(message, "timer", None), "job", None)

@@ -100,7 +100,7 @@ def _layout(kind: Any) -> tuple[str, list[str]]:
 
 
 class _Reader(pickle.Unpickler):
-    """Finds classes of values only; `knows` says whether a class's fields are what they were."""
+    """Unpickles classes of values only; `knows` says whether a class has its recorded fields."""
 
     def __init__(self, body: bytes, knows: Callable[[str, list[str]], bool]) -> None:
         super().__init__(io.BytesIO(body))

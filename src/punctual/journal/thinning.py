@@ -54,7 +54,7 @@ class _Stretch:
     says: object = None
 
     def keeps(self, at: float, says: object) -> bool:
-        """Whether a report at that instant is kept, `says` being what it says beside counts."""
+        """Whether to keep a report at that instant; `says`: its contents beside counts."""
         spacing_s = min(max(SPACING_S_MIN, SPACING_FRAC * (at - self.since)), SPACING_S_MAX)
         if self.kept_at is not None and says == self.says and at - self.kept_at < spacing_s:
             return False

@@ -103,7 +103,7 @@ class Upkeep:
         self._snapshots = self._journal.snapshot_sequences()
 
     def close(self) -> None:
-        """Wait for what is done beside."""
+        """Wait for work in the background."""
         if self._folding is not None:
             self._folding.join()
 
@@ -123,7 +123,7 @@ class Upkeep:
         return True
 
     def _thin(self) -> bool:
-        """Thin out the next piece behind the older of the two snapshots: a start from either needs all that follows."""
+        """Thin the next piece before the older of the two snapshots; a start from either needs all later messages."""
         if len(self._snapshots) < 2 or self._thinned_until >= self._snapshots[0]:
             return False
         until = self._snapshots[0]

@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """A paper's experiment: figures, and what has to be known to read them."""
+    """A paper's experiment: its figures, and notes for reading them."""
 
     title: str
     rows: tuple[Row, ...]

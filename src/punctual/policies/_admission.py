@@ -99,7 +99,7 @@ class Admission:
 
 
 def _soonest(timeline: Timeline, request: ReservationRequest) -> tuple[Timeline, Share]:
-    """Each job runs as soon as its devices are free; one that never fits takes nothing."""
+    """Reserve devices as soon as they are free; nothing for a job that never fits."""
     share = timeline.soonest(request.levels, request.work)
     return timeline, share if share.end_s < inf else Share(share.starts_s[:1], np.zeros(1), inf)
 

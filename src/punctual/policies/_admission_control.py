@@ -152,7 +152,7 @@ class AdmissionControl:
         }
 
     def earliest_s(self, candidate: Candidate) -> float | None:
-        """Seconds until the earliest deadline of a job that would be promised beside what is promised; None: none would.
+        """Seconds until the earliest deadline of the job that could be promised beside all promises; None: none could.
 
         First in what this plan leaves, which takes little; what comes of that is then tried with a plan of its own.
         """
@@ -179,7 +179,7 @@ class AdmissionControl:
         return False
 
     def _soonest_s(self, request: PromiseRequest) -> float:
-        """Seconds in which the work is done by all that this plan leaves, changes left out."""
+        """Seconds until all that this plan leaves free would do the work, without the costs of changes."""
         room = request.room(self._left_of(request))
         columns = np.searchsorted(request.levels.amounts, room.free + NOW_S, side="right") - 1
         rates, starts_s = request.levels.rates[columns], room.starts_s
@@ -243,7 +243,7 @@ class AdmissionControl:
         return refused
 
     def is_starting(self, candidate: Candidate) -> bool:
-        """Whether it cannot give up what it holds before it has started."""
+        """Whether the job cannot give up its allocation before it has started."""
         return candidate.id in self._starting_s
 
     def is_promised(self, candidate: Candidate) -> bool:
@@ -337,7 +337,7 @@ class AdmissionControl:
         return spans_until([*dues_s, *changes_s])
 
     def _keep(self, claims: Sequence[ShareRequest]) -> None:
-        """Plan for those that are promised, earliest deadline first; what fails moves to the front.
+        """Reserve for the promised jobs, earliest deadline first; jobs that do not fit move to the front.
 
         Within what is offered if that is enough: with all there is, work would be put off until it needs all there is.
         Where no order leaves room for all, the last plan goes on: it was made for all of them.
@@ -358,7 +358,7 @@ class AdmissionControl:
     def _fill(
         self, order: Sequence[ShareRequest], *, is_all: bool, reserved: Container[JobId] = ()
     ) -> list[ShareRequest]:
-        """Reserve for all in this order; those without room.
+        """Reserve for all in this order. Returns those that do not fit.
 
         Parameters
         ----------
@@ -377,7 +377,7 @@ class AdmissionControl:
         ]
 
     def _go_on(self, order: Sequence[ShareRequest]) -> list[ShareRequest]:
-        """Reserve what the last plan did; those for which that is not enough any more, and that find no room beside."""
+        """Reserve as the last plan did. Returns the jobs for which that does not suffice and that do not fit beside."""
         points_s = {start_s for planned in self._planned.values() for start_s in planned.starts_s}
         timelines = {pool: self._free_of(pool, is_all=True, points_s=points_s) for pool in self._reserved}
         self._ledgers = {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()}
@@ -470,12 +470,12 @@ class AdmissionControl:
         }
 
     def _withhold(self) -> None:
-        """Leave for later reservations only what is offered."""
+        """Leave only the offered part of each pool for later reservations."""
         for pool, ledger in self._ledgers.items():
             ledger.withhold(self._reserved[pool] - self._offered[pool])
 
     def _rescue(self, claim: ShareRequest) -> None:
-        """Reserve everything that is free for a job that found no room; if that is not enough, tell it so."""
+        """Reserve all free capacity for a job that does not fit; if that is not enough, tell it so."""
         own = [request for request in claim.requests if request.pool in self._ledgers]
         if not own:
             return
@@ -510,7 +510,7 @@ class AdmissionControl:
                 self.warnings[candidate.id] = Reason("not-promised", text, {"left_s": candidate.left_s})
 
     def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
-        """Seconds until the plan first wants more for a job than it holds; None: never.
+        """Seconds until the plan first needs more for a job than it holds; None: never.
 
         If it wants more now, and there was no place for that, or it is not free yet, soon; and if a promise is in danger.
         """
@@ -583,7 +583,7 @@ class AdmissionControl:
         )
 
     def _waits_until_s(self, candidate: Candidate) -> float:
-        """Seconds from now by which a job that has waited too long is to be done."""
+        """Seconds until the limit of waiting of a job that has waited too long."""
         until_at = self._overdue.get(candidate.id, 0.0)
         return until_at - self._at if until_at > self._at else self._longest_wait_s(candidate)
 

@@ -24,7 +24,7 @@ _PAUSED = Reason("paused", "paused: what it had is worth more to others")
 
 @dataclass(slots=True)
 class Candidate:
-    """A job made of workers: what it holds, and its possible configurations.
+    """A job made of workers: its allocation, and its possible configurations.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Candidate:
 
     @property
     def held_column(self) -> int:
-        """The column of what it holds; -1 for a number that it may not have."""
+        """Column of its present configuration; -1 for one that it may not have."""
         return self.column if self.column or not self.n else -1
 
     @property
@@ -80,12 +80,12 @@ class Candidate:
         return sorted(options.pools, key=lambda pool: (pool[0] != self.kind, -options.best_on(pool[0]), pool[0]))
 
     def least_on(self, pool: Pool) -> int:
-        """The least that it can hold of a pool, or what it holds if that is less."""
+        """Return the least that it can hold of a pool, or its present amount if that is less."""
         least = self.options.least_on(pool[0])
         return (min(self.n, least) if self.n and pool == self.pool else least) * self.options.per_worker
 
     def due_in(self, at: float, left_s: float | None) -> "Candidate":
-        """The job with a deadline so long after `at`, None: without one; and without a promise."""
+        """Return the job without a promise and with a deadline `left_s` after `at`; None: without a deadline."""
         view = self.view
         if left_s is None:
             spec = replace(view.spec, deadline_s=None, guarantee=False)
@@ -132,7 +132,7 @@ class AllocationProblem:
     def of(
         cls, builder: PlanBuilder, waiting: Sequence[JobView], takes_part: Callable[[Candidate], bool] | None = None
     ) -> "AllocationProblem":
-        """The problem of all jobs that hold something and `waiting` ones; jobs that no node can hold are told so."""
+        """Return the problem of all running and `waiting` jobs; jobs that no node can hold are told so."""
         holding = [view for view in sorted(builder.snapshot.holding, key=seniority) if builder.held(view)]
         views = [view for view in (*holding, *waiting) if view.spec.worker is not None and view.status != "stopping"]
         made = [(view, _candidate(builder, view)) for view in views]
@@ -187,7 +187,7 @@ class AllocationProblem:
     def lay_out(
         self, choices: IntArray, free_for: Callable[[JobView], Mapping[NodeId, Resources]] | None = None
     ) -> None:
-        """Find nodes for every job that changes; one that is to have another kind of nodes leaves those it has first.
+        """Find nodes for every job that changes; a job that changes its kind of nodes leaves its old ones first.
 
         Parameters
         ----------

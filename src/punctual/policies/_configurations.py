@@ -24,7 +24,7 @@ Pool = tuple[str, bool]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Configurations:
-    """The numbers of workers a job may have on each kind of nodes; column 0 is to hold nothing.
+    """Possible numbers of workers of a job on each kind of nodes; column 0 holds nothing.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ def parts_of(worker: Resources) -> int:
 
 
 def configurations_of(hardware: Hardware, view: JobView) -> Configurations | None:
-    """The configurations of a job made of workers; None if the nodes cannot hold it or it is known not to run on them."""
+    """Return the configurations of a job made of workers; None if the nodes cannot hold or run it."""
     worker, counts = view.spec.unit, hardware.counts_wanted(view)
     if worker is None or not counts:
         return None

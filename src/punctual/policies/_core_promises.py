@@ -185,7 +185,7 @@ class CorePromises:
         return max(0.0, 1.0 - sum(delivered) / len(delivered)) * held_cores
 
     def _work_ahead(self, free: float) -> float:
-        """Let promised jobs with little room have cores that no other promise needs now; what is left.
+        """Let promised jobs with little slack use idle cores. Returns the rest.
 
         What comes later may take theirs, or their work may cost more than it says. Those that are due first come first: of
         fewer jobs at a time each costs less.
@@ -201,7 +201,7 @@ class CorePromises:
 
     @staticmethod
     def _has_little_room(member: SharingJob) -> bool:
-        """Whether it needs a large part of what it can use until it is due."""
+        """Whether the job needs a large part of its usable cores until it is due."""
         return member.left_core_s > _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
 
     def is_crowded(self) -> bool:
@@ -251,7 +251,7 @@ class CorePromises:
         return sorted(unmeasured, key=lambda member: (member not in self.pending, _deadline_at(member), member.id))
 
     def changes_in_s(self) -> float:
-        """Seconds until the plan gives some job something else, or promises are decided; infinite: never."""
+        """Seconds until the plan changes a job's cores, or promises are decided; infinite: never."""
         changes_s = [changes_in_s(member.share) for member in self.members if member.share is not None]
         return min([*changes_s, self._decides_in_s])
 
@@ -462,7 +462,7 @@ class CorePromises:
         return self.background_frac * float(self.cores.free[0]) if has_others else 0.0
 
     def _hold_planned(self) -> None:
-        """Give those that are planned for what they demand if that fits at all times; otherwise what the plan says."""
+        """Give planned jobs their demands if these fit at all times; otherwise the amounts of the plan."""
         background, holders = self._background_cores(), self._holders()
         steady = [Share(np.zeros(1), np.array([member.more_cores]), max(member.due_s, SOON_S)) for member in holders]
         last_s = max((share.end_s for share in steady), default=0.0)
@@ -535,7 +535,7 @@ def _weight(member: SharingJob) -> float:
 
 
 def _landing_first(member: SharingJob) -> tuple[float, str]:
-    """Sorts those that land before the others, in order of their deadlines; the others keep their order."""
+    """Return a key that sorts landing jobs before the others, by deadline; the others keep their order."""
     return (member.due_s, member.id) if member.is_landing else (inf, "")
 
 
@@ -578,6 +578,6 @@ def _all_of(jobs: Sequence[CoreJob]) -> Solution:
 
 
 def changes_in_s(share: Share) -> float:
-    """Seconds until the job is to hold something else; infinite: never."""
+    """Seconds until the job's amount changes; infinite: never."""
     later = np.flatnonzero(np.abs(share.amounts - share.amounts[0]) > 1e-3)
     return float(share.starts_s[later[0]]) if len(later) else inf

@@ -86,7 +86,7 @@ class CoreSharingOptions:
 
 
 class CoreSharing:
-    """Gives the jobs on shares of cores, those that have a controller, what they are to hold now.
+    """Chooses the present cores of jobs on shares that have a controller.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class CoreSharing:
 
     @property
     def solution(self) -> Solution | None:
-        """The choice of promises on all nodes together; None: no deadline is known on any."""
+        """Return the choice of promises on all nodes together; None without a known deadline."""
         solutions = [promises.solution for promises in self._nodes.values() if promises.solution is not None]
         solutions = [solution for solution in solutions if solution.status != "infeasible"]
         if not solutions:
@@ -159,7 +159,7 @@ class CoreSharing:
         return {"planned": sorted(planned), "refused": sorted(refused), "lost": sorted(lost), **unplaced}
 
     def changes_in_s(self) -> float | None:
-        """Seconds until a job is to hold something else; None: never."""
+        """Seconds until a job's amount changes; None: never."""
         first_s = min((each.changes_in_s() for each in self._nodes.values()), default=inf)
         return None if first_s == inf else first_s
 
@@ -173,7 +173,7 @@ class CoreSharing:
         return growth
 
     def earliest_s(self, job: JobId) -> float | None:
-        """Seconds until the earliest deadline of a job on shares that would be promised; None: no such job.
+        """Seconds until the earliest deadline that the job could be promised; None: none, or no job on shares.
 
         Also of one that waits for a place, which it would not if it were to run only with a promise.
         """
@@ -228,7 +228,7 @@ class CoreSharing:
         return self._options.promises and self._at < (view.promised_until_at or 0.0) == view.deadline_at
 
     def _without_node(self) -> list[JobView]:
-        """Promised jobs that find no node now; their users are told so once."""
+        """Return promised jobs that fit on no node now, and warn their users once."""
         snapshot = self._builder.snapshot
         members = {member.id for promises in self._nodes.values() for member in promises.members}
         views = [
@@ -272,7 +272,7 @@ class CoreSharing:
             self._builder.explain(view, never_fits(view))
 
     def _take_place(self, view: JobView, members: Mapping[NodeId, list[SharingJob]]) -> list[NodeId]:
-        """Pause the member without a promise that is due last, if it is due later than the job; return its node; empty: none."""
+        """Pause the unpromised member that is due last, if later than the job; return its node, or nothing."""
         due_at = self._due_at(view)
         later = [
             (self._due_at(member.view), seniority(member.view), node, member)
@@ -290,7 +290,7 @@ class CoreSharing:
         return [node]
 
     def _leaves_promises_kept(self, view: JobView, node: NodeId, members: Sequence[SharingJob]) -> bool:
-        """Whether promises are kept as before with what the job is to hold on the node in any case, if it has none itself."""
+        """Whether promises on the node stay kept beside the job's floor, if the job has no promise itself."""
         if self._is_promised(view) or waits_for_promise(view):
             return True
         floor_cores = least(view.spec).cores
@@ -428,7 +428,7 @@ class CoreSharing:
         return Timeline(more.starts_s, np.minimum(more.free, spare.split(more.starts_s).free))
 
     def _promised_workers(self, node: NodeId) -> Iterable[tuple[JobView, PlannedShare]]:
-        """Promised jobs of workers on this node alone, and what is reserved for each."""
+        """Yield promised jobs of workers on this node alone, with their reservations."""
         for view in self._builder.snapshot.holding:
             held, reserved = self._builder.held(view), self._reserved.get(view.id)
             is_here = held.keys() == {node} and not held[node].gpus
@@ -473,7 +473,7 @@ class CoreSharing:
         return {JobId(str(id)) for id in listed} if isinstance(listed, list) else set()
 
     def _over_time(self, node: NodeId, cores: float, lent_cores: float = 0.0) -> Timeline:
-        """`cores` now, and later less by what promised jobs of workers are to hold beyond what they hold without `lent_cores`."""
+        """Return `cores` over time, less the growth of promised jobs of workers beyond what they hold."""
         kind = self._builder.hardware.kind_of[node]
         reserved = self._carry.get("workers")
         steps = reserved.get(kind) if isinstance(reserved, dict) else None

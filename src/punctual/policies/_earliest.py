@@ -15,7 +15,7 @@ _N_DIGITS = 3
 
 
 def earliest(can_be_promised: Callable[[float], bool], least_s: float, guess_s: float) -> float | None:
-    """Seconds until about the earliest deadline that can be promised, with three digits, rounded up; None: none was found.
+    """Seconds until the earliest deadline that can be promised, rounded up to three digits; None: none was found.
 
     What is returned was tried.
 

@@ -35,7 +35,7 @@ class RigidRequest:
 
     @cached_property
     def remaining_s(self) -> float:
-        """Seconds the job would still take with it; infinite where nothing is known."""
+        """Seconds the job would still take with it; infinite if unknown."""
         rate_sps = self.hardware.speed(self.view).rate_sps(self.n, self.amount.cores)
         return seconds_for(self.view.remaining_steps(self.view.progress_at), rate_sps)
 
@@ -132,7 +132,7 @@ class Hardware:
         return max(offers, key=lambda offer: offer.size, default=None)
 
     def counts_wanted(self, view: JobView) -> tuple[int, ...]:
-        """The numbers of workers that a job can have, up to its demand; empty if the nodes cannot hold it."""
+        """Return the possible numbers of workers, up to the job's demand; empty if the nodes cannot hold it."""
         counts, unit = self.counts(view.spec), view.spec.unit
         if unit is None or view.spec.controller is None or len(counts) < 2 or (unit * counts[-1]).fits_in(view.demand):
             return counts
@@ -145,7 +145,7 @@ class Hardware:
         return amounts if view.spec.controller is None else amounts[: len(self.counts_wanted(view))]
 
     def _is_broken(self, view: JobView) -> bool:
-        """Whether the last plan gives the job what it cannot have, or nothing."""
+        """Whether the last plan gives the job an invalid amount, or nothing."""
         planned, spec = view.planned, view.spec
         if not planned or any(node not in self.capacity for node in planned):
             return True
@@ -224,7 +224,7 @@ class HardwareMemory:
         return HardwareMemory, ()
 
     def hardware_of(self, nodes: tuple[Node, ...]) -> Hardware:
-        """The hardware of `nodes`, with what is remembered about jobs on it."""
+        """Return the hardware of `nodes`, with its cache while the nodes stay the same."""
         if self._hardware is None or (nodes is not self._nodes and nodes != self._nodes):
             self._hardware = Hardware(nodes)
         self._nodes = nodes
@@ -251,7 +251,7 @@ class JobRates:
         return cast(V, self._derived[key])
 
     def rate_sps(self, n: int, cores: float, kind: str | None = None) -> float:
-        """Expected steps per second, on the fastest kind if none is named; 0 where nothing is known."""
+        """Return the expected steps per second, on the fastest kind if none is named; 0 if unknown."""
         if kind is None:
             return max([self.rate_sps(n, cores, kind) for kind in self._hardware.kinds], default=0.0)
         known = self._rates.get((n, cores, kind))
@@ -260,7 +260,7 @@ class JobRates:
         return known
 
     def served_sps(self, n: int, n_servers: int, kind: str) -> float:
-        """Expected steps per second of a job with servers, on nodes of one kind; 0 where nothing is known."""
+        """Return the expected steps per second of a job with servers, on nodes of one kind; 0 if unknown."""
         (i, row), (j, column) = divmod(n - 1, _N_TOGETHER), divmod(n_servers - 1, _N_TOGETHER)
         if (kind, i, j) not in self._served_together:
             self._served_together[kind, i, j] = self._ask_together(kind, i, j)
@@ -277,7 +277,7 @@ class JobRates:
         return self._curve is None or self._curve.std_sps(self._shape(n, cores, kind)) == inf
 
     def rate_and_std_sps(self, n: int, cores: float, kind: str) -> tuple[float, float]:
-        """The rate and its standard deviation; infinite where the shape was not measured."""
+        """Return the rate and its standard deviation; the latter is infinite for an unmeasured shape."""
         if self._curve is None:
             return 0.0, inf
         shape = self._shape(n, cores, kind)

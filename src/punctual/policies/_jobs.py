@@ -20,7 +20,7 @@ ROUNDING_S = 1e-6
 
 
 def seniority(view: JobView) -> tuple[float, JobId]:
-    """Jobs submitted first come first; those submitted at the same instant by name."""
+    """Return a key that sorts jobs by submission, then by name."""
     return view.submitted_at, view.spec.id
 
 
@@ -30,7 +30,7 @@ def is_protected(view: JobView) -> bool:
 
 
 def is_bound(view: JobView) -> bool:
-    """Whether the job runs and is not to leave its nodes: it may not be paused, or a move would cost it all that it has done.
+    """Whether the job runs and must not leave its nodes: it may not be paused, or a move would lose all its work.
 
     On some clusters a move launches a job again.
     """
@@ -38,12 +38,12 @@ def is_bound(view: JobView) -> bool:
 
 
 def begins_anew(view: JobView) -> bool:
-    """Whether its next launch would begin at the first step: one that is launched only once has no checkpoints."""
+    """Whether its next launch would begin at the first step, because it is never launched again from a checkpoint."""
     return view.spec.n_retries == 0
 
 
 def may_pause(view: JobView) -> bool:
-    """Whether the job runs and may be paused; one that is still starting up is left alone until it does."""
+    """Whether the job runs and may be paused; not while it starts."""
     return view.spec.preemptible and view.status not in ("starting", "stopping") and bool(view.planned)
 
 

@@ -17,7 +17,7 @@ Change = tuple[JobView, int, int]
 def lay_out(
     builder: PlanBuilder, changes: Iterable[Change], room: Callable[[JobView], Mapping[NodeId, Resources]] | None = None
 ) -> None:
-    """Find nodes for changed numbers of workers; where they do not fit, for the largest allowed number that does.
+    """Find nodes for changed numbers of workers; if one does not fit, for the largest allowed number that does.
 
     What shrinks goes first, then what starts, then what grows, of each the largest first, since a large job finds room
     only while there are large gaps. A job whose number stays keeps its nodes. `room` says where a job may go; without

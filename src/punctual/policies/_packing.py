@@ -49,7 +49,7 @@ class Move:
 
     @property
     def leaves(self) -> bool:
-        """Whether it gives up all that it has, whatever it gets elsewhere."""
+        """Whether the job gives up all its present nodes."""
         return not self.n or (self.kind != self.kind_before and not self.stays)
 
 
@@ -132,7 +132,7 @@ class Packing:
         return held
 
     def _passes(self, move: Move, to: Allocation, free: dict[NodeId, Resources]) -> bool:
-        """Let the job change its nodes if what it needs more is free."""
+        """Let the job change its nodes if its additional amounts are free; return whether it did."""
         held = self._builder.held(move.view)
         if not all(amount.fits_in(free[node] + held.get(node, NOTHING)) for node, amount in to.items()):
             return False

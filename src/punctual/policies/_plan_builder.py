@@ -16,7 +16,7 @@ from punctual.solvers.placement import place
 
 
 class Space:
-    """The sum of what is free on several nodes: a quick check that a job cannot fit."""
+    """Sum of the free amounts of several nodes: a quick check that a job cannot fit."""
 
     def __init__(self, amounts: Collection[Resources]) -> None:
         self.gpus = sum([amount.gpus for amount in amounts], TOLERANCE)
@@ -66,7 +66,7 @@ class Space:
 
 
 class PlanBuilder:
-    """Collects changes to the last plan, and keeps account of what they leave free."""
+    """Collects changes to the last plan, and tracks the free amounts."""
 
     def __init__(self, snapshot: Snapshot, hardware: Hardware) -> None:
         self.snapshot = snapshot
@@ -89,7 +89,7 @@ class PlanBuilder:
         return self.grants.get(view.spec.id, view.planned)
 
     def put(self, view: JobView, allocation: Allocation, reason: Reason) -> None:
-        """Give the job `allocation` in place of what it has."""
+        """Replace the job's allocation by `allocation`."""
         free, held = self._writable(), self.held(view)
         for node, amount in self._taken(view, held).items():
             if node in free:
@@ -104,7 +104,7 @@ class PlanBuilder:
             del self.grants[view.spec.id], self.reasons[view.spec.id]
 
     def explain(self, view: JobView, reason: Reason) -> None:
-        """Say why the job keeps what it has."""
+        """Record the reason why the job keeps its allocation."""
         self.reasons[view.spec.id] = reason
 
     def freed(self, views: Iterable[JobView], free: Mapping[NodeId, Resources]) -> Mapping[NodeId, Resources]:
@@ -171,7 +171,7 @@ class PlanBuilder:
     def find(
         self, view: JobView, n: int, worker: Resources, free: Mapping[NodeId, Resources] | None = None
     ) -> Allocation | None:
-        """Room for `n` workers of the job on nodes of one kind; where it is already, if that is possible."""
+        """Return a place for `n` workers of the job on nodes of one kind, its own if possible; None: no room."""
         free = self.open_to(view, free)
         home = view.planned or view.granted or view.resident
         at_home = place(n, worker, {node: free[node] for node in home if node in free}) if home else None
@@ -181,7 +181,7 @@ class PlanBuilder:
         return anywhere if at_home is None or (anywhere and len(anywhere) < len(at_home)) else at_home
 
     def fit(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Allocation | None:
-        """Nodes for the largest amount of the job that fits; None if not even its least does."""
+        """Return a place for the largest amount of the job that fits; None if not even its least does."""
         unit = view.spec.unit
         if unit is None:
             return self._fit_amount(view, self.free if free is None else free)
@@ -231,7 +231,7 @@ class PlanBuilder:
         return None
 
     def build(self, **carry: object) -> Plan:
-        """The changes as a plan; `carry` comes back with the next snapshot."""
+        """Return the changes as a plan; `carry` comes back with the next snapshot."""
         return Plan(
             revision=self.snapshot.revision,
             grants=self.grants,
@@ -242,7 +242,7 @@ class PlanBuilder:
         )
 
     def recount(self, nodes: Iterable[NodeId]) -> None:
-        """Find what is free on nodes by adding up what jobs hold there: where they hold too much, `free` says zero."""
+        """Compute the free amounts of nodes from their jobs' allocations; zero where these exceed the capacity."""
         free = self._writable()
         for node in nodes:
             held = total(self.held(view).get(node, NOTHING) for view in self.snapshot.holding)

@@ -30,7 +30,7 @@ _SPAN_FRAC = 1 / 24
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PromiseRequest(ReservationRequest):
-    """A job that is to be done in time, although changes cost it time.
+    """Request for a share that does a job's work in time, including the time that changes cost.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class PromiseRequest(ReservationRequest):
         return Timeline(timeline.starts_s, timeline.free + np.maximum(self._held_at(timeline.starts_s), least))
 
     def planned(self, timeline: Timeline, planned: "PlannedShare", due_s: float) -> Share | None:
-        """The share of a plan made before; None if it is not free, not enough any more, or ends after `due_s`."""
+        """Return the share of an earlier plan; None if it is not free, does not suffice, or ends after `due_s`."""
         share = timeline.planned_share(planned.starts_s, planned.amounts)
         if share is None or share.end_s > due_s:
             return None
@@ -81,7 +81,7 @@ class PromiseRequest(ReservationRequest):
         return np.where(starts_s < self.starting_s - NOW_S, self.changes.holds, 0.0)
 
     def _holding(self, share: Share) -> Share:
-        """The share with at least what the job cannot give up."""
+        """Return the share, at least the amounts that the job cannot give up."""
         if not self.starting_s and not self.least:
             return share
         held = np.maximum(self._held_at(share.starts_s), self.least)
@@ -128,7 +128,7 @@ class PromiseRequest(ReservationRequest):
         return 1.0 - share.work(self.levels, self.changes) / self.work if self.work > 0 else 0.0
 
     def bears_a_change(self, share: Share) -> bool:
-        """Whether the job is done in time if it is changed to something else now, and to what the share says after that."""
+        """Whether the job is in time after a change to another amount now, and back to its share."""
         changes, now = self.changes, share.now
         cost_s = changes.change_s if changes.holds > 0 else changes.start_s
         back_s = changes.change_s if now > 0 else 0.0  # otherwise it is part of the start that follows
@@ -224,7 +224,7 @@ def _is_step(step: object) -> bool:
 
 
 def spans_until(ends_s: Sequence[float]) -> list[float]:
-    """Ends of spans: the deadlines, and points between those that are far apart."""
+    """Return the ends of spans: the deadlines, and points in long gaps between them."""
     ends = sorted({end for end in ends_s if end > NOW_S})
     if not ends:
         return []

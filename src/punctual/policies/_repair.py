@@ -35,7 +35,7 @@ def repair(builder: PlanBuilder) -> list[JobView]:
 
 
 def _relieve_nodes(builder: PlanBuilder) -> list[JobView]:
-    """Make what is planned fit where nodes have less than they had; the jobs that had to leave."""
+    """Make the last plan fit on nodes that have shrunk. Returns the jobs that had to leave."""
     on_node: dict[NodeId, list[JobView]] = {node: [] for node in sorted(_too_full(builder))}
     for view in sorted(builder.snapshot.holding, key=_goes_last) if on_node else ():
         for node in builder.held(view).keys() & on_node.keys():
@@ -54,7 +54,7 @@ def _too_full(builder: PlanBuilder) -> list[NodeId]:
 
 
 def _relieve(builder: PlanBuilder, node: NodeId, views: list[JobView]) -> list[JobView]:
-    """Jobs without workers go down to their floor, then jobs leave; of each the youngest first."""
+    """Shrink jobs without workers to their floor, then remove jobs, the youngest first. Returns those removed."""
 
     def is_too_full() -> bool:
         held = (builder.held(view).get(node, NOTHING) for view in views)
@@ -77,7 +77,7 @@ def _goes_last(view: JobView) -> tuple[bool, float, JobId]:
 
 
 def _place_displaced(builder: PlanBuilder, displaced: Iterable[JobView]) -> list[JobView]:
-    """Find a place for jobs that may not be paused, at the expense of those that may; the jobs that hold nothing."""
+    """Place jobs that may not be paused, at the expense of others. Returns the jobs that hold nothing."""
     unplaced: list[JobView] = []
     for view in sorted(displaced, key=seniority):
         if not is_protected(view):

@@ -18,7 +18,7 @@ Rank = tuple[float, float, JobId]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ReservationRequest:
-    """A job that is to be done in time with devices of one pool.
+    """Request of a job that is due in time, for devices of one pool.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class ReservationLedger(Generic[R]):
         return float(reserved.max())
 
     def withhold(self, amount: float) -> None:
-        """Let those that come later have `amount` less."""
+        """Reduce the free amount for later requests by `amount`."""
         self._timelines[-1] = self.free.less(amount)
 
     def first(self, n: int) -> "ReservationLedger[R]":
@@ -117,7 +117,7 @@ class ReservationLedger(Generic[R]):
         return ledger
 
     def plus(self, request: R, rule: Rule[R]) -> "ReservationLedger[R]":
-        """A ledger with one more request; this one was made in the order of ranks, so those before it keep their shares."""
+        """Return a ledger with one more request; requests of lower rank keep their shares."""
         i = bisect_right(self.requests, request.rank, key=lambda other: other.rank)
         ledger = self.first(i)
         for each in (request, *self.requests[i:]):

@@ -105,7 +105,7 @@ class WaitingQueue:
 
 
 def serve(builder: PlanBuilder, order: Order, *, size: Size, margin: float = 0.0) -> Plan:
-    """Start waiting jobs by rank; where one does not fit, pause jobs that run and rank more than `margin` behind it.
+    """Start waiting jobs by rank; to fit one, pause running jobs that rank more than `margin` behind it.
 
     What runs is only looked at when a waiting job could take its place: the plan carries the rank of the last running
     job that may be paused (`last`), and whether something besides starting jobs may be due (`watch`).
@@ -153,7 +153,7 @@ class _Round:
         return builder.build(watch=self._watch, last=last, first=self._first)
 
     def _serve(self) -> None:
-        """Take the jobs in their order; those that are paused on the way come in their turn."""
+        """Start the jobs in their order; jobs that are paused on the way come in their turn."""
         waiting, shift, others = self._waiting, self._order.shift, self._others
         least_gpus = waiting.least_gpus
         for view in waiting.unfit.values():
@@ -220,7 +220,7 @@ class _Round:
             self._last_started = max(self._last_started, rank)
 
     def _make_room(self, ranked: Ranked) -> Allocation | None:
-        """Pause the jobs that rank last until the request fits, if they are enough; they come in their turn behind it."""
+        """Pause the jobs that rank last until the request fits, if they are enough; they queue up again."""
         rank, _, _, view, request = ranked
         chosen = self._fewest(self._behind(rank + self._margin), view, request)
         if chosen is None:
@@ -232,7 +232,7 @@ class _Round:
         return allocation
 
     def _behind(self, rank: float) -> Iterator[Ranked]:
-        """Running jobs that may be paused and rank behind `rank`, the last one first; mostly the first few will do."""
+        """Yield running jobs that may be paused and rank behind `rank`, the last one first."""
         held = self._builder.held
         for ranked in self._ranked_running():
             if ranked[0] <= rank:

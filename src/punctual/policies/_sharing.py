@@ -87,20 +87,20 @@ class Sharing:
         MarginalAllocator(key, Participant.grow).run(participants)
 
     def filled(self, key: Callable[[Participant], float]) -> Plan:
-        """Let all grow, the one with the lowest `key` first, until none can any more."""
+        """Let all grow, the one with the lowest `key` first, until none can."""
         self.grow([*self.workers, *self.fractions], key)
         self.lay_out_workers()
         self.lay_out_fractions()
         return self.builder.build()
 
     def lay_out_workers(self) -> None:
-        """Find nodes for what was decided."""
+        """Find nodes for the chosen numbers of workers."""
         lay_out(
             self.builder, [(participant.view, participant.n_before, _n(participant)) for participant in self.workers]
         )
 
     def lay_out_fractions(self) -> None:
-        """Give jobs without workers what was decided, as far as their node still has it; those that came first, first."""
+        """Give jobs without workers their chosen amounts, as far as their node has them; the oldest first."""
         for participant in sorted(self.fractions, key=lambda participant: seniority(participant.view)):
             self.give(participant, participant.amount)
 
@@ -168,7 +168,7 @@ class Sharing:
         return Participant(view, rungs, self.builder.hardware.worker_steps(view.spec), (space,), n_before)
 
     def _leave_out(self, view: JobView, amount: Resources) -> None:
-        """Say why for the first job that waits; the others wait for the same."""
+        """Record the reason of the first job that waits; the others wait for the same."""
         self._n_waiting += 1
         if self._n_waiting == 1:
             self.builder.explain(view, waits(amount, self.builder.free))

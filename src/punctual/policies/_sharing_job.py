@@ -146,7 +146,7 @@ class SharingJob:
         return self.left_core_s / max(self.left_core_s + self.view.granted_core_s, 1e-9)
 
     def is_nearly_done(self) -> bool:
-        """Whether it would be done in a small part of the time that it was given, if it held all that it can use."""
+        """Whether it would be done in a small part of its time, with all its usable cores."""
         most_cores = self.base.cores + self.most_cores
         return self.left_core_s <= _OVERDUE_FRAC * most_cores * (self.view.spec.deadline_s or 0.0)
 

@@ -18,7 +18,7 @@ DECLARED = "declared"
 
 
 def declared(tables: Sequence[Mapping[str, Any]], cluster: Sequence[NodeGroup]) -> list[TraceJob]:
-    """The jobs of tables `[[job]]`, each behind those that it is to run after, and submitted no earlier than they are.
+    """Return the jobs of tables `[[job]]`, each after those it depends on, and submitted no earlier.
 
     Raises
     ------

@@ -56,7 +56,7 @@ MEASURES = (
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over seeds and half the width of its 95 % interval; None: a single seed says nothing about it."""
+    """A mean over seeds and half the width of its 95 % interval, which is None for a single seed."""
 
     mean: float
     half_width: float | None
@@ -82,7 +82,7 @@ def _student(n_free: int) -> float:
 
 
 def best_of(measure: Measure, estimates: Sequence[Estimate | None]) -> list[int]:
-    """Places of the best in a column; none where better has no meaning or all are the same."""
+    """Return the places of the best in a column; empty if the measure has no better, or all are equal."""
     means = [estimate.mean for estimate in estimates if estimate is not None]
     if measure.better == "neither" or len(means) < 2 or min(means) == max(means):
         return []

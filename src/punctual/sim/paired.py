@@ -79,7 +79,7 @@ class Comparison:
 
 
 def contenders_in(folders: Sequence[Path]) -> list[Contender]:
-    """The policies of the last study in each folder; with several folders a label begins with its folder's name.
+    """Return the policies of the last study in each folder; several folders prefix the labels with their names.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def contenders_in(folders: Sequence[Path]) -> list[Contender]:
 
 
 def compare(first: Contender, others: Iterable[Contender], *, seed: int = 0) -> list[Comparison]:
-    """Each of `others` against `first`; `seed` drives the resampling.
+    """Compare each of `others` with `first`; `seed` drives the resampling.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def compare(first: Contender, others: Iterable[Contender], *, seed: int = 0) -> 
 
 
 def _with_distinct_seeds(first: Contender, other: Contender) -> tuple[Contender, Contender]:
-    """Both without the seeds with which each of them came to the same as with an earlier one."""
+    """Return both without the seeds whose results equal those of an earlier seed for both."""
     own, two = first.contents(), other.contents()
     common = own.keys() & two.keys()
     earliest = {(own[seed], two[seed]): seed for seed in sorted(common, reverse=True)}

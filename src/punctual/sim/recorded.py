@@ -202,7 +202,7 @@ class _Course:
 
 
 def _extend(points: list[tuple[float, float]], steps: float, cost: float) -> None:
-    """Add a point; work behind the last one that takes no step belongs to the steps before."""
+    """Add a point; cost after it without a new step counts for the steps before."""
     before_steps, before_cost = points[-1]
     if steps > before_steps:
         points.append((steps, max(cost, before_cost)))

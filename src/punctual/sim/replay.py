@@ -139,7 +139,7 @@ def _check_playable(load: RecordedLoad, source: str) -> None:
 
 
 def _scenario(load: RecordedLoad, source: str, policy: str, others: Sequence[str]) -> Scenario:
-    """The replay as a study; its first policy stands for what happened."""
+    """Return the replay as a study; its first policy stands for the recorded run."""
     ran = " and others" if load.policy_changes else ""
     same = {"name": policy, "label": f"{policy}{ran}{_SAME}"}
     keys = {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A run that came to nothing.
+    """A run that failed.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Result:
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """The numbers that some run has; counts of what happened in no run are left out."""
+        """Return the measures that some run has; omits counts that are zero in every run."""
         return tuple(measure for measure in MEASURES if any(_worth_showing(measure, run) for run in self.runs))
 
     def estimates(self, measure: Measure) -> list[Estimate | None]:

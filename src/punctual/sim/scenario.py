@@ -172,7 +172,7 @@ class Scenario(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _take_files(cls, given: Any) -> Any:
-        """Jobs and nodes of other files are those of the scenario."""
+        """Insert the jobs and nodes of other files."""
         if not isinstance(given, Mapping):
             return given
         keys = dict(given)
@@ -308,7 +308,7 @@ class Scenario(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "Scenario":
-        """The scenario in a TOML file; the trace it names lies relative to it.
+        """Read the scenario in a TOML file; the path of its trace is relative to it.
 
         Raises
         ------
@@ -327,7 +327,7 @@ class Scenario(BaseModel):
 
 
 def toml_of(keys: Mapping[str, Any]) -> str:
-    """Keys and values as TOML; a key without a value (None) is left out."""
+    """Return keys and values as TOML, without keys whose value is None."""
     # From the extra `sim`: a scenario can be read without it.
     import tomli_w
 
@@ -383,12 +383,12 @@ def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str
 
 
 def has_declared_jobs(keys: Mapping[str, Any]) -> bool:
-    """Whether the jobs of a scenario with these keys are those of tables `[[job]]`, its own or those of a file."""
+    """Whether the jobs of a scenario with these keys come from tables `[[job]]`, its own or a file's."""
     return bool(keys.get("job")) or _toml_file(keys.get("trace")) is not None
 
 
 def _toml_file(trace: Any) -> Path | None:
-    """The file of jobs that a trace names; None: it is another one, or none."""
+    """Return the file of jobs that a trace names; None if it names another kind, or none."""
     file = trace.get("file") if _is_table(trace) else trace
     return Path(file) if isinstance(file, str) and file.endswith(_TOML) and not file.startswith(_GENERATOR) else None
 

@@ -36,7 +36,7 @@ def registered(name: str, parameters: Mapping[str, Any]) -> Policy:
 
 
 class SimulatedPlanner:
-    """Runs the policy at once; the plan is proposed after the time that `physics` says it takes.
+    """Runs the policy at once, and proposes the plan after the time that `physics` gives.
 
     What the policy raises ends the simulation.
     """
@@ -60,7 +60,7 @@ class SimulatedPlanner:
 
 
 class Simulation:
-    """Plays jobs on nodes under a policy, until each job has ended or nothing can happen any more.
+    """Plays jobs on nodes under a policy, until each job has ended or no event is left.
 
     At one instant facts of the world come first, then submissions, then timers, then plans; equals in the order in
     which they were entered, timers in that of their names. For each event: the scheduler handles it, its commands are
@@ -153,7 +153,7 @@ class Simulation:
         return self._world
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Play, and no further once `until` holds, which is asked before each event; a second call does nothing.
+        """Play until the end, or until `until` holds, checked before each event; a second call does nothing.
 
         Raises
         ------

@@ -138,7 +138,7 @@ def write_run(
 
 
 def clear(runs: Path, token: str) -> None:
-    """Remove what was begun under `token` and never finished."""
+    """Remove unfinished runs of `token`."""
     for path in runs.glob(f".{token}-*"):
         shutil.rmtree(path, ignore_errors=True)
 

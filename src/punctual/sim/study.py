@@ -86,7 +86,7 @@ class Study:
         )
 
     def run(self, *, n_processes: int = 1, tell: Callable[[StudyProgress], None] | None = None) -> Result:
-        """Do what is missing; interrupted, it leaves what is finished.
+        """Do the missing runs; an interrupted study keeps the finished ones.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class Study:
 
 
 def carry_out(assignment: Assignment, tell: Callable[[float], None]) -> Failure | None:
-    """Simulate and store one run; what goes wrong is a value, because an exception of another process loses much."""
+    """Simulate and store one run; return a failure as a value, because exceptions lose much between processes."""
     try:
         facts, record, decisions = simulate_one(assignment.scenario, assignment.policy, assignment.seed, tell)
         about = {

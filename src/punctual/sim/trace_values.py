@@ -9,7 +9,7 @@ from punctual.sim.traces import TraceJob
 
 
 def model_of(trace: TraceJob, measured: Collection[str]) -> str:
-    """The name among the `measured` models of the one that the job trains; in lower case, if not as the trace has it."""
+    """Return the job's model among the `measured` ones, by the trace's name or that in lower case."""
     if trace.model_name is None:
         raise silent(trace, "which model it trains")
     for name in (trace.model_name, trace.model_name.lower()):
@@ -59,12 +59,12 @@ def others_of(trace: TraceJob, part: str, others: Mapping[str, float]) -> Mappin
 
 
 def deadline_s_of(trace: TraceJob) -> float | None:
-    """Seconds from submission; None: it has no deadline, or none that counts."""
+    """Seconds from submission to the deadline; None without one, or for a best-effort job."""
     return None if trace.best_effort else trace.deadline_s
 
 
 def kinds_of(trace: TraceJob) -> tuple[str, ...]:
-    """The kinds of device on which its speed is known; the empty one stands for any."""
+    """Return the kinds of device with a known speed; the empty one stands for any."""
     return ("", *trace.device_durations_s)
 
 

@@ -110,10 +110,10 @@ class TrueState:
             self.checkpoint_steps = self.steps + self.rate_sps * (last_s - self.trained_s)
 
     def save(self) -> None:
-        """Checkpoint now, on purpose; the job rests."""
+        """Record a checkpoint now; the job rests meanwhile."""
         self.checkpoint_steps = self.steps
 
     def die(self, at: float) -> None:
-        """The processes end; the next launch goes on from the last checkpoint."""
+        """End the processes; the next launch goes on from the last checkpoint."""
         self.rest(at)
         self._reset()

@@ -134,7 +134,7 @@ class CoresTruth:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTruth:
-    """A table of what was measured: (workers, nodes) -> steps per second.
+    """A table of measured speeds: (workers, nodes) -> steps per second.
 
     A count of workers that was measured with other numbers of nodes only has the speed of the nearest of them; a
     count that was not measured has none, because nobody knows whether the job runs there at all.
@@ -163,7 +163,7 @@ class MeasuredTruth:
 
 @dataclass(frozen=True, slots=True)
 class ByDevice:
-    """Another speed on each kind of device; spread over several kinds, a job waits for the slowest of them."""
+    """Separate speeds for each kind of device; a job on several kinds waits for the slowest."""
 
     kinds: Mapping[str, Truth]
     #: On kinds that nothing is known of.

@@ -103,7 +103,7 @@ class WhatIf:
 
 
 def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
-    """The jobs of the host of `run` under its policy and under another, simulated from now on; changes nothing.
+    """Simulate the jobs of the host of `run` from now on, under its policy and under another; changes nothing.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
 
 
 def asked(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
-    """`what_if` in a process of its own, which ends with this one; raises `WhatIfFailed` where that has no answer."""
+    """Run `what_if` in a process of its own, which ends with this one; raise `WhatIfFailed` without an answer."""
     words = [run.name, policy, json.dumps(dict(parameters)), str(limit_s), str(os.getpid())]
     try:
         process = subprocess.run(
@@ -266,7 +266,7 @@ class _Learned:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Steps that are left and how fast they go; `unknown` says why that is not known."""
+    """Remaining steps and their speed; `unknown` says why they are unknown."""
 
     left_steps: float = 1.0
     truth: Truth = ProportionalSpeed(step_cost=inf)  # noqa: RUF009 -- it is frozen
@@ -312,7 +312,7 @@ def _of_workers(status: JobStatus, view: JobView, left_steps: float | None) -> _
 
 
 def _core_s_left(status: JobStatus, view: JobView, at: float) -> float | None:
-    """Core-seconds that it has left: as its controller says, as declared, or as its steps have cost so far."""
+    """Return the core-seconds left: the controller's, the declared, or by the cost of past steps; None: unknown."""
     core_s = view.core_s_left(at)
     if core_s is None and status.spec.work_core_s is not None:
         core_s = max(0.0, status.spec.work_core_s - view.granted_core_s)

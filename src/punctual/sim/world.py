@@ -93,7 +93,7 @@ class World:
             self._enter(state)
 
     def perform(self, command: JobCommand, sink: Sink) -> None:
-        """Have an effect later; the answers come from `due`."""
+        """Accept a command, which takes effect later; `due` returns the answers."""
         state = self._states.get(command.job)
         if state is None:
             self._answer_unknown(command, sink)
@@ -160,7 +160,7 @@ class World:
         return [*reports, NodeLost(at=at, node=node), *failed]
 
     def _killed(self, state: TrueState, at: float, node: NodeId) -> list[Event]:
-        """Ends the job's processes. Only one that had a part elsewhere must say so: the others went with the node."""
+        """End the job's processes after the loss of a node; only parts on other nodes can report it."""
         state.told_dead = any(other != node for other in (*state.grant, *(state.change or ())))
         state.die(at)
         self._enter(state)
@@ -242,7 +242,7 @@ class World:
         self._ended.add(state.id)
 
     def _begin_phase(self, state: TrueState, at: float) -> None:
-        """The job is as fast as it was, and from here on as fast as it will be."""
+        """Begin the next phase of the job's speed."""
         state.rest(at)
         state.steps = state.until_steps
         self._train(state, at)
@@ -295,7 +295,7 @@ class World:
         return [progress, *self._answer(state, at)]
 
     def _stall(self, state: TrueState, at: float, stall_s: float) -> None:
-        """Lose training time to a change; one that is still being lost is not lost twice."""
+        """Lose training time to a change; overlapping losses count once."""
         if not state.grant:
             state.phase, state.resume_at, state.report_at = "paused", inf, inf
             return
@@ -306,7 +306,7 @@ class World:
             self._train(state, at)
 
     def _go_on(self, state: TrueState, at: float) -> list[Event]:
-        """The stall is over. That is reported, because the time without progress says nothing about the speed."""
+        """End the stall, and report: time without progress does not show the speed."""
         state.resume_at = inf
         self._train(state, at)
         return [self._progress(state, at)]
@@ -330,7 +330,7 @@ class World:
     # Answers.
 
     def _answer(self, state: TrueState, at: float, failure: str = "") -> list[Event]:
-        """Says what the job holds now; empty if the answer gets lost."""
+        """Return the answer with the job's present grant; empty if the answer gets lost."""
         if self._happens(state, "answer", self._physics.lost_answer_frac):
             return []
         if failure:

@@ -39,7 +39,7 @@ class CoreAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Changes:
-    """Changes of one job's configuration each, and what is left to gain by them.
+    """Changes of one job's configuration each, with the remaining possible gain.
 
     Attributes
     ----------
@@ -213,7 +213,7 @@ class CoreSearch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Core:
-    """The changes that are looked at, job by job.
+    """Changes under search, job by job.
 
     Attributes
     ----------
@@ -234,12 +234,12 @@ class _Core:
 
 
 def _sum_of_largest(numbers: IntArray, n: int) -> int:
-    """The sum of the `n` largest, of those that are above zero."""
+    """Return the sum of the `n` largest numbers, negative ones left out."""
     return int(np.sort(np.maximum(numbers, 0))[::-1][:n].sum())
 
 
 def _step(buffer: FloatArray, margin: int, changes: _Changes, group: slice) -> _PickArray:
-    """Let one job change its configuration; which change is best at each difference in cost, -1: none."""
+    """Let one job change its configuration. Returns the best change at each difference in cost, -1: none."""
     width = len(buffer) - 2 * margin
     losses = buffer[margin : margin + width]
     best, pick = losses.copy(), np.full(width, -1, dtype=np.int16)

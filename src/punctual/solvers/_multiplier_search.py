@@ -14,7 +14,7 @@ _WARM_FRAC = 0.02
 
 
 class MultiplierSearch:
-    """Closes in on the multiplier between a choice that fits (`low`) and one that does not (`high`).
+    """Brackets the multiplier between a choice that fits (`low`) and one that does not (`high`).
 
     Both are best choices for some multiplier, so a job that has the same configuration in both keeps it for every
     multiplier between, and is not looked at again. For the others the next multiplier is the one at which the capacity
@@ -52,7 +52,7 @@ class MultiplierSearch:
         self._found = False
 
     def run(self, start: float | None = None) -> None:
-        """Search, if `start` is given near it first; `most` must not fit, and the cheapest choice must."""
+        """Search, near `start` first if given; `most` must not fit, and the cheapest choice must."""
         self.low, self.high = self.low.copy(), self.high.copy()
         self._keep_undecided()
         if start is not None:
@@ -66,7 +66,7 @@ class MultiplierSearch:
             self.high = self.low
 
     def _try(self, multiplier: float) -> bool:
-        """Narrow the bracket, `multiplier` must lie in it; whether a best choice at that multiplier fits."""
+        """Narrow the bracket at `multiplier`, which must lie in it; return whether a best choice there fits."""
         if self._found or not len(self._rows):
             return False
         self.n_rounds += 1

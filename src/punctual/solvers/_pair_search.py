@@ -67,7 +67,7 @@ class PairSearch:
 
 
 def _best_pair(jobs: IntArray, gains: FloatArray, steps: FloatArray, slack: FloatArray) -> tuple[int, ...] | None:
-    """The one or two changes that gain most together and fit; two at most, of different jobs."""
+    """Return the one or two changes, of different jobs, that gain most together and fit."""
     total = gains[:, None] + gains[None, :]
     fits = jobs[:, None] != jobs[None, :]
     # The diagonal stands for a change alone.

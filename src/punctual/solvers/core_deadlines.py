@@ -133,7 +133,7 @@ def fits_alone(job: CoreJob, timeline: Timeline) -> bool:
 
 
 def due_at_least_s(work_core_s: float, jobs: Sequence[CoreJob], timeline: Timeline) -> float:
-    """Seconds before which such work cannot be due beside `jobs`, which are all to be done in time; infinite: it never can.
+    """Seconds before which such work cannot be due if all `jobs` are done in time; infinite: never.
 
     Notes
     -----
@@ -312,7 +312,7 @@ class _Search:
         self._keep(choices, sum(job.weight for job, is_in in zip(self._jobs, choices, strict=True) if not is_in))
 
     def _fit(self, chosen: set[int], rooms: list[float]) -> bool:
-        """Whether the chosen ones fit into `rooms`, which are what they leave then."""
+        """Whether the chosen jobs fit into `rooms`, which they then reduce."""
         return all(not self._spans.pour(self._jobs[j], rooms)[1] for j in self._order if j in chosen)
 
     def _fixed_fit(self, i: int, rooms: list[float]) -> bool:

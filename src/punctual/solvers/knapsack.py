@@ -133,7 +133,7 @@ def _improve(
 
 
 def _filled(cost: FloatArray, low: IntArray, high: IntArray, capacity: int) -> IntArray:
-    """`low` with as many jobs at `high` as fit, the largest steps first; both lose nothing at the multiplier."""
+    """Return `low` with as many jobs at `high` as fit, the largest steps first; at the multiplier both are optimal."""
     rows = np.arange(len(cost))
     step = cost[rows, high] - cost[rows, low]
     choices = low.copy()

@@ -60,7 +60,7 @@ def place(
 
 
 def _tightest(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources]) -> NodeId | None:
-    """The node with room for all workers, and for the fewest beside them; None: no node has as much."""
+    """Return the node with room for all workers and the least beside them; None if none has it."""
     gpus = worker.gpus
     if _has_only_gpus(worker):
         fitting = [(n, node) for node, amount in free.items() if (n := amount.gpus // gpus) >= n_workers]
@@ -85,7 +85,7 @@ def _rooms(worker: Resources, free: Mapping[NodeId, Resources]) -> list[tuple[in
 
 
 def _spread(n_workers: int, worker: Resources, rooms: list[tuple[int, NodeId]]) -> Allocation:
-    """Fill the largest rooms; the rest goes where it fits best. The rooms are enough, and none is alone."""
+    """Fill the largest rooms, and put the rest where it fits best; the rooms must suffice, and none alone."""
     left, largest = n_workers, sorted(rooms, key=lambda room: (-room[0], room[1]))
     allocation: Allocation = {}
     n_alike, amount = 0, NOTHING
@@ -102,7 +102,7 @@ def _spread(n_workers: int, worker: Resources, rooms: list[tuple[int, NodeId]]) 
 
 
 class Rooms:
-    """Nodes by what is free on them: of thousands, the tightest one with room is found by looking at a few.
+    """Index of nodes by their free amounts: finds the tightest node with room among thousands quickly.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def place_evenly(
 def place_apart(
     n_workers: int, worker: Resources, n_servers: int, server: Resources, free: Mapping[NodeId, Resources]
 ) -> Allocation | None:
-    """Put the workers on the fewest nodes, then the servers on the fewest with what is left; None if they do not fit."""
+    """Put the workers on the fewest nodes, then the servers on the fewest with room left; None if they do not fit."""
     allocation = place(n_workers, worker, free)
     if allocation is None or not n_servers:
         return allocation

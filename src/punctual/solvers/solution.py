@@ -79,7 +79,7 @@ def status_of(value: float, bound: float, gap_limit: float) -> PlanStatus:
 
 
 def infeasible(bound: float = -inf, n_rounds: int = 0) -> Solution:
-    """The answer where nothing valid was found; with `bound` -inf: where nothing valid exists."""
+    """Return the answer without a valid choice; with `bound` -inf none exists."""
     return Solution(
         status="infeasible",
         choices=np.empty(0, dtype=np.int64),

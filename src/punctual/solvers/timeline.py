@@ -52,7 +52,7 @@ class Levels:
 
     @classmethod
     def of(cls, amounts: Sequence[float], rates: Sequence[float]) -> "Levels":
-        """The levels of `amounts` above zero, ascending; an amount that is not faster than a smaller one is left out."""
+        """Return the levels of ascending `amounts` above zero, without those that are no faster than a smaller one."""
         pairs = [(0.0, 0.0)]
         for amount, rate in zip(amounts, rates, strict=True):
             if rate > pairs[-1][1]:
@@ -122,7 +122,7 @@ class Share:
         return float(self.amounts[self.starts_s.searchsorted(after_s, side="right") - 1])
 
     def rises_at_s(self, above: float) -> float:
-        """Seconds until it holds more than `above`; infinite if it never does."""
+        """Seconds until the share exceeds `above`; infinite if it never does."""
         more = self.amounts > above
         return float(self.starts_s[more.argmax()]) if more.any() else inf
 
@@ -153,7 +153,7 @@ class Share:
         return work
 
     def _steps(self) -> Iterator[tuple[float, float, float]]:
-        """Each amount in turn, since when and until when; equal ones that follow each other are one."""
+        """Yield each amount with its begin and end; equal neighbours are one."""
         amounts, starts_s, before = self.amounts.tolist(), self.starts_s.tolist(), None
         begin_s = 0.0
         for amount, start_s in zip(amounts, starts_s, strict=True):
@@ -325,7 +325,7 @@ class Timeline:
         return self._whole_spans(levels, _lowered(levels, columns, low, lengths_s, goal, late=late))
 
     def planned_share(self, starts_s: Sequence[float], amounts: Sequence[float]) -> Share | None:
-        """The share of a plan made before; None if that is more than is free.
+        """Return the share of an earlier plan; None if it exceeds the free amount.
 
         Parameters
         ----------

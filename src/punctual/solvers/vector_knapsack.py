@@ -135,7 +135,7 @@ def _rounded(weights: FloatArray, reduced: FloatArray) -> IntArray:
 
 
 def _repaired(share: FloatArray, reduced: FloatArray, choices: IntArray) -> IntArray | None:
-    """`choices` made to fit by changes that lose least per amount relieved; None if that does not succeed."""
+    """Return `choices` made to fit by the changes of least loss per amount relieved; None if that fails."""
     choices = choices.copy()
     for _ in range(_N_REPAIRS_MAX):
         usage = choice_sum(share, choices)
@@ -166,7 +166,7 @@ def _reliefs(share: FloatArray, reduced: FloatArray, choices: IntArray, over: Bo
 
 
 def _filled(share: FloatArray, value: FloatArray, choices: IntArray, multipliers: FloatArray) -> IntArray:
-    """`choices` with the changes that gain most per worth of what they use, while they fit."""
+    """Return `choices` with the changes of most gain per price of their use, while they fit."""
     choices = choices.copy()
     worth = share @ multipliers
     rows = np.arange(len(choices))

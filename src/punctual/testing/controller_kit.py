@@ -60,7 +60,7 @@ _BENIGN_WORKERS = SimJob(
 
 
 class _AsDemanded:
-    """Gives the job what it demands."""
+    """Gives the job its demand."""
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         grants = {view.id: {snapshot.nodes[0].id: view.demand} for view in snapshot.jobs}

@@ -35,7 +35,7 @@ _WHY = Reason("test", "the kit wants it")
 
 
 class ExecutorStage:
-    """An executor, its time, and what it has answered. A subclass says what executors of its kind need.
+    """An executor, its time, and its answers. A subclass provides what its kind of executor needs.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class ExecutorStage:
         return self.wait_for(JobStarted)
 
     def resize(self, cores: float, request: int | None = None, job: JobId = JOB) -> None:
-        """Ask for another grant; 0: the job is to be paused."""
+        """Request another grant; 0 pauses the job."""
         grant = {self.node: Resources(cores)} if cores else {}
         self.perform(ResizeJob(at=self.now(), job=job, request=self._next(request), grant=grant, reason=_WHY))
 

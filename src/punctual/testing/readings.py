@@ -100,7 +100,7 @@ def reading_sequences(draw: st.DrawFn, spec: JobSpec, n_max: int = 5) -> list[Re
 
 @dataclass(frozen=True, slots=True)
 class _PowerLaw:
-    """A performance model that believes what it is told: rate with one worker, exponent, relative deviation."""
+    """A performance model with given rate of one worker, exponent and relative deviation."""
 
     def init(self, spec: JobSpec) -> tuple[float, float, float]:
         return 0.0, 0.0, inf

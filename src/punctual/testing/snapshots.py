@@ -172,7 +172,7 @@ def _views(draw: st.DrawFn, id: JobId, free: Mapping[NodeId, Resources], nodes: 
 def _planned(
     draw: st.DrawFn, worker: Resources | None, free: Mapping[NodeId, Resources], nodes: Sequence[Node]
 ) -> Allocation:
-    """Something of what is free, on one node, or for a job made of workers on several of one kind."""
+    """Draw a part of the free amounts: on one node, or on several of one kind for a job made of workers."""
     if worker is None:
         return draw(_amount_on_a_node(free))
     kind = draw(st.sampled_from([node.device for node in nodes]))
@@ -198,7 +198,7 @@ def _amount_on_a_node(draw: st.DrawFn, free: Mapping[NodeId, Resources]) -> Allo
 def _standing(
     draw: st.DrawFn, planned: Allocation, free: Mapping[NodeId, Resources], *, preemptible: bool
 ) -> tuple[JobState, Allocation]:
-    """Status and grant that go with what the last plan gives the job."""
+    """Draw a status and a grant that agree with the last plan."""
     if planned:
         status: JobState = draw(st.sampled_from(["running", "running", "running", "queued", "starting", "stopping"]))
         return status, planned if status in ("running", "stopping") else {}
@@ -209,7 +209,7 @@ def _standing(
 
 
 def _with_workers(draw: st.DrawFn, id: JobId, worker: Resources, planned: Allocation) -> JobSpec:
-    """Any counts, or some of them; the one that the job has is among them."""
+    """Declare any numbers of workers, or some of them, with the present number among them."""
     n_now = _n(worker, planned)
     n_most = max(n_now, draw(st.integers(1, 8)))
     counts: tuple[int, ...] = ()
@@ -226,7 +226,7 @@ def _n(worker: Resources, planned: Allocation) -> int:
 
 
 def _without_workers(draw: st.DrawFn, id: JobId, planned: Allocation) -> JobSpec:
-    """Floor ≤ what it has ≤ ceiling."""
+    """Declare floor ≤ present amount ≤ ceiling."""
     floor, ceiling = draw(_AMOUNTS), draw(_AMOUNTS.filter(bool))
     for amount in planned.values():
         floor, ceiling = floor.at_most(amount), ceiling.at_least(amount)

@@ -70,7 +70,7 @@ class StandInDevice:
         self._queue.put(work_s)
 
     def synchronize(self) -> None:
-        """Wait until all that was queued is done."""
+        """Wait until all queued work is done."""
         self.mark().wait()
 
     def mark(self) -> StandInMark:

@@ -41,7 +41,7 @@ class _Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InversePower:
-    """Steps left until a loss is reached, or until the loss hardly falls any more.
+    """Steps left until the loss reaches a goal, or hardly falls.
 
     Use it for jobs that declare a goal instead of a number of steps. The interval matters as much as the estimate: far
     from the goal it is wide, and a policy that plans with its upper end is late less often.
@@ -94,7 +94,7 @@ class InversePower:
         return InversePowerState()
 
     def update(self, state: InversePowerState, seen: SeenLoss) -> InversePowerState:
-        """Keep one more loss. One that is no number is left out; one of an earlier step restarts there."""
+        """Add one loss. An invalid number is left out; an earlier step replaces all from there on."""
         if not (isfinite(seen.loss) and isfinite(seen.steps) and seen.steps >= 0):
             return state
         points = (*(point for point in state.points if point.steps < seen.steps), seen)
@@ -159,7 +159,7 @@ def _thinned(points: tuple[SeenLoss, ...]) -> tuple[SeenLoss, ...]:
 
 
 def _fitted(steps: Array, losses: Sequence[float], exponent: float, limit: float) -> _Curve | None:
-    """The best line through the losses above `limit`, to minus one over `exponent`; errors count as in the losses."""
+    """Fit a line to the losses above `limit`, to the power -1/`exponent`, weighted by errors of the losses."""
     above = np.asarray(losses) - limit
     if above.min() <= 0:
         return None

@@ -43,7 +43,7 @@ def possible(shape: Shape) -> bool:
 def with_seen(
     points: tuple[Point, ...], seen: Iterable[SeenRate], *, memory_s: float, n_points_max: int
 ) -> tuple[Point, ...]:
-    """`points` and what is usable of `seen`: one point a shape, the one measured last at the end.
+    """Return `points` with the usable part of `seen`: one point for each shape, the latest last.
 
     Parameters
     ----------

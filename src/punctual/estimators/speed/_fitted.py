@@ -38,7 +38,7 @@ class FittedState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedModel(ABC):
-    """A model that says how a step's time is made up, and whose coefficients are fitted to what is seen.
+    """A model of the parts of a step's time, with coefficients fitted to measurements.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class FittedModel(ABC):
         return dist(coordinates, others)
 
     def misfit(self, place: Place, other: Place) -> float:
-        """Covariance of what the terms leave unexplained in two shapes, relative.
+        """Return the relative covariance of the unexplained parts of two shapes.
 
         One part is alike in shapes near each other, one part is of each shape's own; shapes on different kinds of
         device have nothing in common.
@@ -103,7 +103,7 @@ class FittedModel(ABC):
         return self._with(FittedState(Basis(by_workers=spec.worker is not None)), chosen)
 
     def update(self, state: FittedState, seen: SeenRate) -> FittedState:
-        """Fit again with one more measurement; what was declared without a kind is taken to hold on the first that is seen."""
+        """Fit again with one more measurement; a declaration without a kind counts for the first kind that is seen."""
         declared: list[SeenRate] = []
         if seen.shape.device and usable(seen) and state.basis.kinds == ("",):
             shapes = {point.shape: replace(point.shape, device=seen.shape.device) for point in state.points}
@@ -115,7 +115,7 @@ class FittedModel(ABC):
         return self._with(state, (*declared, seen))
 
     def rate_sps(self, state: FittedState, shape: Shape) -> float:
-        """Expected steps per second; of several kinds of device the slowest one's; 0 where nothing was seen.
+        """Return the expected steps per second, on the slowest of several kinds of device; 0 before any measurement.
 
         A kind on which the job was never seen is taken to be as slow as the slowest on which it was.
         """
@@ -156,7 +156,7 @@ class FittedModel(ABC):
 
 
 def _known(state: FittedState, shape: Shape) -> list[Shape]:
-    """`shape` on each kind of device that tells of its own; empty if it is impossible or nothing was seen."""
+    """Return `shape` on each kind of device that informs about it; empty if it is impossible or unknown."""
     if not possible(shape):
         return []
     kinds = known_kinds(state, shape.device)
@@ -180,6 +180,6 @@ def known_kinds(state: FittedState, device: str) -> list[str]:
 
 
 def _is_guess(state: FittedState, device: str) -> bool:
-    """Whether nothing that was seen holds for all that `device` is made up of."""
+    """Whether no measurement holds for all of `device`."""
     seen = state.basis.kinds
     return "" not in seen and device not in seen and not set(device.split("+")) <= set(seen)

@@ -96,7 +96,7 @@ def fit(
     terms: Sequence[Sequence[float]], places: Sequence[Place], points: Sequence[Point], prior: Prior, kernel: Kernel, *,
     noise_frac: float, belief: float = 3.0,
 ) -> Regression | None:  # fmt: skip
-    """The most probable non-negative coefficients; None where the numbers admit none.
+    """Return the most probable non-negative coefficients; None if the numbers admit none.
 
     Parameters
     ----------

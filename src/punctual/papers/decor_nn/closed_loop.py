@@ -26,7 +26,7 @@ NODE = NodeId("simulated")
 
 
 class DemandPolicy:
-    """Gives each job what it demands, within its bounds, on the first node."""
+    """Gives each job its demand, within its bounds, on the first node."""
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         node = snapshot.nodes[0].id

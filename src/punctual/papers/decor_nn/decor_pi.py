@@ -114,7 +114,7 @@ class DecorPi:
         return self._version_for(spec).apply(spec, state, reading)
 
     def apply(self, spec: JobSpec, state: DecorPiState, reading: Reading) -> tuple[Demand, DecorPiState]:
-        """The law with these parameters as they are, whatever the job is made of."""
+        """Apply the law with these parameters, for any kind of job."""
         free = reason_to_run_free(reading)
         if free is not None and free.code != "start-up":  # the law itself asks for the ceiling while nothing is done
             return self._demand(spec, reading, spec.ceiling.cores, free), state
@@ -192,7 +192,7 @@ def _integral_before(spec: JobSpec, state: DecorPiState, reading: Reading) -> fl
 
 
 def _requested(spec: JobSpec, demand: Demand) -> float:
-    """Cores of the demand, those of parameter servers left out."""
+    """Return the cores of the demand, without those of parameter servers."""
     unit = spec.unit
     if unit is None or spec.worker is None or not unit.cores:
         return demand.resources.cores

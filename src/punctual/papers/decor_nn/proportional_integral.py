@@ -43,7 +43,7 @@ class Line:
     steps_total: float
 
     def steps_at(self, at_s: float, reserve_s: float) -> float:
-        """Steps due at `at_s` if the last step is to be done `reserve_s` before the aim."""
+        """Return the steps due at `at_s` if the last one is done `reserve_s` before the aim."""
         # A reserve that leaves no time makes the line all but vertical, which asks for the ceiling.
         left_s = max(self.aim_s - reserve_s - self.from_s, 1e-3)
         return self.from_steps + (self.steps_total - self.from_steps) * (at_s - self.from_s) / left_s
@@ -51,7 +51,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The feedback loop while it is closed: its line, and what it did at the last tick."""
+    """The closed feedback loop: its line, and its terms at the last tick."""
 
     line: Line
     at_s: float
@@ -167,7 +167,7 @@ class ProportionalIntegral:
         return demand, replace(state, demand_cores=demand.resources.cores, loop=None)
 
     def _measured(self, cost: StepCost | None, reading: Reading) -> StepCost:
-        """The cost of a step, brought up to date; steps reported at the first reading belong to the start-up."""
+        """Return the updated cost of a step; steps of the first reading belong to the start-up."""
         # Only completed units: the unit in flight has cost CPU but is no step yet.
         core_s = reading.used_core_s - reading.in_flight_core_s - sum(phase.core_s for phase in reading.phases)
         at_s, steps = reading.elapsed_s, reading.steps_done

@@ -178,7 +178,7 @@ class Landing:
 
     @property
     def deviation_frac(self) -> float:
-        """Landing after the deadline, as a share of it; negative: before."""
+        """Landing minus deadline, as a share of the deadline."""
         return (self.landed_s - self.deadline_s) / self.deadline_s
 
     @property
@@ -252,7 +252,7 @@ class SimulatedProcess:
         self._begin(next(self._units))
 
     def grant(self, cores: float) -> None:
-        """Write the quota, which refills what is left of the period."""
+        """Write the quota, which refills the present period."""
         self.cores = cores
         self._refill()
 

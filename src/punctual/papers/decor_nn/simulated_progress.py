@@ -73,7 +73,7 @@ class SimulatedProgress:
         self._late_s = self._random.uniform(0.0, self._jitter_s)
 
     def report(self, job: JobId, at: float, sink: Sink, *, used_core_s: float, in_flight_core_s: float = 0.0) -> None:
-        """Tell `sink` what is done, and of phases what has changed since the last report."""
+        """Report progress to `sink`, and phases that have changed since the last report."""
         phases = tuple(self._phases.values()) if self._declared else ()
         if phases != self._reported:
             self._reported = phases

@@ -33,7 +33,7 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """Seconds a step takes: a part that is not divided, one that is, and one that grows with the workers."""
+    """Seconds of a step: a serial part, a divided part, and a part that grows with the workers."""
 
     undivided_s: float = 0.01
     divided_s: float = 0.12
@@ -187,7 +187,7 @@ class SimulatedWorkers:
         self._begin(next(self._units))
 
     def change(self, n_workers: int, request: int) -> None:
-        """Ask for another number; the newest wish counts."""
+        """Request another number; the latest request counts."""
         ready_s = self._training.newcomer_s if n_workers > self.n_workers else 0.0
         self._change = _Change(n_workers, request, self.at_s + ready_s)
 

@@ -223,7 +223,7 @@ class _Round:
         return reachable
 
     def _explain(self, values: FloatArray, costs: IntArray, columns: IntArray, prices: Mapping[Pool, float]) -> None:
-        """Say what each change is worth, and to the first job that waits what it waits for."""
+        """Explain the worth of each change, and the first waiting job's reason."""
         first = None
         for i, (candidate, k) in enumerate(zip(self._candidates, columns.tolist(), strict=True)):
             if candidate.id in self._builder.grants:
@@ -335,7 +335,7 @@ def values_of(
 
 
 def _fraction(standing: _Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
-    """The share of what is left that gets done, if progress were even over the time to the end.
+    """Return the share of the remaining work done in the interval, at even progress to the end.
 
     What ends within the interval is worth a little more the sooner it does: where there is enough for all it would
     otherwise have to do with the fewest workers, beside idle ones.
@@ -349,7 +349,7 @@ def _fraction(standing: _Standing, rates: FloatArray, lost_s: FloatArray, interv
 
 
 def _throughput(standing: _Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
-    """The work that gets done, in units of what is handed out, each used as well as the job can use one."""
+    """Return the work done in the interval, in units of the resource, each at the job's best use."""
     done = np.minimum(rates * np.maximum(0.0, interval_s - lost_s), standing.left[:, None])
     return np.asarray(done / (standing.best[:, None] * interval_s))
 

@@ -61,7 +61,7 @@ The source says neither its ranges nor its loads, and its jobs were not publishe
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A trace and how far its jobs may shrink; `n_seeds` None: as many as are asked for."""
+    """A trace and the bound of its jobs' shrinking; `n_seeds` None: as many as the caller asks for."""
 
     name: str
     least: str

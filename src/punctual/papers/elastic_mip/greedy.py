@@ -21,7 +21,7 @@ from punctual.policies._repair import apply_demands, repair
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greedy(PolicyBase):
-    """Starts jobs in order of submission with the least they need and lets the best gain take what is spare.
+    """Starts jobs in order of submission with their least, and gives spare workers to the best gain.
 
     The policy against which [hu2021] compares. Use it as a baseline for elastic jobs: it is cheap, keeps queues short
     and never pauses a job. It does not look at deadlines, and every step is the best one only by itself.
@@ -97,7 +97,7 @@ class _JobState:
         return self.counts[self.i]
 
     def gain_s(self, i: int, i_more: int) -> tuple[int, float]:
-        """Seconds gained per device from one of its numbers to a larger one; of unknown jobs only how they compare."""
+        """Seconds gained per device from one of its numbers to a larger one; only a ranking for unknown jobs."""
         more = (self.counts[i_more] - self.counts[i]) * (self.worker.gpus or self.worker.cores or 1.0)
         end_s, end_more_s = self._end_s(i), self._end_s(i_more)
         if end_s < inf and end_more_s < inf:
@@ -153,7 +153,7 @@ class _Allocation:
                 return
 
     def hand_out(self) -> None:
-        """Give what is spare to those that gain most by it."""
+        """Give spare workers to the jobs that gain most by them."""
         for kind, jobs in self._jobs.items():
             self._hand_out(self._spaces[kind], jobs)
 
@@ -174,7 +174,7 @@ class _Allocation:
         return next(iter(self._builder.hardware.worker_amounts(view.spec)), None)
 
     def _admit_whole(self, view: JobView) -> bool:
-        """Start a job without workers; those that start before it have no nodes yet, and need part of what is free."""
+        """Start a job without workers, in the room that jobs started before it leave."""
         allocation = self._builder.fit(view)
         if allocation is None:
             return False
@@ -254,7 +254,7 @@ def _as_planned(hardware: Hardware, view: JobView) -> _JobState | None:
 
 
 def _with_held(hardware: Hardware, view: JobView, held: Allocation) -> _JobState | None:
-    """A job made of workers that holds `held`; None: it takes no part in the sharing."""
+    """Return the state of a job made of workers that holds `held`; None if it takes no part in the sharing."""
     if not held or view.spec.worker is None or view.status == "stopping":
         return None
     n = n_workers(view.spec, held)

@@ -84,7 +84,7 @@ class _Yard(Generic[B]):
     def room_for(
         self, amount: Resources, closed: frozenset[NodeId], own: Mapping[NodeId, Resources]
     ) -> NodeId | None:  # fmt: skip
-        """A node with room for the amount, cleared if need be; `closed` nodes stay as they are, `own` counts as free."""
+        """Return a node with room for the amount, cleared if needed; `closed` nodes stay, `own` counts as free."""
         nodes = [node for node in self._free if node not in closed]
         rooms = {node: self._free[node] + own.get(node, NOTHING) for node in nodes}
         fits = [node for node in nodes if amount.fits_in(rooms[node])]
@@ -108,7 +108,7 @@ class _Yard(Generic[B]):
         return []
 
     def _clear(self, node: NodeId, to_move: list[Block[B]], closed: frozenset[NodeId]) -> bool:
-        """Move the blocks elsewhere, the largest first; False, and nothing has moved, if one finds no room."""
+        """Move the blocks elsewhere, the largest first; False, without a move, if one does not fit."""
         before = dict(self._free), {name: list(blocks) for name, blocks in self._blocks.items()}, list(self.moves)
         for block in reversed(to_move):
             target = self.room_for(block.amount, closed, {})

@@ -33,7 +33,7 @@ _SOONEST_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elasticflow(PolicyBase):
-    """Promises deadlines: each job gets the fewest devices that meet its own, and one that none can meet is declined.
+    """Promises deadlines: each job gets the fewest devices that meet its own; a deadline that none meet is declined.
 
     Use it where a deadline is a promise and an early "no" is better than a late result. Under overload it declines much:
     it promises to whoever comes first, not to those of whom most can be on time.
@@ -122,7 +122,7 @@ def _start_rigid(builder: PlanBuilder, views: Iterable[JobView]) -> None:
 
 @dataclass(slots=True)
 class _JobState:
-    """A job and the count it gets now: `claim.counts[i]`. `i_asked` is what its deadline asks for at most."""
+    """A job and its present count, `claim.counts[i]`; `i_asked` is the largest count that its deadline needs."""
 
     claim: DeadlineClaim
     share: Share | None
@@ -152,7 +152,7 @@ class _JobState:
         return float(amounts[self.i + 1] - amounts[self.i]) if self.i + 1 < len(amounts) else inf
 
     def marginal_return(self) -> float:
-        """Device time saved later less that taken now, for each device more; of the next larger count."""
+        """Return the device time that the next count saves later, less that taken now, for each device more."""
         levels, q = self.claim.levels, max(1, self.i_asked)
         more = float(levels.rates[self.i + 1] - levels.rates[self.i])
         return more * float(levels.amounts[q] / levels.rates[q]) / self.step() - 1.0
@@ -203,7 +203,7 @@ class _Sharing:
         return min((max(at_s, self._slot_s) if self._waits_for_end(at_s) else at_s for at_s in rises_s), default=inf)
 
     def _waits_for_end(self, at_s: float) -> bool:
-        """Whether a job that should have ended has what is to be free by then, and no other job gives up some."""
+        """Whether the needed devices are free only after the end of a job that is overdue."""
         shares = [(state, state.share) for state in self._promised if state.share is not None and state.n]
         is_waiting = any(state.claim.is_overdue and share.end_s <= at_s for state, share in shares)
         return is_waiting and not any(share.end_s > at_s and share.at(at_s) < state.amount for state, share in shares)
@@ -218,7 +218,7 @@ class _Sharing:
         MarginalAllocator(self._rank, self._grow).run(states)
 
     def _rank(self, state: _JobState) -> tuple[float, float] | None:
-        """The greatest return first, or the least; of equal ones the earliest deadline."""
+        """Return the rank: the greatest return first, or the least; of equal ones the earliest deadline."""
         return (self._sign * state.marginal_return(), state.claim.until_s) if state.step() < inf else None
 
     def _grow(self, state: _JobState) -> bool:
@@ -294,7 +294,7 @@ def _movable(builder: PlanBuilder, fixed: set[JobId]) -> dict[NodeId, list[Block
 
 
 def _explain_waiting(builder: PlanBuilder, states: Iterable[_JobState], promises: DeadlinePromises) -> None:
-    """Tell new jobs with a promise when they begin, and the first of the others that wait what is missing."""
+    """Tell newly promised jobs when they begin, and the first other waiting job its reason."""
     idle = [state for state in states if state.n == 0 and state.claim.n_before == 0]
     for state in idle:
         if state.share is not None and promises.is_new(state.claim.id):
@@ -319,7 +319,7 @@ def _paused(state: _JobState) -> Reason:
 
 
 def _with_promise(reason: Reason, state: _JobState) -> Reason:
-    """`reason`, and what the deadline asks for."""
+    """Return `reason` with the need of the deadline."""
     share, claim = state.share, state.claim
     if share is None:
         return reason

@@ -53,7 +53,7 @@ class DeadlineClaim(ReservationRequest):
 
     @classmethod
     def of(cls, builder: PlanBuilder, view: JobView, kind: str, n_before: int, *, held: bool) -> "DeadlineClaim | None":
-        """The claim of a job on the nodes of `kind`; None if they cannot hold it.
+        """Return the claim of a job on the nodes of `kind`; None if they cannot hold it.
 
         The work includes the steps that a change costs.
         """
@@ -101,7 +101,7 @@ _Configurations = tuple[tuple[int, ...], Levels, bool]
 def _configurations(
     view: JobView, speed: JobRates, kind: str, counts: tuple[int, ...], n_before: int
 ) -> _Configurations | None:
-    """Powers of two that are faster than the ones before them, and what the job has; all counts if none is a power."""
+    """Return powers of two that each gain speed, and the present number; all counts if none is a power."""
     worker = view.spec.worker
     powers = tuple(n for n in counts if n & (n - 1) == 0 or n == n_before) or counts
     if worker is None or not powers:
@@ -163,7 +163,7 @@ class PoolLedgers:
         return ledger
 
     def least(self, timeline: Timeline, claim: DeadlineClaim) -> tuple[Timeline, Share]:
-        """The least share; of a job that cannot be on time all it can have."""
+        """Return the least share; for a job that cannot be on time all it can have."""
         timeline = _with_own(timeline, claim)
         levels, work, until_s, least = claim.levels, claim.work, claim.until_s, claim.least
         share = timeline.least_share(levels, work, until_s - self.margin_s, least=least)
@@ -217,7 +217,7 @@ class DeadlinePromises:
         self.ledgers = PoolLedgers(builder.snapshot.at, margin_s, {}, set())
 
     def take(self, waiting: Iterable[JobView]) -> None:
-        """Add the jobs that wait: those that have a promise together with those that run, then new ones as they came."""
+        """Add the waiting jobs: those with a promise together with running ones, then new ones in order."""
         offered = [(view, self._offers(view)) for view in waiting]
         for view, offers in offered:
             if not offers:
@@ -270,7 +270,7 @@ class DeadlinePromises:
         ]
 
     def _keep(self, old: list[tuple[JobView, list[DeadlineClaim]]]) -> None:
-        """Open the ledgers with what was promised; a job stays on the kind of nodes where it was promised that."""
+        """Open the ledgers with the earlier promises; a job stays on its promised kind of nodes."""
         chosen = dict(self._held)
         for view, offers in old:
             kind, _ = self._last.get(view.spec.id, ("", []))

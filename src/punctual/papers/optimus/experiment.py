@@ -165,7 +165,7 @@ def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:
 
 
 def _against(seeds: Sequence[int], tables: str) -> Iterator[Row]:
-    """The policy beside its baselines, with speeds and lengths known as they are; then its parts one by one."""
+    """Compare the policy with its baselines, with exact speeds and lengths; then each part alone."""
     placed, unbalanced = {"placed": True}, {"busiest_frac": busiest_frac()}
     ours = [simulated("optimus", seed, tables, rule=placed) for seed in seeds]
     fair = [simulated("dominant-share", seed, tables, rule=unbalanced) for seed in seeds]
@@ -221,7 +221,7 @@ def _busiest(blocks: Sequence[int], n_servers: int, draw: Random) -> float:
 
 
 def _blocks() -> list[int]:
-    """Parameters of each tensor of ResNet-50, without those of normalisation, which are few."""
+    """Return the parameters of each tensor of ResNet-50, without the few of normalisation."""
     sizes, before = [7 * 7 * 3 * 64], 64
     for n_blocks, channels in _STAGES:
         sizes.append(before * 4 * channels)

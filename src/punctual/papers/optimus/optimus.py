@@ -23,7 +23,7 @@ from punctual.solvers.placement import Rooms, place_apart, place_evenly
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimus(PolicyBase):
-    """Gives every job the least it needs, and what is left, piece by piece, to the largest gain of time.
+    """Gives every job its least, and the rest, piece by piece, to the largest gain of time.
 
     Use it for elastic jobs with parameter servers, where more workers or more servers is a question of the job's speed; it
     also takes jobs without servers. It pauses no job, does not look at deadlines, and favours jobs that are long and
@@ -198,15 +198,15 @@ class _JobState:
         return workers + self._server * parts[1] if parts[1] else workers
 
     def end_s(self, parts: Parts) -> float:
-        """Seconds the job would still take; infinite where that is not known."""
+        """Seconds the job would still take; infinite if unknown."""
         return seconds_for(self._steps, self._rate_sps(parts))
 
     def keep(self) -> None:
-        """Go on with what it had."""
+        """Keep its numbers of before."""
         self.path = [self.before]
 
     def enter(self, capacity: Resources) -> None:
-        """Take part in sharing what is free of `capacity`."""
+        """Enter the sharing of the free part of `capacity`."""
         self._shares = max(shares_of(self._worker, capacity)), max(shares_of(self._server, capacity))
         self._end_s = self.end_s(self.parts)
         self._look()
@@ -327,7 +327,7 @@ class _Allocator:
             self.jobs[kind].append(job)
 
     def admit(self, view: JobView) -> Resources | None:
-        """Let a job take part with its least; None, or what it lacks room for.
+        """Let a job take part with its least. Returns None, or the amount that does not fit.
 
         Nothing: there will never be room for it.
         """
@@ -347,7 +347,7 @@ class _Allocator:
         return least
 
     def run(self) -> None:
-        """Give what is free, one by one, to those that gain most by it."""
+        """Give the free amounts, one by one, to the jobs that gain most by them."""
         for kind, jobs in self.jobs.items():
             for job in jobs:
                 job.enter(self._capacity_of[kind])
@@ -407,7 +407,7 @@ class _BalancedPlacement:
             self._builder.put(job.view, placed, _why(job, parts, placed))
 
     def _most(self, job: _JobState, held: Allocation) -> tuple[Parts, Allocation | None]:
-        """The last step of the allocator with which the job fits, and where; placed by bisection."""
+        """Find by bisection the allocator's last step with which the job fits, and its place."""
         candidates = _candidates(job)
         parts, best = job.least, None
         fails, fits, i = -1, len(candidates), 0

@@ -168,7 +168,7 @@ class _Round:
         return {pool[0]: self._problem.capacities[pool] for pool in candidate.options.pools}
 
     def _allowed(self) -> BoolArray:
-        """A job that may not be paused goes on, on its kind of nodes: what it leaves, it might not find elsewhere."""
+        """Return the columns that keep jobs that may not be paused running on their kind of nodes."""
         allowed = self._problem.table.allowed.copy()
         for i, candidate in enumerate(self._candidates):
             if candidate.n and not may_pause(candidate.view):
@@ -183,7 +183,7 @@ class _Round:
         return bool((chosen < table.rates.max(axis=1)).any())
 
     def _explain(self, speedups: FloatArray) -> None:
-        """Say what each change is worth, and to the first job that waits what it waits for."""
+        """Explain the worth of each change, and the first waiting job's reason."""
         waiting = []
         for i, (candidate, k) in enumerate(zip(self._candidates, self._problem.columns_given().tolist(), strict=True)):
             if self._builder.grants.get(candidate.id):

@@ -119,7 +119,7 @@ class Case:
         return choice.workers, choice.servers, choice.value
 
     def best_unit(self, w: int, p: int, whole: Array) -> tuple[float, int, int] | None:
-        """Time gained for the dominant share of `whole`, by one more worker or server; None if none fits and gains."""
+        """Return the best gain of time per dominant share of `whole` by one more worker or server; None: no gain."""
         units = [(1, 0, self.worker), (0, 1, self.server)]
         gains = [
             ((self.time_s(w, p) - self.time_s(w + dw, p + dp)) / _dominant(amount, whole), dw, dp)
@@ -130,7 +130,7 @@ class Case:
 
 
 def cases(kind: Kind, n_jobs: int, seed: int, interpretation: Interpretation) -> list[Case]:
-    """The jobs of one experiment; those are left out whose limit has no room for one worker and one server."""
+    """Return the jobs of one experiment whose limit holds a worker and a server."""
     jobs = list(SmdJobs(n_jobs=n_jobs).jobs(seed))
     made = [_case(i, jobs, kind, interpretation) for i in range(n_jobs)]
     return [case for case in made if case.fits(1, 1)]
@@ -215,7 +215,7 @@ def _layers(job: TraceJob, what: str) -> tuple[float, ...]:
 
 
 def _exposed_frac(forward_s: Sequence[float], backward_s: Sequence[float], transfer_s: Sequence[float]) -> float:
-    """η3 with wait-free back-propagation; all that is exposed counts as communication, so that η1 = η2 = 1."""
+    """Return η3 with wait-free back-propagation; exposed time counts as communication, so η1 = η2 = 1."""
     times = tuple(forward_s), tuple(backward_s), tuple(transfer_s)
     model = Layered(forward_s=times[0], backward_s=times[1], transfer_s=times[2], overlap="wait-free")
     return model.exposed_frac(Shape(n_workers=1, n_servers=1))

@@ -95,7 +95,7 @@ Disk counts as the fourth resource in all of this."""
 
 
 def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:  # noqa: ARG001 -- this one needs no data
-    """Sweeps over capacity and jobs, the distance to the optimum, what is used, and what `smd-exact` gains."""
+    """Sweep over capacity and jobs, and report the distance to the optimum, the use, and the gain of `smd-exact`."""
     sweep = Sweep((1, 3, 5), (40, 120), (10, 50)) if quick else Sweep()
     rows = [row for kind in (_KINDS[:1] if quick else _KINDS) for row in rows_of(kind, seeds, sweep)]
     return Reproduction(title="[smd2021]: total utility of the admitted jobs", rows=tuple(rows), note=_NOTE)
@@ -191,7 +191,7 @@ def _at_best(draws: Sequence[Sequence[Case]]) -> float:
 
 
 def _admitted(several: Sequence[Case], pairs: Sequence[Pair], capacity: Array, **parameters: object) -> float:
-    """Utility of those that SMD admits."""
+    """Return the utility of the jobs that SMD admits."""
     worths = np.array([case.worth(pair) for case, pair in zip(several, pairs, strict=True)])
     return float(worths[_chosen(several, worths, capacity, **parameters)].sum())
 
@@ -235,7 +235,7 @@ def _same_admission(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
 
 
 def _to_optimum(draws: Sequence[Sequence[Case]], *, exact_pairs: bool = False) -> float:
-    """SMD over the best pairs and the best admission, in one unit of capacity; `exact_pairs`: its admission alone."""
+    """Return SMD over the optimum, in one unit of capacity; `exact_pairs`: its admission alone."""
     best = sum(_admitted(several, [case.exact for case in several], UNIT, admission="exact") for several in draws)
     if exact_pairs:
         return sum(_admitted(several, [case.exact for case in several], UNIT) for several in draws) / best
@@ -315,7 +315,7 @@ def _nearest(readings: Sequence[Row], figure: str) -> str:
 
 
 def _orders(kind: Kind, fifty: Sequence[Sequence[Case]]) -> Iterable[Row]:
-    """SMD over Optimus where its jobs are admitted in another order than that of submission."""
+    """Yield SMD over Optimus with other orders of admission than submission."""
     for name, key in _ORDERS.items():
         for n in (1, 3, 5):
             published = _CAPACITY[kind][n]
@@ -325,6 +325,6 @@ def _orders(kind: Kind, fifty: Sequence[Sequence[Case]]) -> Iterable[Row]:
 
 
 def _to_equal(draws: Sequence[Sequence[Case]]) -> float:
-    """SMD over ESW; infinite where ESW's pairs are worth nothing, as all pairs are in a unit of time that is too short."""
+    """Return SMD over ESW; infinite if ESW's pairs are worth nothing, as with too short a unit of time."""
     theirs = _equal(draws, 3 * UNIT)
     return _smd(draws, 3 * UNIT) / theirs if theirs else inf

@@ -161,7 +161,7 @@ class Layered:
         return mean, 1 / (precision + prior), squares
 
     def _log_time(self, state: LayeredState, shape: Shape) -> tuple[float, float]:
-        """Mean and variance of the logarithm of a step's seconds; of several kinds of device the slowest one's."""
+        """Return mean and variance of the logarithm of a step's seconds, on the slowest kind of device."""
         kinds = self._kinds(state, shape)
         if not kinds or not state.beliefs or not possible(shape):
             return inf, inf

@@ -155,7 +155,7 @@ class LayeredServed:
 
 @lru_cache(maxsize=4096)
 def _pipeline_s(times: LayerTimes, overlap: Overlap, slice_s: float, w: int, load: float) -> float:
-    """Seconds of a step without overheads; cached because all jobs of one network ask for the same."""
+    """Return the seconds of a step without overheads; cached, because jobs of one network share it."""
     shared = times.scaled(1 / w, 1 / w, load)
     if overlap == "sequential":
         return sequential_s(shared)
@@ -212,7 +212,7 @@ def _pushed_by_priority(times: LayerTimes) -> list[float]:
 
 
 def read_tables(path: str | Path) -> dict[str, tuple[LayerProfile, ...]]:
-    """Read the layers of each model: those of a file are under the empty name, those of a folder's ``MODEL.csv`` under MODEL.
+    """Read the layers of each model: a file's under the empty name, a folder's ``MODEL.csv`` under MODEL.
 
     Raises
     ------

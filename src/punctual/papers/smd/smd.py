@@ -136,7 +136,7 @@ class Smd(PolicyBase):
         return ChosenPair(offer, offered.index(choice.workers, choice.servers), facts)
 
     def pair(self, problem: PairProblem, seed: int = 0) -> PairChoice:
-        """The pair of one job by itself; `seed` is that of the rounding."""
+        """Return the pair of one job by itself; `seed` drives the rounding."""
         if self.pairing == "exact":
             return fastest_pair(problem)
         if self.pairing == "equal":
@@ -147,7 +147,7 @@ class Smd(PolicyBase):
 def filled(
     admitted: Sequence[bool], worths: Sequence[float], costs: FloatArray, capacities: FloatArray
 ) -> Sequence[bool]:
-    """The admitted jobs and, the worthiest first, those that still fit beside them: what is rounded down leaves room."""
+    """Return the admitted jobs and, by worth, those that fit in the room that rounding down leaves."""
     yes = np.array(admitted, dtype=bool)
     left = capacities - costs[yes].sum(axis=0)
     for i in np.argsort(-np.asarray(worths), kind="stable"):

@@ -100,7 +100,7 @@ class StartingRound:
         return self._on_kinds(self.builder.hardware.capacity)
 
     def free(self) -> FloatArray:
-        """Shape (kinds · R,): what is free."""
+        """Return the free amounts; shape (kinds · R,)."""
         return self._on_kinds(self.builder.free)
 
     def _on_kinds(self, rooms: Mapping[NodeId, Resources]) -> FloatArray:
@@ -122,7 +122,7 @@ class StartingRound:
         return self.builder.hardware.kind_of[next(iter(allocation))]
 
     def start(self, chosen_pairs: Sequence[ChosenPair]) -> float:
-        """Find nodes for the chosen pairs, the largest first; what the jobs that start are worth together."""
+        """Place the chosen pairs, the largest first. Returns the total worth of the jobs that start."""
         capacity = np.maximum(self.capacity(), 1.0)
         shares = [
             (self.on_kind(chosen.offer.kind, chosen.amounts) / capacity).max(initial=0.0) for chosen in chosen_pairs
@@ -171,7 +171,7 @@ class StartingRound:
         return Reason("starts", text, facts)
 
     def plan(self, *, objective: float | None = None, bound: float | None = None) -> Plan:
-        """The plan, in which the first job that waits is told what for."""
+        """Return the plan, with a reason for the first job that waits."""
         left = [view for view in self._unplaced if not self._decided(view)]
         again_at = self._next_at if left else None
         if left and not self.waiting and again_at is not None:

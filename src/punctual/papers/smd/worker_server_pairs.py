@@ -97,7 +97,7 @@ def _utilities(curve: Sigmoid, completion_s: FloatArray) -> FloatArray:
 
 
 def utility_of(spec: JobSpec) -> Sigmoid | None:
-    """The utility that was declared, or one that falls around the deadline; None without either."""
+    """Return the declared utility, or one that falls around the deadline; None without either."""
     if spec.utility is not None or spec.deadline_s is None:
         return spec.utility
     steepness_per_s = _DEADLINE_STEEPNESS / spec.deadline_s
@@ -117,7 +117,7 @@ _FORMULAS: tuple[Literal["sync", "async"], ...] = ("sync", "async")
 
 
 def _terms(kind: Literal["sync", "async"], workers: IntArray, servers: IntArray) -> FloatArray:
-    """Shape (k, 5) or (k, 4): what the coefficients are multiplied by."""
+    """Return the factors of the coefficients; shape (k, 5) or (k, 4)."""
     w, p = workers.astype(np.float64), servers.astype(np.float64)
     ones = np.ones_like(w)
     return np.stack([w, p, ones, w / p, 1 / w] if kind == "sync" else [ones, p / w, 1 / w, 1 / p], axis=1)
@@ -135,7 +135,7 @@ def _fit(
 
 
 def _one_amount(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
-    """A job without workers gets what it demands, as far as one node has it."""
+    """Return the single amount of a job without workers: its demand, as far as one node has it."""
     floor = least(view.spec)
     wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
     rooms = hardware.room_sizes[kind]

@@ -37,7 +37,7 @@ class ScalingRule(Protocol):
     """Turns a job of a trace into one of the simulated world; deterministic for its seed."""
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        """The job; raises `InvalidSpec` if the trace does not say enough about it."""
+        """Return the job; raise `InvalidSpec` if the trace lacks a value."""
         ...
 
 
@@ -162,7 +162,7 @@ class Changing(ScalingBase):
         self, trace: TraceJob, truth: Truth, work_steps: float, counts: tuple[int, ...], worker: Resources,
         profile: tuple[SeenRate, ...], seed: int, controller: str | None,
     ) -> SimJob:  # fmt: skip
-        """The job that may have any of `counts` workers; `profile`: what is declared of its speed."""
+        """Return the job that may have any of `counts` workers; `profile`: its declared speeds."""
         spec = self.spec(
             trace,
             work_steps,

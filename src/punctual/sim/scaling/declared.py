@@ -1,4 +1,4 @@
-"""Jobs of a file of jobs, which say themselves what they may hold."""
+"""Jobs of a file of jobs, which declare their amounts themselves."""
 
 from dataclasses import dataclass, replace
 

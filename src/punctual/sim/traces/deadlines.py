@@ -68,7 +68,7 @@ class UniformSlack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChronusDeadlines:
-    """A deadline at a random multiple of the duration and some time more; some jobs are best-effort and have none.
+    """Deadlines at a random multiple of the duration plus some time; best-effort jobs have none.
 
     Parameters
     ----------

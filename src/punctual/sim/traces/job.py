@@ -92,7 +92,7 @@ class TraceJob:
 
     @property
     def device_s(self) -> float | None:
-        """Device-seconds it took; None if the trace does not say."""
+        """Device-seconds of the job; None if the trace lacks them."""
         return None if self.n_gpus is None or self.duration_s is None else self.n_gpus * self.duration_s
 
     def _check(self, holds: bool, must: str, got: object, unit: str) -> None:

@@ -20,7 +20,7 @@ def device_s(job: TraceJob) -> float | None:
 
 
 def core_s(job: TraceJob) -> float | None:
-    """Core-seconds; without cores a device counts as one, and what says neither has one."""
+    """Return the job's core-seconds; without cores a device counts as one, and a job without either as one core."""
     return None if job.duration_s is None else (job.cores or job.n_gpus or 1.0) * job.duration_s
 
 

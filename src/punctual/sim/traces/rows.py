@@ -50,7 +50,7 @@ class Row:
         return number
 
     def optional_number(self, column: str) -> float | None:
-        """The number that stands there; None if nothing does."""
+        """Return the cell's number; None if it is blank or the column is missing."""
         return None if self.optional_text(column) is None else self.number(column)
 
     def count(self, column: str) -> int:
@@ -74,7 +74,7 @@ class Row:
 def rows_of(
     source: Source, bad: BadRows, *, separator: str = ",", columns: Sequence[str] | None = None
 ) -> Iterator[Row]:
-    """The rows of a table; blank lines are no rows.
+    """Yield the rows of a table, without blank lines.
 
     Parameters
     ----------

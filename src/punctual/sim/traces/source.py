@@ -73,7 +73,7 @@ class Source:
                 yield number, line
 
     def pieces(self, n_characters: int) -> Iterator[str]:
-        """The text in pieces of `n_characters`; raises as `lines` does."""
+        """Yield the text in pieces of `n_characters`; raises as `lines` does."""
         with self._reading() as text:
             while piece := text.read(n_characters):
                 yield piece

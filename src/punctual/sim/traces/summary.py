@@ -22,7 +22,7 @@ QUANTILES: Mapping[str, float] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """A trace in numbers; quantiles by name, empty where the trace says nothing.
+    """Summary of a trace; quantiles by name, empty if the trace lacks the values.
 
     Attributes
     ----------

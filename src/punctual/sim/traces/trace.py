@@ -24,7 +24,7 @@ class Reader(Protocol):
         ...
 
     def read(self, source: Source, bad: BadRows) -> Iterator[TraceJob]:
-        """The jobs of the file, in its order; what cannot be used is reported to `bad`."""
+        """Yield the jobs of the file, in its order, and report invalid rows to `bad`."""
         ...
 
 
@@ -52,7 +52,7 @@ class Trace:
 
 
 def read(path: str | Path, on_bad: OnBad = "skip", unpacked_gib_max: float = UNPACKED_GIB_MAX) -> Trace:
-    """The jobs of a trace file; its format is told by its content.
+    """Open a trace file; its content determines the format.
 
     Parameters
     ----------

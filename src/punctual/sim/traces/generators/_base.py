@@ -12,7 +12,7 @@ Choices = Sequence[tuple[int, float]]
 
 
 def steady_arrivals(draw: Draw, n_jobs: int, gap_s: float) -> Iterator[float]:
-    """Times of a Poisson process with mean gap `gap_s`; the first job comes at 0."""
+    """Yield the times of a Poisson process with mean gap `gap_s`; the first is 0."""
     at = 0.0
     for _ in range(n_jobs):
         yield at

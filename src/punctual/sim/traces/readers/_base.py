@@ -34,7 +34,7 @@ class TableReader(ABC):
         return required <= present <= required | set(self.optional_columns.split())
 
     def read(self, source: Source, bad: BadRows) -> Iterator[TraceJob]:
-        """The jobs, in the order of the file, which need not be that of submission."""
+        """Yield the jobs in the order of the file, which may differ from that of submission."""
         return jobs_of(source, bad, rows_of(source, bad), self.job)
 
     @abstractmethod

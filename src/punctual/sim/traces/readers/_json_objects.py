@@ -19,7 +19,7 @@ _DECODER = json.JSONDecoder()
 
 
 def objects_of(source: Source, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects and the lines they begin on; where the text stops being JSON, the rest is one bad row."""
+    """Yield the objects and their first lines; after invalid JSON the rest is one bad row."""
     text, line = "", 1
     for piece in source.pieces(_N_CHARACTERS):
         text += piece

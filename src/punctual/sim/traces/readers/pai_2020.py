@@ -35,7 +35,7 @@ class _Roles:
     devices: set[str] = field(default_factory=set)
 
     def add(self, row: Row) -> None:
-        """Count one role in; nothing of it if a cell of it cannot be read."""
+        """Add one role, or nothing if one of its cells is invalid."""
         n_instances = _number(row, "inst_num", 1.0)
         n_gpus = n_instances * _number(row, "plan_gpu", 0.0) / _PERCENT
         cores = n_instances * _number(row, "plan_cpu", 0.0) / _PERCENT
