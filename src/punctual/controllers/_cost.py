@@ -31,7 +31,7 @@ class Cost(SlowMean):
     now_s
         Cost of one step now, core-seconds.
     variance
-        Of `now_s`.
+        Variance of `now_s`.
     surprise
         Sign of the last innovation if it was beyond `SURPRISE_SIGMAS`, otherwise 0.
     """

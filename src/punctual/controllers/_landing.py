@@ -45,7 +45,7 @@ class LearnedMargin:
     error_s
         The largest lateness of them, seconds; older ones count less.
     margin_s
-        What to be early by, seconds; None: too little was seen.
+        Seconds to aim early; None: too few measurements.
     """
 
     line: PacingLine | None = None
@@ -73,7 +73,7 @@ class LandingState:
     line
         The pacing line demanded last.
     kind, learned_on
-        Kind of the machines that the job holds, or held last; and what was learned of its speed on others.
+        Kind of the machines that the job holds, or held last; and the learned speeds on others.
     """
 
     mark: Reading | None = None
@@ -106,7 +106,7 @@ class LandingController:
     margin_unpaced_frac
         Share of the deadline to land early where nothing paces the job.
     reserve_frac
-        Until the landing the job aims this share of the deadline earlier still: pacing can hold back a job that is
+        Share of the deadline by which the job aims earlier still until the landing: pacing can hold back a job that is
         early, but nothing can push one that is late at its ceiling.
     landing_s, landing_frac
         Pacing takes over this long before the end, or for this share of the deadline if that is longer.

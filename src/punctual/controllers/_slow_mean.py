@@ -60,7 +60,7 @@ def drifted(known: _Mean, difference: float, deviation_frac: float, over_s: floa
     Parameters
     ----------
     difference, deviation_frac
-        Of the sample to the mean: in its unit, and as a share of the quantity.
+        Deviation of the sample from the mean: in its unit, and as a share of the quantity.
     """
     if over_s <= 0.0:
         return known

@@ -48,7 +48,7 @@ class StepTime(SlowMean):
     surprise
         Sign of the last innovation if it was beyond `SURPRISE_SIGMAS`, otherwise 0.
     offsets
-        Of each number that was held.
+        Offset of each number that was held.
     """
 
     level: float

@@ -41,11 +41,11 @@ class Outlook:
     held
         Number of workers now.
     speeds
-        By number of workers.
+        Speeds by number of workers.
     stop_s
         Training time lost by one change of the number, seconds.
     price_s
-        Worker-seconds that a change must save besides what it costs.
+        Worker-seconds that a change must save beyond its cost.
     sigmas_kept, sigmas_changed
         Standard deviations of a step's time that a number must make room for: one that is held, and one that is
         changed to for the rest.

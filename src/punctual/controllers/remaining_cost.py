@@ -91,7 +91,7 @@ class RemainingCostState(LandingState):
         Usable cores, as its last seconds at its ceiling showed, or seconds in which it used more than this; None: it
         has never held its ceiling. Demand and earliest landing rest on it and follow at once what the job does.
     lasting_cores
-        The same over `_LASTING_DELIVERY_S`. It is what policies are told, so that a few seconds in which neighbours took
+        The same over `_LASTING_DELIVERY_S`. Policies get this one, so that a few seconds in which neighbours took
         cores cost no promise.
     most_cores
         The highest `usable_cores` so far. Below its ceiling a job does not show what it could use: both others go back to this
@@ -161,7 +161,7 @@ class RemainingCost(LandingController):
         A demand closer than this to the last one is not made. What a wide band leaves open the pacing line closes;
         where the quota lands the job alone it must be narrow.
     risk_sigmas
-        How many standard deviations of the cost's forecast must fit under the ceiling; otherwise the job runs at its
+        Standard deviations of the cost's forecast that must fit under the ceiling; otherwise the job runs at its
         ceiling while it can ("front-loading").
     The others are those of `LandingController`.
 

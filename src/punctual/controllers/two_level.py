@@ -70,7 +70,7 @@ class TwoLevelState(LandingState):
     n_changes
         Changes demanded under the deadline in force: each makes the next one dearer.
     ahead_until_s
-        Until then no fewer workers are demanded, because more were a moment ago.
+        Instant before which no fewer workers are demanded, because more were a moment ago.
     """
 
     held: int = 0
@@ -101,7 +101,7 @@ class TwoLevel(LandingController):
     margin_unit_frac
         The margin is no less than this share of the largest unit's time.
     sigmas_changed, sigmas_kept
-        How many standard deviations of the time of a step a number of workers must make room for: to be changed to
+        Standard deviations of the time of a step that a number of workers must make room for: to be changed to
         for the rest of the job, and to be kept.
     price_frac
         Least gain of a change, as a share of the worker-seconds that are left.
@@ -110,7 +110,7 @@ class TwoLevel(LandingController):
     stop_s
         Training time lost by a change until one was measured, seconds, where the job declares none.
     answer_s
-        After this long without the number that was demanded the controller counts with what there is.
+        Seconds without the demanded number after which the controller counts on its present one.
     The others are those of `LandingController`; the job is paced earlier if it is to hold one number to the end.
 
     Notes

@@ -56,17 +56,17 @@ class Snapshot:
     revision
         Number of the picture; a plan made from it carries the same number.
     nodes
-        In order of their ids.
+        Nodes in order of their ids.
     holding
         Jobs that hold something, or to which the last plan gives something.
     waiting
         The other jobs that have not ended: new ones in order of submission, and those that were paused.
     free
-        What the last plan leaves of each node.
+        Amount of each node that the last plan leaves free.
     seed
-        For policies that draw: the only source of randomness.
+        Seed of policies that draw: their only source of randomness.
     carry
-        What the policy put into its last plan, for warm starts.
+        State that the policy put into its last plan, for warm starts.
     """
 
     at: float

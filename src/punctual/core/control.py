@@ -67,7 +67,7 @@ class Reading:
     active_s
         Seconds in which its main thread computed or waited for a processor; 0: not known.
     unit_at_s
-        When the last unit (step, or part of a phase) was completed.
+        Instant of the last completed unit (step, or part of a phase).
     steps_done, steps_total
         Steps done; steps declared (None: nothing declared yet), or expected until the goal.
     steps_total_std
@@ -83,11 +83,11 @@ class Reading:
     can_cap
         Whether a grant is enforced: if not, the job takes what it finds and only pacing slows it.
     shape
-        What of the grant the job's speed depends on, its number of workers among it; None: the job holds nothing.
+        Shape of the grant, with the number of workers; None: the job holds nothing.
     curve
-        What is known of its speed in other shapes; None: it has no performance model.
+        Learned speed in all shapes; None: it has no performance model.
     report_age_s
-        How old the counts are: those of another machine come from time to time.
+        Age of the counts: those of another machine come from time to time.
     """
 
     elapsed_s: float
@@ -192,12 +192,12 @@ class CoreWork:
     usable_cores
         The most cores, as granted, that it can use.
     due_s
-        When it is to be done with them, seconds since submission: its deadline, less a margin and less the time left
+        Instant by which they must be done, seconds since submission: its deadline, less a margin and less the time left
         that no cores make shorter.
     slack_s
-        How much later would still be in time: the margin.
+        Seconds by which it may be later and still be in time: the margin.
     delivered_frac
-        What it used over what it was granted while the grant held it back, for some time.
+        Usage over grant, over some time in which the grant limited the job.
     is_steady
         Whether cores alone say when it is done. If not, no deadline can be promised on them.
     """

@@ -24,11 +24,11 @@ class InvalidSpec(ValueError):
     where
         The object it was found on: ``"job 'resnet-7'"``.
     remedy
-        What the user can do about it, as a sentence.
+        The user's remedy, as a sentence.
     option
         The option of a job that it is about, as a file of jobs writes it: ``cores_per_worker``; None: not one alone.
     others
-        What else is wrong with the same request.
+        Other errors of the same request.
     """
 
     def __init__(

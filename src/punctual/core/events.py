@@ -131,7 +131,7 @@ class JobFailed:
     Attributes
     ----------
     exit_code
-        Of the program, if it was the program that failed.
+        Exit code of the program, if the program failed.
     retryable
         Whether it makes sense to launch it again. If so the job has not ended: it is launched again, or a `RejectJob`
         follows that says why not.
@@ -270,7 +270,7 @@ class PolicyChanged:
     Attributes
     ----------
     policy, parameters
-        Registered name, and what it is made with: plain values.
+        Registered name, and its parameters as plain values.
     before
         Name of the one before. Its promises stand if it is the same policy with other parameters.
     by
@@ -291,9 +291,9 @@ class SteeringResumed:
     Attributes
     ----------
     lost_at
-        Last sign of life of the one before. Answers to what it had asked are lost, and so are its timers.
+        Last sign of life of the earlier process. Answers to its requests are lost, and so are its timers.
     granted
-        What each job that still has a process was found to hold; taken as what it has held since `lost_at`. The
+        Grant found of each job that still has a process; assumed to hold since `lost_at`. The
         process of a job that is missing here is gone.
     """
 

@@ -70,7 +70,7 @@ class JobSpec:
     work_steps
         Steps the job will do; None until its training loop declares them.
     goal
-        When the job ends before it has done all its steps; None: never.
+        Goal at which the job ends before all its steps; None: no goal.
     convergence
         Registered name of the convergence model that learns from the losses when that will be.
     deadline_s
@@ -84,18 +84,18 @@ class JobSpec:
     expected_memory_bytes
         Memory that all its processes are expected to hold, of a job that has not asked for any; 0: not known.
     worker
-        What one worker holds, for a job made of equal workers: its grants are whole multiples of it. None: any amount
+        Amount of one worker, for a job made of equal workers: its grants are whole multiples of it. None: any amount
         between floor and ceiling will do.
     server
-        What one parameter server holds, for a job that has some beside its workers: its grants are whole numbers of
+        Amount of one parameter server, for a job that has some beside its workers: its grants are whole numbers of
         both, at least one of each. Not a multiple of `worker`, so that an amount says how many there are of each.
     counts
         Numbers of workers the job can run with, ascending; empty: all whose amount lies between floor and ceiling.
         A rigid job has one.
     weight
-        How much the job counts against others, above zero.
+        Weight of the job against others, above zero.
     utility
-        What it is worth that the job ends early, for policies that look at it; None: they derive it from the weight
+        Utility of an early end, for policies that use it; None: they derive it from the weight
         and the deadline.
     resize_cost_s
         Training time lost by one resize, in seconds.
@@ -107,13 +107,13 @@ class JobSpec:
         Registered name of the controller that turns its readings into demand; None: the job is never looked at
         between events and demands its ceiling.
     model
-        Registered name of the performance model that learns the job's speed from what it reports; None: nobody asks.
+        Registered name of the performance model that learns the job's speed from its reports; None: no model.
     profile
         Speeds measured before the job was submitted.
     margin_frac
         Fraction of the deadline the controller aims to be early; None: the controller's own rule.
     n_retries
-        How often in a row the job is launched again after a failure, without a new step between; None: as often as
+        Number of launches in a row after failures, without a new step between; None: as often as
         the scheduler does it for all jobs.
     guarantee
         Whether the job is to run only if its deadline is promised; otherwise it is turned away before it starts.
@@ -124,7 +124,7 @@ class JobSpec:
         Jobs that must have finished before it is started. Its deadline counts from its submission all the same. One of
         them that ends otherwise ends it too.
     ends
-        When it is ended before its work is done.
+        Rules for ending it before its work is done.
     """
 
     id: JobId
@@ -301,17 +301,17 @@ class JobView:
     landed
         Whether all its work is done; its process has still to end.
     forecast
-        When its controller expects it to land; None: nothing is known.
+        Its controller's forecast; None: unknown.
     work
-        What is left of a job on a share of cores, at instant `accrued_at`; None: nothing is known. See `core_s_left`.
+        Remaining work of a job on a share of cores, at instant `accrued_at`; None: unknown. See `core_s_left`.
     promised_until_at
-        By when a plan has promised that it is done; None: nothing is promised.
+        Deadline that a plan has promised; None: no promise.
     resident
         Memory that it holds on each node, or is taken to hold, also while it is paused; empty: nothing is known.
     expected_memory_bytes
         Memory that a job is expected to hold once it is started, if it has not asked for any; 0: not known.
     rate_sps
-        Steps per second expected of the job with what it holds now; 0 where nothing is known.
+        Expected steps per second with its present grant; 0 if unknown.
     curve
         Its speed with other amounts; None for a job without a performance model.
     granted_core_s, granted_gpu_s

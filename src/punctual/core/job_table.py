@@ -18,14 +18,14 @@ class JobTable:
     Parameters
     ----------
     n_ended
-        How many ended jobs are remembered, the last ones.
+        Number of ended jobs that are remembered, the last ones.
 
     Attributes
     ----------
     active
         The jobs that have not ended, in order of submission.
     just_ended
-        Those that have, and for which others waited that do not know it yet: see `followers_of_ended`.
+        Jobs that have just ended and for which others wait: see `followers_of_ended`.
     """
 
     def __init__(self, n_ended: int) -> None:

@@ -52,13 +52,13 @@ class NodeTable:
     devices
         Kind of each node.
     jobs_at_once
-        Of nodes where no more jobs than that may run at once.
+        Limit of jobs that run at once, by node that has one.
     slowness
-        Of nodes that are slow, how many times as much jobs cost there as on others of their kind.
+        Cost of jobs relative to other nodes of the kind, by slow node.
     sizes
-        How many nodes there are of each capacity.
+        Number of nodes of each capacity.
     capacity
-        Of all of them together.
+        Total capacity of all nodes.
     """
 
     def __init__(self) -> None:

@@ -32,28 +32,28 @@ class Planning:
     Attributes
     ----------
     revision
-        Of the last request.
+        Revision of the last request.
     is_due
         Something has changed since that a plan should know.
     requested_at
-        When the plan in flight was requested; None: none is.
+        Instant of the request of the plan in flight; None: none is.
     retry_at
         None is requested before this instant.
     stale_revision
         Revision in force when capacity, or the plan in force, last changed while a plan was in flight. Plans that are
         no newer may not fit any more; those are dropped without a warning.
     used_revision
-        Of the plan in force.
+        Revision of the plan in force.
     is_late
         The user was told that plans do not come in time.
     is_fallback
         The user was told that another policy makes the plans.
     promised
-        Until when jobs are promised to be done.
+        Promised deadlines.
     is_by_clock
         Nothing has changed: it is only the instant that the last plan named for another one.
     n_idle
-        How many plans in a row were asked for by the clock alone and changed nothing, or left room once more and started
+        Number of plans in a row that the clock alone asked for and that changed nothing, or left room again and started
         nobody; one in flight counts.
     """
 
@@ -145,7 +145,7 @@ class Planning:
         Returns
         -------
         str
-            What the user is told; empty: nothing was lost, or no plan has come in time since the last one was.
+            Warning for the user; empty: nothing was lost, or no plan has come in time since the last one was.
         """
         if self.requested_at is None or at < self.requested_at + plan_s:
             return ""

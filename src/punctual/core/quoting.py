@@ -54,9 +54,9 @@ class HurtJob:
     promised_until_at
         The promise that it would lose; None: it loses none.
     cores_before, cores_after
-        What it holds, and what it would hold at once.
+        Its present cores, and those it would hold at once.
     later_s
-        How much later it would land if that lasted; None: not known, or it loses a promise.
+        Delay of its landing if that lasted; None: unknown, or it loses a promise.
     """
 
     job: JobId
@@ -77,13 +77,13 @@ class Quote:
     deadline_at
         The deadline asked about; None: none was.
     can_be_promised
-        Whether it can be promised beside what is promised; None: no deadline was asked about, or the policy promises none.
+        Whether it can be promised beside all promises; None: the job has no deadline, or the policy promises none.
     earliest_at
         The earliest deadline that can be promised; None: none can, or nothing is known of the job's work.
     expected
-        With what the policy would give it now; None: nothing, or nothing is known of its work.
+        Finish with the amount that the policy would give it now; None: no amount, or unknown work.
     finishes
-        At given amounts, ascending; empty: nothing is known of its work.
+        Finishes at given amounts, ascending; empty: unknown work.
     hurt
         With the deadline promised, jobs without a promise that would have less. If it cannot be, jobs whose promises
         would have to be broken for it.

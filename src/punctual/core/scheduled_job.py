@@ -36,16 +36,16 @@ class Periods:
     Attributes
     ----------
     first_tick_s
-        From a job's start, or the end of a pause, to its first tick.
+        Time from a job's start, or the end of a pause, to its first tick.
     idle_tick_s
         Between ticks of a job without a deadline.
     retry_s, retry_max_s
-        Before a failed command is asked again, or a failed job is launched again. The second doubles with each failure
+        Time before a failed command is repeated, or a failed job launched again. The second doubles with each failure
         in a row, up to `retry_max_s`.
     answer_s
-        Until a command without an answer is taken as lost.
+        Time until a command without an answer is taken as lost.
     plan_s
-        After which a plan that has not come is taken as lost. Finite where another process makes plans.
+        Time until a plan that has not come is taken as lost. Finite where another process makes plans.
     learn_s
         Least time over which a speed is measured.
     grace_s, grace_frac
@@ -77,7 +77,7 @@ class Mark:
     Attributes
     ----------
     begun_at
-        When its last unit was done; infinite: not known.
+        Instant of its last unit; infinite: unknown.
     runs_free
         Whether nothing held the job back then.
     """
@@ -117,16 +117,16 @@ class ScheduledJob:
     n_requests
         Number of the last command about this job; answers carry it.
     demand, planned_demand
-        What its controller wants, and what it wanted when the last plan was requested.
+        Its controller's demand, now and when the last plan was requested.
     is_respecified
         Its user has declared something else since its controller was last asked.
     demand_core_s, planned_work, planned_core_s
         `granted_core_s` when the demand was made; the work left that policies were last shown, and `granted_core_s`
         then.
     target, target_reason
-        What the last plan gives the job, and the policy's reason for it.
+        The last plan's amount, and the policy's reason for it.
     asked, asked_at, is_applied
-        What was asked by the last command and when, and whether the answer said that it is in force. The target is
+        Request of the last command, its instant, and whether the answer said that it is in force. The target is
         compared with this and not with the grant, which is the amount as read back and differs by the actuator's
         resolution.
     is_relaunched
@@ -136,14 +136,14 @@ class ScheduledJob:
     stop_cause, restarts, interrupts
         Why it is to stop; None: it is not. Whether it is launched again after that, and whether it is asked as by Ctrl-C.
     pause
-        What keeps it from holding anything until its user resumes it; None: nothing does.
+        Its user's request to pause, in force until a resume; None: not paused.
     waits_for
         Jobs that must finish before it is started.
     begun
         Steps done, CPU seconds used, and the instant, when its present process first reported a step: before that it started
         up.
     landed_at
-        When its last declared step or phase was done; the program may work on. Infinite: that is still to come.
+        Instant of its last declared step or phase; the program may work on. Infinite: not yet.
     longest_unit_s
         The longest time in which it held something and reported nothing new, since it has begun to train.
     most_steps
@@ -153,11 +153,11 @@ class ScheduledJob:
     phases_at_steps
         Steps done when its newest phase was announced; None: not reported yet.
     mark
-        Where the next speed is learned from.
+        Start of the next measurement of its speed.
     cost_mark, costs
-        Where the next cost is measured from; core-seconds that a step costs on each node where that was measured.
+        Start of the next measurement of its cost; measured core-seconds of a step by node.
     held, held_since_at, shape
-        What the ledger says the job holds, added up; since when it has held something; and the shape it gives the job.
+        Total grant by the ledger; the instant from which it has held something; and the grant's shape.
     ran_s
         Seconds for which its present process has held something, up to `accrued_at`.
     places

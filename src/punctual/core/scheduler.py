@@ -88,10 +88,10 @@ class Scheduler:
     seed
         Handed to policies.
     n_retries
-        How often in a row a job that could not be started, or failed in a retryable way, is launched again, where its
+        Number of launches in a row after a failed start or a retryable failure, unless the job's
         spec does not say it.
     n_ended
-        How many ended jobs are remembered, the last ones.
+        Number of ended jobs that are remembered, the last ones.
     """
 
     def __init__(

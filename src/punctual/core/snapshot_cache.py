@@ -23,11 +23,11 @@ class SnapshotCache:
     Parameters
     ----------
     planned
-        What the last plan gives, by node; looked at whenever a snapshot is made.
+        The last plan's amounts by node; read for each snapshot.
     view
         Makes the view of a job that has not ended; None: it is left out.
     memory
-        What jobs hold beyond what is planned for them.
+        Memory that jobs hold beyond their plans.
     """
 
     def __init__(self, planned: Bookings, view: Callable[[JobId], JobView | None], memory: MemoryUse) -> None:

@@ -81,7 +81,7 @@ class JobStatus:
     rate_sps
         Steps per second over the last second or more; 0 while it is not known.
     granted
-        What it really holds, node by node.
+        Its grant, node by node.
     used_core_s, usage_cores
         CPU seconds its present process has used, and cores used over the last second or more.
     memory_bytes, peak_memory_bytes
@@ -89,7 +89,7 @@ class JobStatus:
     landed
         All declared work is done; `landed_at` says since when.
     forecast
-        Its controller's, in seconds since submission; None: not known, or nobody was asked.
+        Its controller's forecast, in seconds since submission; None: unknown, or no controller.
     steps_expected
         Steps until its goal, where they are not those declared; None: those declared.
     reason
@@ -97,11 +97,11 @@ class JobStatus:
     cause, exit_code
         Why it ends or has ended, and the exit status of its process as far as there was one.
     warnings
-        What needs attention now: text by code. A warning that is over is not here any more.
+        Present warnings: text by code.
     pause
-        Who has paused it and why, until it is resumed or ends; None: nobody has.
+        Its user's request to pause, until it is resumed or ends; None: not paused.
     line_from
-        Where the straight line to the deadline begins: (instant, share of the steps done then).
+        Start of the straight line to the deadline: (instant, share of the steps done then).
     """
 
     spec: JobSpec
@@ -214,10 +214,10 @@ class StatusBoard:
     Parameters
     ----------
     outlook
-        Where forecasts come from, asked at each tick; give it the scheduler that has handled the messages. None: no
+        Source of forecasts, read at each tick: the scheduler that has handled the messages. None: no
         forecasts.
     n_ended
-        How many ended jobs are remembered, the last ones.
+        Number of ended jobs that are remembered, the last ones.
     """
 
     def __init__(self, outlook: ForecastSource | None = None, *, n_ended: int = N_ENDED_REMEMBERED) -> None:

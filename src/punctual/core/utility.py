@@ -18,7 +18,7 @@ class Sigmoid:
     height
         Utility of a job that ends at once, nearly; above zero. In a unit of the user's, the same for all jobs.
     steepness_per_s
-        How sudden the fall is, per second; 0: half the height whenever the job ends.
+        Steepness of the fall, per second; 0: half the height whenever the job ends.
     middle_s
         Completion time at which half of the height is left, in seconds since submission.
 

@@ -77,9 +77,9 @@ class ClusterRecord:
     Parameters
     ----------
     segments
-        Keep every change of what a job holds, for a Gantt chart. Memory then grows with the number of changes.
+        Keep every change of a job's grant, for a Gantt chart. Memory then grows with the number of changes.
     n_points
-        How many points each course over time may have.
+        Largest number of points of each course over time.
 
     Raises
     ------

@@ -21,7 +21,7 @@ class JobRecord:
     submitted_at, started_at, landed_at, ended_at
         Submission, first start, landing, end of its process; None: not yet, or never.
     deadline_s, weight
-        As in force at landing (or its end, or now); a deadline moved afterwards says nothing about the job.
+        Values in force at landing (or its end, or now); later changes do not count.
     jct_s
         Job completion time: landing − submission; None for a job that has not landed.
     on_time
@@ -39,13 +39,13 @@ class JobRecord:
         How often what it held changed to something else, a move to another node included. Starting, pausing, going on
         and ending are none.
     n_preemptions
-        How often everything was taken from it by a resize while it ran.
+        Number of resizes to nothing while it ran.
     n_failures
         Ends of its process that were no success, the last included, and losses of every node it was on.
     n_grants_failed
         Launches and resizes that had no effect.
     steps_done, steps_total
-        As last reported; `steps_total` is the declared work before a report names it, None: never declared.
+        Last reported values; `steps_total` is the declared work before a report names it, None: never declared.
     work_lost_steps
         Steps that had to be done again: the sum of all drops of the reported count. What was redone before the first
         report after a restart is not seen.

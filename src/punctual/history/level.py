@@ -44,7 +44,7 @@ class Level:
     Parameters
     ----------
     n_points
-        How many pieces the course may have.
+        Largest number of pieces of the course.
     """
 
     __slots__ = ("_area", "_n_pieces_max", "_n_points", "_pieces", "_since_at", "value")

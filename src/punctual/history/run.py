@@ -81,10 +81,10 @@ class RunSummary:
         Landed at or before the deadline. A run that failed is not; None: undecided, no deadline, or a run that was stopped
         or turned away.
     worked_on_s
-        For how long the program worked on after its last declared step or phase, until it had run to its end. That is when
+        Seconds for which the program worked on after its last declared step or phase, until its end. That is when
         it landed.
     steps_done, steps_total
-        As last reported.
+        Last reported values.
     used_core_s, granted_core_s, ceiling_core_s
         CPU used, and the integrals of the granted cores and, from the start, of the job's ceiling; until landing.
     n_resizes
@@ -92,15 +92,15 @@ class RunSummary:
     warnings
         Each code once, when it was first told.
     unsteered_s
-        How long nobody steered the job, because the command that did had died.
+        Seconds for which no process steered the job, because the one that did had died.
     status, exit_code, cause
-        How the process ended; None and empty while it runs.
+        End of the process; None and empty while it runs.
     argv, controller
         The command, and what turned readings into demand; empty: the journal does not hold it.
     loss
         The last that was reported; None: none was.
     shortfall
-        What of its grants it did not use; None: nothing worth a word.
+        Unused part of its grants; None: not worth a word.
     earliest_deadline_s
         Of a job that was turned away because its deadline cannot be guaranteed: the earliest that could be, in seconds from
         its submission; None: none could, or it was not.
@@ -188,7 +188,7 @@ class RunSeries:
         Seconds from the command to the answer, at each change of what is held that was asked for: what a start, or a
         change of the number of workers, took.
     phases
-        What was not a step.
+        Spans of phases.
     lines
         The straight line to each deadline, as long as that was in force.
     """

@@ -15,12 +15,12 @@ def quantile(ascending: Sequence[float], p: float) -> float:
     ascending
         The values, in order; at least one.
     p
-        From 0 to 1.
+        Share from 0 to 1.
 
     Raises
     ------
     InvalidSpec
-        There are no values, or `p` is not a share.
+        The values are empty, or `p` is not a share.
 
     Notes
     -----

@@ -19,9 +19,9 @@ class ClusterTotals:
     Attributes
     ----------
     makespan_s
-        From the first submission to the last job's end; to the last message while a job is unfinished.
+        Seconds from the first submission to the last job's end; to the last message while a job is unfinished.
     capacity_device_s, capacity_core_s
-        Integral of what the nodes offered, over the same time.
+        Integral of the nodes' capacities, over the same time.
     n_rounds
         Plans requested.
     n_plans_refused
@@ -76,7 +76,7 @@ class ClusterSummary:
     resizes_per_job, preemptions_per_job
         Over the jobs that started.
     decision_mean_s, decision_max_s
-        From `RequestPlan` to `PlanProposed`, on the clock of the record.
+        Seconds from `RequestPlan` to `PlanProposed`, on the clock of the record.
     work_lost_steps, work_lost_frac
         Steps done again; their share of all steps done, redone ones included, on average over jobs that did any.
     """

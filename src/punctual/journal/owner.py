@@ -21,7 +21,7 @@ class Owner:
     Attributes
     ----------
     token
-        Told to nobody but the file; another claim of the same process has another.
+        Secret of this claim, stored in the file only; each claim of a process has its own.
     start_ticks
         Clock ticks from boot to the process's start, which tell it from a later one with the same id.
     """

@@ -138,12 +138,12 @@ class SqliteJournal:
     path
         The file; made, with mode 0600, if it is missing.
     read_only
-        Open what is there and never write; the file must exist.
+        Open the existing file, and never write.
     take
         Claim the journal also from a process that is still there: one that is stopped or hangs. It is killed if it was
         stopped within a write.
     now
-        For tests: what relates instants to wall time; None: this machine's clocks.
+        Relation of instants to wall time, for tests; None: this machine's clocks.
 
     Attributes
     ----------

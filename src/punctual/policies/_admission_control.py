@@ -365,7 +365,7 @@ class AdmissionControl:
         is_all
             Whether they may take all that promises may count on, or only what of that is offered.
         reserved
-            Those that are to have their reserve; others have it where there is room.
+            Jobs that must have their reserve; others have it if it fits.
         """
         timelines = {pool: self._free_of(pool, is_all=is_all) for pool in self._reserved} if self._ends_s else {}
         self._ledgers = {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()}

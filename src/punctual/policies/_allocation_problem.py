@@ -29,13 +29,13 @@ class Candidate:
     Attributes
     ----------
     kind
-        Of the nodes it is on; empty if it holds nothing.
+        Kind of its nodes; empty if it holds nothing.
     n
         Workers that it holds.
     column
-        Of `options`, what it holds; 0: nothing, or a number that it may not have.
+        Column of `options` that it holds; 0: nothing, or a number that it may not have.
     remaining
-        Steps left; None: nobody knows.
+        Steps left; None: unknown.
     left_s
         Seconds to the deadline; infinite without one.
     """
@@ -156,9 +156,9 @@ class AllocationProblem:
         values, allowed
             Shape (n, m), as the table.
         price
-            Of a single pool, to begin the search with.
+            Price of a single pool, to begin the search with.
         costs
-            Shape (n, m), what a column takes of its pool; its devices if left out.
+            Shape (n, m), use of its pool by each column; its devices if left out.
         """
         capacities: list[float] = [self.capacities[pool] for pool in self.pools]
         costs = self.table.amounts if costs is None else costs
@@ -192,7 +192,7 @@ class AllocationProblem:
         Parameters
         ----------
         free_for
-            Where a job may go; without it, wherever something would be free if the job held nothing.
+            Free amounts for a job; by default those that would be free if the job held nothing.
         """
         builder, kinds, changes = self.builder, dict[JobId, str](), list[Change]()
         for candidate, k in zip(self.candidates, choices.tolist(), strict=True):

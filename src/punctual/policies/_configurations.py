@@ -29,9 +29,9 @@ class Configurations:
     Attributes
     ----------
     kinds, counts
-        Of each column; the kind of column 0 is empty.
+        Kind and count of each column; the kind of column 0 is empty.
     amounts
-        Shape (m,), what a column takes of its pool.
+        Shape (m,), use of its pool by each column.
     rates, stds
         Shape (m,), steps per second on the fewest nodes, and their standard deviation.
     split_rates
@@ -41,11 +41,11 @@ class Configurations:
     known
         Whether anything is known of the speed; otherwise it is taken as proportional to the workers.
     per_worker
-        What one worker takes of its pool, with a server if the job has some.
+        Use of its pool by one worker, with a server if the job has some.
     pools
-        Those that its columns draw on.
+        Pools that its columns use.
     columns
-        Of each kind and count.
+        Column of each kind and count.
     best
         Steps per second and unit of the pool, at the column where that is most; 0: the job cannot run.
     """

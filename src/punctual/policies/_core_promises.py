@@ -68,7 +68,7 @@ class CorePromises:
         Those that have a promise and of which nothing is known just now, because their process was started again: they
         keep it until they say how much work is left.
     told
-        What is new to jobs without a promise.
+        Warnings for jobs without a promise.
     declines
         Jobs that are to run only with a promise, and cannot have one.
     solution
@@ -138,9 +138,9 @@ class CorePromises:
         Parameters
         ----------
         spare_cores
-            What promised jobs may have as far as they need it now, and nobody else, because other jobs wait for it.
+            Cores for promised jobs that need them now, and for no others, because other jobs wait for them.
         lent_cores
-            What they may also work ahead with, because a job that gives way has it.
+            Cores of a job that gives way, with which they may also work ahead.
         hurries
             Whether they are to use all there is, so that others can be started when they have ended.
         """
@@ -501,7 +501,7 @@ def are_kept_beside(members: Sequence[SharingJob], cores: Timeline, floor_cores:
     Parameters
     ----------
     cores
-        What there is over time beside the bases of all members of the node.
+        Cores over time beside the bases of all members of the node.
     """
     less = cores.less(floor_cores)
     room, left = _with_freed(members, cores), _with_freed(members, less)

@@ -46,7 +46,7 @@ class _DatedCores:
     Attributes
     ----------
     until_s
-        For so many seconds from now on.
+        Seconds from now on for which they are needed.
     can_wait
         Whether it could also do with those that are reserved for it later.
     """
@@ -63,11 +63,11 @@ class _Deferrable:
     Attributes
     ----------
     for_s
-        For how many seconds.
+        Seconds for which it can wait.
     cores
-        What it holds.
+        Cores that it holds.
     spare
-        What of that its own promise does not need, over time.
+        The part that its own promise does not need, over time.
     """
 
     view: JobView
@@ -91,14 +91,14 @@ class CoreSharing:
     Parameters
     ----------
     builder
-        What is changed.
+        Builder of the plan.
     waiting
         The jobs that hold nothing, in order of submission.
 
     Attributes
     ----------
     warnings
-        What is new to jobs without a promise.
+        Warnings for jobs without a promise.
     declines
         Jobs that are to run only with a promise, and cannot have one.
     paused

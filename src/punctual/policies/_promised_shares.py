@@ -35,13 +35,13 @@ class PromiseRequest(ReservationRequest):
     Attributes
     ----------
     changes
-        What it holds of the pool, and what changes cost it.
+        Its amount of the pool, and the costs of changes.
     starting_s
-        Seconds for which it cannot give up what it holds, because it is starting; 0: it can.
+        Seconds for which it cannot give up its amount, because it is starting; 0: it can.
     least
-        What it holds at all times until it is done, because it may not be paused; 0: it may be.
+        Least amount until it is done, because it may not be paused; 0: it may be.
     has_least
-        Whether it holds that already, so that nobody else counts on it.
+        Whether it holds that already, so that no other request counts on it.
     """
 
     changes: Changes
@@ -147,7 +147,7 @@ class ShareRequest:
     Attributes
     ----------
     requests
-        By pool, the preferred one first.
+        Requests by pool, the preferred one first.
     due_at
         The promised instant.
     promised
@@ -180,7 +180,7 @@ class PlannedShare:
     Attributes
     ----------
     starts_s, amounts
-        From when on how much; the last amount is 0.
+        Instants, and the amounts from each on; the last amount is 0.
     """
 
     pool: Pool

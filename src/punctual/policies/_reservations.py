@@ -23,11 +23,11 @@ class ReservationRequest:
     Attributes
     ----------
     pool
-        Where it takes its share.
+        Pool of its share.
     levels
         The amounts that it may hold.
     work
-        What is left, in the unit of the rates; infinite where that is not known.
+        Remaining work in the unit of the rates; infinite if unknown.
     until_s
         Seconds until its deadline; infinite without one.
     """
@@ -55,16 +55,16 @@ class ReservationLedger(Generic[R]):
     Parameters
     ----------
     timeline
-        What is free before the first reservation.
+        Free devices before the first reservation.
     spare_s
         A job is late if its share ends more than this after its deadline; negative: a margin before it.
 
     Attributes
     ----------
     requests, shares
-        Of the jobs that have a reservation.
+        Requests and shares of the jobs that have a reservation.
     late
-        Those of them that are late.
+        Jobs among them that are late.
     """
 
     __slots__ = ("_timelines", "late", "requests", "shares", "spare_s")

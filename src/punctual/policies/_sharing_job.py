@@ -40,7 +40,7 @@ class SharingJob:
     Attributes
     ----------
     base, wanted
-        What it holds in any case, and what its controller wants.
+        Its amount in any case, and its controller's demand.
     left_core_s, std_core_s, most_cores, due_s, slack_s
         What is left of its work, the seconds until that is due, and how much later would still be in time; a guess while
         it is `unmeasured`. `due_s` is infinite where nothing is known of it for long, and for a job without a deadline.
@@ -49,9 +49,9 @@ class SharingJob:
     has_neighbors
         Whether other jobs are on its node.
     cores
-        What it gets over its base, as far as is decided.
+        Cores over its base so far.
     share
-        What the plan has for it over its base, over time; None: it is not planned for.
+        Its planned share over its base; None: it is not planned for.
     """
 
     view: JobView

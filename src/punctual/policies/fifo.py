@@ -26,7 +26,7 @@ class Fifo(PolicyBase):
     Parameters
     ----------
     size
-        Which of its allowed counts a job gets.
+        The allowed count that a job gets.
     backfill
         Let later jobs pass while the first one waits, as long as by all that is known they do not delay it.
 

@@ -79,7 +79,7 @@ class PromisesFirst(PolicyBase):
     Parameters
     ----------
     admission
-        What becomes of a job whose deadline cannot be promised; ``"none"``: nothing is promised.
+        Treatment of a job whose deadline cannot be promised; ``"none"``: no deadline is promised.
     work
         Whether promised work is put off as long as its devices allow, which leaves them to other jobs now; or done
         early, which makes room for later promises: better where far more is asked for than there is.

@@ -29,7 +29,7 @@ class SimJob:
         Whether every change of its grant stops and starts its processes, at the price of a start-up. Otherwise a
         change costs `spec.resize_cost_s`, as long as the job keeps one of its nodes.
     phases
-        How fast it is from how many steps done on, ascending from 0; empty: as fast as `truth` from beginning to end.
+        Speeds with the steps from which they hold, ascending from 0; empty: `truth` from beginning to end.
     told_steps
         Steps in total that its training declares once it runs, where the spec says nothing; None: it declares none.
     """

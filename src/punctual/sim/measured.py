@@ -32,7 +32,7 @@ class SpeedTables:
     Attributes
     ----------
     rates
-        By model, batch and kind of device.
+        Rates by model, batch and kind of device.
     """
 
     rates: Mapping[str, Mapping[int, Mapping[str, MeasuredTruth]]]

@@ -18,9 +18,9 @@ class Measure:
     Attributes
     ----------
     name
-        In a run's summary.
+        Name in a run's summary.
     heading
-        In a table.
+        Heading in a table.
     shown
         The number as text.
     """

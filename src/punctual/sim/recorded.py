@@ -91,7 +91,7 @@ class RecordedLoad:
     Attributes
     ----------
     jobs
-        In order of submission.
+        Jobs in order of submission.
     events
         Changed deadlines, pauses and stops by users, and the machine's capacity, in order of time.
     policy_changes
@@ -105,7 +105,7 @@ class RecordedLoad:
     startup_s, resize_s, solver_s
         Medians of how long a start, a change of a grant and a plan took; 0 where the journal does not say.
     unsteered_s
-        How long nobody steered; the replay steers all the time.
+        Seconds without steering; the replay steers all the time.
     """
 
     jobs: tuple[SimJob, ...]

@@ -48,7 +48,7 @@ class Faithfulness:
     shift_s
         Median of the absolute difference of their landings, seconds; None: no such job.
     n_with_deadline, n_same
-        Those of them that had a deadline, and kept or missed it in both.
+        Jobs among them with a deadline, and those that kept or missed it in both.
     """
 
     n_landed: int
@@ -90,7 +90,7 @@ def replay(
     read
         Reads the messages of the journal from its beginning; the same ones at each call.
     source
-        The journal, to be named in what is written.
+        Name of the journal, for the results.
     policy
         The policy that ran; where it was changed, the journal says with which it began.
     others
@@ -103,7 +103,7 @@ def replay(
     Raises
     ------
     InvalidSpec
-        There is nothing in the journal to be played, no such policy, or a library of the extra `sim` is missing.
+        The journal has no job to replay, the policy is unknown, or a library of the extra `sim` is missing.
     """
     check_libraries()
     load = recorded_load(read(), period)

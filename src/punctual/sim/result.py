@@ -24,9 +24,9 @@ class Failure:
     Attributes
     ----------
     invalid
-        The four parts of what a user can repair; None: a bug, ours or a plug-in's.
+        The four parts of an error that a user can repair; None: a bug, ours or a plug-in's.
     trace
-        Where it happened.
+        Traceback.
     """
 
     policy: str
@@ -45,7 +45,7 @@ class Result:
     runs
         Policy by policy within a seed.
     folder
-        Where they lie.
+        Folder of the runs.
     failures
         Runs that could not be finished.
     n_bad_rows

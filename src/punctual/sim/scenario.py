@@ -78,9 +78,9 @@ class TraceSection(BaseModel):
     start_s
         Jobs submitted earlier are left out; seconds since the first submission.
     on_bad
-        What becomes of a row that makes no sense.
+        Treatment of an invalid row.
     unpacked_gib_max
-        What a compressed file may hold, in GiB.
+        Limit of a compressed file's contents, in GiB.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -109,7 +109,7 @@ class PolicyChoice(PlugInChoice):
     Attributes
     ----------
     label
-        What it is called in tables: its name with the parameters that were given.
+        Name in tables; by default the policy's with its parameters.
     """
 
     label: str = ""

@@ -69,14 +69,14 @@ class Simulation:
     Parameters
     ----------
     jobs
-        In order of submission; taken one at a time, so that a trace need not be in memory.
+        Jobs in order of submission; taken one at a time, so that a trace need not be in memory.
     nodes
         They join at the instant of the first submission.
     policy
         Asked inline, with the snapshot of the instant of the request; its answer comes after the time that `physics`
         says a plan takes. What it raises ends the simulation.
     controllers, models
-        By registered name; each job names its own.
+        Plug-ins by registered name; each job names its own.
     periods
         None: without ticks where a job has no controller, and no answer is waited for in vain. Where answers get lost
         they are given up after ten minutes.
@@ -88,7 +88,7 @@ class Simulation:
         A plan that is not valid ends the simulation with `InvariantBroken`; otherwise it is refused, as in a live
         system.
     n_retries
-        How often the scheduler launches a failed job again.
+        Number of times that the scheduler launches a failed job again.
     end_at
         Stop before the first entry after this instant.
     scheduler
@@ -97,7 +97,7 @@ class Simulation:
     fires_at
         See `VirtualTime`.
     make_policy
-        What makes a policy that takes the place of `policy`.
+        Factory of a policy that replaces `policy`.
 
     Raises
     ------

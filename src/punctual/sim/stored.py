@@ -128,7 +128,7 @@ def write_run(
     record
         One that keeps segments.
     token
-        Marks what is not finished, so that whoever gave it can clear it away.
+        Mark of unfinished folders, by which `clear` removes them.
     """
     with _new_folder(folder, token) as new:
         table_of(JobRecord, record.jobs()).write_parquet(new / "jobs.parquet")

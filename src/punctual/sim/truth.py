@@ -55,7 +55,7 @@ class AllReduceTruth:
         Time to send the gradient once, as a share of `step_s`. No number of workers is more than
         ``1 / (2 communication_frac)`` times as fast as one.
     across_factor
-        How much slower the network between nodes is than the links inside one.
+        Slowness of the network between nodes relative to the links inside one.
     """
 
     step_s: float

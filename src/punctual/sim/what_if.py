@@ -90,7 +90,7 @@ class WhatIf:
     Attributes
     ----------
     at
-        From when it was simulated, in the journal's time.
+        Start of the simulation, in the journal's time.
     policy
         The policy that the host has.
     jobs

@@ -62,7 +62,7 @@ class World:
     Parameters
     ----------
     queue
-        Where what is to happen is entered, with priority `FACT`.
+        Queue of future events, with priority `FACT`.
     """
 
     def __init__(self, queue: EventQueue, physics: Physics | None = None, seed: int = 0) -> None:

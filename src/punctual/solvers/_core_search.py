@@ -48,7 +48,7 @@ class _Changes:
     shifts
         Cost beyond that of the present configuration, in multiples of `unit`.
     losses
-        What each loses at the multiplier.
+        Loss of each at the multiplier.
     unit
         Divides every shift.
     slack
@@ -93,7 +93,7 @@ class CoreSearch:
     base
         Shape (n_jobs,): a choice that fits.
     capacity
-        In the unit of `cost`.
+        Capacity in the unit of `cost`.
     """
 
     def __init__(self, cost: FloatArray, loss: FloatArray, multiplier: float, base: IntArray, capacity: int) -> None:
@@ -218,7 +218,7 @@ class _Core:
     Attributes
     ----------
     begins
-        Where the changes of each job begin.
+        Start of each job's changes.
     first, last
         The differences in cost that can be passed on the way to one that fits and leaves little unused.
     """

@@ -26,14 +26,14 @@ class MultiplierSearch:
     cost, value
         Shape (n_jobs, n_configurations); `value` -inf: forbidden; every row has a finite value.
     capacity
-        In the unit of `cost`.
+        Capacity in the unit of `cost`.
 
     Attributes
     ----------
     most
         Shape (n_jobs,): most valuable choice without regard to the capacity, the cheapest of several.
     least_usage, most_usage
-        Of the cheapest choice, and of `most`.
+        Usage of the cheapest choice, and of `most`.
     low, high
         Shape (n_jobs,): both best at `multiplier`, the first fits, the second uses at least the capacity.
     """

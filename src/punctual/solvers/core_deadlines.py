@@ -31,7 +31,7 @@ class CoreJob:
     due_s
         Seconds from now until it is to be done.
     weight
-        What it counts if it is late.
+        Weight of its lateness.
     """
 
     work_core_s: float
@@ -49,7 +49,7 @@ class CorePlan:
     shares
         One share for each job, in spans of `free`.
     missing_core_s
-        For each job the work that does not fit before it is due; all 0: every job is done in time.
+        Work of each job that does not fit before it is due; all 0: every job is done in time.
     free
         Cores that the jobs leave free.
     """

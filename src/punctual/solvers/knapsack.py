@@ -39,14 +39,14 @@ def solve_knapsack(
     values
         Shape (n_jobs, n_configurations), any sign; -inf: forbidden.
     capacity
-        What there is to share, in the unit of `costs`.
+        The amount to share, in the unit of `costs`.
     allowed
         Truth values, shape of `values` or (n_configurations,); None: every finite value is allowed.
     gap_limit
         Enough is proven when no choice can be better by more than this share of the value; 0: go on until it is
         proven best.
     multiplier
-        That of a similar problem (`Solution.multipliers`): the search begins near it. It saves little, because a search
+        Multiplier of a similar problem (`Solution.multipliers`): the search begins near it. It saves little, because a search
         from nothing takes a few rounds only, and changes no proof.
     n_states_max
         Most work one exact search may be, in table entries (about 10 ns each). Where it would be more, it looks at

@@ -18,11 +18,11 @@ def place(
     Parameters
     ----------
     n_workers
-        How many there are, at least one.
+        Number of workers, at least one.
     worker
-        What each of them holds, not nothing.
+        Amount of each worker, not zero.
     free
-        What is free on each node.
+        Free amount of each node.
     slow
         Nodes that are taken only where the others have no room.
 
@@ -107,7 +107,7 @@ class Rooms:
     Parameters
     ----------
     free
-        What is free on each node.
+        Free amount of each node.
     """
 
     def __init__(self, free: Mapping[NodeId, Resources]) -> None:
@@ -158,11 +158,11 @@ def place_evenly(
     Parameters
     ----------
     n_workers, n_servers
-        How many there are; no servers for a job that has none.
+        Numbers of workers and servers; 0 servers for a job that has none.
     worker, server
-        What each of them holds.
+        Amounts of a worker and a server.
     rooms
-        What is free.
+        Free amounts.
     n_nodes_most
         More nodes than this are not tried.
 

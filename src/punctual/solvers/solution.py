@@ -31,14 +31,14 @@ class Solution:
         Shape (n_jobs,): the configuration of each job; of a general programme: the value of each variable. Empty if
         infeasible.
     value
-        Of `choices`; -inf if infeasible.
+        Value of `choices`; -inf if infeasible.
     bound
         No valid choice has a larger value.
     multipliers
         Shape (n_resources,): value of one more unit of each resource; of one resource, a start for the next, similar
         problem. Empty where the solver has none.
     n_rounds
-        How many steps it took, for comparing one run with another.
+        Number of steps of the search, to compare runs.
     """
 
     status: PlanStatus

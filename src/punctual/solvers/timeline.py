@@ -132,7 +132,7 @@ class Share:
         Parameters
         ----------
         changes
-            What the job holds at first, and the time that each change of it costs.
+            The job's first amount, and the time that each change costs.
 
         Examples
         --------
@@ -330,7 +330,7 @@ class Timeline:
         Parameters
         ----------
         starts_s, amounts
-            From when on how much, ascending; the last amount is 0. A span begins at each start that is not past
+            Instants, ascending, and the amounts from each on; the last amount is 0. A span begins at each start that is not past
             (`split`). What lies before the first start is as from there on.
         """
         n_spans = int(np.searchsorted(self.starts_s, starts_s[-1]))

@@ -53,7 +53,7 @@ class StandInDevice:
     total_bytes
         Memory that the device has.
     switch_s
-        What it costs the device when another process's work follows this one's, seconds.
+        Seconds that the device loses when the work of another process follows.
     """
 
     name = "stand-in device"

@@ -56,7 +56,7 @@ class InversePower:
     exponents
         Exponents that are considered; ``(1.0,)`` is the source's curve.
     n_points_max
-        Of more points, neighbours are averaged.
+        Number of points above which neighbours are averaged.
 
     Notes
     -----

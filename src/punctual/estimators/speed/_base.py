@@ -51,7 +51,7 @@ def with_seen(
         A point never counts for longer than this against a new measurement of its shape, so that a speed that
         drifts is followed.
     n_points_max
-        Of more shapes than this, those that were measured longest ago are dropped.
+        Number of shapes above which the oldest are dropped.
     """
     by_shape = {point.shape: point for point in points}
     for one in seen:

@@ -45,10 +45,10 @@ class FittedModel(ABC):
     noise_frac
         Standard deviation of one report of a rate, relative.
     smooth_frac, own_frac
-        How far speeds lie from the terms, relative: in a way that neighbouring shapes share, and in each shape by
+        Relative misfit of the terms to speeds: a part that neighbouring shapes share, and each shape's part by
         itself. Measured shapes are corrected by it.
     memory_s
-        For how long a measurement counts against a later one of the same shape, in seconds.
+        Seconds for which a measurement counts against a later one of the same shape.
     """
 
     registered_name: ClassVar[str]

@@ -49,7 +49,7 @@ class Regression:
     seconds
         The coefficients, seconds; shape (n_terms,).
     covariance
-        Of the coefficients, seconds squared; shape (n_terms, n_terms).
+        Covariance of the coefficients, seconds squared; shape (n_terms, n_terms).
     places
         Places of the measured shapes; n_points.
     precision
@@ -101,11 +101,11 @@ def fit(
     Parameters
     ----------
     terms, places
-        Of each point; shape (n_points, n_terms), and (n_points,).
+        Terms and place of each point; shape (n_points, n_terms), and (n_points,).
     noise_frac
         Standard deviation of one report of a rate, relative.
     belief
-        How many points the believed size of misfit and noise is worth against the size that is found.
+        Number of points as which the assumed size of misfit and noise counts.
 
     Notes
     -----

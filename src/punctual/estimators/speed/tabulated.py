@@ -48,7 +48,7 @@ class TabulatedState:
     log_factor, n_seen
         Mean logarithm of reported over tabulated speed, and how many reports it rests on, at most the model's memory.
     variance
-        Of that logarithm: how far one report lies from the corrected table.
+        Variance of that logarithm: of one report around the corrected table.
     """
 
     table: dict[Line, Entries]

@@ -92,7 +92,7 @@ def steer(
     deadline_changes
         Instants, and the deadlines from then on; both in seconds since submission.
     policy
-        None: the job gets what it demands.
+        Policy; None: the job gets its demand.
     """
     spec = replace(spec, controller="steers")
     scheduler = Scheduler(

@@ -83,7 +83,7 @@ class Training:
     cores_max
         The most cores that the process can use at once.
     cost_change_at_frac, cost_change_factor
-        From this share of the steps on a step costs so many times as much.
+        Share of the steps from which a step costs this factor more.
     dear_every, dear_core_s, n_dear_max
         Each so many steps one costs so many CPU seconds more, as an evaluation does that nobody declared, but not more of
         them than this; 0: none does.
@@ -340,11 +340,11 @@ def run_closed_loop(
     deadline_s
         The deadline at submission, in seconds; `world.deadline_changes` may change it.
     spec
-        What the job declared; by default a floor of 0.02 cores and a ceiling of `training.cores_max`.
+        Declaration of the job; by default a floor of 0.02 cores and a ceiling of `training.cores_max`.
     seed
-        Of all randomness.
+        Seed of all randomness.
     policy
-        Who grants; None: the job gets what it demands.
+        Policy; None: the job gets its demand.
 
     Raises
     ------

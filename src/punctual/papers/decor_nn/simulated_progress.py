@@ -16,20 +16,20 @@ class SimulatedProgress:
     Parameters
     ----------
     n_steps
-        Of the whole training.
+        Steps of the whole training.
     units_planned
-        Of each phase, by its name.
+        Planned units of each phase, by its name.
     jitter_s, seed
-        Each unit that keeps to the line is late by up to `jitter_s` seconds, drawn anew for each.
+        Bound of the random delay of each unit that keeps to the line, and its seed.
 
     Attributes
     ----------
     line
         The pacing line to keep to; None: run freely.
     unit_at_s
-        When the last unit was completed.
+        Instant of the last completed unit.
     landed_s
-        When the training has done everything; None: it has not.
+        Instant of the training's end; None: not yet.
     """
 
     def __init__(self, n_steps: int, units_planned: Mapping[str, int], *, jitter_s: float = 0.0, seed: int = 0) -> None:

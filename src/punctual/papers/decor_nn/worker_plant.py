@@ -62,7 +62,7 @@ class ElasticTraining:
     n_rehearsals
         Units of evaluation timed before training.
     newcomer_s, stop_s
-        Of a change: seconds in which new workers are made ready, and for which training stops.
+        Seconds of a change in which new workers are prepared, and for which training stops.
     """
 
     scaling: Scaling = Scaling()
@@ -286,9 +286,9 @@ def run_elastic(
     world
         Its noise, its contention, its changes of the deadline, and whether pacing lines are obeyed.
     seed
-        Of all randomness.
+        Seed of all randomness.
     models
-        By name; the first of them learns the job's speed.
+        Models by name; the first learns the job's speed.
     """
     training, world = training or ElasticTraining(), world or World(can_pace=True)
     spec = JobSpec(

@@ -56,7 +56,7 @@ class ElasticMip(PolicyBase):
     waiting_s
         Waiting so long doubles a job's weight, twice as long triples it; infinite: waiting changes nothing.
     n_up_max, n_down_max
-        How many of its allowed numbers a running job may go up or down in one decision; None: any.
+        Largest change of a running job in one decision, in steps of its allowed numbers; None: any.
     gap_limit
         Share of the objective by which a decision may fall short of the best one.
 
@@ -323,9 +323,9 @@ def values_of(
     Parameters
     ----------
     rates
-        Shape (n_jobs, n_columns), 0 where there is no such number.
+        Shape (n_jobs, n_columns), 0 for numbers that a job may not have.
     interval_s
-        Until the next decision, above zero.
+        Seconds until the next decision, above zero.
     """
     lost_s = np.where(_changes(standing.columns, rates.shape[1]), standing.change_s[:, None], 0.0)
     value = _fraction if objective == "fraction" else _throughput

@@ -39,7 +39,7 @@ class ModelartsLike:
     n_devices
         Devices of the cluster that the load is meant for; no job can use more.
     swing_frac
-        How far the rate of arrivals goes above and below its mean every day.
+        Relative amplitude of the daily rate of arrivals.
     deadline_frac
         Share of the jobs with a deadline.
     slack_low, slack_high

@@ -32,20 +32,20 @@ def moves_for(
     Parameters
     ----------
     n_workers
-        How many there are, at least one.
+        Number of workers, at least one.
     worker
-        What each of them holds.
+        Amount of each worker.
     free, capacity
-        Of each node.
+        Free amount and capacity of each node.
     blocks
-        What may be moved, by node.
+        Movable blocks, by node.
     held
-        What the workers have already: they leave it after the moves, so nothing else can move there.
+        Present places of the workers: they leave these after the moves, so nothing else can move there.
 
     Returns
     -------
     list of moves or None
-        In an order in which each has room when the ones before it are done; empty if none is needed. None: no such moves
+        Moves in an order in which each has room after the earlier ones; empty if none is needed. None: no such moves
         were found.
 
     Notes

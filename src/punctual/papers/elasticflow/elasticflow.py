@@ -43,12 +43,12 @@ class Elasticflow(PolicyBase):
     admission
         Whether jobs are declined. Otherwise all run, and one that cannot be on time gets all it can have.
     spare_to
-        ``"saving"``: what is spare goes where it saves most device time later, as the paper says; ``"costly"``: where it
+        ``"saving"``: spare devices go where they save most device time later, as the paper says; ``"costly"``: where it
         saves least, as the published programme sorts.
     slot_s
         A job that needs more devices within this time gets them at once if they are spare.
     margin_s
-        Deadlines are planned for that much earlier: what is planned to end at the deadline ends a rounding error later.
+        Seconds by which plans aim earlier than deadlines, because of rounding errors.
 
     Raises
     ------

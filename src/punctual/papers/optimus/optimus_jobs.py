@@ -40,7 +40,7 @@ class Optimus:
     Parameters
     ----------
     n_jobs
-        How many; 9 in the paper's testbed.
+        Number of jobs; 9 in the paper's testbed.
     horizon_s
         Submissions are uniform from 0 to here.
     duration_low_s, duration_high_s

@@ -46,7 +46,7 @@ class PlacedServed:
     law
         The speed where all traffic crosses the network and servers share equally; also what `rate_sps` says.
     worker, server
-        What one of each holds; only a worker has devices.
+        Amount of one of each; only a worker has devices.
     inside_is_free
         Whether what stays on a node costs nothing.
     busiest_frac
@@ -109,7 +109,7 @@ class WithServers(Changing, ABC):
     busiest_frac
         Share of the parameters on the busiest of 1, 2, ... servers; empty: equal shares.
     server_others
-        As `worker_others`, of a server.
+        A server's further kinds of hardware, like `worker_others`.
     """
 
     n_workers_max: int = 16

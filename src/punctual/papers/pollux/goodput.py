@@ -256,7 +256,7 @@ def speedups_of(standing: _Standing, rates: FloatArray) -> FloatArray:
     Parameters
     ----------
     rates
-        Shape (n_jobs, n_columns), 0 where there is no such number, and in column 0.
+        Shape (n_jobs, n_columns), 0 for numbers that a job may not have, and in column 0.
     """
     changes = np.not_equal(standing.columns[:, None], np.arange(rates.shape[1]))
     plain = rates / standing.fair_sps[:, None]

@@ -237,11 +237,11 @@ def best_together(
     Parameters
     ----------
     kind, theta, per_worker, per_server, limits
-        Of each job, see `punctual.papers.smd.sum_of_ratios.PairProblem`: any number of resources.
+        Data of each job, see `punctual.papers.smd.sum_of_ratios.PairProblem`: any number of resources.
     utilities
-        Of each job, what a completion time is worth.
+        Utility of each job by its completion time.
     capacity
-        Of each resource.
+        Capacity of each resource.
     """
     given = zip(theta, per_worker, per_server, limits, utilities, strict=True)
     jobs = [_ways(PairProblem.of(kind, *numbers), utility) for *numbers, utility in given]

@@ -37,7 +37,7 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
     -------
     Solution
         `choices`, shape (n,): whether each job is admitted; `bound`: the linear relaxation; `n_rounds`: the linear
-        programmes that were solved. Never infeasible: nobody can always be admitted.
+        programmes that were solved. Never infeasible: it may admit no job.
 
     Raises
     ------

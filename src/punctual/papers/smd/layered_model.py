@@ -61,9 +61,9 @@ class Layered:
     ratio_std, scale_std
         Standard deviation of the natural logarithm of the factor on transfers and, if `times_known`, on all times.
     misfit_frac
-        How far a measured speed lies from the formula, relative.
+        Relative misfit of the formula to measured speeds.
     memory_s
-        For how long a measurement counts against a later one of the same shape, in seconds.
+        Seconds for which a measurement counts against a later one of the same shape.
 
     Notes
     -----

@@ -84,9 +84,9 @@ class LayeredServed:
     Attributes
     ----------
     times
-        With one worker and one server.
+        Times with one worker and one server.
     slice_s
-        With ``"priority"``: seconds to transfer one slice.
+        Seconds to transfer one slice, with ``"priority"``.
     worker_s, server_s
         Seconds of overhead for each connected worker and server.
     factor

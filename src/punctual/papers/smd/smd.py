@@ -41,7 +41,7 @@ class Smd(PolicyBase):
     epsilon
         Ratio of neighbours on the grid of the published way, less 1.
     scale
-        What its point is multiplied by before rounding.
+        Factor on its point before rounding.
     n_tries
         Most roundings.
     admission

@@ -119,7 +119,7 @@ def fill(
     Parameters
     ----------
     uses, utilities
-        Of each job shapes (k, R) and (k,), k may differ.
+        Arrays of each job, shapes (k, R) and (k,), with its own k.
     capacity
         Shape (R,).
     """

@@ -27,7 +27,7 @@ class PairProblem:
     Parameters
     ----------
     kind
-        How the workers train together.
+        Kind of the workers' training.
     theta
         Shape (5,) for sync, (4,) for async, not below zero; see Notes.
     per_worker, per_server
@@ -216,7 +216,7 @@ def relaxed_pair(problem: PairProblem, *, epsilon: float = 0.01) -> RelaxedPair:
     Returns
     -------
     RelaxedPair
-        With the number of linear programmes that were solved.
+        The pair, with the number of linear programmes solved.
 
     Raises
     ------
@@ -280,7 +280,7 @@ def approximate_pair(
     epsilon
         See `relaxed_pair`.
     seed
-        Of the rounding.
+        Seed of the rounding.
     n_tries
         Most roundings; the first that keeps the limits is taken (F in the paper).
     scale

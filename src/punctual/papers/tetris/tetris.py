@@ -26,7 +26,7 @@ class Tetris(PolicyBase):
     Parameters
     ----------
     size
-        Which of its allowed counts a job gets.
+        The allowed count that a job gets.
     shortness
         Weight of a short remaining time against a good fit; 0: only the fit counts.
 

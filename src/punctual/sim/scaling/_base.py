@@ -50,16 +50,16 @@ class ScalingBase:
     model
         Performance model that learns the job's speed from its profile and its reports; None: none.
     startup_s
-        From a launch to the first step.
+        Seconds from a launch to the first step.
     preemptible
         Whether a policy may pause the job.
     cores_and_memory
         Whether a worker also takes the cores and memory the trace says; otherwise devices only.
     worker_others
-        What a worker takes of further kinds of hardware, by name; the trace's parameter ``worker_NAME`` stands above it.
+        A worker's further kinds of hardware, by name; the trace's parameter ``worker_NAME`` stands above it.
         A job without workers takes it as a whole.
     devices_per_node
-        Of the cluster on which the job was recorded.
+        Devices in a node of the recorded cluster.
     size_sigma
         Standard deviation of the logarithm of declared over true work: 0.5 makes sizes wrong by a factor of about
         1.6. The declaration is wrong, not the work.
@@ -191,7 +191,7 @@ def sim_jobs(
     Parameters
     ----------
     seed
-        Of what is declared wrongly.
+        Seed of wrong declarations.
     controller
         Registered name of what steers each job; None: nothing looks at it between events.
     """

@@ -23,7 +23,7 @@ class Declared:
     Attributes
     ----------
     startup_s
-        From a launch to the first step.
+        Seconds from a launch to the first step.
     communication_frac, across_factor
         See `punctual.sim.truth.AllReduceTruth`.
     """

@@ -48,7 +48,7 @@ class BadRows:
         Raises
         ------
         InvalidSpec
-            When bad rows are fatal.
+            Bad rows are fatal.
         """
         if self.on_bad == "fail":
             raise InvalidSpec(

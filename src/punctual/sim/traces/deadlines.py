@@ -119,7 +119,7 @@ def assign(jobs: Iterable[TraceJob], rule: DeadlineRule, seed: int) -> Iterator[
     Raises
     ------
     InvalidSpec
-        When the rule needs a duration and a job has none.
+        The rule needs a duration and a job has none.
     """
     return (rule.apply(job, seed) for job in jobs)
 

@@ -39,17 +39,17 @@ class TraceJob:
     device_durations_s
         Seconds it would run on each kind of device.
     cores, memory_bytes
-        What it asked for beside its devices, over all nodes.
+        Cores and memory that it asked for, over all nodes.
     user
-        Who submitted it; of traces without users, the virtual cluster it belonged to.
+        The submitting user; in traces without users, the virtual cluster it belonged to.
     weight
-        How much it counts against others.
+        Weight against others.
     best_effort
         Whether the trace calls it a job without claim to be served in time.
     parameters
         Numbers with names for a speed model, units in the names.
     spec
-        What was declared of the job, where that is more than a trace says.
+        The job's declaration, if it has more than a trace.
     """
 
     id: str

@@ -48,7 +48,7 @@ def rescaled(jobs: Iterable[TraceJob], load: float, n_units: int, amount: Amount
     Raises
     ------
     InvalidSpec
-        When `load` is not above zero, or the present load is not known (see `offered_load`).
+        `load` is not above zero, or the present load is not known (see `offered_load`).
     """
     listed = list(jobs)
     check_above_zero("a trace", load=load)

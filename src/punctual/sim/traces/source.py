@@ -60,7 +60,7 @@ class Source:
         Raises
         ------
         InvalidSpec
-            When the file cannot be opened, ends in the middle of its compressed content, holds more of it than it may, or
+            The file cannot be opened, ends in the middle of its compressed content, holds more of it than it may, or
             has a line without end.
         """
         with self._reading() as text:

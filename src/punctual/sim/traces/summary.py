@@ -29,7 +29,7 @@ class TraceSummary:
     first_at
         Earliest submission, seconds on the trace's own clock; 0 for no jobs.
     span_s
-        From the first submission to the last.
+        Seconds from the first submission to the last.
     in_order
         Whether the file is in order of submission.
     n_gpus

@@ -61,12 +61,12 @@ def read(path: str | Path, on_bad: OnBad = "skip", unpacked_gib_max: float = UNP
     on_bad
         Rows that cannot be used are skipped and counted in the result's `bad`, or raise `InvalidSpec`.
     unpacked_gib_max
-        What a compressed file may hold, in GiB; reading more raises `InvalidSpec`.
+        Limit of a compressed file's contents, in GiB; reading more raises `InvalidSpec`.
 
     Raises
     ------
     InvalidSpec
-        When the file cannot be read, or is of no known format.
+        The file cannot be read, or is of no known format.
     """
     source = Source(Path(path), unpacked_gib_max)
     head = source.head()

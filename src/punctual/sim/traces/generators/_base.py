@@ -29,7 +29,7 @@ def daily_arrivals(draw: Draw, n_jobs: int, gap_s: float, swing_frac: float, pea
     gap_s
         Mean gap over whole days.
     swing_frac
-        How far the rate goes above and below its mean: 0 steady, 1 down to nothing.
+        Relative amplitude of the rate: 0 steady, 1 down to zero.
     peak_at_s
         Time of day of the highest rate, seconds after the start; twelve hours later it is lowest.
     """

@@ -19,7 +19,7 @@ class Poisson:
     Parameters
     ----------
     n_jobs
-        How many.
+        Number of jobs.
     load
         Expected device-seconds of the jobs over those of `n_devices`: sets the gap between arrivals.
     n_devices
