@@ -19,7 +19,7 @@ _LEAST = -TOLERANCE
 _FIELDS = ("cores", "gpus", "memory_bytes")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
-#: Amounts of further kinds of hardware with their names, in order; without those of which there is none.
+#: Amounts of further kinds of hardware with their names, in order, without zero amounts.
 Others = tuple[tuple[str, float], ...]
 
 #: `Resources.size`.

@@ -37,7 +37,7 @@ class SnapshotCache:
         self._nodes: tuple[Node, ...] = ()
         self._capacity: dict[NodeId, Resources] = {}
         self._free: dict[NodeId, Resources] = {}
-        #: Nodes of which `_free` is out of date, and jobs of which the view is, in the order in which they changed.
+        #: Nodes whose `_free` and jobs whose view are outdated, in the order of their changes.
         self._changed_nodes: set[NodeId] = set()
         self._changed: dict[JobId, None] = {}
         self._holding: dict[JobId, JobView] = {}

@@ -16,11 +16,11 @@ from punctual.core.story import Reason
 _STEPS, _LONGEST = 10.0, 2.0
 #: It is stopped or retried once that has lasted so many times as long, if it used less than this share of what it was granted.
 _ENDED, _IDLE_FRAC = 2.0, 0.05
-#: One that computes may do something that nobody has declared: it has a fifth of its deadline, or so many times as long.
+#: One that computes may do undeclared work: it has a fifth of its deadline, or so many times as long.
 _ENDED_BUSY = 10.0
 #: A program that has its results takes a second or so to leave.
 _LEAVING_S = 2.0
-#: The share of the deadline that is kept for a checkpoint of which nothing is known, and for how many times what is known.
+#: Share of the deadline reserved for an unmeasured checkpoint, and factor on the time of a measured one.
 _CHECKPOINT_FRAC, _CHECKPOINT_TIMES = 0.1, 2.0
 
 

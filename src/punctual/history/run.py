@@ -402,7 +402,7 @@ class RunCourse:
         self.process_core_s = event.used_core_s
         if not self.line_starts and event.steps_done > 0 and self.deadlines:
             self.line_starts.append((event.unit_at, event.steps_done, self.deadlines[-1].deadline_s))
-        # A job that lands and then goes on, with work nobody had declared, has not landed yet.
+        # A job that lands and then goes on, with undeclared work, has not landed yet.
         self.landing = (self.landing or event) if event.landed else None
 
     def _warn(self, command: WarnUser) -> None:

@@ -26,7 +26,7 @@ from punctual.policies._promised_shares import (
 from punctual.policies._reservations import ReservationLedger
 from punctual.solvers.timeline import Changes, Share, Timeline
 
-#: Newcomers of one round for which everything is planned anew if there is no room beside it.
+#: Newcomers of one round for which all jobs are planned again if they do not fit beside them.
 _N_NEW_MAX = 3
 #: Share of the way to the deadline that is kept free against rounding.
 _ROUNDING_FRAC = 1e-6

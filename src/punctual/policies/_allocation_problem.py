@@ -19,7 +19,7 @@ from punctual.solvers.knapsack import solve_knapsack
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution
 from punctual.solvers.vector_knapsack import solve_vector_knapsack
 
-_PAUSED = Reason("paused", "paused: what it had is worth more to others")
+_PAUSED = Reason("paused", "paused: other jobs gain more by its workers")
 
 
 @dataclass(slots=True)

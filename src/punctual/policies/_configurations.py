@@ -14,7 +14,7 @@ from punctual.solvers.timeline import Levels
 
 #: Cores are counted in sixteenths where a worker has no GPU: a knapsack shares whole amounts.
 PARTS_PER_CORE = 16
-#: A rate that nobody measured is taken as uncertain by this share of it.
+#: Relative standard deviation of a rate that was not measured.
 _GUESS_FRAC = 0.3
 _GUESS_POWER = 0.7
 

@@ -62,10 +62,10 @@ class CorePromises:
     Attributes
     ----------
     kept, likely
-        The members with a promise; those without that are planned for beside them, because they will probably be on
+        The members with a promise; and others that are planned for beside them, because they will probably be on
         time too: without a margin, and if their work is what is expected.
     pending
-        Those that have a promise and of which nothing is known just now, because their process was started again: they
+        Members with a promise whose work is unknown just now, because their process was started again: they
         keep it until they say how much work is left.
     told
         Warnings for jobs without a promise.

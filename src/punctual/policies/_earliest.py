@@ -74,6 +74,6 @@ def no_guarantee(view: JobView, at: float, earliest_s: float | None) -> Reason:
         named = f"in {span_text(from_submission_s)} (`--deadline {exact_text(from_submission_s)}`)"
         return Reason("declined", f"{text}; the earliest that can be is {named}", facts)
     if view.work is None and view.curve is None:
-        text = "no deadline can be guaranteed to a job of which it is not known how much work it has"
+        text = "no deadline can be guaranteed to a job whose amount of work is unknown"
         return Reason("declined", f"{text}; say it (`--work 30m` of core time)", {"left_s": left_s})
     return Reason("declined", f"{text}, and no other can be now", {"left_s": left_s})

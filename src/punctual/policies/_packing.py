@@ -70,7 +70,7 @@ class Packing:
         #: Number of jobs that are paused for a moment, so that others can move.
         self.n_paused = 0
         self._free: dict[NodeId, Resources] = dict(builder.free)
-        #: Workers' room on each node that is taken now by jobs that go on, and not yet given to anybody.
+        #: Workers' room on each node that is taken now by jobs that go on, and not yet reassigned.
         self._occupied: dict[NodeId, Resources] = {}
         self._slow = builder.hardware.slowness
         #: The part of it that jobs have which are not to be moved.

@@ -42,7 +42,7 @@ class SharingJob:
     base, wanted
         Its amount in any case, and its controller's demand.
     left_core_s, std_core_s, most_cores, due_s, slack_s
-        What is left of its work, the seconds until that is due, and how much later would still be in time; a guess while
+        Its remaining work, the seconds until that is due, and the delay that is still in time; a guess while
         it is `unmeasured`. `due_s` is infinite where nothing is known of it for long, and for a job without a deadline.
     unmeasured
         Whether it has a deadline and has held too little to know how much work it has.

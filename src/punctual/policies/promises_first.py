@@ -84,9 +84,9 @@ class PromisesFirst(PolicyBase):
         Whether promised work is put off as long as its devices allow, which leaves them to other jobs now; or done
         early, which makes room for later promises: better where far more is asked for than there is.
     volume_power
-        How much more a step of a short job is worth: worth falls with this power of the device-seconds left.
+        Extra worth of a step of a short job: worth falls with this power of the device-seconds left.
     urgency
-        How much more jobs are worth that need most of the time to a deadline that is not promised, but can be met
+        Extra worth of jobs that need most of the time to a deadline that is not promised, but can be met
         beside the others.
     promised_frac
         Share of the devices that promises may take. None: a twentieth of the GPUs and, of cores, all but `background_frac`; or
@@ -94,9 +94,9 @@ class PromisesFirst(PolicyBase):
     risk_sigmas
         Standard deviations of the speed that a promise leaves aside.
     amortisation_s
-        For so long an allocation is taken to last when the cost of a change is weighed against its gain.
+        Seconds for which an allocation is assumed to last when the cost of a change is weighed against its gain.
     hysteresis_frac
-        Share by which what a job has is worth more to it than what it could have.
+        Share by which a job's present allocation is worth more than another.
     max_wait_s
         A job may hold nothing for this time and ten times as long as it would run; then it is promised an end of its
         waiting, before others are promised anything. 0: no such promises.
@@ -281,7 +281,7 @@ class _Round:
         self._policy, self._builder, self._at = policy, builder, builder.snapshot.at
         waiting = self._waiting()
         rigid = [view for view in waiting if view.spec.controller is None and view.spec.worker is None]
-        #: Nothing can be promised to a job of which neither workers nor a controller say how fast it is.
+        #: No promise is possible for a job whose speed follows neither from workers nor from a controller.
         self._unpromisable = [view for view in rigid if waits_for_promise(view)]
         start_rigid(builder, (view for view in rigid if view not in self._unpromisable))
         options = CoreSharingOptions(
@@ -521,7 +521,7 @@ def _why(candidate: Candidate, column: int, promise: Reservation | None) -> Reas
     options, n = candidate.options, candidate.options.counts[column]
     facts = {"n_workers_before": float(candidate.n), "n_workers": float(n)}
     if n == 0:
-        return Reason("paused", f"{candidate.n} -> 0 workers: what it had is worth more to others for now", facts)
+        return Reason("paused", f"{candidate.n} -> 0 workers: other jobs gain more by them for now", facts)
     after_s = None if candidate.remaining is None else candidate.remaining / float(options.rates[column])
     due = _due(candidate, column, after_s, facts, promise) if isfinite(candidate.left_s) else ""
     if not candidate.n:

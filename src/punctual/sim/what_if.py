@@ -236,7 +236,7 @@ def _unknown(statuses: Mapping[JobId, JobStatus], works: "Mapping[JobId, _Work]"
     for job, status in statuses.items():  # in order of submission: a job waits for earlier ones
         waits_for = next((before for before in status.spec.after if before in unknown), None)
         if waits_for is not None:
-            unknown.setdefault(job, f"it waits for '{waits_for}', of which nothing is known")
+            unknown.setdefault(job, f"it waits for '{waits_for}', whose end is unknown")
     return unknown
 
 

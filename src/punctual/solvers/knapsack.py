@@ -46,7 +46,7 @@ def solve_knapsack(
         Enough is proven when no choice can be better by more than this share of the value; 0: go on until it is
         proven best.
     multiplier
-        Multiplier of a similar problem (`Solution.multipliers`): the search begins near it. It saves little, because a search
+        Multiplier of a similar problem (`Solution.multipliers`), near which to begin. It saves little, because a search
         from nothing takes a few rounds only, and changes no proof.
     n_states_max
         Most work one exact search may be, in table entries (about 10 ns each). Where it would be more, it looks at

@@ -330,8 +330,8 @@ class Timeline:
         Parameters
         ----------
         starts_s, amounts
-            Instants, ascending, and the amounts from each on; the last amount is 0. A span begins at each start that is not past
-            (`split`). What lies before the first start is as from there on.
+            Instants, ascending, and the amounts from each on; the last amount is 0. A span begins at each start that is not
+            past (`split`). The first amount also holds before the first start.
         """
         n_spans = int(np.searchsorted(self.starts_s, starts_s[-1]))
         if n_spans == 0 or n_spans >= len(self.starts_s):

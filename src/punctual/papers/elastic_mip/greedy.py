@@ -83,7 +83,7 @@ class _JobState:
         self.counts = hardware.counts(view.spec)
         self._i_before = self.counts.index(n_before) if n_before else -1
         self._hardware = hardware
-        #: Steps per second with each of its numbers, where somebody has asked.
+        #: Steps per second with each of its numbers, filled on demand.
         self._rates: list[float | None] = [None] * len(self.counts)
 
     def begin(self, at: float) -> "_JobState":
