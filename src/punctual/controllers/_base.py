@@ -1,4 +1,4 @@
-"""What every controller does in the same way."""
+"""Shared functions of all controllers."""
 
 from dataclasses import fields, replace
 from math import isfinite, isnan
@@ -19,7 +19,7 @@ _WORD = compiled("[A-Z][a-z]*")
 
 
 def clamp(amount: float, low: float, high: float) -> float:
-    """`amount` within its bounds. What is no number becomes `high`: in doubt the job runs rather than waits."""
+    """Return `amount` within its bounds; NaN becomes `high`: in doubt the job runs rather than waits."""
     return high if isnan(amount) else min(max(low, amount), high)
 
 
@@ -43,7 +43,7 @@ def wanted(spec: JobSpec, reading: Reading, cores: float) -> Resources:
 
 
 def counts_within(spec: JobSpec, reading: Reading) -> tuple[int, ...]:
-    """The numbers of workers that may be demanded at this reading, ascending; a job without workers has the number 1.
+    """Return the numbers of workers that may be demanded now, ascending; 1 for a job without workers.
 
     Where even the smallest is more than there is, it stands alone: less the job cannot use.
     """
@@ -54,19 +54,19 @@ def counts_within(spec: JobSpec, reading: Reading) -> tuple[int, ...]:
 
 
 def count_held(spec: JobSpec, reading: Reading) -> int:
-    """How many workers the job holds."""
+    """Return the number of workers that the job holds."""
     if spec.worker is None:
         return 1
     return reading.shape.n_workers if reading.shape is not None else 0
 
 
 def workers(spec: JobSpec, reading: Reading, n: int) -> Resources:
-    """What `n` workers hold, with their servers if there are some; the ceiling of a job without workers."""
+    """Return the amount of `n` workers, with their servers if any; the ceiling of a job without workers."""
     return spec.ceiling.at_most(reading.ceiling) if spec.unit is None else spec.unit * n
 
 
 def reason_to_run_free(reading: Reading) -> Reason | None:
-    """Why there is nothing to steer by, so that the job is to have its ceiling; None: it can be steered."""
+    """Return why the job cannot be steered and is to have its ceiling; None: it can be steered."""
     if reading.landed:
         return Reason("landed", "All work is done: nothing holds the process back from leaving.")
     if not isfinite(reading.deadline_s):

@@ -1,4 +1,4 @@
-"""Cost of a step, in core-seconds, from noisy samples.
+"""Estimate the cost of a step, in core-seconds, from noisy samples.
 
 A scalar Kalman filter that notices when the world has changed, beside a slow mean to which the cost tends to return.
 """
@@ -16,7 +16,7 @@ DRIFT_FRAC = 0.004
 SURPRISE_SIGMAS = 3.0
 #: Steps that cost so many times as much as usual are not explained by neighbours (measured: up to 1.8 times).
 DEAR_TIMES = 2.0
-#: How far off the cost on a machine of another kind is until it was seen, as a share of it.
+#: Relative error of the cost on another kind of machine, before any measurement there.
 ELSEWHERE_FRAC = 0.3
 #: Standard deviation of the cost around its mean until it is known, as a share of it.
 _FIRST_SPREAD_FRAC = 0.1
@@ -24,14 +24,14 @@ _FIRST_SPREAD_FRAC = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost(SlowMean):
-    """What is believed of the cost; its slow mean is in core-seconds.
+    """Belief about the cost; its slow mean is in core-seconds.
 
     Attributes
     ----------
     now_s
         Cost of one step now, core-seconds.
     variance
-        Of `now_s`.
+        Variance of `now_s`.
     surprise
         Sign of the last innovation if it was beyond `SURPRISE_SIGMAS`, otherwise 0.
     """
@@ -78,12 +78,12 @@ def updated(cost: Cost, sample_s: float, n_steps: float, core_s: float, wall_s: 
 
 
 def is_dear(cost: Cost, sample_s: float) -> bool:
-    """Whether steps of `sample_s` core-seconds hold one that does more than the others."""
+    """Whether `sample_s` core-seconds for a step are too many for an ordinary one."""
     return sample_s > DEAR_TIMES * max(cost.now_s, cost.mean)
 
 
 def elsewhere(cost: Cost) -> Cost:
-    """What `cost` tells of a kind of machine on which nothing was seen yet: what is seen there counts for nearly all."""
+    """Return a weak belief for another kind of machine: the first measurements there outweigh it."""
     return replace(
         cost,
         variance=(0.5 * cost.now_s) ** 2,

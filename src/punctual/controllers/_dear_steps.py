@@ -1,11 +1,11 @@
-"""Steps that cost far more than the others and come again and again, as an evaluation inside the body of a step does."""
+"""Steps that cost far more than others and recur, such as an evaluation inside the body of a step."""
 
 from dataclasses import dataclass
 from math import floor
 
 #: One is overdue so many intervals after the last.
 _OVERDUE = 1.5
-#: What costs less than this share of the others is none of them: another program that was busy for a moment, say.
+#: A step that costs less than this share of the others is not counted: another program was busy for a moment, say.
 _OF_THE_KIND = 0.25
 
 
@@ -20,13 +20,13 @@ class Span:
         return Span(max(self.least - other.most, 1.0), max(self.most - other.least, 1.0))
 
     def within(self, other: "Span") -> "Span":
-        """The overlap of both; `least` is above `most` where they have none."""
+        """Return the overlap of both; `least` is above `most` if they have none."""
         return Span(max(self.least, other.least), min(self.most, other.most))
 
 
 @dataclass(frozen=True, slots=True)
 class DearSteps:
-    """The dear steps seen so far, and how many more are to be expected.
+    """Dear steps so far, and the number still expected.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class DearSteps:
         return extra_steps > _OF_THE_KIND * self.mean_steps
 
     def seen(self, extra_steps: float, at: Span) -> "DearSteps":
-        """The same after one more, which ended within `at` and cost `extra_steps` steps beyond its own."""
+        """Return the state after one more, which ended within `at` and cost `extra_steps` steps beyond its own."""
         if self.n == 1 and self.mean_steps < _OF_THE_KIND * extra_steps:
             return DearSteps(self.since).seen(extra_steps, at)
         n = self.n + 1

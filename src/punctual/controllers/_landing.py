@@ -1,4 +1,4 @@
-"""Landing on a pacing line: what the controllers that do so have in common."""
+"""Landing on a pacing line: base of the controllers that do so."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from punctual.core.job import JobSpec
 #: A paced job may be ahead by this share of the time left. One that has hardly any room never reaches its line then,
 #: and does not wait for what nothing could make up for.
 LEAD_FRAC = 0.1
-#: So many units must have ended on the line before the margin shrinks.
+#: Number of units that must have ended on the line before the margin shrinks.
 _LEAST_UNITS = 4
 #: The margin is this many times the largest error, of which each unit on the line lets a twentieth be forgotten.
 _SAFETY, _KEPT_FRAC = 2.0, 0.95
@@ -32,20 +32,20 @@ _FIRST_LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LearnedMargin:
-    """What a job's own units have told of how exactly it lands.
+    """Exactness of a job's landing, learned from its own units.
 
     Attributes
     ----------
     line, since_s
-        The pacing line looked at, and when it was first seen to be in force: what ended before may have kept to another.
+        The present pacing line, and when it was first seen in force: earlier units may have kept to another.
     unit_at_s, late_s
-        When the last unit ended, and how much later than it might have, seconds.
+        End of the last unit, and its lateness, seconds.
     n_units, n_late
         Units that ended on the line, and those of them that were later than the least margin covers.
     error_s
         The largest lateness of them, seconds; older ones count less.
     margin_s
-        What to be early by, seconds; None: too little was seen.
+        Seconds to aim early; None: too few measurements.
     """
 
     line: PacingLine | None = None
@@ -60,20 +60,20 @@ class LearnedMargin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingState:
-    """What every controller that lands on a line remembers between two readings.
+    """State between two readings of every controller that lands on a line.
 
     Attributes
     ----------
     mark
         The reading from which the next sample is taken.
     warm
-        Whether what happened since the mark is a sample.
+        Whether the time since the mark is a sample.
     phase_steps
         Cost of one unit of each phase, in steps.
     line
         The pacing line demanded last.
     kind, learned_on
-        Kind of the machines that the job holds, or held last; and what was learned of its speed on others.
+        Kind of the machines that the job holds, or held last; and the learned speeds on others.
     """
 
     mark: Reading | None = None
@@ -106,7 +106,7 @@ class LandingController:
     margin_unpaced_frac
         Share of the deadline to land early where nothing paces the job.
     reserve_frac
-        Until the landing the job aims this share of the deadline earlier still: pacing can hold back a job that is
+        Share of the deadline by which the job aims earlier still until the landing: pacing can hold back a job that is
         early, but nothing can push one that is late at its ceiling.
     landing_s, landing_frac
         Pacing takes over this long before the end, or for this share of the deadline if that is longer.
@@ -135,20 +135,20 @@ class LandingController:
         check_parameters(self)
 
     def seen(self, state: _State, reading: Reading) -> _State:
-        """The state with what the last unit tells of the margin."""
+        """Return the state with the margin learned from the last unit."""
         return replace(state, margin=self._learned(state.margin, state.line, reading))
 
     def learned(
         self, state: LandingState, reading: Reading, known: _Learned | None, elsewhere: Callable[[Any], _Learned]
     ) -> tuple[_Learned | None, dict[str, Any]]:
-        """What is known of the speed on the kind of machines that the job holds, and the fields that change with the kind.
+        """Return the belief about speed on the machines that the job holds, and the fields that change with their kind.
 
         Parameters
         ----------
         known
-            The same of the kind that it held before; None: nothing.
+            Belief about the kind that it held before; None: nothing is known.
         elsewhere
-            What that tells of a kind on which the job never was.
+            Derives from it the belief about a kind on which the job never ran.
         """
         kind = state.kind if reading.shape is None else reading.shape.device
         if kind == state.kind:
@@ -159,7 +159,7 @@ class LandingController:
         return here, {"kind": kind, "learned_on": {**state.learned_on, state.kind: known}}
 
     def margin_s(self, spec: JobSpec, state: LandingState, reading: Reading) -> float:
-        """What to be early by, seconds, for all that is not known of the landing itself."""
+        """Seconds by which to aim early, for all uncertainty of the landing itself."""
         if spec.margin_frac is not None:
             return spec.margin_frac * reading.deadline_s
         if not reading.can_pace:
@@ -169,11 +169,11 @@ class LandingController:
         return max(self.margin_frac * reading.deadline_s, self.margin_first_s)
 
     def is_landing(self, left_s: float, reading: Reading, unit_s: float) -> bool:
-        """Whether with so much time left, and units that take so long, pacing takes over."""
+        """Whether pacing takes over, with `left_s` seconds left and units of `unit_s` seconds."""
         return left_s < max(self.landing_s, self.landing_frac * reading.deadline_s, 3.0 * unit_s)
 
     def longest_tick_s(self, left_s: float) -> float:
-        """The most seconds to the next tick with so much time left."""
+        """Longest time to the next tick with `left_s` seconds left."""
         return max(self.tick_s, min(0.001 * left_s, self.tick_long_s))
 
     def _learned(self, known: LearnedMargin, line: PacingLine | None, reading: Reading) -> LearnedMargin:
@@ -205,7 +205,7 @@ class LandingController:
 
 
 def lateness_s(line: PacingLine, reading: Reading) -> float:
-    """How much later the last unit ended than the line allowed, seconds; below zero: it was not held back by this line."""
+    """Seconds by which the last unit ended later than the line allowed; negative: this line did not hold it back."""
     _, done = work(line.phase_cost_steps, reading)
     return reading.unit_at_s - (line.end_s - (line.end_work - done) * line.s_per_step)
 
@@ -230,14 +230,14 @@ def is_kept(line: PacingLine | None, end_s: float, tolerance_s: float, reading: 
 
 
 def line_to(end_s: float, s_per_step: float, costs: dict[str, float], reading: Reading) -> PacingLine:
-    """The line of this slope on which the work ends at `end_s`; `costs` of a unit of each phase, in steps."""
+    """Return the line of this slope on which the work ends at `end_s`; `costs` of a unit of each phase, in steps."""
     phase_cost_steps = {phase.name: costs.get(phase.name, 0.0) for phase in reading.phases}
     end_work, _ = work(phase_cost_steps, reading)
     return PacingLine(end_s=end_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=phase_cost_steps)
 
 
 def judged(state: _State, reading: Reading, *, earliest_s: float, doubt_s: float, seen_s: float) -> _State:
-    """The state with whether the deadline can be met; far beyond doubt at once, less far only after it has lasted.
+    """Return the state with the deadline's feasibility; it changes at once beyond doubt, or after it has lasted.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Jobs whose speed cores do not set: those that compute on a device, or mostly wait.
+"""Jobs whose speed does not depend on cores: they compute on a device, or mostly wait.
 
 Such a job is steered in its *own time*, the seconds in which it does not wait for Punctual: what a step costs is counted in
 them, and all the job can use is one second of them a second. Pacing alone slows it. Its cores only have to be enough.

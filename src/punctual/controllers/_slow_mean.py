@@ -1,4 +1,4 @@
-"""The mean over time of a quantity with a slow disturbance, and how far off it may be.
+"""Mean over time of a quantity with a slow disturbance, and the mean's uncertainty.
 
 The cost of a step, its time, and the cores that a job can use deviate from their mean as long as neighbours are busy, which
 is for seconds to minutes: neighbouring samples are alike. Many samples of a few seconds therefore say little about the mean.
@@ -23,7 +23,7 @@ _LEAST_FRAC, _LEAST_S = 0.14, 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowMean:
-    """What is believed of the mean.
+    """Belief about the mean.
 
     Attributes
     ----------
@@ -55,12 +55,12 @@ _Mean = TypeVar("_Mean", bound=SlowMean)
 
 
 def drifted(known: _Mean, difference: float, deviation_frac: float, over_s: float) -> _Mean:
-    """The mean and the spread after a sample over `over_s` seconds, averaged over what was seen and at most `MEAN_S`.
+    """Return mean and spread after a sample over `over_s` seconds, averaged over at most `MEAN_S`.
 
     Parameters
     ----------
     difference, deviation_frac
-        Of the sample to the mean: in its unit, and as a share of the quantity.
+        Deviation of the sample from the mean: in its unit, and as a share of the quantity.
     """
     if over_s <= 0.0:
         return known
@@ -76,7 +76,7 @@ def drifted(known: _Mean, difference: float, deviation_frac: float, over_s: floa
 
 
 def reverting(now: float, mean: float, horizon_s: float) -> float:
-    """Mean over the next `horizon_s` seconds of what is `now` and tends to return to `mean`.
+    """Return the mean over the next `horizon_s` seconds of a quantity, `now`, that tends to return to `mean`.
 
     The deviation is expected to decay with `REVERSION_S` (tau), so that over the horizon (T) it is
     ``mean + (now - mean) * tau / T * (1 - exp(-T / tau))``.

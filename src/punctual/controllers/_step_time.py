@@ -1,8 +1,8 @@
-"""Seconds of a step by number of workers: what was measured, and what it says about numbers that were never held.
+"""Seconds of a step by number of workers: measurements, and predictions for numbers that were never held.
 
 The logarithm of a step's seconds is a *level*, which drifts with the machine and is common to all numbers, and an
-*offset* of each number, which stays. A scalar Kalman gain splits what was not expected between the two: after a change
-of the number the offset is what is least known and takes nearly all, later the level does.
+*offset* of each number, which stays. A scalar Kalman gain splits an unexpected part between the two: after a change
+of the number the offset is the least known and takes nearly all, later the level does.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ SAMPLE_NOISE_FRAC = 0.01
 DRIFT_FRAC = 0.012
 #: Standard deviation of the level around its slow mean until it is known.
 _FIRST_SPREAD_FRAC = 0.05
-#: How far off an extrapolation is, for each doubling: from one number alone, from two or more, by a fitted model.
+#: Error of an extrapolation for each doubling: from one number alone, from two or more, by a fitted model.
 ALONE_FRAC, ALONG_FRAC, MODEL_FRAC = 0.2, 0.08, 0.04
 #: Share of a step that more workers do not shorten, believed until a second number was held.
 UNDIVIDED_FRAC = 0.2
-#: Of the part that two numbers leave undivided, what is believed not to be the talking among workers.
+#: Share of the undivided part by two numbers that is assumed not to be communication among workers.
 PEER_FRAC = 0.87
 
 #: Seconds a step with so many workers, and their relative standard deviation, by a performance model; None: unknown.
@@ -31,7 +31,7 @@ Model = Callable[[int], tuple[float, float] | None]
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Of one number of workers, to the first that was held: logarithm of the ratio of times, and its variance."""
+    """Logarithm of a number's step time relative to the first number's, and its variance."""
 
     log_frac: float
     variance: float
@@ -39,7 +39,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime(SlowMean):
-    """What is believed; the slow mean is that of the level.
+    """Belief about step times; the slow mean is that of the level.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class StepTime(SlowMean):
     surprise
         Sign of the last innovation if it was beyond `SURPRISE_SIGMAS`, otherwise 0.
     offsets
-        Of each number that was held.
+        Offset of each number that was held.
     """
 
     level: float
@@ -68,14 +68,14 @@ class StepTime(SlowMean):
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Of one number of workers.
+    """Speed with one number of workers.
 
     Attributes
     ----------
     step_s
         Seconds a step, expected.
     slow_step_s
-        The same if what is slow now stays slow.
+        The same if the present disturbance lasts.
     std_frac
         Its relative standard deviation.
     bound_s
@@ -83,7 +83,7 @@ class Speed:
     is_seen
         Whether it was measured.
     error_frac
-        Relative standard deviation of the time that steps take, of which the slow mean is not taken for known.
+        Relative standard deviation of the steps' time, with the uncertainty of the slow mean.
     """
 
     step_s: float
@@ -109,7 +109,7 @@ def first(n_workers: int, sample_s: float, n_steps: float, over_s: float) -> Ste
 
 
 def updated(belief: StepTime, n_workers: int, sample_s: float, n_steps: float, over_s: float, model: Model) -> StepTime:
-    """The belief after one more sample; `model` tells what to expect of a number that is held for the first time."""
+    """Return the belief after one more sample; `model` predicts a number that is held for the first time."""
     offset = _offset(belief, n_workers, model)
     level_variance = belief.variance + DRIFT_FRAC**2 * over_s
     noise = STEP_NOISE_FRAC**2 / max(n_steps, 1.0) + SAMPLE_NOISE_FRAC**2
@@ -133,12 +133,12 @@ def updated(belief: StepTime, n_workers: int, sample_s: float, n_steps: float, o
 
 
 def elsewhere(belief: StepTime) -> StepTime:
-    """What `belief` tells of a kind of machine on which nothing was seen yet: how numbers compare, and little of the level."""
+    """Return the belief for an unseen kind of machine: it keeps the ratios of numbers, and little of the level."""
     return replace(belief, variance=ELSEWHERE_FRAC**2, seen_s=0.0, surprise=0)
 
 
 def speeds(belief: StepTime, counts: tuple[int, ...], horizon_s: float, model: Model) -> dict[int, Speed]:
-    """What to expect of each number in `counts` over the next `horizon_s` seconds."""
+    """Return the expected speed with each number in `counts` over the next `horizon_s` seconds."""
     level, risk_frac = belief.forecast(horizon_s), sqrt(belief.risk_frac(horizon_s) ** 2 + belief.variance)
     offsets = {n: _offset(belief, n, model) for n in {*counts, *belief.offsets}}
     made = {}
@@ -173,7 +173,7 @@ def _offset(belief: StepTime, n: int, model: Model) -> Offset:
 
 
 def _by_model(belief: StepTime, n: int, nearest: list[int], model: Model) -> tuple[float, float] | None:
-    """The model's time, times measured over modelled at the nearest numbers held; and how far off that may be."""
+    """Return the model's time, corrected at the nearest numbers held, and its relative error."""
     mine = model(n)
     if mine is None or not 0.0 < mine[0] < inf:
         return None
@@ -190,7 +190,7 @@ def _by_model(belief: StepTime, n: int, nearest: list[int], model: Model) -> tup
 
 
 def _along(belief: StepTime, n: int, nearest: list[int]) -> tuple[float, float]:
-    """On the curve undivided + divided / n through the nearest numbers held, both parts zero or above; how far off."""
+    """Return the value and error on a curve undivided + divided / n through the nearest numbers, both parts ≥ 0."""
     one, doublings = nearest[0], abs(log2(nearest[0] / n))
     one_s = _exp(belief.offsets[one].log_frac)
     undivided_s, frac = UNDIVIDED_FRAC * one_s, ALONE_FRAC * doublings
@@ -215,5 +215,5 @@ def _within_perfect_scaling(belief: StepTime, n: int, log_frac: float) -> float:
 
 
 def _exp(power: float) -> float:
-    """No overflow: what a torn report says may be any number."""
+    """Return the exponential, bounded: a torn report may contain any number."""
     return exp(min(max(power, -600.0), 600.0))

@@ -30,7 +30,7 @@ class CountPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What is to be done, and what is known of how fast it can be.
+    """Remaining work, and the known speeds for it.
 
     Attributes
     ----------
@@ -41,13 +41,13 @@ class Outlook:
     held
         Number of workers now.
     speeds
-        By number of workers.
+        Speeds by number of workers.
     stop_s
         Training time lost by one change of the number, seconds.
     price_s
-        Worker-seconds that a change must save besides what it costs.
+        Worker-seconds that a change must save beyond its cost.
     sigmas_kept, sigmas_changed
-        How many standard deviations of a step's time a number must make room for: one that is held, and one that is
+        Standard deviations of a step's time that a number must make room for: one that is held, and one that is
         changed to for the rest.
     grace_s
         Near the end nothing is changed for being expected so much later than it should be.
@@ -67,7 +67,7 @@ class Outlook:
     unit_s: float = 0.0
 
     def held_s(self) -> float:
-        """Seconds a step that what is held must be good for, if it is kept.
+        """Seconds of a step to expect of the present number, if it is kept.
 
         Who waits for what is slow now to pass, and is wrong, finds that nothing makes up for it: half of it counts.
         """
@@ -80,7 +80,7 @@ class Outlook:
 
 
 def level(outlook: Outlook, n: int) -> CountPlan | None:
-    """`n` workers to the end; None: not enough."""
+    """Return a plan of `n` workers to the end; None if they do not suffice."""
     kept = n == outlook.held
     step_s = outlook.held_s() if kept else outlook.speeds[n].safe_s(outlook.sigmas_kept)
     stop_s = 0.0 if kept else outlook.stop_s
@@ -91,11 +91,11 @@ def level(outlook: Outlook, n: int) -> CountPlan | None:
 
 
 def more_first(outlook: Outlook, more: int, fewer: int) -> CountPlan | None:
-    """`more` workers until `fewer` are enough for the rest; None: not enough, or no better than one number."""
+    """Return a plan of `more` workers until `fewer` suffice; None if they do not, or one number is as good."""
     kept = more == outlook.held
     n_changes = 1 if kept else 2
     more_s = outlook.speeds[more].step_s
-    # What follows a number that was never held is planned anew when that was measured.
+    # The plan after a number that was never held is made again once that is measured.
     sigmas = outlook.sigmas_changed if outlook.speeds[more].is_seen else 0.0
     fewer_s = outlook.speeds[fewer].safe_s(sigmas)
     usable_s = outlook.time_s - n_changes * outlook.stop_s
@@ -107,7 +107,7 @@ def more_first(outlook: Outlook, more: int, fewer: int) -> CountPlan | None:
 
 
 def trial(outlook: Outlook, fewer: int) -> CountPlan | None:
-    """`fewer` workers, never held so far, at once: they may do more than is expected, and what is held the rest."""
+    """Return a plan that tries `fewer` workers at once, in case they are faster than expected; None: too late."""
     fewer_s = outlook.speeds[fewer].safe_s(-0.5 * outlook.sigmas_kept)
     usable_s = outlook.time_s - 2 * outlook.stop_s
     at_held_s = _at_more_s(outlook.steps, usable_s, outlook.speeds[outlook.held].step_s, fewer_s)
@@ -119,7 +119,7 @@ def trial(outlook: Outlook, fewer: int) -> CountPlan | None:
 
 
 def more_later(outlook: Outlook, more: int, wait_frac: float) -> CountPlan | None:
-    """What is held until `more` workers are needed for `wait_frac` of the time left; None: they are already."""
+    """Return a plan that holds the present number until `more` are needed; None if that is before `wait_frac`."""
     more_s = outlook.speeds[more].safe_s(outlook.sigmas_kept)
     usable_s = outlook.time_s - outlook.stop_s
     at_more_s = _at_more_s(outlook.steps, usable_s, more_s, outlook.held_s())
@@ -131,7 +131,7 @@ def more_later(outlook: Outlook, more: int, wait_frac: float) -> CountPlan | Non
 
 
 def _at_more_s(steps: float, usable_s: float, more_s: float, fewer_s: float) -> float | None:
-    """Seconds with the larger number so that the smaller does the rest; None: never enough, or it is no faster."""
+    """Seconds with the larger number until the smaller does the rest; None: never enough, or no faster."""
     if usable_s <= 0.0 or more_s >= fewer_s:
         return None
     at_more_s = max(0.0, (steps - usable_s / fewer_s) / (1.0 / more_s - 1.0 / fewer_s))
@@ -139,7 +139,7 @@ def _at_more_s(steps: float, usable_s: float, more_s: float, fewer_s: float) -> 
 
 
 def best(outlook: Outlook, allowed: Iterable[int], wait_frac: float) -> CountPlan | None:
-    """The cheapest plan, beginning with what is held or with one of `allowed`; None: nothing is enough."""
+    """Return the cheapest plan that begins with the present number or one of `allowed`; None if none suffices."""
     allowed, held = set(allowed), outlook.held
     hull = lower_hull(outlook.speeds)
     plans = [level(outlook, n) for n in sorted({held, *allowed})]
@@ -153,7 +153,7 @@ def best(outlook: Outlook, allowed: Iterable[int], wait_frac: float) -> CountPla
 
 
 def last(outlook: Outlook) -> CountPlan:
-    """Near the end: what is held; if that is expected to be late the least that is not, or the fastest of all.
+    """Return a plan for the end: the present number; if late, the least that is not, or the fastest.
 
     A change must save twice its stop and a unit: it waits for the one in flight, and may stop the job for longer.
     """
@@ -167,7 +167,7 @@ def last(outlook: Outlook) -> CountPlan:
 
 
 def lower_hull(speeds: Mapping[int, Speed]) -> list[int]:
-    """Numbers on the lower convex hull of workers over rate, ascending; the others are beaten by mixing two of these.
+    """Return the numbers on the lower convex hull of workers over rate, ascending; mixtures of these beat the others.
 
     Numbers that are no faster than a smaller one are left out: they cost more and do less.
     """

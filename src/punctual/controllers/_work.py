@@ -1,4 +1,4 @@
-"""Remaining work as one number: steps, with a unit of each phase counted as so many steps."""
+"""Remaining work as one number: steps, with a unit of each phase counted in steps."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from punctual.core.control import PacingLine, PhaseProgress, Reading
 
 
 def work(cost_steps: Mapping[str, float], reading: Reading) -> tuple[float, float]:
-    """Work in all and done, in steps; a unit of a phase counts `cost_steps` steps."""
+    """Return total and done work in steps; a unit of a phase counts `cost_steps` steps."""
     total, done = reading.steps_total or 0.0, reading.steps_done
     for phase in reading.phases:
         steps = cost_steps.get(phase.name, 0.0)
@@ -16,7 +16,7 @@ def work(cost_steps: Mapping[str, float], reading: Reading) -> tuple[float, floa
 
 
 def largest_unit_steps(cost_steps: Mapping[str, float]) -> float:
-    """The largest unit there is: a step, or a unit of a phase."""
+    """Return the largest unit's cost in steps: a step, or a unit of a phase."""
     return max([1.0, *cost_steps.values()])
 
 
@@ -37,7 +37,7 @@ def units_done(reading: Reading) -> dict[str, int]:
 
 
 def blend(known: Mapping[str, float], phase: PhaseProgress, seen: float, n_units: int) -> float:
-    """The mean of what was known and what was seen, by the number of units behind each, forgetting slowly."""
+    """Return the mean of old and new value, weighted by the units behind each, forgetting slowly."""
     if phase.name not in known or phase.units_measured <= n_units:
         return seen
     share = max(0.3, n_units / phase.units_measured)

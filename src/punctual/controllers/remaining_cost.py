@@ -1,4 +1,4 @@
-"""Receding-horizon control on what the remaining work costs."""
+"""Receding-horizon control by the cost of the remaining work."""
 
 from dataclasses import dataclass, field, replace
 from math import hypot, inf, log
@@ -39,7 +39,7 @@ _LASTING_DELIVERY_S = 15.0
 #: Spread of the usable cores until they were seen to vary, as a share of what the job does not use of its ceiling: neighbours
 #: that take it may come and go.
 _UNUSED_FRAC = 0.5
-#: From this part of what a job can use on, it gets all of it: a quota a little below would only cost precision.
+#: A demand of this part of a job's usable cores becomes all of them: a quota a little below only costs precision.
 _NEARLY_ALL_FRAC = 0.97
 #: Where only pacing slows a job, its line leads to the deadline as long as the job holds what it demands, within this
 #: share; otherwise to the end of what it holds, and that line is kept while its end moves by less than the second share.
@@ -76,22 +76,22 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingCostState(LandingState):
-    """What the controller remembers between two readings.
+    """State between two readings.
 
     Attributes
     ----------
     cost
-        Of one step; None until the first sample.
+        Cost of one step; None until the first sample.
     dear, held
         Steps that cost far more than the others; and the last sample if it may hold one. If the next is as dear the cost
         has changed, and both are learned from.
     phase_wait_s
         Time that one unit takes beside its CPU time (waiting for the disk), seconds.
     usable_cores
-        What the job can use, as its last seconds at its ceiling showed, or seconds in which it used more than this; None: it
+        Usable cores, as its last seconds at its ceiling showed, or seconds in which it used more than this; None: it
         has never held its ceiling. Demand and earliest landing rest on it and follow at once what the job does.
     lasting_cores
-        The same over `_LASTING_DELIVERY_S`. It is what policies are told, so that a few seconds in which neighbours took
+        The same over `_LASTING_DELIVERY_S`. Policies get this one, so that a few seconds in which neighbours took
         cores cost no promise.
     most_cores
         The highest `usable_cores` so far. Below its ceiling a job does not show what it could use: both others go back to this
@@ -121,7 +121,7 @@ class RemainingCostState(LandingState):
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """What is left, as the state sees it now.
+    """Remaining work, from the present state.
 
     `work_left` counts dear steps that are still expected; `paced_left` does not, as lines do not. The last of them may be
     the last step, and take `dear_wall_s` longer than another.
@@ -161,7 +161,7 @@ class RemainingCost(LandingController):
         A demand closer than this to the last one is not made. What a wide band leaves open the pacing line closes;
         where the quota lands the job alone it must be narrow.
     risk_sigmas
-        How many standard deviations of the cost's forecast must fit under the ceiling; otherwise the job runs at its
+        Standard deviations of the cost's forecast that must fit under the ceiling; otherwise the job runs at its
         ceiling while it can ("front-loading").
     The others are those of `LandingController`.
 
@@ -291,7 +291,11 @@ class RemainingCost(LandingController):
     def _work_left(
         self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Outlook
     ) -> CoreWork | None:
-        """What is left, in core-seconds as granted; None for a job made of workers.
+        """Remaining work in core-seconds as granted; None for a job made of workers.
+
+        A cost that is above its mean just now, as while others start beside the job, counts as deviation of the work
+        and
+        not as expectation: no promise is given up for it.
 
         A cost that is above its mean just now, as while others start beside the job, is a deviation of what is left and
         not the expectation: no promise is given up for it.
@@ -312,7 +316,7 @@ class RemainingCost(LandingController):
         )
 
     def _reserve_s(self, state: RemainingCostState, reading: Reading) -> float:
-        """How much earlier than at the end of its line the job aims while no line holds it back."""
+        """Seconds by which the job aims earlier than the end of its line while no line holds it back."""
         return self.reserve_frac * reading.deadline_s if reading.can_pace and state.line is None else 0.0
 
     def _front_loading(self, state: RemainingCostState, outlook: _Outlook) -> bool:
@@ -322,10 +326,10 @@ class RemainingCost(LandingController):
         return padded_core_s > room * outlook.usable_cores * outlook.time_s
 
     def _line(self, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> PacingLine | None:
-        """The line to pace on; the one in force as long as it leads to the end of the work."""
+        """Return the pacing line; the present one while it leads to the end of the work."""
         left_s = outlook.aim_s - reading.elapsed_s
         landing = self.is_landing(left_s, reading, outlook.unit_wall_s)
-        # Where nothing else slows the job, pacing must do it all the way.
+        # If nothing else slows the job, pacing must do it all the way.
         due = landing or not reading.can_cap
         if outlook.paced_left <= 0.0 or outlook.time_s <= 0.0:
             return state.line
@@ -402,7 +406,7 @@ class RemainingCost(LandingController):
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
     def _at_least_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> float:
-        """When the job lands if it holds the least that it may; infinite where a line holds it back."""
+        """Expected landing with the least amount it may hold; infinite if a line holds it back."""
         least_cores = max(core_bounds(spec, reading)[0] * state.lasting_delivery, TOLERANCE)
         left_s = outlook.wait_s + outlook.need_core_s / min(least_cores, outlook.usable_cores)
         is_paced = state.line is not None or not reading.can_cap
@@ -412,7 +416,7 @@ class RemainingCost(LandingController):
 
     @property
     def landed_std_s(self) -> float:
-        """How exactly a line lands a job: its margin is the least, or still the first where little has been learned."""
+        """Standard deviation of a landing on a line: its margin is the least, or still the first."""
         return (self.margin_first_s - self.margin_least_s) / INTERVAL_SIGMAS
 
     def _period_s(self, outlook: _Outlook) -> float:
@@ -420,7 +424,7 @@ class RemainingCost(LandingController):
 
 
 def _own_work(demand: Demand, cores: float) -> CoreWork | None:
-    """What a job in its own time must be granted: so many cores for as long as it takes. No promise rests on it."""
+    """Return the work of a job in its own time: `cores` for as long as it takes. No promise rests on it."""
     work = demand.work
     if work is None:
         return None
@@ -429,7 +433,7 @@ def _own_work(demand: Demand, cores: float) -> CoreWork | None:
 
 
 def _reason_to_pace(demand: Demand, reading: Reading, cores: float) -> Reason:
-    """Why a job in its own time gets what it demands."""
+    """Return the reason for the demand of a job in its own time."""
     what = "computes on a device" if reading.device_s > 0.0 else "mostly waits, and cores do not make it faster"
     text = f"the job {what}: {cores:.2f} cores are enough, and pacing brings it to its deadline"
     if demand.reason.code in ("infeasible", "ceiling", "end", "front-load"):
@@ -456,7 +460,7 @@ def _line_to(end_s: float, s_per_step: float, state: RemainingCostState, reading
 
 
 def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _Outlook) -> PacingLine | None:
-    """The line of a job that uses what it was granted."""
+    """Return the line of a job that uses all of its grant."""
     if outlook.need_core_s <= 0:  # the unit under way is all that is left, and dearer than expected
         return state.line
     time_s = outlook.need_core_s / max(min(reading.granted.cores, outlook.usable_cores), 1e-3)
@@ -484,18 +488,18 @@ def _earliest_s(reading: Reading, outlook: _Outlook) -> float:
 
 
 def _error_frac(state: RemainingCostState, left_s: float) -> float:
-    """How far off the cost of what is left and the cores that the job can use for it may be, as a share."""
+    """Return the relative error of the remaining cost and the cores that the job can use for it."""
     cost_frac = state.cost.error_frac(left_s) if state.cost else 0.0
     return hypot(cost_frac, state.cores.error_frac(left_s, _DELIVERY_S)) if state.cores else cost_frac
 
 
 def _doubt_s(outlook: _Outlook) -> float:
-    """How wrong the earliest landing may be: the unit in flight may be cheaper, or be done and waiting for its line."""
+    """Seconds of doubt in the earliest landing: the unit in flight may be cheaper, or be done and wait for its line."""
     return outlook.risk_frac * max(outlook.time_s, 0.0) + 0.5 * outlook.unit_core_s / outlook.usable_cores
 
 
 def _learn(state: RemainingCostState, reading: Reading) -> RemainingCostState:
-    """Cost, phases and delivery from what happened since the mark; the mark moves when a sample was taken."""
+    """Learn cost, phases and delivery since the mark; a sample moves the mark."""
     mark, reading = state.mark, reading.to_remember()
     if mark is None or is_another_run(mark, reading) or (reading.steps_done == mark.steps_done and not state.warm):
         # Nothing was trained yet, or what was belongs to another run.
@@ -572,7 +576,7 @@ def _updated(cost: Cost, sample: _Sample) -> Cost:
 
 
 def _learn_phases(state: RemainingCostState, reading: Reading, mark: Reading | None) -> RemainingCostState:
-    """Cost of a unit of each phase: declared, then measured over what was timed since the mark."""
+    """Learn the cost of a unit of each phase: declared, then measured since the mark."""
     steps, waits = dict(state.phase_steps), dict(state.phase_wait_s)
     before = {phase.name: phase for phase in mark.phases} if mark else {}
     for phase in reading.phases:
@@ -585,7 +589,7 @@ def _learn_phases(state: RemainingCostState, reading: Reading, mark: Reading | N
         core_s, wall_s = (phase.core_s - old.core_s) / n_units, (phase.wall_s - old.wall_s) / n_units
         steps[phase.name] = blend(steps, phase, core_s / state.cost.now_s, n_units)
         if state.line is None:  # a paced unit waits because it was told to
-            # What was rehearsed may have waited for other jobs that start, under another grant, or for a few slices.
+            # A rehearsal may have waited for other jobs that start, under another grant, or for a few slices.
             wait_s = _unit_wait_s(reading, state, core_s, wall_s)
             known_s = wait_s if mark is not None or n_units * wait_s > _REHEARSED_WAIT_S else 0.0
             waits[phase.name] = blend(waits, phase, known_s, n_units)
@@ -593,14 +597,14 @@ def _learn_phases(state: RemainingCostState, reading: Reading, mark: Reading | N
 
 
 def _unit_wait_s(reading: Reading, state: RemainingCostState, core_s: float, wall_s: float) -> float:
-    """The part of a unit's time that no CPU grant explains; small parts are noise of the scheduling of slices."""
+    """Seconds of a unit that no CPU grant explains; small parts count as scheduling noise."""
     cores = max(min(reading.granted.cores, state.usable_cores or reading.granted.cores), 0.01)
     wait_s = wall_s - core_s / cores
     return wait_s if wait_s > max(0.5 * wall_s, 0.005) else 0.0
 
 
 def _learn_delivery(state: RemainingCostState, reading: Reading, mark: Reading) -> RemainingCostState:
-    """What the job uses of its grant: where the grant does not hold it back, that is what it can use at all."""
+    """Learn the job's use of its grant, and the cores it can use if the grant does not limit it."""
     wall_s = reading.reported_s - mark.reported_s
     granted_core_s = reading.reported_granted_core_s - mark.reported_granted_core_s
     if wall_s <= 0.0 or granted_core_s <= 0.0:
@@ -608,7 +612,7 @@ def _learn_delivery(state: RemainingCostState, reading: Reading, mark: Reading) 
     used_cores, granted_cores = (reading.used_core_s - mark.used_core_s) / wall_s, granted_core_s / wall_s
     share, lasting_share = min(1.0, wall_s / _DELIVERY_S), min(1.0, wall_s / _LASTING_DELIVERY_S)
     usable = state.usable_cores
-    # Of less than its ceiling a job may use less because others take it, which says nothing of what it can use.
+    # Below its ceiling a job may use less because others take cores, which does not show what it can use.
     is_free = not reading.can_cap or granted_cores >= 0.98 * reading.ceiling.cores
     if state.line is not None and (not is_free or waits(state.line, mark) or waits(state.line, reading)):
         return state

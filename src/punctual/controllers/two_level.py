@@ -45,13 +45,13 @@ _LAST_STOPS = 8.0
 _MODEL_S, _MODEL_FRAC = 5.0, 0.05
 
 
-#: How exactly a job lands that is held by control: a standard deviation as a share of a step. Measured: bench/forecasts.py.
+#: Standard deviation of a landing by control, as a share of a step. Measured: bench/forecasts.py.
 _LANDED_UNIT_FRAC = 0.38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoLevelState(LandingState):
-    """What the controller remembers between two readings.
+    """State between two readings.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class TwoLevelState(LandingState):
     n_changes
         Changes demanded under the deadline in force: each makes the next one dearer.
     ahead_until_s
-        Until then no fewer workers are demanded, because more were a moment ago.
+        Instant before which no fewer workers are demanded, because more were a moment ago.
     """
 
     held: int = 0
@@ -101,7 +101,7 @@ class TwoLevel(LandingController):
     margin_unit_frac
         The margin is no less than this share of the largest unit's time.
     sigmas_changed, sigmas_kept
-        How many standard deviations of the time of a step a number of workers must make room for: to be changed to
+        Standard deviations of the time of a step that a number of workers must make room for: to be changed to
         for the rest of the job, and to be kept.
     price_frac
         Least gain of a change, as a share of the worker-seconds that are left.
@@ -110,7 +110,7 @@ class TwoLevel(LandingController):
     stop_s
         Training time lost by a change until one was measured, seconds, where the job declares none.
     answer_s
-        After this long without the number that was demanded the controller counts with what there is.
+        Seconds without the demanded number after which the controller counts on its present one.
     The others are those of `LandingController`; the job is paced earlier if it is to hold one number to the end.
 
     Notes
@@ -176,7 +176,7 @@ class TwoLevel(LandingController):
     def _run_free(
         self, spec: JobSpec, state: TwoLevelState, reading: Reading, counts: tuple[int, ...], reason: Reason | None
     ) -> tuple[Demand, TwoLevelState]:
-        """Until the speed is known the job has its ceiling and is not paced; once it has landed nothing is changed."""
+        """Demand the ceiling, unpaced, until the speed is known; after the landing change nothing."""
         n_workers = state.wanted if reading.landed and state.wanted in counts else counts[-1]
         reason = reason or Reason("warm-up", "the first steps are timed at the ceiling")
         next_tick_s = waiting_tick_s(reading, 2.0 * self.tick_least_s, self.tick_long_s)
@@ -201,7 +201,7 @@ class TwoLevel(LandingController):
         )
 
     def _aim_s(self, spec: JobSpec, state: TwoLevelState, reading: Reading) -> float:
-        """When the job is to land: early by the margin, and by what the last unit may take longer than expected."""
+        """Instant to land at: early by the margin and by the last unit's possible lateness."""
         margin_s = self.margin_s(spec, state, reading)
         if spec.margin_frac is None:
             step_s = state.times.now_s(state.held) if state.times else 0.0
@@ -236,11 +236,11 @@ class TwoLevel(LandingController):
         )  # fmt: skip
 
     def _awaits(self, state: TwoLevelState, reading: Reading) -> bool:
-        """Whether a change is under way; a demand that is not met for long is one that others stand in the way of."""
+        """Whether a change is under way; after a time without an answer others seem to prevent it."""
         return state.is_changing() and reading.elapsed_s - state.wanted_at_s < self.answer_s
 
     def _must_wait(self, state: TwoLevelState, reading: Reading, outlook: Outlook) -> bool:
-        """Whether a change is under way, or what it has brought is not known yet, or it was made to get ahead."""
+        """Whether a change is under way, still unmeasured, or made to get ahead."""
         since_s = reading.elapsed_s - state.wanted_at_s
         if state.is_changing():
             return self._awaits(state, reading)
@@ -249,7 +249,7 @@ class TwoLevel(LandingController):
         return reading.elapsed_s < state.ahead_until_s and _two_levels.level(outlook, outlook.held) is not None
 
     def _waiting(self, state: TwoLevelState, outlook: Outlook) -> tuple[int, Reason]:
-        """What is on its way, or what is held."""
+        """Return the number that is on its way, or else the one that is held."""
         if state.is_changing() and state.wanted in outlook.speeds:
             return state.wanted, _reason("resize", "the number of workers is being changed", outlook)
         if state.is_tried:
@@ -287,7 +287,7 @@ class TwoLevel(LandingController):
     def _line(
         self, state: TwoLevelState, reading: Reading, outlook: Outlook, plan: CountPlan | None
     ) -> PacingLine | None:
-        """The line to pace on; the one in force as long as it leads to the end of the work."""
+        """Return the pacing line; the present one while it leads to the end of the work."""
         if outlook.steps <= 0.0 or outlook.time_s <= 0.0:
             return state.line
         if not reading.can_pace or not state.feasible:
@@ -325,7 +325,7 @@ class TwoLevel(LandingController):
 
 
 def _model(reading: Reading) -> Model:
-    """What the job's performance model says, on nodes like those that the job has."""
+    """Return the job's performance model, on nodes like its own."""
 
     def step_time(n_workers: int) -> tuple[float, float] | None:
         if reading.curve is None or reading.shape is None or reading.shape.n_workers < 1:
@@ -347,7 +347,7 @@ def _model(reading: Reading) -> Model:
 
 
 def _must_show_speed(times: StepTime, reading: Reading) -> bool:
-    """Whether the job's model knows nothing of what it holds yet; it learns only from steps that are not paced."""
+    """Whether the job's model does not know the present shape yet; it learns only from unpaced steps."""
     if reading.curve is None or reading.shape is None or isfinite(reading.curve.std_sps(reading.shape)):
         return False
     return times.seen_s < min(_MODEL_S, _MODEL_FRAC * (reading.deadline_s - reading.elapsed_s))
@@ -383,11 +383,11 @@ def _reason(code: str, text: str, outlook: Outlook) -> Reason:
     return Reason(code, f"{text} ({outlook.steps:.0f} steps of work in {outlook.time_s:.1f} s)", facts)
 
 
-# What a reading teaches.
+# Learning from a reading.
 
 
 def _learn(state: TwoLevelState, reading: Reading, held: int, model: Model, *, awaits: bool) -> TwoLevelState:
-    """Times of steps and of phases from what happened since the mark; the mark moves when a sample was taken."""
+    """Learn times of steps and phases since the mark; a sample moves the mark."""
     mark, reading = state.mark, reading.to_remember()
     if mark is None or held != state.held or is_another_run(mark, reading) or reading.steps_done <= 0:
         # Another number, another process or training, or a pause: what is under way belongs to neither.
@@ -439,9 +439,9 @@ def _learn_stop(state: TwoLevelState, before: Reading, mark: Reading, held: int)
 
 
 def _learn_phases(state: TwoLevelState, reading: Reading, mark: Reading | None, held: int) -> TwoLevelState:
-    """Cost of a unit of each phase in steps: declared, then measured over what was timed since the mark."""
+    """Learn the cost of a unit of each phase in steps: declared, then measured since the mark."""
     steps = dict(state.phase_steps)
-    # What a step takes with this number must be known.
+    # The step time with this number must be known.
     can_tell = state.times is not None and held in state.times.offsets
     before = {phase.name: phase for phase in mark.phases} if mark else {}
     for phase in reading.phases:

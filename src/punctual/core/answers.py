@@ -1,4 +1,4 @@
-"""What executors answer where nothing can be done."""
+"""Build the failure events with which executors answer commands that they cannot perform."""
 
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.events import GrantFailed, JobFailed
@@ -9,13 +9,13 @@ VARIABLES_GONE = "what was kept of its variables is gone; submit it again"
 
 
 def not_started(command: LaunchJob, cause: str, short_of: str = "") -> GrantFailed:
-    """The answer to `command` where there is no process; `short_of` as of `GrantFailed`."""
+    """Return the answer to `command` if no process could be started; `short_of` as in `GrantFailed`."""
     at, job, request = command.at, command.job, command.request
     return GrantFailed(at=at, job=job, request=request, granted={}, cause=cause, short_of=short_of)
 
 
 def unknown_job(command: ResizeJob | StopJob) -> JobFailed:
-    """The answer to `command` about a job that the executor has no process of.
+    """Return the answer to `command` about a job of which the executor has no process.
 
     To a resize it is that the process is gone, through no fault of its program: the scheduler launches the job again,
     unless it was told of that end otherwise meanwhile.

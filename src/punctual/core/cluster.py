@@ -1,4 +1,4 @@
-"""The hardware there is, and the picture of everything that a policy decides on."""
+"""The nodes of a cluster, and the snapshot from which a policy decides."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,22 +9,22 @@ from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
 from punctual.core.slots import set_by_slots
 
-#: With less than a quarter of a core a training hardly gets on, and beside so many others it costs more than alone.
+#: On less than a quarter of a core a training hardly advances, and many jobs on one node slow each other down.
 _JOBS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine and what it has.
+    """One machine and its capacity.
 
     Attributes
     ----------
     device
         The kind of its devices, ``"V100"`` say.
     slowness
-        How many times as much CPU time steps cost there as on other nodes of its kind; 1 unless it was found to be slow.
+        CPU time of a step on this node over that on other nodes of its kind; 1 unless the node was found to be slow.
     jobs_at_once
-        How many jobs that are not made of workers may run there at once; None: as many as fit.
+        Limit of jobs without workers that run on the node at once; None: as many as fit.
     """
 
     id: NodeId
@@ -35,7 +35,7 @@ class Node:
 
     @property
     def usual_memory_bytes(self) -> int:
-        """Memory set aside on this node for a job about which nothing is known: an equal part; 0 without `jobs_at_once`."""
+        """Memory reserved on this node for a job of unknown need: an equal part; 0 without `jobs_at_once`."""
         return self.capacity.memory_bytes // self.jobs_at_once if self.jobs_at_once else 0
 
 
@@ -56,17 +56,17 @@ class Snapshot:
     revision
         Number of the picture; a plan made from it carries the same number.
     nodes
-        In order of their ids.
+        Nodes in order of their ids.
     holding
         Jobs that hold something, or to which the last plan gives something.
     waiting
         The other jobs that have not ended: new ones in order of submission, and those that were paused.
     free
-        What the last plan leaves of each node.
+        Amount of each node that the last plan leaves free.
     seed
-        For policies that draw: the only source of randomness.
+        Seed of policies that draw: their only source of randomness.
     carry
-        What the policy put into its last plan, for warm starts.
+        State that the policy put into its last plan, for warm starts.
     """
 
     at: float
@@ -80,7 +80,7 @@ class Snapshot:
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
-        """All jobs that have not ended, in order of submission."""
+        """Unfinished jobs in order of submission."""
         return tuple(sorted(self.holding + self.waiting, key=lambda job: (job.submitted_at, job.spec.id)))
 
     @classmethod
@@ -88,7 +88,7 @@ class Snapshot:
         cls, at: float, nodes: Iterable[Node], jobs: Iterable[JobView], *, revision: int = 1, seed: int = 0,
         carry: object = None,
     ) -> "Snapshot":  # fmt: skip
-        """The picture of `jobs` on `nodes`; a job without `planned` is planned to keep what it holds."""
+        """Return the snapshot of `jobs` on `nodes`; a job without `planned` is planned to keep its grant."""
         nodes = tuple(nodes)
         in_order = sorted(jobs, key=lambda job: job.submitted_at)
         jobs = tuple(job if job.planned else replace(job, planned=job.granted) for job in in_order)

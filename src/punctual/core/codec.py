@@ -1,4 +1,4 @@
-"""Messages as text and back, without loss.
+"""Encode messages as text and decode them without loss.
 
 Writing walks the dataclasses by itself, because a run only writes and pydantic is slow to start; reading checks what
 it finds and uses pydantic. Infinite numbers are written as ``Infinity``. What a policy carries from plan to plan has
@@ -24,17 +24,17 @@ _KINDS: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Event), *g
 
 
 def kind_of(message: Message) -> str:
-    """The name under which messages of this kind are stored."""
+    """Return the name under which messages of this kind are stored."""
     return type(message).__name__
 
 
 def encode(message: Message) -> str:
-    """The fields of `message` as JSON."""
+    """Return the fields of `message` as JSON."""
     return _ENCODER.encode(message)
 
 
 def decode(kind: str, text: str) -> Message:
-    """The message that `encode` wrote.
+    """Return the message that `encode` wrote.
 
     Raises
     ------

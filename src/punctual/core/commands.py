@@ -1,4 +1,4 @@
-"""Wishes, in the imperative. Whoever performs one answers with an event, success or failure.
+"""Commands of the scheduler, named in the imperative. Executors and hosts answer each with an event.
 
 `request` numbers grow within a job. An executor drops a command whose number is below one it has already performed
 for that job: that is what makes a late command harmless.
@@ -81,7 +81,7 @@ class RequestPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsePolicy:
-    """Have plans made by this policy from now on. The next `PlanProposed` answers it: that, or why there is none."""
+    """Make plans with this policy from now on. The next `PlanProposed` confirms it, or says why it failed."""
 
     at: float
     policy: str
@@ -91,7 +91,7 @@ class UsePolicy:
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
-    """Send `TimerFired` with `timer` at instant `fire_at`; replaces what was set for the same timer."""
+    """Send `TimerFired` with `timer` at instant `fire_at`; replaces an earlier setting of the same timer."""
 
     at: float
     timer: Timer
@@ -100,7 +100,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectJob:
-    """The job is over without having run to its end: it cannot run here, is turned away, or is not launched again."""
+    """End a job that did not run to its end: it cannot run here, is turned away, or is not launched again."""
 
     at: float
     job: JobId
@@ -109,7 +109,7 @@ class RejectJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarnUser:
-    """Tell something that needs attention, or that it is over (`reason.code` says which).
+    """Tell a user what needs attention, or that an earlier warning is over (`reason.code` says which).
 
     `job` None: it concerns all jobs. `node`: what it is about, where that is a node.
     """
@@ -120,6 +120,6 @@ class WarnUser:
     node: NodeId | None = None
 
 
-#: What an executor performs.
+#: Commands that an executor performs.
 JobCommand = LaunchJob | ResizeJob | StopJob
 Command = JobCommand | RequestPlan | UsePolicy | SetTimer | RejectJob | WarnUser

@@ -1,4 +1,4 @@
-"""What passes between the scheduler and a controller: a reading in, a demand out."""
+"""The exchange between scheduler and controller: a reading in, a demand out."""
 
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +10,7 @@ from punctual.core.story import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseProgress:
-    """How far one kind of phase (evaluations, checkpoints, ...) has come, as its training process reports it.
+    """Progress of one kind of phase (evaluations, checkpoints, ...), as its training process reports it.
 
     A *unit* is a part of an occurrence that the process reports: one batch of an evaluation. A rehearsal is measured
     but not counted as done: two batches timed before training tell what evaluation will cost.
@@ -36,14 +36,14 @@ class PhaseProgress:
 
     @property
     def is_measured(self) -> bool:
-        """Whether anything is known of what a unit costs."""
+        """Whether the cost of a unit has been measured."""
         return self.units_measured > 0 or self.cost_steps is not None
 
 
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a controller sees at a tick. All instants are seconds since the job's submission.
+    """A controller's view of its job at a tick. All instants are seconds since the job's submission.
 
     Attributes
     ----------
@@ -52,9 +52,9 @@ class Reading:
     deadline_s
         The deadline in force.
     held_since_s
-        Since when the job has held something without a pause, and in the same process.
+        Instant from which the job has held something without a pause, in the same process.
     granted
-        What the job really holds now; not what was asked for.
+        The amount that the job holds now; a request without an answer does not count.
     granted_core_s
         Integral of the granted cores since the job started.
     used_core_s
@@ -67,7 +67,7 @@ class Reading:
     active_s
         Seconds in which its main thread computed or waited for a processor; 0: not known.
     unit_at_s
-        When the last unit (step, or part of a phase) was completed.
+        Instant of the last completed unit (step, or part of a phase).
     steps_done, steps_total
         Steps done; steps declared (None: nothing declared yet), or expected until the goal.
     steps_total_std
@@ -83,11 +83,11 @@ class Reading:
     can_cap
         Whether a grant is enforced: if not, the job takes what it finds and only pacing slows it.
     shape
-        What of the grant the job's speed depends on, its number of workers among it; None: the job holds nothing.
+        Shape of the grant, with the number of workers; None: the job holds nothing.
     curve
-        What is known of its speed in other shapes; None: it has no performance model.
+        Learned speed in all shapes; None: it has no performance model.
     report_age_s
-        How old the counts are: those of another machine come from time to time.
+        Age of the counts: those of another machine come from time to time.
     """
 
     elapsed_s: float
@@ -115,16 +115,16 @@ class Reading:
 
     @property
     def reported_s(self) -> float:
-        """The instant of which the counts are."""
+        """Instant of the last report, to which the counts belong; seconds since submission."""
         return self.elapsed_s - self.report_age_s
 
     @property
     def reported_granted_core_s(self) -> float:
-        """`granted_core_s` at that instant, if it has held the same since."""
+        """`granted_core_s` at the last report, if the grant has not changed since."""
         return self.granted_core_s - self.granted.cores * self.report_age_s
 
     def to_remember(self) -> "Reading":
-        """The reading as a controller may keep it in its state, which holds no plug-in and so no curve."""
+        """Return the reading without its curve and plug-ins, so that a controller can keep it in its state."""
         return self if self.curve is None else replace(self, curve=None)
 
 
@@ -151,13 +151,13 @@ class PacingLine:
     phase_cost_steps: dict[str, float] = field(default_factory=dict)
 
 
-#: So many standard deviations to either side of what is expected lies the interval that is told: nine of ten.
+#: Standard deviations from the expected value to either end of the interval that holds nine of ten cases.
 INTERVAL_SIGMAS = 1.645
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """When the job is expected to land; seconds since submission.
+    """Expected landing of a job; seconds since submission.
 
     Attributes
     ----------
@@ -176,13 +176,13 @@ class Forecast:
 
     @property
     def interval_s(self) -> tuple[float, float]:
-        """An interval that holds the landing in nine of ten cases."""
+        """Interval that holds the landing in nine of ten cases."""
         return self.finish_s - INTERVAL_SIGMAS * self.std_s, self.finish_s + INTERVAL_SIGMAS * self.std_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreWork:
-    """What is left of a job on a share of cores, for which half of the cores for twice the time are as good.
+    """Remaining work of a job on a share of cores; half of the cores for twice the time do the same work.
 
     Attributes
     ----------
@@ -192,12 +192,12 @@ class CoreWork:
     usable_cores
         The most cores, as granted, that it can use.
     due_s
-        When it is to be done with them, seconds since submission: its deadline, less a margin and less the time left
+        Instant by which they must be done, seconds since submission: its deadline, less a margin and less the time left
         that no cores make shorter.
     slack_s
-        How much later would still be in time: the margin.
+        Seconds by which it may be later and still be in time: the margin.
     delivered_frac
-        What it used over what it was granted while the grant held it back, for some time.
+        Usage over grant, over some time in which the grant limited the job.
     is_steady
         Whether cores alone say when it is done. If not, no deadline can be promised on them.
     """
@@ -214,7 +214,7 @@ class CoreWork:
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What a controller wants for its job.
+    """A controller's demand for its job.
 
     Attributes
     ----------
@@ -227,7 +227,7 @@ class Demand:
     forecast
         None while nothing is known yet.
     work
-        What is left, of a job on a share of cores; None: nothing is known.
+        Remaining work of a job on a share of cores; None: unknown.
     """
 
     resources: Resources

@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class InvalidSpec(ValueError):
-    """What a user or a file said cannot be used.
+    """A user's or a file's specification that cannot be used.
 
     The message has four parts: what must hold, what was got, which object, what to do.
 
@@ -24,11 +24,11 @@ class InvalidSpec(ValueError):
     where
         The object it was found on: ``"job 'resnet-7'"``.
     remedy
-        What the user can do about it, as a sentence.
+        The user's remedy, as a sentence.
     option
         The option of a job that it is about, as a file of jobs writes it: ``cores_per_worker``; None: not one alone.
     others
-        What else is wrong with the same request.
+        Other errors of the same request.
     """
 
     def __init__(
@@ -50,22 +50,22 @@ class InvalidSpec(ValueError):
         self.others = tuple(others)
 
     def all(self) -> tuple["InvalidSpec", ...]:
-        """The error itself, and the others of the same request."""
+        """Return the error and the other errors of the same request."""
         return (self, *self.others)
 
     def as_fields(self) -> dict[str, Any]:
-        """All of it in JSON values, for another process."""
+        """Return the error as JSON values, for another process."""
         own = {name: getattr(self, name) for name in ("must", "got", "where", "remedy", "option")}
         return {**own, "others": [other.as_fields() for other in self.others]}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "InvalidSpec":
-        """The error of which `as_fields` gave `fields`."""
+        """Return the error whose `as_fields` are `fields`."""
         return cls(**{**fields, "others": [cls.from_fields(other) for other in fields.get("others", ())]})
 
 
 class OptionChecks:
-    """Checks the options of one request, so that all that is wrong with it is told at once.
+    """Check the options of one request, and report all its errors at once.
 
     An option that is wrong counts as one that was not given in what is checked after it.
     """
@@ -74,14 +74,14 @@ class OptionChecks:
         self._errors: list[InvalidSpec] = []
 
     def read(self, option: str, read: Callable[[V], T], value: V | None, default: T) -> T:
-        """What `read` makes of the value of an option; `default` if it was not given (None), or is wrong."""
+        """Return `read(value)`, or `default` if the value is None (not given) or invalid."""
         if value is not None:
             with self.of(option):
                 return read(value)
         return default
 
     def made(self, make: Callable[[], T]) -> T | None:
-        """What `make` makes of several options; None: something is wrong with them."""
+        """Return `make()`, which reads several options, or None if it refused them."""
         try:
             return make()
         except InvalidSpec as error:
@@ -90,14 +90,14 @@ class OptionChecks:
 
     @contextmanager
     def of(self, option: str | None) -> Iterator[None]:
-        """What is found wrong within is about `option`, unless the error says about which."""
+        """Attribute errors raised within to `option`, unless the error names an option itself."""
         try:
             yield
         except InvalidSpec as error:
             self._note(error, option)
 
     def done(self) -> None:
-        """Raise `InvalidSpec` if anything was wrong; of several errors about one option, and of equal ones, the first is told."""
+        """Raise `InvalidSpec` if a check failed; report one error for each option, and equal errors once."""
         first: dict[str, InvalidSpec] = {}
         for error in self._errors:
             first.setdefault(error.option or str(error), error)
@@ -115,34 +115,34 @@ class OptionChecks:
 
 
 def did_you_mean(word: str, known: Iterable[str], least_similarity: float = 0.6) -> str:
-    """A sentence that names the nearest of the words that could have been meant, with a space behind it; or nothing."""
+    """Return a sentence that suggests the nearest word, with a space after it; empty if no word is near."""
     close = get_close_matches(word, list(known), n=1, cutoff=least_similarity)
     return f"Did you mean `{close[0]}`? " if close else ""
 
 
 def check_above_zero(where: str, **amounts: float) -> None:
-    """Refuse a parameter that is not a finite number above zero: raise `InvalidSpec` about the first such."""
+    """Refuse parameters that are not finite and above zero; `InvalidSpec` names the first of them."""
     for name, amount in amounts.items():
         if not 0 < amount < inf:
             raise _wrong(name, "finite and above zero", amount, where, "a positive number")
 
 
 def check_not_negative(where: str, **amounts: float) -> None:
-    """The same for one that is not a finite number of zero or more."""
+    """Refuse parameters that are not finite and at least zero; `InvalidSpec` names the first of them."""
     for name, amount in amounts.items():
         if not 0 <= amount < inf:
             raise _wrong(name, "finite and not negative", amount, where, "0 or more")
 
 
 def check_share(where: str, **amounts: float) -> None:
-    """The same for one that is not from 0 to 1."""
+    """Refuse parameters outside [0, 1]; `InvalidSpec` names the first of them."""
     for name, amount in amounts.items():
         if not 0 <= amount <= 1:
             raise _wrong(name, "from 0 to 1", amount, where, "a share, as 0.5")
 
 
 def check_fraction(where: str, **amounts: float) -> None:
-    """The same for one that is not from 0 to below 1."""
+    """Refuse parameters outside [0, 1); `InvalidSpec` names the first of them."""
     for name, amount in amounts.items():
         if not 0 <= amount < 1:
             raise _wrong(name, "from 0 to below 1", amount, where, "a share, as 0.01")
@@ -153,7 +153,7 @@ def _wrong(name: str, must: str, got: float, where: str, give: str) -> InvalidSp
 
 
 class InvariantBroken(AssertionError):
-    """A bug of ours, or of a plug-in; carries the last messages about the job, oldest first."""
+    """A bug in Punctual or in a plug-in; carries the last messages about the job, oldest first."""
 
     def __init__(self, what: str, story: Sequence[object] = ()) -> None:
         lines = "\n".join(f"  {message}" for message in story)

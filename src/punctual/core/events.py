@@ -1,4 +1,4 @@
-"""Facts, in the past tense. The scheduler's state is the fold of these; `at` is an instant in seconds."""
+"""Events: facts, in the past tense. The scheduler's state is their fold; `at` is an instant in seconds."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ from punctual.core.timer import Timer
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """A user wants this job to run. `program`: what it runs; None: the executor knows, as a simulated one does.
+    """A user wants this job to run. `program`: its program; None: the executor knows it, as in a simulation.
 
     `by`: who; empty: the owner, at the terminal.
     """
@@ -89,7 +89,7 @@ class ProgressReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseReported:
-    """What is known of the job's phases has changed; `phases` replaces what was known before."""
+    """The job's phases, as last reported; `phases` replaces the earlier report."""
 
     at: float
     job: JobId
@@ -98,7 +98,7 @@ class PhaseReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossReported:
-    """The losses that a job which trains to a goal has seen since the last report, in order of steps."""
+    """Losses of a job that trains to a goal since the last report, in order of steps."""
 
     at: float
     job: JobId
@@ -107,7 +107,7 @@ class LossReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWarned:
-    """The executor has found something about the job that its user is to be told, once for each code of `reason`."""
+    """The executor warns the user of a job, once for each code of `reason`."""
 
     at: float
     job: JobId
@@ -131,7 +131,7 @@ class JobFailed:
     Attributes
     ----------
     exit_code
-        Of the program, if it was the program that failed.
+        Exit code of the program, if the program failed.
     retryable
         Whether it makes sense to launch it again. If so the job has not ended: it is launched again, or a `RejectJob`
         follows that says why not.
@@ -185,7 +185,7 @@ class GrantFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined:
-    """A node offers `capacity`; said again, its capacity has changed.
+    """A node offers `capacity`; a repeated event changes its capacity.
 
     `device`: the kind of its devices. `jobs_at_once`: see `punctual.core.cluster.Node`.
     """
@@ -199,7 +199,7 @@ class NodeJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLost:
-    """A node is gone, and with it what jobs held there."""
+    """A node is gone, and with it the grants on it."""
 
     at: float
     node: NodeId
@@ -207,7 +207,7 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWarned:
-    """The executor has found something about a node that the users of the jobs there are to be told, each time."""
+    """The executor warns the users of all jobs on a node, each time."""
 
     at: float
     node: NodeId
@@ -216,7 +216,7 @@ class NodeWarned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChanged:
-    """A user changed what is declared about a job (its deadline, say). `by`: who; empty: the owner, at the terminal."""
+    """A user changed a job's declaration (its deadline, say). `by`: who; empty: the owner, at the terminal."""
 
     at: float
     spec: JobSpec
@@ -250,7 +250,7 @@ class PauseRequested:
     by: str = ""
 
     def told(self) -> str:
-        """In words."""
+        """Return a text that says who paused the job, and why."""
         return f"paused {told_by(self.by)}{': ' * bool(self.cause)}{self.cause}"
 
 
@@ -265,12 +265,12 @@ class ResumeRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChanged:
-    """A user wants another policy to share out what there is.
+    """A user wants another policy to share the cluster.
 
     Attributes
     ----------
     policy, parameters
-        Registered name, and what it is made with: plain values.
+        Registered name, and its parameters as plain values.
     before
         Name of the one before. Its promises stand if it is the same policy with other parameters.
     by
@@ -286,14 +286,14 @@ class PolicyChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringResumed:
-    """Another process steers from now on; the one before it ended without a word.
+    """Another process steers from now on; the one before it ended without notice.
 
     Attributes
     ----------
     lost_at
-        Last sign of life of the one before. Answers to what it had asked are lost, and so are its timers.
+        Last sign of life of the earlier process. Answers to its requests are lost, and so are its timers.
     granted
-        What each job that still has a process was found to hold; taken as what it has held since `lost_at`. The
+        Grant found of each job that still has a process; assumed to hold since `lost_at`. The
         process of a job that is missing here is gone.
     """
 
@@ -326,7 +326,7 @@ class TimerFired:
 
 
 def told_by(name: str) -> str:
-    """Who asked for it, in words; without a name it was the owner, at the terminal."""
+    """Return a text that names the user behind a request; an empty name is the owner, at the terminal."""
     return f"by {name or 'the user'}"
 
 

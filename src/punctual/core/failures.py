@@ -1,10 +1,10 @@
-"""Why something failed, by the exception: what a machine is short of for a moment comes back when something else ends."""
+"""Classify failures by their exception: a temporary shortage of the machine, another foreseen error, or a fault."""
 
 import errno
 
 
 def short_of(error: BaseException) -> str:
-    """What there was too little of, if that is why `error` was raised; empty: it was raised for another reason."""
+    """Return the name of the resource whose shortage raised `error`; empty if it had another cause."""
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return "a descriptor"
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
@@ -17,14 +17,14 @@ def short_of(error: BaseException) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """Why something failed, for people; the kind of an error that is not one of Punctual's own is named."""
+    """Return the cause of a failure as text; names the class of an error that is not Punctual's own."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"'{error.filename}': {error.strerror}"
     return f"{error}" if _is_own(error) else f"{type(error).__name__}: {error}"
 
 
 def is_foreseen(error: BaseException) -> bool:
-    """Whether `error` is one that the world is known to bring about; any other is a fault of a program, ours say."""
+    """Whether `error` is one that the environment can cause; any other is a fault of a program, Punctual say."""
     return isinstance(error, OSError) or _is_own(error) or bool(short_of(error))
 
 

@@ -1,4 +1,4 @@
-"""Names of things. Distinct types, so that a job cannot be passed where a node is meant."""
+"""Identifiers. Distinct types, so that a job cannot be passed where a node is meant."""
 
 from typing import NewType
 

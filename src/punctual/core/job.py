@@ -1,4 +1,4 @@
-"""What is declared of a job, and what a policy sees of it."""
+"""The declaration of a job, and a policy's view of it."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -22,34 +22,34 @@ from punctual.core.utility import Sigmoid
 #: asked to end before its work was done; or *turned away*, if it never ran because it may not or cannot.
 EndState = Literal["finished", "failed", "stopped", "turned away"]
 JobState = Literal["queued", "starting", "running", "paused", "stopping", EndState]
-#: How jobs stand that have ended.
+#: States of jobs that have ended.
 ENDED: tuple[EndState, ...] = get_args(EndState)
 
-#: What is assumed of work that no controller tells of: its margin, as a share of the deadline, and how well it is known
-#: if the user has said it: trainings that share a machine cost up to a fifth more than alone.
+#: Assumptions about work that no controller estimates: its margin, as a share of the deadline, and the relative
+#: standard deviation of work that the user declared: trainings that share a machine cost up to a fifth more than alone.
 MARGIN_FRAC, DECLARED_STD_FRAC = 0.003, 0.2
 #: The largest weight that a user may give: no sum or ratio of them is infinite.
 WEIGHT_MAX = 1e9
 
-#: How long a job that was asked to end has for that, if nobody says it.
+#: Default time to end after a request to stop.
 STOP_GRACE_S = 60.0
 
-#: Where a job's grant lies: node -> amount. Empty: the job holds nothing.
+#: A job's grant by node: node -> amount. Empty: the job holds nothing.
 Allocation = dict[NodeId, Resources]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndRules:
-    """When a job is ended before its work is done, and how long that may take.
+    """Rules for ending a job before its work is done, and the time allowed for that.
 
     Attributes
     ----------
     at_deadline
         Whether it trains on after its deadline, or is asked to stop in time to have made a checkpoint by then.
     on_stall
-        What is done with one that makes no steps any more: its user is told; it is stopped; or it is started again.
+        Treatment of a job that makes no more steps: warn its user, stop it, or start it again.
     grace_s
-        Seconds for its checkpoint and its handlers once it was asked to stop; None: as the executor has it.
+        Seconds for its checkpoint and its handlers after the request to stop; None: the executor's default.
     """
 
     at_deadline: Literal["train-on", "stop"] = "train-on"
@@ -63,14 +63,14 @@ _END_RULES = EndRules()
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """What was declared about a job.
+    """A job as its user declared it.
 
     Attributes
     ----------
     work_steps
         Steps the job will do; None until its training loop declares them.
     goal
-        When the job ends before it has done all its steps; None: never.
+        Goal at which the job ends before all its steps; None: no goal.
     convergence
         Registered name of the convergence model that learns from the losses when that will be.
     deadline_s
@@ -84,18 +84,18 @@ class JobSpec:
     expected_memory_bytes
         Memory that all its processes are expected to hold, of a job that has not asked for any; 0: not known.
     worker
-        What one worker holds, for a job made of equal workers: its grants are whole multiples of it. None: any amount
+        Amount of one worker, for a job made of equal workers: its grants are whole multiples of it. None: any amount
         between floor and ceiling will do.
     server
-        What one parameter server holds, for a job that has some beside its workers: its grants are whole numbers of
+        Amount of one parameter server, for a job that has some beside its workers: its grants are whole numbers of
         both, at least one of each. Not a multiple of `worker`, so that an amount says how many there are of each.
     counts
         Numbers of workers the job can run with, ascending; empty: all whose amount lies between floor and ceiling.
         A rigid job has one.
     weight
-        How much the job counts against others, above zero.
+        Weight of the job against others, above zero.
     utility
-        What it is worth that the job ends early, for policies that look at it; None: they derive it from the weight
+        Utility of an early end, for policies that use it; None: they derive it from the weight
         and the deadline.
     resize_cost_s
         Training time lost by one resize, in seconds.
@@ -107,13 +107,13 @@ class JobSpec:
         Registered name of the controller that turns its readings into demand; None: the job is never looked at
         between events and demands its ceiling.
     model
-        Registered name of the performance model that learns the job's speed from what it reports; None: nobody asks.
+        Registered name of the performance model that learns the job's speed from its reports; None: no model.
     profile
         Speeds measured before the job was submitted.
     margin_frac
         Fraction of the deadline the controller aims to be early; None: the controller's own rule.
     n_retries
-        How often in a row the job is launched again after a failure, without a new step between; None: as often as
+        Number of launches in a row after failures, without a new step between; None: as often as
         the scheduler does it for all jobs.
     guarantee
         Whether the job is to run only if its deadline is promised; otherwise it is turned away before it starts.
@@ -124,7 +124,7 @@ class JobSpec:
         Jobs that must have finished before it is started. Its deadline counts from its submission all the same. One of
         them that ends otherwise ends it too.
     ends
-        When it is ended before its work is done.
+        Rules for ending it before its work is done.
     """
 
     id: JobId
@@ -155,7 +155,7 @@ class JobSpec:
     expected_memory_bytes: int = 0
 
     def __post_init__(self) -> None:
-        # What is only said in an error is not put together for every job: traces have hundreds of thousands.
+        # Texts of errors are built only when they are raised: traces have hundreds of thousands of jobs.
         if not self.id:
             self._refuse("`id` must not be empty", repr(self.id), "Give the job a name.")
         if self.work_steps is not None and not self.work_steps > 0:
@@ -227,16 +227,16 @@ class JobSpec:
 
     @property
     def asked_memory_bytes(self) -> int:
-        """Memory that it asks for, for each worker if it has workers; 0: it does not ask."""
+        """Memory that the job asks for, for each worker if it has workers; 0: it does not ask."""
         return (self.worker or self.floor).memory_bytes
 
     @property
     def unit(self) -> Resources | None:
-        """What the job is counted by where nobody weighs workers against servers: a worker, with a server if it has some."""
+        """Unit in which the job is counted without weighing workers against servers: a worker, with a server if any."""
         return self.worker if self.worker is None or self.server is None else self.worker + self.server
 
     def worker_counts(self) -> tuple[int, ...]:
-        """The numbers of workers the job can run with, ascending; empty if it is not made of workers."""
+        """Return the numbers of workers the job can run with, ascending; empty for a job without workers."""
         if self.worker is None:
             return ()
         worker, largest = self.worker, self._largest_count()
@@ -245,11 +245,11 @@ class JobSpec:
             counts = [n for n in counts if n <= largest]
         if counts and self.floor.fits_in(worker * counts[0]):
             return tuple(counts)
-        # Where one number is enough for the floor, all larger ones are.
+        # If one number of workers reaches the floor, so do all larger ones.
         return tuple(counts[bisect_left(counts, True, key=lambda n: self.floor.fits_in(worker * n)) :])
 
     def parts_of(self, amount: Resources) -> tuple[int, int] | None:
-        """How many workers and servers `amount` is; None if it is no number of them that the job can run with."""
+        """Return the workers and servers in `amount`; None if the job cannot run with such numbers."""
         if self.worker is None:
             return None
         if self.server is None:  # asked at every plan for every job: no need to try all numbers
@@ -267,7 +267,7 @@ class JobSpec:
         return is_listed and n <= self._largest_count() and self.floor.fits_in(worker * n)
 
     def _largest_count(self) -> int:
-        """How many workers fit in the ceiling."""
+        """Return the number of workers that fit in the ceiling."""
         return self.ceiling.n_times(self.ceiling if self.worker is None else self.worker)
 
     def _refuse(self, must: str, got: object, remedy: str, option: str | None = None) -> NoReturn:
@@ -277,18 +277,18 @@ class JobSpec:
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """What a policy sees of a job; instants in seconds on the scheduler's clock.
+    """A job as a policy sees it; instants in seconds on the scheduler's clock.
 
     Attributes
     ----------
     demand
-        What the job's controller wants; without a controller, or before its first tick, the job's ceiling.
+        Demand of the job's controller; without a controller, or before its first tick, the job's ceiling.
     granted, planned
-        What the job really holds; what the last plan gives it.
+        Amounts that the job holds now, and that the last plan gives it.
     started_at
-        When it first ran; None: it has not yet.
+        Instant of its first start; None: it has not run yet.
     granted_at
-        Since when it has held this much.
+        Instant from which it has held this amount.
     done_steps, progress_at
         Steps done at the last report, and its instant.
     steps_before
@@ -301,17 +301,17 @@ class JobView:
     landed
         Whether all its work is done; its process has still to end.
     forecast
-        When its controller expects it to land; None: nothing is known.
+        Its controller's forecast; None: unknown.
     work
-        What is left of a job on a share of cores, at instant `accrued_at`; None: nothing is known. See `core_s_left`.
+        Remaining work of a job on a share of cores, at instant `accrued_at`; None: unknown. See `core_s_left`.
     promised_until_at
-        By when a plan has promised that it is done; None: nothing is promised.
+        Deadline that a plan has promised; None: no promise.
     resident
         Memory that it holds on each node, or is taken to hold, also while it is paused; empty: nothing is known.
     expected_memory_bytes
         Memory that a job is expected to hold once it is started, if it has not asked for any; 0: not known.
     rate_sps
-        Steps per second expected of the job with what it holds now; 0 where nothing is known.
+        Expected steps per second with its present grant; 0 if unknown.
     curve
         Its speed with other amounts; None for a job without a performance model.
     granted_core_s, granted_gpu_s
@@ -350,11 +350,11 @@ class JobView:
 
     @property
     def deadline_at(self) -> float | None:
-        """The deadline as an instant."""
+        """Instant of the deadline; None without one."""
         return None if self.spec.deadline_s is None else self.submitted_at + self.spec.deadline_s
 
     def remaining_steps(self, at: float) -> float | None:
-        """Steps expected to be left at instant `at`; None if the job has not said how many there are."""
+        """Return the steps expected to remain at instant `at`; None if the job has not said its total."""
         steps_total = self.spec.work_steps if self.steps_total is None else self.steps_total
         if steps_total is None:
             return None
@@ -363,7 +363,7 @@ class JobView:
         return left if left > 0 else 0.0  # not by `max`: policies ask this of all jobs at every plan
 
     def with_deadline(self, deadline_s: float) -> "JobView":
-        """The job with another deadline, in seconds from its submission, and without a promise.
+        """Return the job with another deadline, in seconds from its submission, and without a promise.
 
         The time before the deadline at which its work is due grows with the deadline, and never shrinks: margins are
         constants or shares of it.
@@ -379,7 +379,7 @@ class JobView:
         return replace(self, spec=spec, work=work, promised_until_at=None)
 
     def core_s_left(self, at: float) -> float | None:
-        """Core-seconds that it must still be granted from instant `at` on; None if nothing is known of them."""
+        """Return the core-seconds that the job still needs from instant `at` on; None if unknown."""
         if self.work is None:
             return None
         held_cores = total(self.granted.values()).cores
@@ -387,12 +387,12 @@ class JobView:
 
 
 def awaits_promise(spec: JobSpec, status: JobState, started_at: float | None) -> bool:
-    """Whether a job is to run only if its deadline is promised, and has not run yet; it may have the promise."""
+    """Whether a job may run only once its deadline is promised, and has not run yet (it may have the promise)."""
     return spec.guarantee and status == "queued" and started_at is None
 
 
 def declared_work(spec: JobSpec, granted_core_s: float) -> CoreWork | None:
-    """What is left of a job on a share of cores that has held so much, as it was declared; None if that says nothing."""
+    """Return the declared work that remains after `granted_core_s`, on a share of cores; None if it is unknown."""
     if spec.work_core_s is None or spec.deadline_s is None or granted_core_s >= spec.work_core_s:
         return None
     margin_frac = MARGIN_FRAC if spec.margin_frac is None else spec.margin_frac
@@ -407,7 +407,7 @@ def declared_work(spec: JobSpec, granted_core_s: float) -> CoreWork | None:
 
 
 def shape_of(spec: JobSpec, allocation: Allocation, devices: Mapping[NodeId, str]) -> Shape:
-    """The shape that `allocation` gives a job, with the device kinds of the nodes there are."""
+    """Return the shape of `allocation` for a job; `devices` is the kind of device of each node."""
     amount = total(allocation.values())
     kinds = {devices[node] for node in allocation if devices.get(node)}
     n_workers, n_servers = _parts(spec, amount)
@@ -421,7 +421,7 @@ def shape_of(spec: JobSpec, allocation: Allocation, devices: Mapping[NodeId, str
 
 
 def _parts(spec: JobSpec, amount: Resources) -> tuple[int, int]:
-    """Workers and servers; of an amount that a lost node has left incomplete, as many workers as it has room for."""
+    """Return workers and servers; of an amount that a lost node left incomplete, as many workers as fit in it."""
     worker = spec.worker
     if worker is None:
         return 1, 0
@@ -433,7 +433,7 @@ def _parts(spec: JobSpec, amount: Resources) -> tuple[int, int]:
 
 
 def _multiple(amount: Resources, base: Resources, part: Resources | None) -> int | None:
-    """How many times `part` lies in `amount` beside `base`, at least once; 0 without a `part`. None if it does not."""
+    """Return how many `part`s `amount` holds beside `base`, at least 1; 0 without a `part`; None if not a multiple."""
     if base is NOTHING:
         rest = amount
     elif base.fits_in(amount):

@@ -1,4 +1,4 @@
-"""The jobs that a scheduler knows: all that have not ended, the last ones that have, and who waits for whom."""
+"""The scheduler's jobs: all that have not ended, the last ones that have, and the dependencies among them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,14 +18,14 @@ class JobTable:
     Parameters
     ----------
     n_ended
-        How many ended jobs are remembered, the last ones.
+        Number of ended jobs that are remembered, the last ones.
 
     Attributes
     ----------
     active
         The jobs that have not ended, in order of submission.
     just_ended
-        Those that have, and for which others waited that do not know it yet: see `followers_of_ended`.
+        Jobs that have just ended and for which others wait: see `followers_of_ended`.
     """
 
     def __init__(self, n_ended: int) -> None:
@@ -39,20 +39,20 @@ class JobTable:
         self._followers: dict[JobId, list[JobId]] = {}
 
     def __getitem__(self, job: JobId) -> ScheduledJob:
-        """Also after its end; raises `KeyError` for one that is not known any more."""
+        """Return the record of a job, also after its end; raise `KeyError` if it is not remembered."""
         return self._jobs[job]
 
     def get(self, job: JobId) -> ScheduledJob | None:
-        """The same; None for one that is not known."""
+        """Return the record of a job, also after its end; None if it is not remembered."""
         return self._jobs.get(job)
 
     def add(self, job: ScheduledJob) -> None:
-        """The job was submitted."""
+        """Add a job that was submitted."""
         self._jobs[job.spec.id] = job
         self.active[job.spec.id] = job
 
     def queue_behind(self, job: ScheduledJob) -> Reason | None:
-        """Have a new job wait for those that it is to run after; why it never can; None: it can."""
+        """Make a new job wait for those it runs after. Returns why it can never run; None: it can."""
         if not job.spec.after:
             return None
         for name in job.spec.after:
@@ -70,9 +70,9 @@ class JobTable:
             self._followers.setdefault(name, []).append(job.spec.id)
 
     def followers_of_ended(self) -> Iterator[tuple[ScheduledJob, Reason | None]]:
-        """The jobs that waited for one that has just ended, and why they can never run; None: they wait for it no more.
+        """Yield the jobs that waited for one that has just ended, with the reason why they can never run, or None.
 
-        Also of jobs that end meanwhile.
+        Includes those of jobs that end meanwhile.
         """
         while self.just_ended:
             before = self.just_ended.pop(0)
@@ -84,7 +84,7 @@ class JobTable:
                 yield job, None if before.status == "finished" else _left_behind(before)
 
     def end(self, job: ScheduledJob, end: Message) -> None:
-        """The job has ended with the message `end`; only so many of those are remembered."""
+        """Record the end of a job with the message `end`, and forget the oldest of many ended jobs."""
         if job.spec.id in self._followers:
             self.just_ended.append(job)
         name = job.spec.id
@@ -107,7 +107,7 @@ class JobTable:
                 raise InvariantBroken(f"job '{name}' may have nothing and is to have something", job.so_far())
 
     def dump(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return the state as plain values."""
         return {
             "jobs": [job.as_plain() for job in self._jobs.values()],
             "active": list(self.active),
@@ -115,7 +115,7 @@ class JobTable:
         }
 
     def load(self, jobs: list[ScheduledJob], state: dict[str, Any]) -> None:
-        """Continue from what `dump` gave, with the records that were made of its `jobs`."""
+        """Continue from a state of `dump`, with the records that were made of its `jobs`."""
         self._jobs = {job.spec.id: job for job in jobs}
         self.active.update((name, self._jobs[name]) for name in state["active"])
         self._ended = dict.fromkeys(state["ended"])
@@ -124,11 +124,11 @@ class JobTable:
 
 
 def duplicate(job: JobId) -> Reason:
-    """That another job of this name was submitted."""
+    """Return the reason for turning away a second job of this name."""
     return Reason("duplicate-id", f"a second job '{job}' was submitted and turned away; choose another name for it")
 
 
 def _left_behind(before: ScheduledJob) -> Reason:
-    """Why a job can never run that is to run after `before`."""
+    """Return the reason why a job that runs after `before` can never run."""
     how = before.status if before.status == "failed" else f"was {before.status}"
     return Reason("after-failed", f"it is to run after '{before.spec.id}', which {how}")

@@ -1,4 +1,4 @@
-"""What a user is told about a job, once each: found out at every tick."""
+"""Warnings about a running job, checked at every tick and given once each."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _UNMEASURED_FRAC = 0.25
 
 
 def warnings_at_tick(job: ScheduledJob, periods: Periods) -> Iterator[Reason]:
-    """Yield what has to be told about a job that runs, and was not told before; what it held must be accrued."""
+    """Yield the new warnings about a running job; its grant must be accrued."""
     reasons = (
         _without_progress(job, periods),
         _without_total(job),
@@ -42,7 +42,7 @@ def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
 
 
 def _without_total(job: ScheduledJob) -> Reason | None:
-    """Steps are counted, but nobody has said how many there are: no work is left to be planned for.
+    """Warn that a program counts steps without a total, so that no remaining work can be planned for.
 
     Where the output is read, the executor warns instead.
     """
@@ -67,7 +67,7 @@ def _without_losses(job: ScheduledJob, periods: Periods) -> Reason | None:
 
 
 def _unmeasured_phases(job: ScheduledJob) -> Reason | None:
-    """A phase that comes only at the end is in no forecast until it is too late to make room for it.
+    """Warn of a phase that comes only at the end: no forecast contains it until it is too late to make room.
 
     A phase is often announced when it begins for the first time: it is measured before another step is done.
     """
@@ -88,13 +88,13 @@ def _unmeasured_phases(job: ScheduledJob) -> Reason | None:
 
 
 def told_late(forecast: Forecast, deadline_s: float) -> str:
-    """That the deadline cannot be met, and by how much."""
+    """Return a text that says by how much the deadline is missed at full speed."""
     late_s = forecast.earliest_finish_s - deadline_s
     return f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
 
 
 def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reason | None:
-    """That the deadline cannot be met, or can be met again; None if nothing has changed."""
+    """Return a warning that the deadline has become infeasible or feasible again; None without a change."""
     if forecast is None or forecast.feasible == job.feasible:
         return None
     job.feasible = forecast.feasible

@@ -1,4 +1,4 @@
-"""How fast a job is, learned from its reports."""
+"""Learn a job's speed from its reports."""
 
 from math import inf
 
@@ -11,7 +11,7 @@ _mark, _seen_rate, _rate_curve = maker(Mark), maker(SeenRate), maker(RateCurve)
 
 
 def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> None:
-    """Show the model the speed since the mark, if the job held the same and did nothing but steps all the time.
+    """Show the model the speed since the mark, if the job held the same and only did steps all the time.
 
     A paced job shows how fast it may be, not how fast it is. To be called before `event` becomes the job's progress.
 
@@ -46,7 +46,7 @@ def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> N
 
 
 def _is_alike_since(mark: Mark, event: ProgressReported, job: ScheduledJob) -> bool:
-    """Whether the job has only done steps since, unpaced, and nothing else was asked of it before the last of them."""
+    """Whether the job has only done steps since, unpaced, under the same request as at the mark."""
     unchanged = event.unit_at <= job.asked_at or (job.is_applied and job.asked_at <= mark.begun_at)
     return mark.runs_free and unchanged and mark.phases == job.phases
 

@@ -1,4 +1,4 @@
-"""Who holds what. The kernel's second rule lives here: *reserve the larger*.
+"""The ledger of grants. It implements the kernel's second rule: *reserve the larger*.
 
 While a resize is in flight nobody knows whether the job still has the old amount or has the new one already, so it
 is booked with the larger of the two, kind by kind and node by node. Asking is allowed only if everything that is
@@ -17,7 +17,7 @@ from punctual.core.resources import NOTHING, Resources, total
 
 
 def larger(one: Allocation, other: Allocation) -> Allocation:
-    """The larger amount on every node."""
+    """Return the larger amount on every node."""
     if not one or not other:
         return one or other
     return {node: one.get(node, NOTHING).at_least(other.get(node, NOTHING)) for node in one.keys() | other.keys()}
@@ -25,16 +25,16 @@ def larger(one: Allocation, other: Allocation) -> Allocation:
 
 @dataclass(slots=True)
 class LedgerEntry:
-    """What one job holds, and what was asked for it.
+    """Grant and requests of one job.
 
     Attributes
     ----------
     granted
-        What the job really holds, by the last answer.
+        The amount that the job holds, by the last answer.
     asked
-        Requests without an answer, oldest first. There is more than one only after an answer was given up on.
+        Requests without an answer, oldest first. More than one only after an answer was given up.
     held
-        The larger of all of these on every node: what is booked.
+        The larger of all of these on every node, which is booked.
     """
 
     granted: Allocation = field(default_factory=dict)
@@ -42,18 +42,18 @@ class LedgerEntry:
     held: Allocation = field(default_factory=dict)
 
     def ask(self, request: int, allocation: Allocation) -> None:
-        """`allocation` was asked for under number `request`."""
+        """Record that `allocation` was asked for under number `request`."""
         self.asked[request] = dict(allocation)
         self._add_up()
 
     def settle(self, request: int, granted: Allocation) -> None:
-        """Request number `request` was answered: the job holds `granted`, and older requests are void."""
+        """Record the answer to request number `request`: the job holds `granted`, and older requests are void."""
         self.granted = granted
         self.asked = {number: asked for number, asked in self.asked.items() if number > request}
         self._add_up()
 
     def lose(self, node: NodeId) -> bool:
-        """Drop what lies on `node`; whether anything did."""
+        """Drop the grants on `node`; return whether there were any."""
         if node not in self.held:
             return False
         self.granted = _without(self.granted, node)
@@ -69,18 +69,18 @@ class LedgerEntry:
 
 
 class Bookings:
-    """What is booked on each node, and for whom; a question about a node concerns only the jobs on it."""
+    """Amounts booked on each node, by job; a query about one node reads only the jobs on it."""
 
     def __init__(self) -> None:
         self._amounts: dict[NodeId, dict[JobId, Resources]] = {}
         self._totals: dict[NodeId, Resources] = {}
 
     def dump(self) -> dict[NodeId, dict[JobId, Resources]]:
-        """The bookings as plain values, in an order that gives the same sums."""
+        """Return the bookings as plain values, in an order that gives the same sums."""
         return {node: dict(amounts) for node, amounts in self._amounts.items()}
 
     def load(self, amounts: dict[NodeId, dict[JobId, Resources]]) -> None:
-        """Continue from what `dump` gave."""
+        """Continue from a state of `dump`."""
         self._amounts, self._totals = {node: dict(booked) for node, booked in amounts.items()}, {}
 
     def put(self, job: JobId, allocation: Allocation) -> None:
@@ -90,32 +90,32 @@ class Bookings:
             self._totals.pop(node, None)
 
     def remove(self, job: JobId, nodes: Iterable[NodeId]) -> None:
-        """Cancel what the job has booked on `nodes`."""
+        """Cancel the job's bookings on `nodes`."""
         for node in nodes:
             del self._amounts[node][job]
             self._totals.pop(node, None)
 
     def forget(self, node: NodeId) -> list[JobId]:
-        """Cancel everything on `node`; the jobs that had something there."""
+        """Cancel all bookings on `node`; return the jobs that had one."""
         self._totals.pop(node, None)
         return list(self._amounts.pop(node, {}))
 
     def total_on(self, node: NodeId) -> Resources:
-        """Everything booked on `node`."""
+        """Return the sum of all bookings on `node`."""
         known = self._totals.get(node)
         if known is None:
             known = self._totals[node] = total(self._amounts.get(node, {}).values())
         return known
 
     def others_on(self, node: NodeId, but: Container[JobId]) -> Resources:
-        """What jobs other than `but` have booked on `node`; added up anew, because subtracting fractions drifts."""
+        """Return the bookings on `node` of jobs other than `but`; sums them, because subtracting fractions drifts."""
         amounts = self._amounts.get(node, {})
         others = [amount for job, amount in amounts.items() if job not in but]
         return self.total_on(node) if len(others) == len(amounts) else total(others)
 
 
 class Ledger:
-    """Capacities, grants and requests; the only place that answers "does this still fit?"."""
+    """Capacities, grants and requests; the only place that decides whether an amount still fits."""
 
     def __init__(self) -> None:
         self._capacity: dict[NodeId, Resources] = {}
@@ -126,11 +126,11 @@ class Ledger:
 
     @property
     def nodes(self) -> dict[NodeId, Resources]:
-        """Capacity by node."""
+        """Capacity of each node."""
         return self._capacity
 
     def dump(self) -> tuple[Any, ...]:
-        """Everything as plain values."""
+        """Return the state as plain values."""
         entries = {job: (entry.granted, dict(entry.asked), entry.held) for job, entry in self._entries.items()}
         return dict(self._capacity), entries, self._booked.dump(), sorted(self._overdrawn)
 
@@ -142,12 +142,12 @@ class Ledger:
         self._overdrawn = set(overdrawn)
 
     def join(self, node: NodeId, capacity: Resources) -> None:
-        """`node` is there with `capacity`, or has this capacity from now on."""
+        """Add `node` with `capacity`, or change its capacity."""
         self._capacity[node] = capacity
         self._excuse([node])
 
     def lose(self, node: NodeId) -> list[JobId]:
-        """Forget `node` and all that lay on it; the jobs that held or were to hold something there."""
+        """Remove `node` and all on it. Returns the jobs that held or were to hold something there."""
         self._capacity.pop(node, None)
         self._overdrawn.discard(node)
         hit = self._booked.forget(node)
@@ -160,13 +160,13 @@ class Ledger:
         self._entries[job] = LedgerEntry()
 
     def close(self, job: JobId) -> None:
-        """Everything the job held is free."""
+        """Release all that the job held."""
         entry = self._entries.pop(job, None)
         if entry is not None:
             self._booked.remove(job, entry.held)
 
     def granted(self, job: JobId) -> Allocation:
-        """What the job really holds."""
+        """Return the job's grant, by the last answer."""
         return self._entries[job].granted
 
     def holds(self, job: JobId) -> bool:
@@ -178,7 +178,7 @@ class Ledger:
         return bool(self._entries[job].asked)
 
     def ask(self, job: JobId, request: int, allocation: Allocation) -> bool:
-        """Book `allocation`, asked under number `request`, beside what the job has, if everything booked still fits then.
+        """Book `allocation`, asked under number `request`, beside the job's grant; False if that does not fit.
 
         Returns
         -------
@@ -210,7 +210,7 @@ class Ledger:
         return True
 
     def settle(self, job: JobId, request: int, granted: Allocation) -> None:
-        """Request number `request` was answered: `granted` is what the job holds, older requests are void."""
+        """Record the answer to request number `request`: the job holds `granted`, and older requests are void."""
         entry = self._entries[job]
         held = entry.held
         entry.settle(request, {node: amount for node, amount in granted.items() if amount and node in self._capacity})
@@ -220,7 +220,7 @@ class Ledger:
             self._excuse(entry.granted)
 
     def held_on(self, node: NodeId) -> Resources:
-        """Everything booked on `node`."""
+        """Return the sum of all bookings on `node`."""
         return self._booked.total_on(node)
 
     def validate(self) -> None:

@@ -1,4 +1,4 @@
-"""How messages change the state of a job; the scheduler and everybody who follows its messages decide it here."""
+"""Transitions of a job's state, decided here for the scheduler and for all who follow its messages."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, EndState, JobState
 
-#: How many ended jobs are remembered; the name of a job that is not remembered may be used again.
+#: Number of ended jobs that are remembered; the name of a forgotten job may be used again.
 N_ENDED_REMEMBERED = 1000
 
 _WITH_SPEC = (JobSubmitted, SpecChanged)
@@ -49,14 +49,14 @@ def found_again(state: JobState, granted: Allocation) -> JobState:
 
 
 def about(message: Event | Command) -> JobId | None:
-    """The job that `message` is about; None if it is about all of them or none."""
+    """Return the job that `message` concerns; None if it concerns all of them or none."""
     if isinstance(message, _WITH_SPEC):
         return message.spec.id
     return getattr(message, "job", None)
 
 
 def end_state(message: Event | Command) -> EndState | None:
-    """How the job of `message` stands from its end on; None if the message ends no job.
+    """Return the state in which `message` ends its job; None if the message ends no job.
 
     A failure that may be retried ends nothing: the job is launched again, or a `RejectJob` follows and says why not.
     """
@@ -71,5 +71,5 @@ def end_state(message: Event | Command) -> EndState | None:
 
 
 def ended_by(message: Event | Command) -> JobId | None:
-    """The job that ends with `message`; None if none does."""
+    """Return the job that ends with `message`; None if none does."""
     return None if end_state(message) is None else about(message)

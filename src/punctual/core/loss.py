@@ -1,4 +1,4 @@
-"""What is measured of a job's loss, when a job that trains to a loss has ended, and what is expected of that."""
+"""Losses of a job that trains to a goal, the goal itself, and the expected steps to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ StepsLeftStatus = Literal["ok", "too-few-points", "never", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class SeenLoss:
-    """The training loss after so many steps."""
+    """The training loss after `steps` steps."""
 
     steps: float
     loss: float
@@ -22,7 +22,7 @@ class SeenLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossGoal:
-    """When a job has ended: at a loss, or when an epoch no longer lowers it by much.
+    """Goal of a training: a loss to reach, or an epoch that lowers the loss by too little.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ _INTERVAL_STD = 1.2816
 
 @dataclass(frozen=True, slots=True)
 class LossCurve:
-    """What is known of a job's way to its goal: a convergence model, what it has seen, and what it expects.
+    """A job's course to its goal: a convergence model, its state, and the expected remaining steps.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class LossCurve:
     left: StepsLeft = StepsLeft(inf, 0.0, inf, "too-few-points")
 
     def after(self, losses: Sequence[SeenLoss]) -> "LossCurve":
-        """The curve with some more losses, in order of steps."""
+        """Return the curve with more losses, in order of steps."""
         state = self.state
         for seen in losses:
             state = self.model.update(state, seen)

@@ -23,7 +23,7 @@ class MemoryUse:
         self._usual_bytes = {node.id: node.usual_memory_bytes for node in nodes if node.jobs_at_once is not None}
 
     def of(self, job: ScheduledJob) -> dict[NodeId, int]:
-        """Memory that the job holds or will hold on each node, also while it is paused; empty: nothing is known."""
+        """Return the memory in bytes that the job holds or will hold on each node, also paused; empty if unknown."""
         nodes = (job.places or tuple(job.target)) if self._usual_bytes else ()
         if not job.target:  # paused: what it has asked for is kept for it as long as it has a process
             asked_bytes = job.spec.floor.memory_bytes if job.memory_bytes else 0

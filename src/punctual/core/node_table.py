@@ -1,4 +1,4 @@
-"""The nodes there are: their kinds, how many of each size, and which of them are slow for their kind."""
+"""The nodes of the cluster: their kinds, their number by size, and those that are slow for their kind."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,22 +21,22 @@ SAMPLE_CORE_S, _NEW_FRAC = 30.0, 0.5
 _N_JOBS, N_JOBS_LEAST = 8, 3
 #: Jobs on a slow node cost so many times what they cost on others of its kind; on one that is slow no more, less than the second.
 SLOW, _RECOVERED = 1.3, 1.15
-#: For so long the measurements must say so.
+#: Time for which the measurements must agree, in seconds.
 LASTS_S = 120.0
 
 
 @dataclass(slots=True)
 class _Costs:
-    """What jobs cost on one node, as logarithms.
+    """Costs of jobs on one node, as logarithms.
 
     Attributes
     ----------
     of_elsewhere
-        Over what the same job cost on other nodes of the kind.
+        Relative to the cost of the same job on other nodes of the kind.
     of_declared
-        Over what was declared of the job, which may be wrong in the same way for all jobs.
+        Relative to the cost that the job declared, which may be wrong in the same way for all jobs.
     since_at
-        Since when the measurements say that the node is slow, or slow no more; None: they say what is told already.
+        Instant from which the measurements contradict the slowness that users know; None: they agree with it.
     """
 
     of_elsewhere: dict[JobId, float] = field(default_factory=dict)
@@ -52,13 +52,13 @@ class NodeTable:
     devices
         Kind of each node.
     jobs_at_once
-        Of nodes where no more jobs than that may run at once.
+        Limit of jobs that run at once, by node that has one.
     slowness
-        Of nodes that are slow, how many times as much jobs cost there as on others of their kind.
+        Cost of jobs relative to other nodes of the kind, by slow node.
     sizes
-        How many nodes there are of each capacity.
+        Number of nodes of each capacity.
     capacity
-        Of all of them together.
+        Total capacity of all nodes.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class NodeTable:
         self._costs: dict[NodeId, _Costs] = {}
 
     def dump(self) -> tuple[Any, ...]:
-        """Everything as plain values."""
+        """Return the state as plain values."""
         costs = {
             node: (dict(costs.of_elsewhere), dict(costs.of_declared), costs.since_at)
             for node, costs in self._costs.items()
@@ -83,14 +83,14 @@ class NodeTable:
         self._costs = {node: _Costs(*plain) for node, plain in costs.items()}
 
     def join(self, event: NodeJoined) -> None:
-        """A node is there, or is something else now."""
+        """Add a node, or change its kind and limits."""
         self.devices[event.node] = event.device
         self.jobs_at_once.pop(event.node, None)
         if event.jobs_at_once is not None:
             self.jobs_at_once[event.node] = event.jobs_at_once
 
     def changed(self, capacities: Mapping[NodeId, Resources]) -> Iterator[Node]:
-        """The nodes, of which these are the capacities now; what is known of others goes."""
+        """Update the sizes to `capacities`, forget all other nodes, and return the nodes."""
         for known in (self._costs, self.slowness, self.jobs_at_once):
             for node in known.keys() - capacities.keys():
                 del known[node]
@@ -102,7 +102,7 @@ class NodeTable:
         )
 
     def learn(self, job: ScheduledJob, event: ProgressReported, granted: Allocation) -> NodeId | None:
-        """Learn what a step of the job costs on its node; the node, if there may be news of its slowness for jobs there.
+        """Learn the cost of a step on the job's node; return the node if its slowness may be news to jobs there.
 
         Only of jobs on CPUs of one node: what a step costs is CPU time, on whatever share of them.
         """
@@ -123,7 +123,7 @@ class NodeTable:
         return self._judged(node, event.at) if self._note(job, node, event.steps_total) else None
 
     def _note(self, job: ScheduledJob, node: NodeId, steps_total: float | None) -> bool:
-        """Compare what the job costs on the node with what it costs elsewhere or was declared; False: nothing is known of that."""
+        """Compare the job's cost on the node with its cost elsewhere or its declaration; False without these."""
         cost, name = job.costs[node], job.spec.id
         elsewhere = [each for other, each in job.costs.items() if self._is_like(other, node)]
         declared_core_s, n_steps = job.spec.work_core_s, steps_total or job.spec.work_steps
@@ -142,7 +142,7 @@ class NodeTable:
         return other != node and self.devices.get(other) == self.devices[node]
 
     def _slowness_of(self, node: NodeId) -> tuple[float, int]:
-        """How many times as much jobs cost on the node, and how many jobs say so."""
+        """Return the cost of jobs on the node relative to its kind, and the number of jobs that were compared."""
         costs = self._costs[node]
         logs = dict(costs.of_elsewhere)
         if len(costs.of_declared) >= N_JOBS_LEAST:
@@ -170,7 +170,7 @@ class NodeTable:
         return node
 
     def news(self, node: NodeId, job: ScheduledJob) -> Reason | None:
-        """What a job on the node is to be told of its slowness; None: it knows."""
+        """Return a warning about the node's slowness for a job on it; None if its user knows already."""
         if not self._is_news(node, job):
             return None
         slowness = self.slowness.get(node, 1.0)

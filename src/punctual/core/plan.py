@@ -1,4 +1,4 @@
-"""What a policy answers."""
+"""A policy's answer to a snapshot."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -21,21 +21,21 @@ class Plan:
     Attributes
     ----------
     revision
-        Of the snapshot it was made from.
+        Revision of its snapshot.
     grants
         Job -> node -> amount.
     keeps_others
         A job of the snapshot that is missing in `grants` keeps what the last plan gave it; otherwise it gets nothing.
         Saying only what changes keeps a decision as small as the change, however many jobs there are.
     reasons
-        Why each job gets what it gets.
+        Reason for each job's amount.
     declines
         Jobs that wait and are turned away for good, with the reason: a deadline that cannot be promised, say.
     warnings
-        What the users of jobs are to know: that a deadline cannot be promised, say. Each is told as often as a plan
+        Warnings for the users of jobs: that a deadline cannot be promised, say. Each is given as often as a plan
         says it.
     promises
-        Until when each job with a promise is promised to be done, on the scheduler's clock. None: the policy promises
+        Promised deadline of each job with a promise, on the scheduler's clock. None: the policy promises
         nothing and takes nothing back, so what was promised before still holds.
     bound
         No plan has a better objective than this (None: the policy proves nothing).

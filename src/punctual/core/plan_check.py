@@ -22,16 +22,16 @@ def checked(
     capacity: Mapping[NodeId, Resources],
     planned: Bookings,
 ) -> tuple[Changes, str]:
-    """What the plan changes, and why it cannot be used; empty if it can.
+    """Return the changes of a plan, and the reason why it cannot be used; the reason is empty if it can.
 
     Parameters
     ----------
     revision
-        Under which it was requested.
+        Revision that was requested.
     active
         The jobs that have not ended.
     planned
-        What the last plan gives, by node.
+        Amounts of the last plan, by node.
     """
     if plan.revision != revision:
         return [], f"it is of revision {plan.revision}, and was requested as {revision}"
@@ -43,7 +43,7 @@ def checked(
 
 
 def _changes_of(plan: Plan, active: Mapping[JobId, ScheduledJob]) -> Changes:
-    """The jobs that the plan decides on: not those that have ended, that it does not know, or that may have nothing.
+    """Return the plan's changes to known, unfinished jobs that may hold something.
 
     One that is to run only with a promise gets nothing before it has one: also of a policy that stands in for another.
     """
@@ -73,14 +73,14 @@ def _fault_of(plan: Plan, changes: Changes, capacity: Mapping[NodeId, Resources]
 
 
 def fault_of_size(spec: JobSpec, capacity: Resources) -> Reason | None:
-    """Why a job can never run on nodes of `capacity` together; None if it may, or if there are no nodes yet."""
+    """Return why a job can never run on a cluster of `capacity`; None if it may, or if no node has joined yet."""
     if not capacity or spec.floor.fits_in(capacity):
         return None
     return Reason("too-large", f"its floor of {spec.floor} does not fit in what there is: {capacity}")
 
 
 def fault_of_grant(job: ScheduledJob, grant: Allocation) -> str:
-    """Why the job cannot have `grant`; empty if it can."""
+    """Return why the job cannot have `grant`; empty if it can."""
     amount, spec = total(grant.values()), job.spec
     if not amount:
         may_pause = spec.preemptible or job.status not in ("running", "starting")
@@ -95,7 +95,7 @@ def fault_of_grant(job: ScheduledJob, grant: Allocation) -> str:
 
 
 def _overbooked(changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:
-    """The first node on which the changes do not fit beside what is planned for the others; empty if none."""
+    """Return the first node on which the changes do not fit beside the others' plans; empty if none."""
     booked: dict[NodeId, Resources] = {}
     for _, grant in changes:
         for node, amount in grant.items():
@@ -121,7 +121,7 @@ def takes_any(changes: Changes) -> bool:
 
 
 def has_room(jobs: Iterable[ScheduledJob], capacity: Mapping[NodeId, Resources], planned: Bookings) -> bool:
-    """Whether what the plan in force leaves is enough for one of the jobs that it gives nothing."""
+    """Whether the plan in force leaves enough for one of the jobs to which it gives nothing."""
     waiting = {_least(job.spec) for job in jobs if not (job.target or job.is_withheld or job.stop_cause)}
     left = [amount - planned.total_on(node) for node, amount in capacity.items()] if waiting else []
     # Any amount will do for a job without a floor.
@@ -131,5 +131,5 @@ def has_room(jobs: Iterable[ScheduledJob], capacity: Mapping[NodeId, Resources],
 
 
 def _least(spec: JobSpec) -> tuple[Resources, int]:
-    """How many times which amount a job needs on one node or several."""
+    """Return an amount, and how many of it a job needs at least, on one node or several."""
     return (spec.floor, 1) if spec.unit is None else (spec.unit, spec.worker_counts()[0])

@@ -1,4 +1,4 @@
-"""When a plan is asked for, and which answers count: one plan is in flight at a time, and it may get lost.
+"""Timing of plans and check of answers: one plan is in flight at a time, and it may get lost.
 
 A plan that takes amounts or promises away is made without knowing what that leaves. If a job that it gives nothing would fit
 there, the clock asks for another plan, which knows. A policy that leaves cores free on purpose is asked once more, and not
@@ -12,7 +12,7 @@ from typing import Any
 
 from punctual.core.ids import JobId
 
-#: No plan is followed by another, because it says so or frees room, sooner than this.
+#: Shortest time between a plan and one that it asks for or makes room for, in seconds.
 _SOONEST_S = 0.1
 #: A policy that asks for the next plan within so many seconds need not be asked before.
 _ROOM_S = 1.0
@@ -21,7 +21,7 @@ _ROOM_S = 1.0
 #: less often. It grows slowly, and not with the time that has passed: an instant that a promise asks for may be known only when
 #: it is near, after a few plans that were made long before.
 _N_IDLE, _IDLE_LEAST_S, _IDLE_FACTOR, _IDLE_MOST_S = 2, 1.0, 1.01, 60.0
-#: With so many it is as long as it gets.
+#: Number of idle plans from which the time no longer grows.
 _N_IDLE_MOST = 500
 
 
@@ -32,28 +32,28 @@ class Planning:
     Attributes
     ----------
     revision
-        Of the last request.
+        Revision of the last request.
     is_due
         Something has changed since that a plan should know.
     requested_at
-        When the plan in flight was requested; None: none is.
+        Instant of the request of the plan in flight; None: none is.
     retry_at
         None is requested before this instant.
     stale_revision
         Revision in force when capacity, or the plan in force, last changed while a plan was in flight. Plans that are
         no newer may not fit any more; those are dropped without a warning.
     used_revision
-        Of the plan in force.
+        Revision of the plan in force.
     is_late
         The user was told that plans do not come in time.
     is_fallback
         The user was told that another policy makes the plans.
     promised
-        Until when jobs are promised to be done.
+        Promised deadlines.
     is_by_clock
         Nothing has changed: it is only the instant that the last plan named for another one.
     n_idle
-        How many plans in a row were asked for by the clock alone and changed nothing, or left room once more and started
+        Number of plans in a row that the clock alone asked for and that changed nothing, or left room again and started
         nobody; one in flight counts.
     """
 
@@ -91,7 +91,9 @@ class Planning:
         self.is_due = True
 
     def ask_again_s(self, at: float, ask_again_at: float | None, leaves_room: bool = False) -> float:
-        """How long the clock waits with the next plan, if the one of instant `at` wants it at `ask_again_at`.
+        """Seconds until the clock asks for the next plan, if the plan of instant `at` wants it at `ask_again_at`.
+
+        If that plan `leaves_room` which it did not know of, the next one comes soon all the same.
 
         If it `leaves_room` that it was made without knowing of, the next one comes soon all the same.
         """
@@ -103,7 +105,7 @@ class Planning:
         return max(least_s, ask_again_at - at)
 
     def answer(self, revision: int) -> bool:
-        """Take note of the answer to request number `revision`; whether it is newer than the plan in force.
+        """Note the answer to request number `revision`; return whether it is newer than the plan in force.
 
         A late one does not end the wait for a newer one.
         """
@@ -123,7 +125,7 @@ class Planning:
             self.stale_revision, self.is_due = self.revision, True
 
     def promise(self, promises: Mapping[JobId, float] | None, may_have: Callable[[JobId], bool]) -> Iterable[JobId]:
-        """Take note of what a plan promises, if it says so, to jobs that `may_have` it; those for which that is news."""
+        """Note a plan's promises to jobs that `may_have` one. Returns the jobs whose promise has changed."""
         if promises is None:
             return ()
         kept = {job: until_at for job, until_at in promises.items() if may_have(job)}
@@ -132,7 +134,7 @@ class Planning:
         return sorted(news)
 
     def falls_back(self, cause: str) -> bool:
-        """Take note that a plan is used which another policy made because of `cause`, if any; whether that is news."""
+        """Note that another policy made the plan because of `cause`, if any; return whether that is news."""
         is_news = bool(cause) and not self.is_fallback
         self.is_fallback = bool(cause)
         return is_news
@@ -143,7 +145,7 @@ class Planning:
         Returns
         -------
         str
-            What the user is told; empty: nothing was lost, or no plan has come in time since the last one was.
+            Warning for the user; empty: nothing was lost, or no plan has come in time since the last one was.
         """
         if self.requested_at is None or at < self.requested_at + plan_s:
             return ""
@@ -154,11 +156,11 @@ class Planning:
         )
 
     def exchange_policy(self, *, keeps_promises: bool) -> Iterable[JobId]:
-        """Another policy makes the plans: one that is in flight does not count any more; jobs whose promise is void."""
+        """Void the plan in flight, because another policy plans now. Returns the jobs whose promise is void."""
         self.begin_anew()
         self.used_revision = self.revision + 1
         return () if keeps_promises else self.promise({}, lambda _: True)
 
     def begin_anew(self) -> None:
-        """Whatever was in flight is lost."""
+        """Forget the plan in flight, which is lost."""
         self.is_due, self.requested_at, self.retry_at = True, None, -inf

@@ -1,4 +1,4 @@
-"""Controllers and models by name: looked up when a job needs them, and not before."""
+"""Controllers and models by name, looked up once a job needs them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,11 +14,11 @@ from punctual.core.story import Reason
 
 P = TypeVar("P")
 
-#: Where plug-ins of a family come from: all there are, by name; or what makes the one of a name, and raises
+#: Source of a family's plug-ins: all of them by name; or a function that makes the one of a name, and raises
 #: `InvalidSpec` for an unknown name.
 Source = Mapping[str, P] | Callable[[str], P]
 
-#: What keeps a job from being steered or learned from, and the exception that says why.
+#: Failure of a job's plug-in: its code, and the exception.
 Failure = tuple[str, Exception]
 
 
@@ -29,7 +29,7 @@ _TEXTS = {
 
 
 def told_of_failure(job: ScheduledJob, failure: Failure) -> Reason:
-    """What the user is to know of a plug-in that failed."""
+    """Return the warning to a job's user about a plug-in that failed."""
     code, error = failure
     return Reason(code, _TEXTS[code].format(name=job.spec.controller, error=f"{type(error).__name__}: {error}"))
 
@@ -85,7 +85,7 @@ class PlugIns:
             job.losses = LossCurve(convergence, spec.goal, convergence.init())
 
     def restored(self, plain: dict[str, Any]) -> tuple[ScheduledJob, list[Failure]]:
-        """The record that `ScheduledJob.as_plain` gave, with its plug-ins; what is not there any more, and why."""
+        """Return the record of `ScheduledJob.as_plain` with its plug-ins, and the failures of missing ones."""
         curve, losses = plain["curve"], plain["losses"]
         job = ScheduledJob(**{**plain, "curve": None, "losses": None})
         failures: list[Failure] = []

@@ -1,4 +1,4 @@
-"""What a job runs, as the journal keeps it."""
+"""A job's program, as the journal records it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Program:
     argv
         The command and its arguments; looked up on the job's PATH.
     cwd
-        Where it runs; None: where the executor runs.
+        Working folder; None: the executor's.
     environment
         Variables set beside those of the user.
     progress_pattern
@@ -29,12 +29,12 @@ class Program:
         the first two; ``auto``: as far as the output can be understood. None: the same, unless the program uses `punctual.track`.
 
     is_redacted
-        Whether secrets were left out of `argv`; what is run is kept apart.
+        Whether secrets were left out of `argv`; the full command is kept apart.
 
     Raises
     ------
     InvalidSpec
-        There is no command.
+        The command is empty.
     """
 
     argv: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The seams. Each is small, and defined by what the core and the runtime need of it."""
+"""Protocols between the core, its plug-ins and the processes around it; each has only what the core needs."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
@@ -15,10 +15,10 @@ from punctual.core.speed import SeenRate, Shape
 
 S = TypeVar("S")
 
-#: Where events go; may be called from any thread.
+#: Receiver of events; may be called from any thread.
 Sink = Callable[[Event], None]
 
-#: What the journal holds: facts and wishes, in the order in which they happened.
+#: Entry of the journal, which holds events and commands in their order.
 Message = Event | Command
 
 
@@ -29,7 +29,7 @@ class Policy(Protocol):
 
 
 class Controller(Protocol[S]):
-    """Turns readings of one job into its demand; all state is in `S`, which it returns and never changes in place.
+    """Turns readings of one job into its demand; its state is `S`, which it returns and never changes in place.
 
     The state is kept in snapshots of the journal: it is made of numbers, text, arrays, containers and dataclasses of
     these, and holds no plug-in (`Reading.to_remember`).
@@ -41,7 +41,7 @@ class Controller(Protocol[S]):
 
 
 class PerfModel(Protocol[S]):
-    """Learns how fast a job trains with which allocation; state as with a controller.
+    """Learns a job's speed for each shape; its state is like a controller's.
 
     One for which only the numbers of workers and servers and the kind of device count may have a method
     ``served_sps(state, n_workers, n_servers, device)`` beside: `rate_sps` with each of the numbers of workers (rows) and
@@ -49,22 +49,22 @@ class PerfModel(Protocol[S]):
     """
 
     def init(self, spec: JobSpec) -> S:
-        """What `spec.profile` tells."""
+        """Return the state that `spec.profile` implies."""
         ...
 
     def update(self, state: S, seen: SeenRate) -> S: ...
 
     def rate_sps(self, state: S, shape: Shape) -> float:
-        """Expected steps per second; 0 where the job cannot run or nothing is known."""
+        """Return the expected steps per second; 0 if the job cannot run or its speed is unknown."""
         ...
 
     def std_sps(self, state: S, shape: Shape) -> float:
-        """Standard deviation of `rate_sps`; infinite where nothing is known."""
+        """Return the standard deviation of `rate_sps`; infinite if unknown."""
         ...
 
 
 class ConvergenceModel(Protocol[S]):
-    """Learns from its losses when a job that trains to a goal will have reached it; state as with a controller."""
+    """Learns from its losses when a job will reach its goal; its state is like a controller's."""
 
     def init(self) -> S: ...
 
@@ -74,7 +74,7 @@ class ConvergenceModel(Protocol[S]):
 
 
 class Executor(Protocol):
-    """Has effects on jobs; answers every command through `sink`, never by a return value, also about an unknown job."""
+    """Carries out commands on jobs; answers each through `sink`, never by a return value, also for an unknown job."""
 
     def perform(self, command: JobCommand, sink: Sink) -> None: ...
 
@@ -84,10 +84,10 @@ class Executor(Protocol):
 
 
 class Journal(Protocol):
-    """The record of everything that happened; state is the fold of its events."""
+    """The record of all events and commands; the state is the fold of its events."""
 
     def append(self, messages: Iterable[Message]) -> int:
-        """Write `messages`, all or none; the sequence number of the last one."""
+        """Write `messages`, all or none. Returns the sequence number of the last one."""
         ...
 
     def read_from(self, sequence: int) -> Iterator[tuple[int, Message]]:

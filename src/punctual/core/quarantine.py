@@ -1,4 +1,4 @@
-"""Calls to the plug-ins of jobs: one that fails costs its own job its controller or its model, and no other job anything."""
+"""Calls to the plug-ins of jobs: a failure costs only its own job its controller or its model."""
 
 from collections.abc import Mapping
 
@@ -15,12 +15,12 @@ from punctual.core.snapshot_cache import SnapshotCache
 
 
 class Quarantine:
-    """Has jobs steered and learned from, and does without a plug-in once it has failed.
+    """Calls controllers and models, and drops a job's plug-in once it has failed.
 
     Parameters
     ----------
     strict
-        Raise `InvariantBroken` where one fails (tests). Otherwise the user is warned.
+        Raise `InvariantBroken` when one fails (tests). Otherwise the user is warned.
     """
 
     def __init__(self, cache: SnapshotCache, outbox: Outbox, periods: Periods, *, strict: bool) -> None:
@@ -30,7 +30,7 @@ class Quarantine:
         self._strict = strict
 
     def impose(self, job: ScheduledJob, at: float, failure: Failure) -> None:
-        """The job does without a plug-in that failed."""
+        """Drop the job's plug-in that failed, and warn its user."""
         reason = told_of_failure(job, failure)
         if self._strict:
             raise InvariantBroken(f"job '{job.spec.id}': {reason}", job.so_far()) from failure[1]
@@ -42,7 +42,7 @@ class Quarantine:
         self._outbox.warn(at, job, reason)
 
     def learn_speed(self, job: ScheduledJob, event: ProgressReported) -> None:
-        """Show the job's performance model what `event` says; to be called before that becomes the job's progress."""
+        """Show `event` to the job's performance model; call it before `event` becomes the job's progress."""
         try:
             learn_speed(job, event, self._periods.learn_s)
         except Exception as error:  # noqa: BLE001 -- see above
@@ -59,7 +59,7 @@ class Quarantine:
             self.impose(job, event.at, ("model-failed", error))
 
     def next_demand(self, job: ScheduledJob, at: float, node_sizes: Mapping[Resources, int]) -> Demand:
-        """What the job is to want from `at` on; `node_sizes` as in `punctual.core.steering.next_demand`."""
+        """Return the job's demand from `at` on; `node_sizes` as in `punctual.core.steering.next_demand`."""
         idle_s = self._periods.idle_tick_s
         try:
             return steering.next_demand(job, at, idle_s, node_sizes)

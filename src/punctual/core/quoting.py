@@ -1,4 +1,4 @@
-"""What a deadline would take, said before anything is changed: a pure function of a snapshot and a policy."""
+"""Estimate whether a deadline can be met, without changing anything: a pure function of a snapshot and a policy."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,22 +20,22 @@ _LESS_FRAC = 0.05
 _LOST = ("promise-lost", "promise-in-danger")
 #: Shares of the ceiling at which the finish is told where no amounts are asked for.
 _SHARES = (0.25, 0.5, 0.75, 1.0)
-#: So many numbers of workers at most.
+#: Largest number of worker counts in a quote.
 _N_COUNTS = 8
-#: How often the number of promises that stand in the way is halved: a quote has the time of a few plans.
+#: Number of halvings in the search for promises that are in the way: a quote may cost as much as a few plans.
 _N_HALVINGS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """When a job would land with an amount from now on; instants on the scheduler's clock.
+    """Expected landing of a job with an amount from now on; instants on the scheduler's clock.
 
     Attributes
     ----------
     cores, n_workers
         The amount; 0 workers for a job that is not made of them.
     finish_at, low_at, high_at
-        Expected, and an interval that holds nine of ten.
+        Expected landing, and an interval that holds it in nine of ten cases.
     """
 
     cores: float
@@ -54,9 +54,9 @@ class HurtJob:
     promised_until_at
         The promise that it would lose; None: it loses none.
     cores_before, cores_after
-        What it holds, and what it would hold at once.
+        Its present cores, and those it would hold at once.
     later_s
-        How much later it would land if that lasted; None: not known, or it loses a promise.
+        Delay of its landing if that lasted; None: unknown, or it loses a promise.
     """
 
     job: JobId
@@ -77,13 +77,13 @@ class Quote:
     deadline_at
         The deadline asked about; None: none was.
     can_be_promised
-        Whether it can be promised beside what is promised; None: no deadline was asked about, or the policy promises none.
+        Whether it can be promised beside all promises; None: the job has no deadline, or the policy promises none.
     earliest_at
         The earliest deadline that can be promised; None: none can, or nothing is known of the job's work.
     expected
-        With what the policy would give it now; None: nothing, or nothing is known of its work.
+        Finish with the amount that the policy would give it now; None: no amount, or unknown work.
     finishes
-        At given amounts, ascending; empty: nothing is known of its work.
+        Finishes at given amounts, ascending; empty: unknown work.
     hurt
         With the deadline promised, jobs without a promise that would have less. If it cannot be, jobs whose promises
         would have to be broken for it.
@@ -103,7 +103,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteRequest:
-    """A question for a quote, as it is handed to whoever has the policy; see `quote`."""
+    """A request for a quote, to be answered where the policy runs; see `quote`."""
 
     snapshot: Snapshot
     view: JobView
@@ -114,7 +114,7 @@ class QuoteRequest:
 
 
 def quote_told(told: Mapping[str, Any]) -> Quote:
-    """The quote of which `dataclasses.asdict` made `told`; raises `KeyError` or `TypeError` if it is none."""
+    """Return the quote whose `dataclasses.asdict` is `told`; raise `KeyError` or `TypeError` if it is none."""
     expected = told["expected"]
     parts = {
         "expected": None if expected is None else Finish(**expected),
@@ -126,7 +126,7 @@ def quote_told(told: Mapping[str, Any]) -> Quote:
 
 
 def refusing_guarantees(plan: Plan, snapshot: Snapshot) -> Plan:
-    """`plan`; if its policy promises nothing, with jobs turned away that are to run only with a promise."""
+    """Return `plan`; if its policy promises nothing, with all jobs declined that need a promise."""
     if plan.promises is not None:
         return plan
     text = "the policy promises no deadlines, and the job is to run only if its own is promised"
@@ -135,7 +135,7 @@ def refusing_guarantees(plan: Plan, snapshot: Snapshot) -> Plan:
 
 
 def with_job(snapshot: Snapshot, view: JobView) -> Snapshot:
-    """The snapshot with `view` in the place of the job of that name, or among the waiting ones if there is none."""
+    """Return the snapshot with `view` in place of the job of that name, or added to the waiting jobs."""
     view = replace(view, promised_until_at=None)
     if any(other.id == view.id for other in snapshot.holding):
         return replace(snapshot, holding=_replaced(snapshot.holding, view))
@@ -144,7 +144,7 @@ def with_job(snapshot: Snapshot, view: JobView) -> Snapshot:
 
 
 def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[Resources] = ()) -> Quote:
-    """What the deadline of `view` would take.
+    """Return the quote for the deadline of `view`: whether it can be promised, the earliest that can, and who is hurt.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[R
     view
         A new job, or one of the snapshot with another deadline.
     amounts
-        At which the finish is told; empty: some up to the job's ceiling.
+        Amounts for which the finish is estimated; empty: some up to the job's ceiling.
 
     Notes
     -----
@@ -172,7 +172,7 @@ def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[R
     fastest = _finish(snapshot, view, view.spec.ceiling)
     hurt: tuple[HurtJob, ...] | None
     if can_be_promised is False and deadline_at is not None and (earliest_at is not None or fastest is not None):
-        # Where all there is would not be enough, nobody's promise stands in the way.
+        # If the whole cluster is not enough, no promise is in the way.
         is_possible = fastest is None or fastest.finish_at <= deadline_at
         hurt = _broken(policy, asked, view) if is_possible else None
     else:
@@ -235,7 +235,7 @@ def _of(snapshot: Snapshot, job: JobId) -> JobView:
     return next(view for view in (*snapshot.holding, *snapshot.waiting) if view.id == job)
 
 
-# Who would be hurt.
+# Jobs that the deadline would hurt.
 
 
 def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob, ...] | None:
@@ -322,12 +322,12 @@ def _has_less(before: Resources, after: Resources) -> bool:
 
 
 def _amount(plan: Plan, view: JobView) -> Resources:
-    """What the plan gives the job."""
+    """Return the amount that the plan gives the job."""
     kept: Allocation = view.planned if plan.keeps_others else {}
     return total(plan.grants.get(view.id, kept).values())
 
 
-# When it would land.
+# Expected landings.
 
 
 def _usual(view: JobView) -> list[Resources]:
@@ -341,7 +341,7 @@ def _usual(view: JobView) -> list[Resources]:
 
 
 def _finish(snapshot: Snapshot, view: JobView, amount: Resources) -> Finish | None:
-    """When the job would land with `amount` from now on; None if nothing is known of that."""
+    """Return the expected landing with `amount` from now on; None if the job's speed is unknown."""
     lasts = _of_workers(snapshot, view, amount) if view.spec.worker is not None else _on_cores(snapshot, view, amount)
     if lasts is None:
         return None

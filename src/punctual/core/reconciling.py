@@ -1,4 +1,4 @@
-"""What is wanted against what is in force: the difference is asked for."""
+"""Compare targets with the grants in force, and ask for the difference."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _launch_job, _resize_job = maker(LaunchJob), maker(ResizeJob)
 
 
 class Reconciler:
-    """Asks for launches, resizes and stops until each job has what it should have.
+    """Asks for launches, resizes and stops until each job has its target.
 
     It looks only at jobs for which what is wanted may differ from what is in force.
     """
@@ -28,11 +28,11 @@ class Reconciler:
         self._unsettled: dict[JobId, ScheduledJob] = {}
 
     def unsettle(self, job: ScheduledJob) -> None:
-        """Look at the job at the end of this event, and after each until it has what it should have."""
+        """Reconcile the job at the end of this event, and of each later one until it has its target."""
         self._unsettled[job.spec.id] = job
 
     def drop(self, job: JobId, at: float) -> None:
-        """The job has ended; one of those that wait for what their node is short of need wait no longer."""
+        """Remove a job that has ended, and retry one that waits for a shortage to end."""
         self._unsettled.pop(job, None)
         waiting = next((other for other in self._unsettled.values() if other.n_shortages and other.retry_at > at), None)
         if waiting is not None:
@@ -51,7 +51,7 @@ class Reconciler:
                 self._ask(job, at)
 
     def dump(self) -> list[JobId]:
-        """The jobs that are looked at, in order."""
+        """Return the unsettled jobs, in order."""
         return list(self._unsettled)
 
     def load(self, state: list[JobId], jobs: dict[JobId, ScheduledJob]) -> None:
@@ -101,7 +101,7 @@ class Reconciler:
         return not unanswered and at >= job.retry_at
 
     def _asked(self, job: ScheduledJob, at: float, pacing: PacingLine | None) -> dict[str, Any]:
-        """Note that the target is asked for, with this line; what a launch and a resize say alike."""
+        """Note a request for the target with this line. Returns the fields common to launch and resize."""
         job.n_requests += 1
         job.asked, job.asked_at = (job.target, pacing), at
         job.is_applied = False  # also if the target was in force: if the answer is lost nobody knows what is

@@ -1,4 +1,4 @@
-"""What a function makes of objects that do not change, computed once for each."""
+"""Cache of a function of immutable objects, by identity."""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
@@ -38,6 +38,6 @@ class Remembered(Generic[K, V]):
         return value
 
     def each(self, objects: Iterable[K]) -> list[V]:
-        """Its values of `objects`, in their order: most are known, and found without a call."""
+        """Return the function's values of `objects`, in order; most are cached and found without a call."""
         known = self._known
         return [known[id(of)][1] if id(of) in known else self(of) for of in objects]

@@ -19,7 +19,7 @@ _LEAST = -TOLERANCE
 _FIELDS = ("cores", "gpus", "memory_bytes")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
-#: Amounts of further kinds of hardware with their names, in order; without those of which there is none.
+#: Amounts of further kinds of hardware with their names, in order, without zero amounts.
 Others = tuple[tuple[str, float], ...]
 
 #: `Resources.size`.
@@ -78,7 +78,7 @@ class Resources:
         )
 
     def __sub__(self, other: "Resources") -> "Resources":
-        """What is left; never below zero, because a deficit is not an amount."""
+        """Return the difference; never below zero, because a deficit is not an amount."""
         if other is NOTHING:
             return self
         cores, gpus = self.cores - other.cores, self.gpus - other.gpus
@@ -103,7 +103,7 @@ class Resources:
         return f"Resources(cores={self.cores!r}, gpus={self.gpus!r}, memory_bytes={self.memory_bytes!r}{others})"
 
     def __str__(self) -> str:
-        """For people: ``"0.5 cores, 2 GPUs"``; kinds of which there is none are left out."""
+        """Return the amounts as text: ``"0.5 cores, 2 GPUs"``; omits kinds of which the amount is zero."""
         parts = [
             f"{self.cores:g} core{'s' * (self.cores != 1)}" if self.cores else "",
             f"{self.gpus:g} GPU{'s' * (self.gpus != 1)}" if self.gpus else "",
@@ -121,7 +121,7 @@ class Resources:
         )
 
     def of(self, name: str) -> float:
-        """How much there is of one kind: ``"gpus"``, or any of `others`."""
+        """Return the amount of one kind: ``"gpus"``, or any of `others`."""
         if name in _FIELDS:
             return float(getattr(self, name))
         return next((amount for other, amount in self.others if other == name), 0.0)
@@ -133,7 +133,7 @@ class Resources:
 
     @property
     def size(self) -> Size:
-        """A key for sorting: an amount that fits in another comes before it; GPUs come first."""
+        """Return a key for sorting: an amount that fits in another comes before it; GPUs come first."""
         others = self.others
         return (
             self.gpus,
@@ -144,7 +144,7 @@ class Resources:
         )
 
     def n_times(self, part: "Resources") -> int:
-        """How many times `part` fits; 0 if that is nothing.
+        """Return how many times `part` fits; 0 if not once.
 
         Examples
         --------
@@ -163,7 +163,7 @@ class Resources:
         return int(n) if n < inf else 0
 
     def ratio_to(self, part: "Resources") -> float:
-        """How many times `part`, which holds something, this is, by one kind that `part` has: the most exact one first."""
+        """Return the ratio to `part`, which must not be empty, by the most exact kind that `part` has."""
         if part.gpus:
             return self.gpus / part.gpus
         if part.memory_bytes:
@@ -203,7 +203,7 @@ NOTHING = Resources()
 
 
 def resource_names(amounts: Iterable[Resources]) -> tuple[str, ...]:
-    """The kinds of hardware that count where there are `amounts`: ``cores``, ``gpus``, ``memory_bytes``, then others by name."""
+    """Return the kinds of hardware in `amounts`: ``cores``, ``gpus``, ``memory_bytes``, then others by name."""
     return (*_FIELDS, *sorted({name for amount in amounts for name, _ in amount.others}))
 
 
@@ -239,13 +239,13 @@ def total(amounts: Iterable[Resources]) -> Resources:
 
 
 def _each(combine: Callable[[float, float], float], one: Others, other: Others) -> Others:
-    """`combine` kind by kind; of a kind that is not named there is none."""
+    """Return `combine` kind by kind; a kind that is not named counts as 0."""
     left, right = dict(one), dict(other)
     return _checked_others({name: combine(left.get(name, 0.0), right.get(name, 0.0)) for name in {**left, **right}})
 
 
 def _left(amount: float, taken: float) -> float:
-    """The difference; what only rounding leaves is nothing."""
+    """Return the difference; 0 if only rounding is left."""
     return amount - taken if amount > rounded_up(taken) else 0.0
 
 
@@ -255,7 +255,7 @@ def rounded_up(amount: float) -> float:
 
 
 def _checked_others(others: Mapping[str, float] | Others) -> Others:
-    """Pairs in the order of their names, without those of which there is none."""
+    """Return pairs in the order of their names, without zero amounts."""
     amounts = dict(others)
     for name, amount in amounts.items():
         _check_name(name)

@@ -1,4 +1,4 @@
-"""Whether a job that failed is launched again, and a command that had no effect said again."""
+"""Decide whether to launch a failed job again, and to repeat a command that had no effect."""
 
 from punctual.core.events import GrantFailed, JobFailed
 from punctual.core.scheduled_job import Periods, ScheduledJob
@@ -7,7 +7,7 @@ from punctual.core.units import format_bytes
 
 
 def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
-    """Count the failure `event`, which may be retried; why it is not retried, or None if it is.
+    """Count the failure `event`, which may be retried. Returns why it is not retried, or None.
 
     A program that fails in the same way, without a step between that it had never done before, would fail in the same way
     again. Without an exit code it was not the program that failed. One that has run out of the memory that it asked for is
@@ -29,7 +29,7 @@ def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
 
 
 def _told_of_limit(job: ScheduledJob) -> str:
-    """That all retries are used up; nothing where none was asked for."""
+    """Return a text that says that all retries are used up; empty if the user asked for none."""
     if not job.n_retries:
         return ""
     allowed = "1 retry is" if job.n_retries == 1 else f"{job.n_retries} retries are"
@@ -39,7 +39,7 @@ def _told_of_limit(job: ScheduledJob) -> str:
 def after_refusal(
     job: ScheduledJob, event: GrantFailed, periods: Periods, *, was_launch: bool
 ) -> tuple[float | None, Reason | None]:
-    """Count a command that had no effect; after how many seconds it is said again, and what the user is told.
+    """Count a command without effect. Returns the seconds until it is repeated, and a warning for the user.
 
     None: it is not, and that is why. What the job's node is short of comes back when something else ends: the job waits for it
     however often it must, and longer each time.
@@ -61,7 +61,7 @@ def _without_more(job: ScheduledJob, cause: str) -> str:
 
 
 def told_of_retry(job: ScheduledJob, event: JobFailed) -> Reason:
-    """That the job is launched again after `event`, when it has waited."""
+    """Return the reason for launching the job again after `event`, once it has waited."""
     wait_s = job.retry_at - event.at
     facts = {"n_failures": job.n_failures, "n_retries": job.n_retries, "wait_s": wait_s}
     again = f"retry {job.n_failures} of {job.n_retries}"

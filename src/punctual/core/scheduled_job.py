@@ -1,4 +1,4 @@
-"""The scheduler's record of one job, and how long it waits for what."""
+"""The scheduler's record of one job, and the scheduler's waiting times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -17,7 +17,7 @@ from punctual.core.slots import maker, set_by_slots
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.story import Reason, Story
 
-#: What a change of the declaration leaves as it was submitted, and what says which amounts a job may have.
+#: Fields that a change of the declaration leaves as submitted, and fields that bound a job's amounts.
 _OF_SUBMISSION = ("controller", "model", "goal", "convergence", "after", "ends")
 _BOUNDS = ("floor", "ceiling", "worker", "server", "counts")
 _QUEUED = Reason("start-up", "a job starts at its ceiling")
@@ -31,21 +31,21 @@ _view = maker(JobView)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Periods:
-    """How long the scheduler waits for what, in seconds; infinite: for ever, and no timer is set.
+    """Waiting times of the scheduler, in seconds; infinite: wait for ever, without a timer.
 
     Attributes
     ----------
     first_tick_s
-        From a job's start, or the end of a pause, to its first tick.
+        Time from a job's start, or the end of a pause, to its first tick.
     idle_tick_s
         Between ticks of a job without a deadline.
     retry_s, retry_max_s
-        Before a failed command is asked again, or a failed job is launched again. The second doubles with each failure
+        Time before a failed command is repeated, or a failed job launched again. The second doubles with each failure
         in a row, up to `retry_max_s`.
     answer_s
-        After which a command without an answer is taken as lost.
+        Time until a command without an answer is taken as lost.
     plan_s
-        After which a plan that has not come is taken as lost. Finite where another process makes plans.
+        Time until a plan that has not come is taken as lost. Finite where another process makes plans.
     learn_s
         Least time over which a speed is measured.
     grace_s, grace_frac
@@ -64,7 +64,7 @@ class Periods:
     grace_frac: float = 0.2
 
     def retry_after_s(self, n_failures: int) -> float:
-        """How long to wait after so many failures in a row."""
+        """Seconds to wait after `n_failures` failures in a row."""
         doublings: int = min(max(0, n_failures - 1), 64)
         return max(self.retry_s, min(self.retry_s * 2.0**doublings, self.retry_max_s))
 
@@ -77,7 +77,7 @@ class Mark:
     Attributes
     ----------
     begun_at
-        When its last unit was done; infinite: not known.
+        Instant of its last unit; infinite: unknown.
     runs_free
         Whether nothing held the job back then.
     """
@@ -91,7 +91,7 @@ class Mark:
 @set_by_slots
 @dataclass(frozen=True, slots=True)
 class CostMark:
-    """Where the next cost of a step is measured from: on which node, and what was used and done by then."""
+    """Start of the next measurement of a step's cost: the node, and the CPU seconds and steps until then."""
 
     node: NodeId
     used_core_s: float
@@ -100,7 +100,7 @@ class CostMark:
 
 @dataclass(slots=True)
 class ScheduledJob:
-    """What the scheduler knows of a job.
+    """The scheduler's record of a job.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class ScheduledJob:
     controller, controller_state
         None: no controller steers it, because none was asked for or because it failed (`is_quarantined`).
     n_retries
-        How many failures in a row it may have and still be launched again.
+        Failures in a row after which it is still launched again.
     n_failures
         Launches that failed and processes that failed in a row, without a new step between.
     n_shortages
@@ -117,16 +117,16 @@ class ScheduledJob:
     n_requests
         Number of the last command about this job; answers carry it.
     demand, planned_demand
-        What its controller wants, and what it wanted when the last plan was requested.
+        Its controller's demand, now and when the last plan was requested.
     is_respecified
         Its user has declared something else since its controller was last asked.
     demand_core_s, planned_work, planned_core_s
         `granted_core_s` when the demand was made; the work left that policies were last shown, and `granted_core_s`
         then.
     target, target_reason
-        What the last plan gives the job, and the policy's reason for it.
+        The last plan's amount, and the policy's reason for it.
     asked, asked_at, is_applied
-        What was asked by the last command and when, and whether the answer said that it is in force. The target is
+        Request of the last command, its instant, and whether the answer said that it is in force. The target is
         compared with this and not with the grant, which is the amount as read back and differs by the actuator's
         resolution.
     is_relaunched
@@ -136,14 +136,14 @@ class ScheduledJob:
     stop_cause, restarts, interrupts
         Why it is to stop; None: it is not. Whether it is launched again after that, and whether it is asked as by Ctrl-C.
     pause
-        What keeps it from holding anything until its user resumes it; None: nothing does.
+        Its user's request to pause, in force until a resume; None: not paused.
     waits_for
         Jobs that must finish before it is started.
     begun
         Steps done, CPU seconds used, and the instant, when its present process first reported a step: before that it started
         up.
     landed_at
-        When its last declared step or phase was done; the program may work on. Infinite: that is still to come.
+        Instant of its last declared step or phase; the program may work on. Infinite: not yet.
     longest_unit_s
         The longest time in which it held something and reported nothing new, since it has begun to train.
     most_steps
@@ -153,11 +153,11 @@ class ScheduledJob:
     phases_at_steps
         Steps done when its newest phase was announced; None: not reported yet.
     mark
-        Where the next speed is learned from.
+        Start of the next measurement of its speed.
     cost_mark, costs
-        Where the next cost is measured from; core-seconds that a step costs on each node where that was measured.
+        Start of the next measurement of its cost; measured core-seconds of a step by node.
     held, held_since_at, shape
-        What the ledger says the job holds, added up; since when it has held something; and the shape it gives the job.
+        Total grant by the ledger; the instant from which it has held something; and the grant's shape.
     ran_s
         Seconds for which its present process has held something, up to `accrued_at`.
     places
@@ -240,7 +240,7 @@ class ScheduledJob:
 
     @classmethod
     def of(cls, event: JobSubmitted, revision: int, n_retries: int) -> "ScheduledJob":
-        """The record of a job that was submitted under plan `revision`; it has `n_retries` if it does not say itself."""
+        """Return the record of a job submitted under plan `revision`; `n_retries` is the default of its retries."""
         spec = event.spec
         job = cls(spec, event.at, revision, event.program, planned_demand=spec.ceiling, accrued_at=event.at)
         job.n_retries = n_retries if spec.n_retries is None else spec.n_retries
@@ -254,7 +254,7 @@ class ScheduledJob:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether policies are not to see it: it may hold nothing, whatever they propose."""
+        """Whether policies do not see the job, because it may hold nothing."""
         return self.pause is not None or bool(self.waits_for)
 
     @property
@@ -268,15 +268,15 @@ class ScheduledJob:
             self.story.add(message)
 
     def so_far(self) -> tuple[object, ...]:
-        """The last messages about it; none of a job that has ended."""
+        """Return the last messages about the job; none after its end."""
         return () if self.story is None else self.story.messages()
 
     def wanted(self) -> Resources:
-        """What its controller wants; its ceiling until that has said something."""
+        """Demand of its controller; its ceiling before the first demand."""
         return self.demand.resources if self.demand else self.spec.ceiling
 
     def respecify(self, spec: JobSpec) -> bool:
-        """Note what its user declares now, but for its plug-ins; whether other amounts are allowed."""
+        """Note the user's new declaration, except for plug-ins; return whether other amounts are allowed."""
         kept = {name: getattr(self.spec, name) for name in _OF_SUBMISSION}
         changes = {name: value for name, value in kept.items() if value != getattr(spec, name)}
         before, self.spec = self.spec, replace(spec, **changes) if changes else spec
@@ -288,7 +288,7 @@ class ScheduledJob:
         return any(getattr(self.spec, name) != getattr(before, name) for name in _BOUNDS)
 
     def report(self, event: ProgressReported) -> bool:
-        """Note how far it is, and what it holds; whether that is news for a policy."""
+        """Note reported progress and use; return whether that is news for a policy."""
         if self.progress is not None and event.used_core_s < self.progress.used_core_s:  # another process
             self.progress, self.begun, self.longest_unit_s = None, None, 0.0
         if self.is_training and self.progress is not None:
@@ -307,7 +307,7 @@ class ScheduledJob:
         return self.is_memory_known > was_known
 
     def ask_to_stop(self, event: StopRequested) -> None:
-        """Note that its user wants it to end; one who has pressed Ctrl-C in vain may say it otherwise."""
+        """Note that its user wants it to end; a second request may use another way."""
         if self.interrupts and not event.interrupts:
             self.asked_at = -inf
         self.stop_cause, self.restarts, self.interrupts = event.cause, False, event.interrupts
@@ -320,7 +320,7 @@ class ScheduledJob:
         self.phases = phases
 
     def take(self, demand: Demand) -> bool:
-        """Note what its controller wants; whether that is news for a policy. What it held must be accrued."""
+        """Note its controller's demand; return whether that is news for a policy. Its grant must be accrued."""
         self.demand, self.demand_core_s = demand, self.granted_core_s
         is_news = self.is_respecified or self.planned_demand != demand.resources or self._departs(demand.work)
         if is_news:
@@ -330,7 +330,7 @@ class ScheduledJob:
         return is_news
 
     def _departs(self, work: CoreWork | None) -> bool:
-        """Whether the work left is not what was to be expected after what it has held since policies were shown it."""
+        """Whether the work left differs from what policies saw last, less the grant since."""
         known = self.planned_work
         if work is None or known is None:
             return work is not known
@@ -351,7 +351,7 @@ class ScheduledJob:
 
     @property
     def deadline_at(self) -> float | None:
-        """The deadline as an instant; None: there is none."""
+        """Instant of the deadline; None without one."""
         return None if self.spec.deadline_s is None else self.submitted_at + self.spec.deadline_s
 
     def pacing(self) -> PacingLine | None:
@@ -359,7 +359,7 @@ class ScheduledJob:
         return self.demand.pacing if self.demand else None
 
     def reason(self) -> Reason:
-        """Why the job is to have its target: the controller's reason if it gets what it wants, else the policy's."""
+        """Reason for the job's target: its controller's if the target satisfies the demand, else the policy's."""
         if self.pause is not None:
             return Reason("paused", self.pause.told())
         if self.demand is None:
@@ -368,19 +368,19 @@ class ScheduledJob:
         return self.demand.reason if satisfied or self.target_reason is None else self.target_reason
 
     def is_settled(self) -> bool:
-        """Whether what it is to have was asked for, and the answer said that it is in force."""
+        """Whether the target was asked for, and the answer said that it is in force."""
         if self.status == "queued":
             return not self.target
         return self.stop_cause is None and self.is_applied and self.asked == (self.target, self.pacing())
 
     def note_answer(self, *, is_applied: bool) -> None:
-        """Note whether what was asked last is in force."""
+        """Note whether the last request is in force."""
         self.is_applied = is_applied
         if is_applied:
             self.n_shortages = 0
 
     def accrue(self, at: float) -> None:
-        """Add what was held since the last call to the integrals."""
+        """Add the grant since the last call to the integrals."""
         over_s = at - self.accrued_at
         if self.shape is not None:
             self.granted_core_s += self.held.cores * over_s
@@ -389,7 +389,7 @@ class ScheduledJob:
         self.accrued_at = at
 
     def hold(self, granted: Allocation, devices: Mapping[Any, str], at: float) -> None:
-        """Note that it holds `granted` from `at` on; what it held before must be accrued."""
+        """Note that the job holds `granted` from `at` on; its grant until then must be accrued."""
         if granted and self.shape is None:
             self.held_since_at = at
         self.places = tuple(granted) or self.places
@@ -398,7 +398,7 @@ class ScheduledJob:
             self.held, self.shape, self.granted_at = held, shape, at
 
     def forget_process(self) -> None:
-        """Its process is gone; the next one counts for itself."""
+        """Forget the state of a process that is gone; the next one is measured for itself."""
         self.status, self.n_requests = "queued", self.n_requests + 1  # answers to earlier requests are void
         self.asked, self.is_applied, self.is_relaunched = None, False, False
         self.progress, self.begun, self.mark, self.cost_mark, self.ran_s = None, None, None, None, 0.0
@@ -410,7 +410,7 @@ class ScheduledJob:
         self.places, self.memory_bytes, self.peak_memory_bytes, self.is_memory_known = (), 0, 0, False
 
     def forget_all_but_numbers(self) -> None:
-        """It has ended and is only looked up by its name: what it took to steer it goes."""
+        """Free the plug-ins and histories of a job that has ended; its record can still be looked up by name."""
         self.controller, self.controller_state, self.curve, self.losses, self.story = None, None, None, None, None
         self.held, self.shape, self.asked, self.mark, self.program = NOTHING, None, None, None, None
         self.cost_mark, self.costs = None, {}
@@ -422,14 +422,14 @@ class ScheduledJob:
 
     @property
     def is_training(self) -> bool:
-        """Whether its present process has begun to train, as far as it says."""
+        """Whether its present process has reported that it trains."""
         progress = self.progress
         return progress is not None and (progress.steps_total is not None or progress.steps_done > 0)
 
     def view(
         self, granted: Allocation, promised_until_at: float | None, resident: Mapping[NodeId, int] | None = None
     ) -> JobView:
-        """The job as a policy sees it; see its fields for what is given."""
+        """Return the job as a policy sees it."""
         steps_total, steps_total_std = self.steps_total()
         return _view(
             spec=self.spec,
@@ -460,7 +460,7 @@ class ScheduledJob:
         )
 
     def _work_left(self) -> CoreWork | None:
-        """What was left at `accrued_at`: as its controller said, or else was declared, less what the job has held since."""
+        """Work left at `accrued_at`: the controller's estimate, or the declared work, less the grant since."""
         if self.has_landed:
             return None
         work = None if self.demand is None else self.demand.work
@@ -471,7 +471,7 @@ class ScheduledJob:
         return replace(work, core_s=max(0.0, work.core_s - (self.granted_core_s - self.demand_core_s)))
 
     def as_plain(self) -> dict[str, Any]:
-        """All of it but the story, without plug-ins: of those only what they know."""
+        """Return the record as plain values, without its story; of plug-ins only their states."""
         plain = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         plain["curve"] = None if self.curve is None else (self.curve.state,)
         plain["losses"] = None if self.losses is None else replace(self.losses, model=None)

@@ -88,10 +88,10 @@ class Scheduler:
     seed
         Handed to policies.
     n_retries
-        How often in a row a job that could not be started, or failed in a retryable way, is launched again, where its
+        Number of launches in a row after a failed start or a retryable failure, unless the job's
         spec does not say it.
     n_ended
-        How many ended jobs are remembered, the last ones.
+        Number of ended jobs that are remembered, the last ones.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Scheduler:
         self._ledger = Ledger()
         self._jobs = JobTable(n_ended)
         self._active = self._jobs.active
-        #: What the last plan gives, by node.
+        #: Amounts of the last plan, by node.
         self._planned = Bookings()
         self._nodes = NodeTable()
         self._memory = MemoryUse(self._active)
@@ -126,7 +126,7 @@ class Scheduler:
         self._watch = Watch(self._outbox, self._periods)
         self._planning = Planning()
         self._carry: object = None
-        #: What `load` found out and could not tell.
+        #: Failures that `load` found, to be reported with the next event.
         self._untold: list[tuple[ScheduledJob, Failure]] = []
         self._folds: dict[type, Callable[[Any], object]] = {
             JobSubmitted: self._job_submitted,
@@ -153,7 +153,7 @@ class Scheduler:
         }
 
     def handle(self, event: Event) -> list[Command]:
-        """Fold `event` into the state and return what is to be done about it, in order."""
+        """Fold `event` into the state and return the commands that follow, in order."""
         subject = about(event)
         if subject is not None and (job := self._jobs.get(subject)) is not None:
             job.tell(event)
@@ -168,35 +168,35 @@ class Scheduler:
         return self._outbox.take()
 
     def snapshot(self, at: float) -> Snapshot:
-        """The picture that a policy decides on; carries the revision of the last `RequestPlan`."""
+        """Return the snapshot for a policy, with the revision of the last `RequestPlan`."""
         return self._cache.snapshot(at, self._planning.revision, self._seed, self._carry)
 
     def job(self, job: JobId) -> JobView:
-        """The job as a policy would see it, also after its end; raises `KeyError` for one that is not known any more."""
+        """Return the job as a policy would see it, also after its end; raise `KeyError` if it is not remembered."""
         record = self._jobs[job]
         return record.view({} if record.ended else self._ledger.granted(job), self._planning.promised.get(job))
 
     def demand(self, job: JobId) -> Demand | None:
-        """The controller's last demand; None before the first. Raises `KeyError` as `job` does."""
+        """Return the controller's last demand; None before the first. Raise `KeyError` as `job` does."""
         return self._jobs[job].demand
 
     def promised_until_at(self, job: JobId) -> float | None:
-        """By when the job is promised to be done; None: nothing is promised of the deadline that it has now."""
+        """Return the instant by which the job is promised to be done; None: its present deadline is not promised."""
         until_at, record = self._planning.promised.get(job), self._jobs.get(job)
         return until_at if record is not None and until_at == record.deadline_at else None
 
     def promises(self) -> dict[JobId, float]:
-        """`promised_until_at` of each job that is promised anything; may be asked by any thread."""
+        """Return `promised_until_at` of each job that has a promise; safe to call from any thread."""
         promises = {job: self.promised_until_at(job) for job in list(self._planning.promised)}
         return {job: until_at for job, until_at in promises.items() if until_at is not None}
 
     @property
     def n_active(self) -> int:
-        """Jobs that are submitted and have not ended."""
+        """Number of jobs that have not ended."""
         return len(self._active)
 
     def steps_total(self, job: JobId) -> tuple[float | None, float]:
-        """Steps of the whole job, declared or expected until its goal, and their standard deviation."""
+        """Return the steps of the whole job, declared or expected until its goal, and their standard deviation."""
         return self._jobs[job].steps_total()
 
     def validate(self) -> None:
@@ -205,7 +205,7 @@ class Scheduler:
         self._jobs.validate(self._ledger.granted)
 
     def dump(self) -> object:
-        """The state as plain values, the states of plug-ins among them; serialise it before the next event."""
+        """Return the state, with the states of plug-ins, as plain values; serialise it before the next event."""
         return {
             **self._jobs.dump(),
             "unsettled": self._reconciler.dump(),
@@ -218,7 +218,7 @@ class Scheduler:
         }
 
     def load(self, state: Any) -> None:
-        """Continue from what `dump` gave; the scheduler must be new, and made with the same arguments.
+        """Continue from a state of `dump`; the scheduler must be new, and made with the same arguments.
 
         Timers are no part of the state: `SteeringResumed` sets them again. A job whose plug-in is not there any more
         goes on without it, and the next event warns of that.
@@ -236,7 +236,7 @@ class Scheduler:
         self._carry = state["carry"]
 
     def _shown(self, job: JobId) -> JobView | None:
-        """What policies see of a job that has not ended; None: they are not to see it."""
+        """Return an unfinished job as policies see it; None if they are not to see it."""
         record = self._active[job]
         if record.is_withheld:
             return None
@@ -303,12 +303,12 @@ class Scheduler:
             self._outbox.warn(event.at, job, told_of_retry(job, event))
 
     def _wait(self, job: ScheduledJob, at: float, wait_s: float) -> None:
-        """Ask nothing for the job for `wait_s` seconds."""
+        """Make no request for the job for `wait_s` seconds."""
         job.retry_at = at + wait_s
         self._outbox.set_timer(at, "retry", job, wait_s)
 
     def _lose_process(self, job: ScheduledJob, lost_at: float, at: float) -> None:
-        """The process is gone through no fault of its program: the job waits for another one, or has stopped."""
+        """Handle a process that is gone through no fault of its program: the job waits for another one, or stops."""
         cause = job.stop_cause
         self._queue_again(job, lost_at)
         if cause is not None:
@@ -349,7 +349,7 @@ class Scheduler:
             self._give_up(job, event.at, reason)
 
     def _settle(self, event: JobStarted | GrantApplied | GrantFailed) -> ScheduledJob | None:
-        """Book an answer; None if the job has ended or the answer is to a command that another has replaced."""
+        """Book an answer and return its job; None if the job has ended or the answer is outdated."""
         if (job := self._active.get(event.job)) is None or event.request < job.n_requests:
             return None
         job.accrue(event.at)
@@ -363,7 +363,7 @@ class Scheduler:
         return job
 
     def _hold(self, job: ScheduledJob, at: float) -> None:
-        """Note what the ledger says the job holds from now on."""
+        """Note the job's grant by the ledger from now on."""
         had_place = job.has_place
         job.hold(self._ledger.granted(job.spec.id), self._nodes.devices, at)
         self._targets.show(job, had_place=had_place)
@@ -381,7 +381,7 @@ class Scheduler:
         self._cache.touch(event.job)
 
     def _warn_on(self, node: NodeId, at: float, reason_for: Callable[[ScheduledJob], Reason | None]) -> None:
-        """Tell those whose jobs lie on a node what there is to be told of it."""
+        """Warn the users of jobs on a node, if `reason_for` gives a reason."""
         for name, job in self._active.items():
             if node in self._ledger.granted(name) and (reason := reason_for(job)) is not None:
                 self._outbox.warn(at, job, reason, node)
@@ -475,7 +475,7 @@ class Scheduler:
             self._planning.is_due = True
 
     def _steering_resumed(self, event: SteeringResumed) -> None:
-        """Commands in flight at the hand-over are lost, and so are timers: ask for every target again, at once."""
+        """Ask for every target again at once: commands in flight at the hand-over are lost, and so are timers."""
         for job in tuple(self._active.values()):
             granted = event.granted.get(job.spec.id)
             if granted is not None:
@@ -493,7 +493,7 @@ class Scheduler:
         self._untold = []
 
     def _ask_anew(self, job: ScheduledJob, at: float) -> None:
-        """Say again what was last asked for the job. One with a process is launched again, which tells how it stands."""
+        """Repeat the job's last request. A job with a process is launched again, and the answer says how it stands."""
         job.is_applied, job.asked_at, job.retry_at, job.mark = False, -inf, at, None
         self._watch.expect_deadline(job, at)
         self._reconciler.unsettle(job)

@@ -1,4 +1,4 @@
-"""The parts of a snapshot, kept up to date from event to event instead of being made anew for each plan."""
+"""Cache of a snapshot's parts, updated with each event instead of being rebuilt for each plan."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -16,18 +16,18 @@ _snapshot = maker(Snapshot)
 
 
 class SnapshotCache:
-    """The nodes, what the last plan leaves of them, and the jobs that have not ended.
+    """The nodes, their capacity that the last plan leaves free, and the jobs that have not ended.
 
     Those that hold something, or are to, come in the order in which they began to; the others in order of submission.
 
     Parameters
     ----------
     planned
-        What the last plan gives, by node; looked at whenever a snapshot is made.
+        The last plan's amounts by node; read for each snapshot.
     view
         Makes the view of a job that has not ended; None: it is left out.
     memory
-        What jobs hold beyond what is planned for them.
+        Memory that jobs hold beyond their plans.
     """
 
     def __init__(self, planned: Bookings, view: Callable[[JobId], JobView | None], memory: MemoryUse) -> None:
@@ -37,7 +37,7 @@ class SnapshotCache:
         self._nodes: tuple[Node, ...] = ()
         self._capacity: dict[NodeId, Resources] = {}
         self._free: dict[NodeId, Resources] = {}
-        #: Nodes of which `_free` is out of date, and jobs of which the view is, in the order in which they changed.
+        #: Nodes whose `_free` and jobs whose view are outdated, in the order of their changes.
         self._changed_nodes: set[NodeId] = set()
         self._changed: dict[JobId, None] = {}
         self._holding: dict[JobId, JobView] = {}
@@ -48,7 +48,7 @@ class SnapshotCache:
         self._next_number = 0
 
     def set_nodes(self, nodes: Iterable[Node]) -> None:
-        """These are the nodes there are."""
+        """Replace the nodes of the cluster."""
         self._nodes = tuple(sorted(nodes, key=lambda node: node.id))
         self._memory.set_nodes(self._nodes)
         self._capacity = {node.id: node.capacity for node in self._nodes}
@@ -56,37 +56,37 @@ class SnapshotCache:
         self._changed_nodes = set(self._free)
 
     def touch_nodes(self, nodes: Iterable[NodeId]) -> None:
-        """What is planned on `nodes` has changed."""
+        """Note that the bookings on `nodes` have changed."""
         self._changed_nodes.update(nodes)
 
     def admit(self, job: JobId) -> None:
-        """`job` was submitted after all others."""
+        """Add `job`, submitted after all others."""
         self._number_of[job] = self._next_number
         self._next_number += 1
         self._changed[job] = None
 
     def touch(self, job: JobId) -> None:
-        """What a snapshot shows of `job` has changed."""
+        """Note that the view of `job` has changed."""
         self._changed[job] = None
 
     def begin(self, job: JobId) -> None:
-        """`job` holds something, or is to, and did not before: its place is behind those that began earlier."""
+        """Place `job`, which has begun to hold something or is to, behind those that began earlier."""
         self._hide(job)
         self._changed.pop(job, None)
         self._changed[job] = None
 
     def withhold(self, job: JobId) -> None:
-        """`job` is left out from now on; it comes back with the first `touch` after it is withheld no more."""
+        """Hide `job` from now on; the first `touch` after the end of that shows it again."""
         self._hide(job)
 
     def drop(self, job: JobId) -> None:
-        """`job` has ended."""
+        """Remove `job`, which has ended."""
         self._changed.pop(job, None)
         self._hide(job)
         self._number_of.pop(job, None)
 
     def snapshot(self, at: float, revision: int, seed: int, carry: object) -> Snapshot:
-        """Everything as it is now."""
+        """Return the present snapshot."""
         for job in self._changed:
             if (view := self._view(job)) is not None:
                 self._show(view)
@@ -111,14 +111,14 @@ class SnapshotCache:
         )
 
     def dump(self) -> tuple[Any, ...]:
-        """Everything but the views, as plain values."""
+        """Return the state without the views, as plain values."""
         return (
             self._nodes, dict(self._number_of), self._next_number, tuple(self._holding),
             tuple(view.spec.id for view in self._waiting), tuple(self._changed),
         )  # fmt: skip
 
     def load(self, state: tuple[Any, ...]) -> None:
-        """Continue from what `dump` gave, with views that are made anew."""
+        """Continue from a state of `dump`, and make the views again."""
         nodes, self._number_of, self._next_number, holding, waiting, changed = state
         self.set_nodes(nodes)
         self._holding = {job: view for job in holding if (view := self._view(job)) is not None}

@@ -1,4 +1,4 @@
-"""What the speed of a job depends on, and what is known of it."""
+"""The shape on which a job's speed depends, and the curve of its learned speed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from punctual.core.slots import maker, set_by_slots
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What of an allocation a job's speed depends on.
+    """The part of an allocation on which a job's speed depends.
 
     Attributes
     ----------
@@ -49,24 +49,24 @@ class SeenRate:
 @set_by_slots
 @dataclass(frozen=True, slots=True)
 class RateCurve:
-    """What is known of a job's speed; hides which model knows it, and its state."""
+    """A job's learned speed; hides its model and that model's state."""
 
     model: Any
     state: Any
 
     def rate_sps(self, shape: Shape) -> float:
-        """Expected steps per second; 0 where the job cannot run or nothing is known (then `std_sps` is infinite)."""
+        """Return the expected steps per second; 0 if the job cannot run or is unknown (then `std_sps` is infinite)."""
         rate: float = self.model.rate_sps(self.state, shape)
         return rate
 
     def std_sps(self, shape: Shape) -> float:
-        """Standard deviation of `rate_sps`, in steps per second."""
+        """Return the standard deviation of `rate_sps`, in steps per second."""
         std: float = self.model.std_sps(self.state, shape)
         return std
 
     def served_sps(
         self, n_workers: Sequence[int], n_servers: Sequence[int], device: str
     ) -> Sequence[Sequence[float]] | None:
-        """Rates with each of these numbers of workers (rows) and of servers, of a model that answers so many at once."""
+        """Return rates by numbers of workers (rows) and servers; None if the model has no such batch query."""
         answer = getattr(self.model, "served_sps", None)
         return None if answer is None else answer(self.state, n_workers, n_servers, device)

@@ -1,4 +1,4 @@
-"""How each job stands, folded from messages: what every display, the API and the reports show."""
+"""State of each job, folded from messages: all displays, the API and the reports show it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -40,7 +40,7 @@ from punctual.core.story import NOTICES, Reason
 #: Speed and usage are averages over at least this long: over one tick of 0.1 s a single step of 20 ms makes them jump.
 WINDOW_S = 1.0
 
-#: What is told once and does not go on.
+#: Codes of warnings that are given once and have no end.
 _ONCE = {"duplicate-id", *NOTICES}
 #: Codes that say that what another code told is over.
 OVER = {
@@ -54,12 +54,12 @@ OVER = {
 _LATE = "infeasible"
 
 
-#: How a job stands, as people are told it. *Stalled*: it runs, and makes no steps any more.
+#: State of a job for people. *Stalled*: it runs, and makes no more steps.
 ToldState = Literal[JobState, "stalled"]
 
 
 class ForecastSource(Protocol):
-    """What only the scheduler knows of a job; `punctual.core.scheduler.Scheduler` is one."""
+    """Source of demands and expected steps, which no message carries: `punctual.core.scheduler.Scheduler`, say."""
 
     def demand(self, job: JobId) -> Demand | None: ...
 
@@ -68,20 +68,20 @@ class ForecastSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """One job as it stands; instants in seconds on the scheduler's clock.
+    """Present state of one job; instants in seconds on the scheduler's clock.
 
     Attributes
     ----------
     n_attempts
-        How often it was launched; a launch that was only said again counts once, and one that has to wait does not count.
+        Number of launches; a repeated command counts once, and a launch that has to wait does not count.
     steps_done, steps_total
         As last reported; `steps_total` is the declared work until a report names it, None: never declared.
     unit_at
-        When its last step, or part of a phase, was done; None: nothing was reported yet.
+        Instant of its last step or part of a phase; None: none was reported yet.
     rate_sps
         Steps per second over the last second or more; 0 while it is not known.
     granted
-        What it really holds, node by node.
+        Its grant, node by node.
     used_core_s, usage_cores
         CPU seconds its present process has used, and cores used over the last second or more.
     memory_bytes, peak_memory_bytes
@@ -89,7 +89,7 @@ class JobStatus:
     landed
         All declared work is done; `landed_at` says since when.
     forecast
-        Its controller's, in seconds since submission; None: not known, or nobody was asked.
+        Its controller's forecast, in seconds since submission; None: unknown, or no controller.
     steps_expected
         Steps until its goal, where they are not those declared; None: those declared.
     reason
@@ -97,11 +97,11 @@ class JobStatus:
     cause, exit_code
         Why it ends or has ended, and the exit status of its process as far as there was one.
     warnings
-        What needs attention now: text by code. A warning that is over is not here any more.
+        Present warnings: text by code.
     pause
-        Who has paused it and why, until it is resumed or ends; None: nobody has.
+        Its user's request to pause, until it is resumed or ends; None: not paused.
     line_from
-        Where the straight line to the deadline begins: (instant, share of the steps done then).
+        Start of the straight line to the deadline: (instant, share of the steps done then).
     """
 
     spec: JobSpec
@@ -142,34 +142,34 @@ class JobStatus:
 
     @property
     def told_state(self) -> ToldState:
-        """`state` for people: a job without a process that its user has paused is paused too, and some that run stand still."""
+        """`state` as people read it: *paused* also for a job without a process that its user paused, or *stalled*."""
         if self.state == "running" and "stalled" in self.warnings:
             return "stalled"
         return "paused" if self.pause is not None and self.state in ("queued", "starting") else self.state
 
     @property
     def held(self) -> Resources:
-        """What it holds on all nodes together."""
+        """Total grant of the job on all nodes."""
         return total(self.granted.values())
 
     @property
     def n_workers(self) -> int:
-        """Workers it holds; 0 for a job that is not made of workers."""
+        """Number of its workers; 0 for a job without workers."""
         return n_workers_of(self.spec, self.granted)
 
     @property
     def done_frac(self) -> float | None:
-        """Share of the steps that is done, of those declared or expected; None before any were declared."""
+        """Share of the declared or expected steps that is done; None before any were declared."""
         steps = self.steps_expected or self.steps_total
         return min(1.0, self.steps_done / steps) if steps else None
 
     @property
     def deadline_at(self) -> float | None:
-        """The deadline as an instant; None: there is none."""
+        """Instant of the deadline; None without one."""
         return None if self.spec.deadline_s is None else self.submitted_at + self.spec.deadline_s
 
     def line_frac(self, at: float) -> float | None:
-        """Where the straight line from the first step, or from the last change of deadline, is at `at`."""
+        """Return the target share of work at `at`: a straight line from the first step or last change of deadline."""
         if self.line_from is None or self.deadline_at is None:
             return None
         from_at, from_frac = self.line_from
@@ -180,19 +180,19 @@ class JobStatus:
 
 
 def n_workers_of(spec: JobSpec, grant: Allocation) -> int:
-    """How many workers `grant` is; 0 for a job that is not made of them."""
+    """Return the number of workers in `grant`; 0 for a job without workers."""
     return shape_of(spec, grant, {}).n_workers if spec.worker is not None and grant else 0
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A job's status, and what it takes to keep it up."""
+    """A job's status, and the state needed to update it."""
 
     status: JobStatus
     account: LedgerEntry = field(default_factory=LedgerEntry)
     #: Number of the last command about it; answers with a lower one are about what another command has replaced.
     n_requests: int = 0
-    #: Where the measurements of usage and speed began: (instant, CPU seconds), (instant, steps).
+    #: Start of the measurements of usage and speed: (instant, CPU seconds), (instant, steps).
     usage_from: tuple[float, float] | None = None
     rate_from: tuple[float, float] | None = None
 
@@ -201,23 +201,23 @@ class _Entry:
         self.status = replace(self.status, **changes)
 
     def measure_anew(self) -> None:
-        """What was measured is about another process or another time."""
+        """Discard the measurements, which are of another process or another time."""
         self.usage_from, self.rate_from = None, None
         self.set(rate_sps=0.0, usage_cores=0.0)
 
 
 class StatusBoard:
-    """The present of all jobs: give it each message, in the order of the journal, and ask it about any job.
+    """Present state of all jobs: give it each message, in the order of the journal, and query any job.
 
     Questions may come from any thread: a `JobStatus` never changes, and one that was handed out stays as it was.
 
     Parameters
     ----------
     outlook
-        Where forecasts come from, asked at each tick; give it the scheduler that has handled the messages. None: no
+        Source of forecasts, read at each tick: the scheduler that has handled the messages. None: no
         forecasts.
     n_ended
-        How many ended jobs are remembered, the last ones.
+        Number of ended jobs that are remembered, the last ones.
     """
 
     def __init__(self, outlook: ForecastSource | None = None, *, n_ended: int = N_ENDED_REMEMBERED) -> None:
@@ -258,7 +258,7 @@ class StatusBoard:
         }
 
     def fold(self, message: Message) -> None:
-        """Take in the next message; one about a job that is unknown or has ended changes nothing."""
+        """Fold the next message; one about a job that is unknown or has ended changes nothing."""
         fold_all = self._folds.get(type(message))
         if fold_all is not None:
             fold_all(message)
@@ -270,7 +270,7 @@ class StatusBoard:
             change(entry, message)
 
     def job(self, id: JobId) -> JobStatus:
-        """How a job stands; raises `KeyError` for one that is unknown, or not remembered any more."""
+        """Return a job's status; raise `KeyError` for a job that is unknown or not remembered."""
         return self._entries[id].status
 
     def knows(self, id: JobId) -> bool:
@@ -278,29 +278,29 @@ class StatusBoard:
         return id in self._entries
 
     def jobs(self) -> tuple[JobStatus, ...]:
-        """All jobs that are remembered, in order of submission."""
+        """Return all remembered jobs, in order of submission."""
         return tuple(entry.status for entry in list(self._entries.values()))
 
     @property
     def all_ended(self) -> bool:
-        """Whether no job that was submitted goes on; costs the same for any number of them."""
+        """Whether all submitted jobs have ended; costs the same for any number of them."""
         return len(self._ended) == len(self._entries)
 
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes there are, in order of their ids."""
+        """Return the nodes, in order of their ids."""
         return tuple(sorted(self._nodes.values(), key=lambda node: node.id))
 
     @property
     def warnings(self) -> Mapping[str, str]:
-        """What needs attention and concerns all jobs: text by code."""
+        """Return the warnings that concern all jobs: text by code."""
         return dict(self._warnings)
 
     def dump(self) -> object:
-        """The state as plain values; serialise it before the next `fold`."""
+        """Return the state as plain values; serialise it before the next `fold`."""
         return (self._entries, self._ended, self._nodes, self._warnings, self.policy)
 
     def load(self, state: object) -> None:
-        """Continue from what `dump` gave; the board must be new."""
+        """Continue from a state of `dump`; the board must be new."""
         self._entries, self._ended, self._nodes, self._warnings, self.policy = state  # type: ignore[misc]
 
     # Messages about one job.
@@ -331,7 +331,7 @@ class StatusBoard:
             entry.set(started_at=started_at)
 
     def _hold(self, entry: _Entry, request: int, granted: Allocation) -> Allocation:
-        """Book what the job holds; what of it lies on nodes that are there."""
+        """Book the job's grant, and return its part on known nodes."""
         held = {node: amount for node, amount in granted.items() if amount and node in self._nodes}
         entry.account.settle(request, held)
         entry.set(granted=held)
@@ -421,7 +421,7 @@ class StatusBoard:
             del self._ended[forgotten], self._entries[forgotten]
 
     def _queue_again(self, entry: _Entry, **changes: Any) -> None:
-        """The process is gone; the next one counts for itself."""
+        """Queue a job whose process is gone; the next one is measured for itself."""
         entry.status = _without_warning(entry.status, "stalled")
         entry.account = LedgerEntry()
         entry.n_requests += 1
@@ -444,7 +444,7 @@ class StatusBoard:
                 self._queue_again(entry)
 
     def _resumed(self, event: SteeringResumed) -> None:
-        """What a job used meanwhile is not the usage of any second; one that is not named has no process any more."""
+        """Measure all jobs again after a gap in the steering, and queue those that the event does not name."""
         for entry in self._all_live():
             entry.measure_anew()
             id, state = entry.status.id, entry.status.state
@@ -463,7 +463,7 @@ class StatusBoard:
                 self._warnings.pop(code, None)
 
     def _timer_fired(self, event: TimerFired) -> None:
-        """After a tick there is a new forecast."""
+        """Read the job's new forecast after a tick."""
         entry = self._live(event.timer.job) if event.timer.kind == "tick" else None
         if entry is None or self._outlook is None:
             return
@@ -497,7 +497,7 @@ class StatusBoard:
             entry.set(warnings={**entry.status.warnings, code: text})
 
     def _live(self, job: JobId) -> _Entry | None:
-        """What is known of a job that has not ended."""
+        """Return the entry of a job that has not ended; None otherwise."""
         entry = self._entries.get(job)
         return None if entry is None or entry.status.ended else entry
 

@@ -1,4 +1,4 @@
-"""From what is known of a job to its demand: the reading that its controller gets, and the check of what it answers."""
+"""Ask a job's controller for its demand: build the reading, and check the answer."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,14 +11,14 @@ from punctual.core.resources import Resources, largest
 from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.story import Reason
 
-#: What a demand is made of, where a controller may have put something else.
+#: Types of a demand's fields, for the check of a controller's answer.
 _KINDS: tuple[tuple[str, Any], ...] = (
     ("resources", Resources), ("reason", Reason), ("pacing", PacingLine | None), ("forecast", Forecast | None),
     ("work", CoreWork | None),
 )  # fmt: skip
-#: What is assumed where a controller does not say what is left: how well the mean cost is known.
+#: Relative standard deviation of a step's mean cost, for controllers that do not state the remaining work.
 _COST_STD_FRAC = 0.05
-#: No reading follows another one sooner than this, whatever a controller wants.
+#: Shortest time between two readings, in seconds.
 _SOONEST_TICK_S = 0.01
 _NO_DEADLINE = Reason("no-deadline", "no deadline is set: the job runs at its ceiling")
 _LANDED = Reason("landed", "all declared work is done: the process may leave at full speed")
@@ -26,14 +26,14 @@ _QUARANTINED = Reason("controller-failed", "its controller failed: the job runs 
 
 
 def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, node_sizes: Mapping[Resources, int]) -> Demand:
-    """What the job is to want from `at` on; its controller is asked where there is something to steer by.
+    """Return the job's demand from `at` on; asks the controller if the job has a deadline and one.
 
     Parameters
     ----------
     idle_tick_s
         Seconds until the next tick of a job that is not steered.
     node_sizes
-        How many nodes there are of each capacity.
+        Number of nodes of each capacity.
 
     Raises
     ------
@@ -56,13 +56,13 @@ def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, node_sizes: Ma
 
 
 def at_ceiling(job: ScheduledJob, idle_tick_s: float) -> Demand:
-    """The demand of a job that nothing steers."""
+    """Return the demand of a job without steering, its ceiling."""
     reason = _QUARANTINED if job.is_quarantined else _NO_DEADLINE
     return Demand(resources=job.spec.ceiling, next_tick_s=idle_tick_s, reason=reason)
 
 
 def ceiling_of(spec: JobSpec, node_sizes: Mapping[Resources, int]) -> Resources:
-    """Most that a job can hold on so many nodes of each capacity: only workers may lie on several nodes."""
+    """Return the upper bound of a grant, given the number of nodes of each size; only workers span several nodes."""
     worker = spec.worker
     if worker is not None and spec.server is None:
         n_workers = sum(n_nodes * capacity.n_times(worker) for capacity, n_nodes in node_sizes.items())
@@ -100,7 +100,7 @@ def _reading(job: ScheduledJob, at: float, deadline_s: float, ceiling: Resources
 
 
 def _work_left(job: ScheduledJob, reading: Reading) -> CoreWork | None:
-    """What is left of a job on a share of cores if its steps go on to cost what they have cost; its margin taken off."""
+    """Return the job's work on a share of cores at the cost of its steps so far, due a margin early; None: unknown."""
     spec, steps = job.spec, reading.steps_total
     if steps is None or job.begun is None:
         return None
@@ -120,7 +120,7 @@ def _work_left(job: ScheduledJob, reading: Reading) -> CoreWork | None:
 
 
 def _checked(demand: Any, spec: JobSpec) -> Demand:
-    """`demand` as far as the job may have it.
+    """Return `demand` within the job's bounds.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _is_sound(work: CoreWork | None) -> bool:
 
 
 def _widened(demand: Demand, reading: Reading) -> Demand:
-    """The demand with a forecast, and work left, that also say how little is known of the number of steps."""
+    """Return the demand with the uncertainty of the number of steps in its forecast and its work."""
     forecast, work, steps = demand.forecast, demand.work, reading.steps_total
     if steps is None or steps <= reading.steps_done:
         return demand

@@ -1,4 +1,4 @@
-"""Why a decision was taken, as data; and the last messages about a job, for whoever has to understand a failure."""
+"""Reasons of decisions, as data, and the last messages about a job, for the diagnosis of failures."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from punctual.core.slots import set_by_slots
 @set_by_slots
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something was decided.
+    """Reason of a decision.
 
     Attributes
     ----------
     code
-        One of a small fixed set of words of whoever decides, for programs: ``"start-up"``.
+        A word for programs, from a small fixed set of the component that decides: ``"start-up"``.
     text
         One sentence for people.
     facts

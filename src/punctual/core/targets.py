@@ -1,4 +1,4 @@
-"""What the last plan gives each job, and what its user's changes leave of that."""
+"""The amount that each job is to have: the last plan's, within the bounds that its user changes."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,14 +12,14 @@ from punctual.core.snapshot_cache import SnapshotCache
 
 
 class Targets:
-    """Keeps `ScheduledJob.target`, the bookings `planned` and the picture for policies in step."""
+    """Keeps `ScheduledJob.target`, the bookings `planned` and the snapshot for policies consistent."""
 
     def __init__(self, planned: Bookings, cache: SnapshotCache) -> None:
         self._planned = planned
         self._cache = cache
 
     def aim(self, job: ScheduledJob, grant: Allocation) -> None:
-        """Make `grant` what the job is to have."""
+        """Make `grant` the job's target."""
         had_place = job.has_place
         self._cache.touch_nodes(job.target)
         self._cache.touch_nodes(grant)
@@ -29,11 +29,11 @@ class Targets:
         self.show(job, had_place=had_place)
 
     def show(self, job: ScheduledJob, *, had_place: bool) -> None:
-        """What policies see of the job has changed; `had_place`: whether it held something, or was to, before."""
+        """Note that the job's view has changed; `had_place`: whether it held something, or was to, before."""
         (self._cache.touch if had_place or not job.has_place else self._cache.begin)(job.spec.id)
 
     def refit(self, job: ScheduledJob, capacity: Mapping[NodeId, Resources]) -> bool:
-        """Bring what the job is to have between the bounds that it has now; whether that is something else."""
+        """Bring the job's target between its present bounds; return whether that changed it."""
         if not job.target or not fault_of_grant(job, job.target):
             return False
 
@@ -47,12 +47,12 @@ class Targets:
 
 
 def refitted(target: Allocation, spec: JobSpec, room: Callable[[NodeId], Resources]) -> Allocation:
-    """The allocation nearest to `target` that `spec` allows, on the same nodes; empty if there is none, as before a start.
+    """Return the allocation nearest to `target` that `spec` allows, on the same nodes; empty if none is.
 
     Parameters
     ----------
     room
-        What of a node no other job is to have.
+        Amount of a node that no other job is to have.
     """
     if spec.worker is None:
         return _refitted_share(target, spec, room)

@@ -1,4 +1,4 @@
-"""Which timer of which job has come due."""
+"""Names of the timers of jobs and of the whole cluster."""
 
 from typing import Literal, NamedTuple
 
@@ -11,7 +11,7 @@ TimerKind = Literal["tick", "deadline", "retry", "answer", "plan", "plan-answer"
 
 
 class Timer(NamedTuple):
-    """The name of a timer; setting it again replaces its instant. `job` is empty for timers of the whole cluster."""
+    """Name of a timer; setting it again replaces its instant. `job` is empty for timers of the whole cluster."""
 
     kind: TimerKind
     job: JobId = JobId("")

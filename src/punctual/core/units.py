@@ -56,7 +56,7 @@ def parse_duration_s(text: str) -> float:
     Raises
     ------
     InvalidSpec
-        When `text` is something else, a bare number included.
+        `text` is something else, a bare number included.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def parse_cores(text: str) -> float:
     Raises
     ------
     InvalidSpec
-        When `text` is no number above zero.
+        `text` is no number above zero.
     """
     check_length(text, "a number of cores", _CORES_REMEDY)
     cores = _cores(text)
@@ -124,12 +124,12 @@ def parse_cores(text: str) -> float:
 
 
 def parse_cores_range(text: str) -> tuple[float | None, float]:
-    """Floor and ceiling that `text` means: ``0.1..2``; a single value is a ceiling and leaves the floor open (None).
+    """Read floor and ceiling in cores from ``0.1..2``; a single value is a ceiling, with the floor None.
 
     Raises
     ------
     InvalidSpec
-        When a value is no number, the ceiling is zero or the floor lies above it.
+        A value is no number, the ceiling is zero or the floor lies above it.
     """
     check_length(text, "a number of cores", _CORES_REMEDY)
     low, dots, high = text.partition("..")
@@ -150,7 +150,7 @@ def parse_bytes(text: str) -> int:
     Raises
     ------
     InvalidSpec
-        When `text` is no number above zero with a unit.
+        `text` is no number above zero with a unit.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def parse_bytes_range(text: str) -> tuple[int, int]:
     Raises
     ------
     InvalidSpec
-        When a value is no amount of memory, or the least lies above the most.
+        A value is no amount of memory, or the least lies above the most.
     """
     low, dots, high = text.partition("..")
     if not dots:

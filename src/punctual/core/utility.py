@@ -1,4 +1,4 @@
-"""What it is worth that a job ends early."""
+"""Utility of an early end of a job."""
 
 from dataclasses import dataclass
 from math import exp, isfinite
@@ -18,7 +18,7 @@ class Sigmoid:
     height
         Utility of a job that ends at once, nearly; above zero. In a unit of the user's, the same for all jobs.
     steepness_per_s
-        How sudden the fall is, per second; 0: half the height whenever the job ends.
+        Steepness of the fall, per second; 0: half the height whenever the job ends.
     middle_s
         Completion time at which half of the height is left, in seconds since submission.
 
@@ -49,6 +49,6 @@ class Sigmoid:
         check_not_negative(where, steepness_per_s=self.steepness_per_s, middle_s=self.middle_s)
 
     def at_s(self, completion_s: float) -> float:
-        """Utility of a job that ends `completion_s` seconds after its submission; 0 if it never does."""
+        """Return the utility of a job that ends `completion_s` seconds after its submission; 0 if it never does."""
         exponent = self.steepness_per_s * (completion_s - self.middle_s) if isfinite(completion_s) else _EXPONENT_MAX
         return self.height / (1.0 + exp(exponent)) if exponent < _EXPONENT_MAX else 0.0

@@ -1,4 +1,4 @@
-"""How a job stands against its deadline, in one word and in seconds."""
+"""A job's standing against its deadline, as one word and in seconds."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ Verdict = Literal["on_track", "at_risk", "infeasible", "met", "missed"]
 
 @dataclass(frozen=True, slots=True)
 class RemainingTime:
-    """Seconds until a job lands: as expected, and the ends of the interval that holds the truth nine times out of ten."""
+    """Seconds until a job lands: expected, and the ends of an interval that holds the truth in nine of ten cases."""
 
     expected_s: float
     low_s: float
@@ -21,7 +21,7 @@ class RemainingTime:
 
 
 def remaining_time(status: JobStatus, at: float) -> RemainingTime | None:
-    """How long the job will take from instant `at` on; None: it has ended, or nothing is known."""
+    """Return the remaining time of a job from instant `at` on; None if it has ended or is unknown."""
     if status.landed:
         return RemainingTime(0.0, 0.0, 0.0)
     if status.ended or status.forecast is None:
@@ -32,7 +32,9 @@ def remaining_time(status: JobStatus, at: float) -> RemainingTime | None:
 
 
 def slack_s(status: JobStatus) -> float | None:
-    """How much later than at its earliest the job may land and still be in time; of one that has landed, how early it was.
+    """Seconds between the earliest landing and the deadline; for a job that has landed, how early it was.
+
+    Negative if late. None without a deadline, after a failure, or while nothing is known.
 
     Below zero: it is late. None: it has no deadline, has failed, or nothing is known.
     """
@@ -46,10 +48,10 @@ def slack_s(status: JobStatus) -> float | None:
 
 
 def verdict(status: JobStatus, at: float) -> Verdict | None:
-    """How the job stands against its deadline at instant `at`.
+    """Return the job's standing against its deadline at instant `at`.
 
-    None: it has no deadline, nothing is known of it yet, or it has ended otherwise than by landing, which its state says.
-    From its deadline on a job that has failed has missed it. One that was stopped or turned away never does.
+    None if it has no deadline, no forecast yet, or has ended without landing, which its state says.
+    A failed job counts as missed from its deadline on; a job that was stopped or turned away never does.
     """
     deadline_at, forecast = status.deadline_at, status.forecast
     if deadline_at is None:

@@ -1,4 +1,4 @@
-"""Reasons why jobs wait for room: enough jobs run at once, or other jobs hold the memory."""
+"""Reasons why jobs wait for room: as many jobs as allowed run, or other jobs hold the memory."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox:
 
 
 def reason_to_wait(view: JobView, snapshot: Snapshot) -> Reason | None:
-    """Return why a job without workers cannot start beside the jobs that run; None: nothing here keeps it from starting."""
+    """Return why a job without workers cannot start beside the running jobs; None: nothing here delays it."""
     nodes = [node for node in snapshot.nodes if node.jobs_at_once is not None]
     if not nodes or view.spec.worker is not None:
         return None

@@ -1,4 +1,4 @@
-"""What is noticed of jobs between their events: that a deadline passes, that no step comes; and what is done about it."""
+"""Checks of jobs between events: watch for passed deadlines and missing steps, warn, and stop or restart jobs."""
 
 from dataclasses import dataclass
 from math import inf
@@ -16,33 +16,33 @@ from punctual.core.story import Reason
 _STEPS, _LONGEST = 10.0, 2.0
 #: It is stopped or retried once that has lasted so many times as long, if it used less than this share of what it was granted.
 _ENDED, _IDLE_FRAC = 2.0, 0.05
-#: One that computes may do something that nobody has declared: it has a fifth of its deadline, or so many times as long.
+#: One that computes may do undeclared work: it has a fifth of its deadline, or so many times as long.
 _ENDED_BUSY = 10.0
 #: A program that has its results takes a second or so to leave.
 _LEAVING_S = 2.0
-#: The share of the deadline that is kept for a checkpoint of which nothing is known, and for how many times what is known.
+#: Share of the deadline reserved for an unmeasured checkpoint, and factor on the time of a measured one.
 _CHECKPOINT_FRAC, _CHECKPOINT_TIMES = 0.1, 2.0
 
 
 class Watch:
-    """Looks at a job at each tick and at its deadline, tells its user, and has it stopped where its user wants that."""
+    """Checks a job at each tick and at its deadline, warns its user, and stops it if its user wants that."""
 
     def __init__(self, outbox: Outbox, periods: Periods) -> None:
         self._outbox = outbox
         self._periods = periods
 
     def look_in(self, job: ScheduledJob, at: float, after_s: float) -> None:
-        """Have the job looked at after so many seconds, unless nobody ever does."""
+        """Set a timer for the job's next check in `after_s` seconds, if it has a controller."""
         if job.spec.controller is not None:
             self._outbox.set_timer(at, "tick", job, after_s)
 
     def expect_deadline(self, job: ScheduledJob, at: float) -> None:
-        """Have `deadline_passed` called when the deadline of a job that is looked at passes."""
+        """Set a timer that calls `deadline_passed` at the deadline of a job that is checked."""
         if job.spec.controller is not None and job.deadline_at is not None:
             self._outbox.set_timer(at, "deadline", job, max(0.0, job.deadline_at - at))
 
     def deadline_passed(self, job: ScheduledJob, at: float) -> str:
-        """Tell that the deadline has passed; why the job is to be stopped for that, or nothing if it is not."""
+        """Warn that the deadline has passed; return why the job is to be stopped, or nothing if it is not."""
         if job.deadline_at is None or at < job.deadline_at or "deadline-passed" in job.told:
             return ""
         if job.has_landed:
@@ -53,7 +53,7 @@ class Watch:
         return "its deadline has come" if is_to_stop else ""
 
     def look(self, job: ScheduledJob, at: float) -> None:
-        """Tell what a tick shows before the controller is asked; what the job held must be accrued."""
+        """Give the warnings of a tick, before the controller is asked; the job's grant must be accrued."""
         if job.stop_cause is not None:  # it is not expected to train on
             return
         for warning in warnings_at_tick(job, self._periods):
@@ -68,7 +68,7 @@ class Watch:
             job.stop_cause, job.restarts = silence.told(), job.spec.ends.on_stall == "retry"
 
     def judge(self, job: ScheduledJob, at: float, forecast: Forecast | None) -> None:
-        """Tell how the deadline stands after a tick, and stop the job where it is to be done by then and will not be."""
+        """Report the deadline's feasibility after a tick; stop the job if it must be done by then and will not be."""
         if job.stop_cause is not None:
             return
         if (change := change_of_feasibility(job, forecast)) is not None:
@@ -77,7 +77,7 @@ class Watch:
             job.stop_cause = "it would not be done by its deadline"
 
     def _look_for_more(self, job: ScheduledJob, at: float, deadline_at: float) -> None:
-        """Tell that a program with all its steps done works on after the deadline, once it has had time to leave."""
+        """Warn that a program works on after all its steps and its deadline, once it has had time to leave."""
         if at < deadline_at + _LEAVING_S:
             self._outbox.set_timer(at, "deadline", job, deadline_at + _LEAVING_S - at)
         elif job.progress is not None and job.progress.unit_at == job.landed_at <= deadline_at:
@@ -90,7 +90,7 @@ class Watch:
 
 
 def _where(job: ScheduledJob) -> str:
-    """How far the job is, to be added to that its deadline has passed."""
+    """Return a text on the job's progress, to follow the news that its deadline has passed."""
     if job.started_at is None:
         return " before the job was started"
     state = {"queued": ", and the job waits to be started again", "paused": ", and the job is paused"}
@@ -107,9 +107,10 @@ def _count(job: ScheduledJob) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """For how long no step has come, and for how long that is nothing unusual, also if the job computes; seconds.
+    """Time without a step, and the times up to which that is usual, idle or computing; seconds.
 
-    `has_begun`: whether a step was made. `step_s`: what steps take; None: that is not known. `used_frac`: how much of its grant the job used meanwhile.
+    `has_begun`: whether a step was made. `step_s`: expected time of a step; None: unknown. `used_frac`: share of its
+    grant that the job used meanwhile.
     """
 
     lasted_s: float
@@ -127,13 +128,13 @@ class _Silence:
         )
 
     def is_to_end(self) -> bool:
-        """Whether it has lasted long enough to do something about it."""
+        """Whether it has lasted long enough to act on."""
         patience_s = self.patience_s if self.used_frac < _IDLE_FRAC else self.busy_patience_s
         return self.lasted_s > _ENDED * patience_s
 
 
 def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
-    """The silence of a job that has begun to train and stands still; None: it does not."""
+    """Return the silence of a job that has begun to train and makes no steps; None if it makes steps."""
     progress, deadline_s = job.progress, job.spec.deadline_s
     if progress is None or progress.landed or job.status != "running" or not (job.held and job.is_training):
         return None
@@ -156,7 +157,7 @@ def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
 
 
 def _step_s(job: ScheduledJob) -> float | None:
-    """What a step is to take with what the job holds: as until now, as it costs, or as its pacing line says."""
+    """Expected seconds of a step with the present grant: the largest of its mean, its cost and its pacing line."""
     progress, begun, pacing = job.progress, job.begun, job.pacing()
     if progress is None or begun is None or progress.steps_done <= begun[0]:
         return None
@@ -166,7 +167,7 @@ def _step_s(job: ScheduledJob) -> float | None:
 
 
 def _is_due_to_stop(job: ScheduledJob, at: float, forecast: Forecast | None) -> bool:
-    """Whether a job that is to be done at its deadline will not be, and a checkpoint takes all the time that is left."""
+    """Whether a job that must be done at its deadline will not be, and a checkpoint takes all the remaining time."""
     deadline_s = job.spec.deadline_s
     if job.spec.ends.at_deadline != "stop" or deadline_s is None or job.has_landed or job.deadline_at is None:
         return False
@@ -177,7 +178,7 @@ def _is_due_to_stop(job: ScheduledJob, at: float, forecast: Forecast | None) -> 
 
 
 def _checkpoint_s(job: ScheduledJob, deadline_s: float) -> float:
-    """What a checkpoint may take."""
+    """Seconds to allow for a checkpoint."""
     known = [phase.wall_s / phase.units_measured for phase in job.phases if _is_checkpoint(phase)]
     if known:
         return _CHECKPOINT_TIMES * max(known)

@@ -1,1 +1,1 @@
-"""Estimators of speed and of convergence, fitted to what a job reports."""
+"""Estimators of speed and of convergence, fitted to a job's reports."""

@@ -1,1 +1,1 @@
-"""From a journal's messages to numbers; the same functions for live and for simulated runs."""
+"""Figures from a journal's messages; the same functions for live and simulated runs."""

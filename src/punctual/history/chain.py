@@ -1,4 +1,4 @@
-"""From a run's messages to the chain behind each change of its grant: reading, demand and why, asked, given."""
+"""The chain behind each change of a job's grant: reading, demand with its reason, request, grant."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ from punctual.request.words import cores, holding, proven, short, steps
 
 @dataclass(slots=True)
 class Link:
-    """One thing that happened to the job, with what led to it; seconds count from the job's submission."""
+    """One event in a job's history, with the facts that led to it; seconds count from the job's submission."""
 
     elapsed_s: float
     kind: str
@@ -39,24 +39,24 @@ class Link:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def copied(self) -> "Link":
-        """The same as it is now; an answer that comes later changes a link."""
+        """Return a copy; a later answer changes a link."""
         return Link(self.elapsed_s, self.kind, self.text, dict(self.facts))
 
 
 class Chain:
-    """What happened to `job` and why, in `links`, oldest first: give it each message, in the order of the journal.
+    """History of `job` with its reasons in `links`, oldest first: give it each message, in the journal's order.
 
     Parameters
     ----------
     every
-        Also tell of commands that changed the pacing line and not the grant; there is one at almost every tick.
+        Also record commands that changed only the pacing line; almost every tick has one.
     """
 
     def __init__(self, job: JobId, *, every: bool = False) -> None:
         self._job, self._every = job, every
         self._submitted_at = 0.0
         self._spec: JobSpec | None = None
-        #: Whether what concerns all jobs concerns it: it was submitted, and has not ended.
+        #: Whether messages about all jobs concern it: it was submitted, and has not ended.
         self._is_open = False
         self._reading: ProgressReported | None = None
         self._asked: dict[int, Link] = {}
@@ -65,7 +65,7 @@ class Chain:
         self.links: list[Link] = []
 
     def take(self, message: Message) -> None:
-        """Take in the next message; one about another job, or about all while this one is not there, changes nothing."""
+        """Fold the next message; ignore those about other jobs, and those about all jobs while this one is absent."""
         subject = about(message)
         if subject not in (self._job, None) or (subject is None and not self._is_open):
             return
@@ -153,12 +153,12 @@ class Chain:
                 self._tell_request(message)
 
     def _end(self, message: JobFailed | RejectJob, cause: str, **facts: Any) -> None:
-        """The job has ended otherwise than by success; or it has failed and is launched again."""
+        """Record an end without success, or a failure before another launch."""
         state = end_state(message) or "failed"
         self._add(message.at, state, f"the job {'' if state == 'failed' else 'was '}{state}: {cause}", **facts)
 
     def _tell_request(self, message: Message) -> None:
-        """What a person wants."""
+        """Record a user's request."""
         request = told_request(message, self._spec)
         if request is not None:
             self._add(message.at, request.kind, request.text, **request.facts)

@@ -1,4 +1,4 @@
-"""The record of a cluster: takes the messages of a journal one by one, and gives numbers of jobs and of the whole."""
+"""Record of a cluster: reads a journal message by message, and gives figures of each job and of all."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ __all__ = ["ClusterCourse", "ClusterRecord", "ClusterSummary", "JobRecord", "Seg
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One bar of a Gantt chart: what a job held from `from_at` to `until_at` without a change."""
+    """One bar of a Gantt chart: a job's unchanged grant from `from_at` to `until_at`."""
 
     job: JobId
     n_nodes: int
@@ -69,7 +69,7 @@ class ClusterCourse:
 
 
 class ClusterRecord:
-    """Folds messages, live or simulated, into numbers; a listener of a runtime or a simulation (`add`).
+    """Folds messages, live or simulated, into figures; a listener of an engine or a simulation (`add`).
 
     A message costs constant time (a lost node: time proportional to the jobs that hold something), and nothing of it
     is kept: memory is some hundred bytes per job.
@@ -77,9 +77,9 @@ class ClusterRecord:
     Parameters
     ----------
     segments
-        Keep every change of what a job holds, for a Gantt chart. Memory then grows with the number of changes.
+        Keep every change of a job's grant, for a Gantt chart. Memory then grows with the number of changes.
     n_points
-        How many points each course over time may have.
+        Largest number of points of each course over time.
 
     Raises
     ------
@@ -145,12 +145,12 @@ class ClusterRecord:
             fold(message)
 
     def jobs(self) -> list[JobRecord]:
-        """Every job submitted so far, in the order of submission."""
+        """Return the records of all submitted jobs, in the order of submission."""
         present_s = self._n_present.integral(self._now)
         return [job.record(self._now, present_s) for job in self._jobs.values()]
 
     def job(self, id: JobId) -> JobRecord:
-        """One job; raises `KeyError` if it was not submitted."""
+        """Return the record of one job; raise `KeyError` if it was not submitted."""
         return self._jobs[id].record(self._now, self._n_present.integral(self._now))
 
     def summary(
@@ -160,13 +160,13 @@ class ClusterRecord:
         private_s: PrivateTime | None = None,
         least_device_s: Mapping[JobId, float] | None = None,
     ) -> ClusterSummary:
-        """All jobs in one set of numbers; for the arguments see `summarize_cluster`."""
+        """Summarise all jobs; for the arguments see `summarize_cluster`."""
         return summarize_cluster(
             self.jobs(), self._totals(), alone_s=alone_s, private_s=private_s, least_device_s=least_device_s
         )
 
     def course(self, n_points: int | None = None) -> ClusterCourse:
-        """The cluster over time, each course in at most `n_points` points; how they are thinned: see `Level`."""
+        """Return the cluster over time, each course in at most `n_points` points, thinned as in `Level`."""
 
         def of(level: Level) -> LevelCourse:
             return level.course(self._now, n_points)
@@ -181,7 +181,7 @@ class ClusterRecord:
         )
 
     def segments(self) -> list[Segment]:
-        """What each job held from when to when, in the order in which it ended; what is still held comes last.
+        """Return the grants of all jobs over time, in order of their ends; present ones come last.
 
         Raises
         ------
@@ -288,7 +288,7 @@ class ClusterRecord:
                 job.lost = True
 
     def _steering_resumed(self, event: SteeringResumed) -> None:
-        """A job that is not named has no process any more."""
+        """Record grants after a gap in the steering; a job that is not named has no process."""
         for job in [job for job in self._jobs.values() if job.alive]:
             if job.id in event.granted:
                 self._hold(job, event.granted[job.id])
@@ -318,10 +318,10 @@ class ClusterRecord:
     def _user_warned(self, command: WarnUser) -> None:
         self._n_plans_refused += command.reason.code == "plan-refused"
 
-    # What follows for jobs and levels.
+    # Consequences for jobs and levels.
 
     def _lose_process(self, job: JobCourse) -> None:
-        """The job waits for another process; answers about this one count no more."""
+        """Record the loss of a job's process; answers about it no longer count."""
         self._hold(job, {})
         job.alive = False
         job.request += 1
@@ -350,7 +350,7 @@ class ClusterRecord:
             self._holding[job.id] = job
         else:
             self._holding.pop(job.id, None)
-        # Nobody holds anything: no rounding of earlier sums either.
+        # All grants are empty: drop the rounding errors of earlier sums.
         self._cores.set(self._now, cores + job.cores if self._holding else 0.0)
         self._devices.set(self._now, devices + job.devices)
         self._n_holding.set(self._now, len(self._holding))

@@ -1,4 +1,4 @@
-"""Why jobs got what they got: each decision with its reason, and how far from the best its plan can be."""
+"""Decisions with their reasons, and the proven gap of each plan."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,18 +14,18 @@ from punctual.core.resources import total
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One command about what a job holds.
+    """One command about a job's grant.
 
     Attributes
     ----------
     kind
         ``"launch"``, ``"resize"``, ``"pause"`` or ``"reject"``.
     n_devices, cores, n_nodes
-        What was asked for; nothing for a pause and a rejection.
+        The amount asked for; zero for a pause and a rejection.
     code, text
         The reason.
     gap_frac
-        How far below the best plan the plan in force is at most, by its bound; None: its policy proves nothing.
+        Largest distance of the plan in force from the best plan, by its bound; None: its policy proves nothing.
     """
 
     at: float
@@ -41,7 +41,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """What was proven of the plans of a run: how many there were, of how many a bound is known, and their gaps."""
+    """Gaps proven in a run: the number of plans, the number with a bound, and their gaps."""
 
     n_plans: int
     n_proven: int
@@ -66,7 +66,7 @@ class DecisionRecord:
             self._planned(message.plan)
 
     def gaps(self) -> Gaps:
-        """Of all plans so far."""
+        """Return the gaps of all plans so far."""
         mean = self._gap_total / self._n_proven if self._n_proven else None
         return Gaps(self._n_plans, self._n_proven, mean, self._gap_max if self._n_proven else None)
 
@@ -100,7 +100,7 @@ class DecisionRecord:
 
 
 def gap_frac(plan: Plan) -> float | None:
-    """How far below the best its objective can be, as a share of the bound; None without a bound.
+    """Return the largest distance of the objective from the best one, as a share of the bound; None without a bound.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What one job of many came to."""
+"""Figures of one job among many."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -7,21 +7,21 @@ from punctual.core.ids import JobId
 from punctual.core.job import Allocation, EndState, JobSpec
 from punctual.core.slots import set_by_slots
 
-#: How a job has ended; *unfinished*: the record ends before the job does.
+#: Outcome of a job; *unfinished*: the record ends before the job does.
 Outcome = Literal[EndState, "unfinished"]
 
 
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """One job in numbers. Instants in seconds; "so far" for a job that is unfinished.
+    """Figures of one job. Instants in seconds; "so far" for a job that is unfinished.
 
     Attributes
     ----------
     submitted_at, started_at, landed_at, ended_at
         Submission, first start, landing, end of its process; None: not yet, or never.
     deadline_s, weight
-        As in force at landing (or its end, or now); a deadline moved afterwards says nothing about the job.
+        Values in force at landing (or its end, or now); later changes do not count.
     jct_s
         Job completion time: landing − submission; None for a job that has not landed.
     on_time
@@ -39,13 +39,13 @@ class JobRecord:
         How often what it held changed to something else, a move to another node included. Starting, pausing, going on
         and ending are none.
     n_preemptions
-        How often everything was taken from it by a resize while it ran.
+        Number of resizes to nothing while it ran.
     n_failures
         Ends of its process that were no success, the last included, and losses of every node it was on.
     n_grants_failed
         Launches and resizes that had no effect.
     steps_done, steps_total
-        As last reported; `steps_total` is the declared work before a report names it, None: never declared.
+        Last reported values; `steps_total` is the declared work before a report names it, None: never declared.
     work_lost_steps
         Steps that had to be done again: the sum of all drops of the reported count. What was redone before the first
         report after a restart is not seen.
@@ -86,7 +86,7 @@ class JobRecord:
 
     @property
     def done_frac(self) -> float:
-        """Share of its work that is done; 0 where that is not known."""
+        """Share of its work that is done; 0 if unknown."""
         if self.landed_at is not None:
             return 1.0
         return min(1.0, self.steps_done / self.steps_total) if self.steps_total else 0.0
@@ -94,7 +94,7 @@ class JobRecord:
 
 @dataclass(slots=True)
 class JobCourse:
-    """What the messages about one job have said so far; `ClusterRecord` calls it, nobody else."""
+    """State folded from the messages about one job, for `ClusterRecord`."""
 
     id: JobId
     submitted_at: float
@@ -132,18 +132,18 @@ class JobCourse:
     earlier: tuple[tuple[float, float | None, float], ...] = ()
 
     def declare(self, at: float, spec: JobSpec) -> None:
-        """The user changed what is declared."""
+        """Record a changed declaration."""
         if (spec.deadline_s, spec.weight) != (self.deadline_s, self.weight):
             self.earlier = (*self.earlier, (at, self.deadline_s, self.weight))
             self.deadline_s, self.weight = spec.deadline_s, spec.weight
 
     def accrue(self, at: float) -> None:
-        """Count what it holds up to `at`."""
+        """Add its grant up to `at` to the integrals."""
         self.waiting_s, self.device_s, self.core_s = self._amounts(at)
         self.accrued_at = at
 
     def hold(self, at: float, granted: Allocation) -> None:
-        """From `at` on it holds `granted`."""
+        """Record that it holds `granted` from `at` on."""
         self.accrue(at)
         if self.granted and granted and differs(self.granted, granted):
             self.n_resizes += 1
@@ -152,7 +152,7 @@ class JobCourse:
         self.cores = sum([amount.cores for amount in granted.values()], 0.0)
 
     def report(self, steps_done: float, steps_total: float | None) -> None:
-        """Its count is `steps_done` now."""
+        """Record the reported counts of steps."""
         if steps_done < self.steps_done:
             self.work_lost_steps += self.steps_done - steps_done
         self.steps_done = steps_done
@@ -160,7 +160,7 @@ class JobCourse:
             self.steps_total = steps_total
 
     def record(self, now: float, present_s: float) -> JobRecord:
-        """The job in numbers; `present_s` is the integral of the number of jobs in the system up to `now`."""
+        """Return the job's figures; `present_s` is the integral of the number of jobs in the system up to `now`."""
         deadline_s, weight = self._in_force(self._judged_at(now))
         waiting_s, device_s, core_s = self._amounts(now)
         jct_s = None if self.landed_at is None else self.landed_at - self.submitted_at

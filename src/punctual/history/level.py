@@ -1,10 +1,10 @@
-"""Something that keeps its value until it changes, over time: a queue's length, the devices in use."""
+"""A quantity that is constant between changes, over time: a queue's length, the devices in use."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: How many times the points of a course are kept before they are thinned: rarely, so that a change costs little.
+#: Multiple of a course's points at which it is thinned: rarely, so that a change costs little.
 _SLACK = 4
 
 
@@ -24,7 +24,7 @@ class LevelCourse:
 
 
 class _Piece(NamedTuple):
-    """From `at` to the next piece; `area` is the mean times the duration."""
+    """A piece of a course, from `at` to the next piece; `area` is the mean times the duration."""
 
     at: float
     area: float
@@ -44,7 +44,7 @@ class Level:
     Parameters
     ----------
     n_points
-        How many pieces the course may have.
+        Largest number of pieces of the course.
     """
 
     __slots__ = ("_area", "_n_pieces_max", "_n_points", "_pieces", "_since_at", "value")
@@ -58,7 +58,7 @@ class Level:
         self._pieces: list[_Piece] = []
 
     def set(self, at: float, value: float) -> None:
-        """From `at`, which never goes back, the level is `value`; of several changes at one instant the last counts."""
+        """Set the level to `value` from `at` on; `at` never goes back, and the last change at one instant counts."""
         if value == self.value:
             return
         since_at = self._since_at

@@ -1,7 +1,7 @@
-"""What one run came to, and its course over time, from the journal's messages.
+"""Figures of one run, and its course over time, from the journal's messages.
 
-"Until landing" is the rule for every amount: a process that has its results and only leaves does not train, and is
-given its ceiling for it.
+Every amount counts until landing: a process that has its results and only leaves does not train, and has its
+ceiling for that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ from punctual.core.status import n_workers_of
 from punctual.core.story import NOTICES
 from punctual.history.shortfall import Shortfall, shortfall
 
-#: What may be about a job that it does not name.
+#: Messages that may concern a job without naming it.
 _ABOUT_ALL = (NodeLost, SteeringResumed, WarnUser)
 
 #: A point of a curve: seconds since submission, and a value.
@@ -47,7 +47,7 @@ _WINDOW_S, _WINDOW_FRAC = 0.5, 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineSet:
-    """From instant `at` the deadline was `deadline_s` after submission; None: there was none."""
+    """A deadline in force from instant `at`, `deadline_s` after submission; None: no deadline."""
 
     at: float
     deadline_s: float | None
@@ -55,7 +55,7 @@ class DeadlineSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warned:
-    """The user was first told `text` at instant `at`; `facts` are the numbers it rested on, as the forecast."""
+    """First warning with this text, at instant `at`; `facts` are its numbers, such as the forecast."""
 
     at: float
     code: str
@@ -65,7 +65,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """One run in numbers.
+    """Figures of one run.
 
     Attributes
     ----------
@@ -81,10 +81,10 @@ class RunSummary:
         Landed at or before the deadline. A run that failed is not; None: undecided, no deadline, or a run that was stopped
         or turned away.
     worked_on_s
-        For how long the program worked on after its last declared step or phase, until it had run to its end. That is when
+        Seconds for which the program worked on after its last declared step or phase, until its end. That is when
         it landed.
     steps_done, steps_total
-        As last reported.
+        Last reported values.
     used_core_s, granted_core_s, ceiling_core_s
         CPU used, and the integrals of the granted cores and, from the start, of the job's ceiling; until landing.
     n_resizes
@@ -92,15 +92,15 @@ class RunSummary:
     warnings
         Each code once, when it was first told.
     unsteered_s
-        How long nobody steered the job, because the command that did had died.
+        Seconds for which no process steered the job, because the one that did had died.
     status, exit_code, cause
-        How the process ended; None and empty while it runs.
+        End of the process; None and empty while it runs.
     argv, controller
         The command, and what turned readings into demand; empty: the journal does not hold it.
     loss
         The last that was reported; None: none was.
     shortfall
-        What of its grants it did not use; None: nothing worth a word.
+        Unused part of its grants; None: not worth a word.
     earliest_deadline_s
         Of a job that was turned away because its deadline cannot be guaranteed: the earliest that could be, in seconds from
         its submission; None: none could, or it was not.
@@ -144,7 +144,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseCourse:
-    """When a phase was under way, in seconds since submission; parts of one that were told of one by one are one span."""
+    """Span of a phase, in seconds since submission; parts that were reported one by one make one span."""
 
     name: str
     from_s: float
@@ -188,7 +188,7 @@ class RunSeries:
         Seconds from the command to the answer, at each change of what is held that was asked for: what a start, or a
         change of the number of workers, took.
     phases
-        What was not a step.
+        Spans of phases.
     lines
         The straight line to each deadline, as long as that was in force.
     """
@@ -217,7 +217,7 @@ def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
 
 
 def summarize_all(messages: Iterable[Message], jobs: Iterable[JobId]) -> dict[JobId, RunSummary]:
-    """The same of several jobs; the messages are gone through once."""
+    """Summarise several jobs in one pass over the messages."""
     courses = {job: RunCourse(job) for job in jobs}
     for message in messages:
         job = about(message)
@@ -257,7 +257,7 @@ def smooth_usage(usage: Sequence[Point], duration_s: float) -> tuple[Point, ...]
 
 @dataclass(slots=True)
 class RunCourse:
-    """What the messages about one job say, put in order: give it each message, in the order of the journal."""
+    """State folded from the messages about one job: give it each message, in the order of the journal."""
 
     job: JobId
     submitted_at: float = 0.0
@@ -265,17 +265,17 @@ class RunCourse:
     started_at: float | None = None
     ended: JobFinished | JobFailed | RejectJob | None = None
     landing: ProgressReported | None = None
-    #: Of the process that failed last.
+    #: Exit code of the process that failed last.
     exit_code: int | None = None
     #: CPU time of the processes that failed, and of the one after them up to its last reading.
     lost_core_s: float = 0.0
     process_core_s: float = 0.0
     deadlines: list[DeadlineSet] = field(default_factory=list)
     ceilings: list[Point] = field(default_factory=list)
-    #: Where each straight line to a deadline begins, the last one in force: (instant, steps done then, `deadline_s`).
+    #: Start of each straight line to a deadline, the last one in force: (instant, steps done then, `deadline_s`).
     line_starts: list[tuple[float, float, float | None]] = field(default_factory=list)
     readings: list[ProgressReported] = field(default_factory=list)
-    #: What the job holds, and when that changed to how many cores.
+    #: The job's grant, and its history: instants and cores.
     granted: Allocation = field(default_factory=dict)
     grants: list[Point] = field(default_factory=list)
     workers: list[tuple[float, int]] = field(default_factory=list)
@@ -286,7 +286,7 @@ class RunCourse:
     forecasts: list[Point] = field(default_factory=list)
     warnings: dict[str, Warned] = field(default_factory=dict)
     unsteered_s: float = 0.0
-    #: When each command without an answer was given; and, at each change of what is held, how long that took.
+    #: Instant of each command without an answer; and the seconds that each change of the grant took.
     asked_at: dict[int, float] = field(default_factory=dict)
     resizes: list[Point] = field(default_factory=list)
     #: Wall time of each phase as last reported, and what that tells of when they were under way.
@@ -294,7 +294,7 @@ class RunCourse:
     phases: list[PhaseCourse] = field(default_factory=list)
 
     def take(self, message: Message) -> None:
-        """Take in the next message; one about another job changes nothing."""
+        """Fold the next message; ignore those about other jobs."""
         match message:
             case JobSubmitted() | SpecChanged() if message.spec.id == self.job:
                 if self.spec is None or isinstance(message, SpecChanged):  # a second job of the name is turned away
@@ -402,7 +402,7 @@ class RunCourse:
         self.process_core_s = event.used_core_s
         if not self.line_starts and event.steps_done > 0 and self.deadlines:
             self.line_starts.append((event.unit_at, event.steps_done, self.deadlines[-1].deadline_s))
-        # A job that lands and then goes on, with work nobody had declared, has not landed yet.
+        # A job that lands and then goes on, with undeclared work, has not landed yet.
         self.landing = (self.landing or event) if event.landed else None
 
     def _warn(self, command: WarnUser) -> None:
@@ -451,7 +451,7 @@ class RunCourse:
         return self.landing.unit_at if self.landing else None
 
     def last_at(self) -> float:
-        """Until when amounts are counted: landing, otherwise the end, otherwise the last thing heard of."""
+        """Instant until which amounts count: the landing, else the end, else the last message."""
         landed_at = self.landed_at()
         if landed_at is not None:
             return landed_at
@@ -470,7 +470,7 @@ def _read(messages: Iterable[Message], job: JobId) -> RunCourse:
 
 
 def _submitted(course: RunCourse) -> RunCourse:
-    """`course`; raises `InvalidSpec` where no message says that its job was submitted."""
+    """Return `course`; raise `InvalidSpec` if its job was not submitted."""
     job = course.job
     if course.spec is None:
         raise InvalidSpec(
@@ -519,7 +519,7 @@ def _summary(course: RunCourse) -> RunSummary:
 
 
 def _deadline_in_force(course: RunCourse) -> float | None:
-    """The last deadline set before landing: one moved afterwards says nothing about the run."""
+    """Return the last deadline set before landing; a later change does not concern the run."""
     last_at = course.last_at()
     in_force = [entry for entry in course.deadlines if entry.at <= last_at] or course.deadlines[:1]
     return in_force[-1].deadline_s
@@ -578,7 +578,7 @@ def _ceilings(course: RunCourse) -> list[Point]:
 
 
 def _n_resizes(course: RunCourse) -> int:
-    """Changes between two amounts; starting, ending and starting again are none."""
+    """Return the number of changes between two amounts; starts and ends do not count."""
     until = course.last_at()
     steps = [(before, after, at) for (_, before), (at, after) in pairwise(course.grants)]
     return sum(1 for before, after, at in steps if before and after and at < until)

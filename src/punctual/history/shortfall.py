@@ -1,4 +1,4 @@
-"""When a run used much less than it was granted, although it can use more."""
+"""Find out whether a run used much less than its grant although it can use more."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _LEAST_FRAC = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """For `duration_s` seconds the job used `used_cores` on average, of `granted_cores` that it held and can use.
+    """A usage of `used_cores` on average over `duration_s` seconds, of `granted_cores` that the job can use.
 
     Either the machine did not give them, because other programs had them, or the job waited for something other than the
     processor. Time in which it waited for its pacing line does not count.
@@ -45,7 +45,7 @@ def shortfall(
     pacing: Sequence[tuple[float, bool]],
     until: float,
 ) -> Shortfall | None:
-    """What of its grants a job did not use, from its first step to the instant `until`; None: nothing worth a word.
+    """Return the unused part of a job's grants from its first step to `until`; None if it is not worth a word.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def shortfall(
 
     Notes
     -----
-    What the job can use is the most that it used over any window: a training of one thread on two cores lacks nothing.
+    The job can use the most that it used over any window: a training of one thread on two cores lacks nothing.
     """
     windows = list(
         _windows([entry for entry in readings if entry.steps_done > 0 and entry.at <= until], grants, pacing)
@@ -96,6 +96,6 @@ def _windows(
 
 
 def _integral(steps: Sequence[tuple[float, float | bool]], begin: float, end: float) -> float:
-    """Of an amount that changes at instants, over the time from `begin` to `end`."""
+    """Return the integral of a step function from `begin` to `end`."""
     spans = zip(steps, [*(at for at, _ in steps[1:]), end], strict=True) if steps else ()
     return sum(amount * max(0.0, min(until, end) - max(at, begin)) for (at, amount), until in spans)

@@ -1,4 +1,4 @@
-"""How the values of many jobs spread: mean, quantiles and maximum."""
+"""Distribution of the values of many jobs: mean, quantiles and maximum."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ def quantile(ascending: Sequence[float], p: float) -> float:
     ascending
         The values, in order; at least one.
     p
-        From 0 to 1.
+        Share from 0 to 1.
 
     Raises
     ------
     InvalidSpec
-        There are no values, or `p` is not a share.
+        The values are empty, or `p` is not a share.
 
     Notes
     -----
@@ -56,7 +56,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread | None":
-        """The spread of `values`, in any order; None if there are none."""
+        """Return the spread of `values`, in any order; None if they are empty."""
         ascending = sorted(values)
         if not ascending:
             return None

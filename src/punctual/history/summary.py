@@ -1,4 +1,4 @@
-"""What a cluster came to: all jobs of a record in one set of numbers."""
+"""Figures of a cluster: all jobs of a record in one summary."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -14,14 +14,14 @@ PrivateTime = Callable[[JobRecord], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTotals:
-    """What is counted for the cluster and not for a job.
+    """Figures of the cluster that belong to no job.
 
     Attributes
     ----------
     makespan_s
-        From the first submission to the last job's end; to the last message while a job is unfinished.
+        Seconds from the first submission to the last job's end; to the last message while a job is unfinished.
     capacity_device_s, capacity_core_s
-        Integral of what the nodes offered, over the same time.
+        Integral of the nodes' capacities, over the same time.
     n_rounds
         Plans requested.
     n_plans_refused
@@ -42,12 +42,12 @@ class ClusterTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSummary:
-    """All jobs in numbers. A `Spread` or a share is None where no job, or no capacity, has a value for it.
+    """Figures of all jobs. A `Spread` or a share is None if no job, or no capacity, has a value for it.
 
     Attributes
     ----------
     n_jobs
-        The sum of the next five. `n_rejected`: those that were turned away.
+        The sum of the next five. `n_rejected`: jobs that were turned away.
     n_never_started
         Jobs without a first start, whatever their status.
     n_deadlines, n_deadlines_met, n_deadlines_open
@@ -76,7 +76,7 @@ class ClusterSummary:
     resizes_per_job, preemptions_per_job
         Over the jobs that started.
     decision_mean_s, decision_max_s
-        From `RequestPlan` to `PlanProposed`, on the clock of the record.
+        Seconds from `RequestPlan` to `PlanProposed`, on the clock of the record.
     work_lost_steps, work_lost_frac
         Steps done again; their share of all steps done, redone ones included, on average over jobs that did any.
     """
@@ -120,7 +120,7 @@ class ClusterSummary:
     work_lost_frac: float | None
 
     def row(self) -> dict[str, float | None]:
-        """One flat row of a table; a spread `jct_s` becomes `n_jct`, `jct_mean_s`, `jct_median_s` and so on."""
+        """Return one flat row of a table; a spread `jct_s` becomes `n_jct`, `jct_mean_s`, `jct_median_s` and so on."""
         row: dict[str, float | None] = {}
         for field in fields(self):
             value = getattr(self, field.name)

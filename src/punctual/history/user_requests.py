@@ -1,4 +1,4 @@
-"""What users have asked of jobs that run, in words and in plain fields."""
+"""Users' requests about running jobs, as text and as plain fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from punctual.request.words import cores, short
 
 @dataclass(frozen=True, slots=True)
 class ToldRequest:
-    """What a user has asked: a word for what it is about, a sentence, and what it consists of (plain values)."""
+    """A user's request: a word for its subject, a sentence, and its contents (plain values)."""
 
     kind: str
     text: str
@@ -27,7 +27,9 @@ class ToldRequest:
 
 
 def told_request(message: Message, before: JobSpec | None) -> ToldRequest | None:
-    """What a user asks by `message`, where `before` was declared about the job until then (None: not known).
+    """Return the user's request in `message`; `before`: the job's declaration until then (None: unknown).
+
+    None if it is no request of a user, or one to stop that the command to stop already reports.
 
     None: it is no request of a user, or one to stop of which the command to stop tells as much.
     """
@@ -46,7 +48,7 @@ def told_request(message: Message, before: JobSpec | None) -> ToldRequest | None
 
 
 def policy_text(policy: str, parameters: Mapping[str, Any]) -> str:
-    """A policy, and what it is made with."""
+    """Return a policy with its parameters as text."""
     made_with = ", ".join(f"{name}={value}" for name, value in parameters.items())
     return f"{policy} ({made_with})" if made_with else policy
 

@@ -14,16 +14,16 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockRecord:
-    """What relates the instants of a journal to other clocks.
+    """Relation of a journal's instants to other clocks.
 
     Attributes
     ----------
     boot_id
-        Which boot of which machine; empty where that is not known.
+        Identity of the machine's boot; empty if unknown.
     wall_offset_s
         Wall time (seconds since 1970) minus the monotonic clock.
     shift_s
-        What is added to an instant of the journal to get the monotonic clock of that boot.
+        Seconds to add to an instant of the journal to get the monotonic clock of that boot.
     """
 
     boot_id: str
@@ -46,7 +46,7 @@ def clock_now() -> ClockRecord:
 
 
 def shift_between(recorded: ClockRecord | None, now: ClockRecord) -> float:
-    """What is added to instants that were recorded under `recorded` to get the monotonic clock of `now`, in seconds.
+    """Seconds to add to instants recorded under `recorded` to get the monotonic clock of `now`.
 
     Within one boot, changes of the wall clock do not matter.
     """
@@ -58,10 +58,9 @@ def shift_between(recorded: ClockRecord | None, now: ClockRecord) -> float:
 
 
 def clock_shift(journal: _HasClock, now: ClockRecord | None = None) -> float:
-    """What is added to the instants of `journal` to get today's monotonic clock, in seconds.
+    """Seconds to add to the instants of `journal` to get today's monotonic clock.
 
-    0 as long as the machine was not started again. Whoever writes the journal on writes the monotonic clock minus
-    this.
+    0 until the machine is restarted. A process that continues the journal writes the monotonic clock minus this.
 
     Parameters
     ----------
@@ -73,7 +72,7 @@ def clock_shift(journal: _HasClock, now: ClockRecord | None = None) -> float:
 
 @cache
 def boot_id() -> str:
-    """What this machine is called from its start to its end, and no other ever; empty where that is not known."""
+    """Return the unique name of this boot of the machine; empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

@@ -4,11 +4,11 @@ from punctual.core.errors import InvalidSpec
 
 
 class JournalTaken(InvalidSpec):
-    """Another process writes the journal; what was to be written was not."""
+    """Another process writes the journal; the messages were not written."""
 
 
 class JournalUnusable(InvalidSpec):
-    """The journal, or what is needed of it, is damaged or of another version of Punctual: to try again does not help."""
+    """The journal, or a needed part, is damaged or of another version of Punctual; a retry does not help."""
 
 
 class JournalBusy(InvalidSpec):
@@ -16,4 +16,4 @@ class JournalBusy(InvalidSpec):
 
 
 class StoreUnreachable(InvalidSpec):
-    """The store of the journal cannot be used now; what was to be written was not."""
+    """The store of the journal cannot be used now; the messages were not written."""

@@ -1,4 +1,4 @@
-"""Who writes a journal: one process at a time."""
+"""Ownership of a journal: one process at a time writes it."""
 
 import os
 import secrets
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from punctual.journal.boot import boot_id
 
-#: How long a process that was killed may take to be gone, in seconds.
+#: Longest wait for the end of a killed process, in seconds.
 _KILL_S_MAX = 10.0
 
 
@@ -21,7 +21,7 @@ class Owner:
     Attributes
     ----------
     token
-        Told to nobody but the file; another claim of the same process has another.
+        Secret of this claim, stored in the file only; each claim of a process has its own.
     start_ticks
         Clock ticks from boot to the process's start, which tell it from a later one with the same id.
     """
@@ -33,13 +33,13 @@ class Owner:
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def may_live(self) -> bool:
-        """Whether the process may still write: it is there, or of a machine that cannot be looked at from here."""
+        """Whether the process may still write: it lives, or its machine cannot be checked from here."""
         if self.boot_id == boot_id():
             return start_ticks(self.pid) == self.start_ticks
         return self.machine != os.uname().nodename
 
     def kill(self) -> None:
-        """Kill the process if it is there, on this machine, and another one than this; returns once it is gone."""
+        """Kill the process if it lives on this machine and is not this one; returns once it is gone."""
         if self.boot_id != boot_id() or self.pid == os.getpid():
             return
         with suppress(ProcessLookupError):
@@ -61,7 +61,7 @@ def this_process() -> Owner:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When process `pid` was started, in clock ticks since boot; None: there is none, or it has ended."""
+    """Return the start of process `pid`, in clock ticks since boot; None if it does not exist or has ended."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,7 +1,7 @@
 """A journal in one SQLite file.
 
-Three tables: the messages; the last two snapshots of the state that they lead to; facts about the file (who writes it, in
-which time, how far it has been thinned out).
+Three tables: the messages; the last two snapshots of the state that they lead to; facts about the file (its writer,
+its clock, the extent of its thinning).
 """
 
 import json
@@ -29,7 +29,7 @@ from punctual.journal.errors import JournalBusy, JournalTaken, JournalUnusable, 
 from punctual.journal.owner import Owner, this_process
 from punctual.journal.thinning import Row
 
-#: What a user or a program is told was accepted: written through to the disk before `append` returns.
+#: Messages that are acknowledged to a user or a program: written through to the disk before `append` returns.
 _ACKNOWLEDGED = frozenset(
     {"JobSubmitted", "SpecChanged", "PauseRequested", "ResumeRequested", "StopRequested", "PolicyChanged"}
 )
@@ -87,7 +87,7 @@ _FACT = "SELECT value FROM fact WHERE name = ?"
 #: Pages of 4 KiB in the write-ahead file before the writer itself folds it into the database, for which it waits for the
 #: disk. `punctual.journal.upkeep` does it earlier, and from another thread.
 _N_PAGES_AHEAD = 4000
-#: What the write-ahead file is cut down to when it is begun anew.
+#: Size to which the write-ahead file is cut when it restarts.
 WAL_BYTES_MAX = 1 << 20
 #: Errors that say nothing about the file; the lowest byte of a code says what kind it is.
 _FOR_NOW = {
@@ -99,22 +99,22 @@ _FOR_NOW = {
     sqlite3.SQLITE_NOMEM,
     sqlite3.SQLITE_PERM,
 }
-#: How long a statement waits for another process's write, in seconds.
+#: Longest wait of a statement for another process's write, in seconds.
 _BUSY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Which messages are wanted.
+    """Filter of messages.
 
     Attributes
     ----------
     kinds
-        Those of these kinds; empty: of all.
+        Only these kinds; empty: all.
     but_kinds
         None of these kinds.
     until
-        None with a higher number.
+        Highest number.
     """
 
     kinds: tuple[str, ...] = ()
@@ -138,12 +138,12 @@ class SqliteJournal:
     path
         The file; made, with mode 0600, if it is missing.
     read_only
-        Open what is there and never write; the file must exist.
+        Open the existing file, and never write.
     take
         Claim the journal also from a process that is still there: one that is stopped or hangs. It is killed if it was
         stopped within a write.
     now
-        For tests: what relates instants to wall time; None: this machine's clocks.
+        Relation of instants to wall time, for tests; None: this machine's clocks.
 
     Attributes
     ----------
@@ -191,14 +191,14 @@ class SqliteJournal:
             raise
 
     def _end_writes(self) -> None:
-        """Kill the owner: it keeps the file's lock as long as it is stopped within a write."""
+        """Kill the owner: it keeps the file's lock while it is stopped within a write."""
         with suppress(InvalidSpec), SqliteJournal(self.path, read_only=True) as reader:
             if reader.owner is not None:
                 reader.owner.kill()
 
     @property
     def place(self) -> str:
-        """Where it is, as people are told."""
+        """Place of the journal, for people."""
         return f"file '{self.path}'"
 
     # Messages.
@@ -232,7 +232,7 @@ class SqliteJournal:
             sequence = rows[-1][0] + 1
 
     def read_of(self, jobs: Sequence[JobId], sequence: int = 1) -> Iterator[tuple[int, Message]]:
-        """Messages numbered `sequence` and above that may concern one of `jobs`, in order; others are not looked at.
+        """Yield messages from number `sequence` on that may concern one of `jobs`, in order.
 
         Of plans only those that led to a command about one of the jobs, and now and then another one.
         """
@@ -245,7 +245,7 @@ class SqliteJournal:
             sequence = rows[-1][0] + 1
 
     def rows_from(self, sequence: int, n_rows: int, wanted: About | None = None) -> list[Row]:
-        """Up to `n_rows` messages from `sequence` on: number, kind and text. With `wanted`, of those only."""
+        """Return up to `n_rows` messages from `sequence` on: number, kind and text; filtered by `wanted`."""
         query, conditions = _READ, list[str | int]()
         if wanted is not None:
             kinds, but_kinds = json.dumps(wanted.kinds), json.dumps(wanted.but_kinds)
@@ -260,7 +260,7 @@ class SqliteJournal:
 
     @property
     def last_sequence(self) -> int:
-        """Number of the last message; 0: there is none."""
+        """Number of the last message; 0 without messages."""
         with self._reading() as connection, closing(connection.execute(_LAST)) as cursor:
             return int(cursor.fetchone()[0])
 
@@ -347,17 +347,17 @@ class SqliteJournal:
 
     @property
     def clock(self) -> ClockRecord | None:
-        """The clock of whoever wrote last; None: nobody has written."""
+        """Clock of the last writer; None before the first."""
         return self._record("clock", ClockRecord)
 
     @property
     def owner(self) -> Owner | None:
-        """Who writes the journal; None: whoever wrote it last has closed it."""
+        """Process that writes the journal; None: the last writer has closed it."""
         return self._record("owner", Owner)
 
     @property
     def thinned_until(self) -> int:
-        """Up to this number, messages may be missing; 0: all are there."""
+        """Number up to which messages may be missing; 0: none is."""
         told = self._fact("thinned_until") or 0
         if not isinstance(told, int | str) or not str(told).isdecimal():
             raise self._damaged(f"`thinned_until` that is {told!r}")
@@ -396,7 +396,7 @@ class SqliteJournal:
             except sqlite3.ProgrammingError:  # it is closed
                 raise
             except sqlite3.DatabaseError as error:
-                # What Python itself finds wrong, a text that is none, has no code.
+                # Errors that Python itself raises, for invalid text say, have no code.
                 if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FOR_NOW:
                     remedy = "Try again; if it goes on, look at the disk."
                     raise StoreUnreachable("a journal must be readable", str(error), self.place, remedy) from error
@@ -468,7 +468,7 @@ class SqliteJournal:
             self._connection.execute("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
-        """Give the journal up; nobody has it until it is opened again."""
+        """Release the journal; it has no owner until it is opened again."""
         try:
             # The claim ends with this process where it cannot be voided: the disk is full, or another has taken it.
             if not self._read_only:
@@ -573,7 +573,7 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def subject_of(message: Message) -> str | None:
-    """The job that `message` is about, or whose timer it is of; else its kind. None: nothing is told of it."""
+    """Return the job that `message` or its timer concerns, else the message's kind; None for no subject."""
     if isinstance(message, SetTimer | RequestPlan):  # there are many
         return None
     job = about(message) or getattr(getattr(message, "timer", None), "job", None)

@@ -1,8 +1,8 @@
-"""The scheduler's state as bytes and back, for snapshots.
+"""Encode the scheduler's state as bytes and decode it, for snapshots.
 
 A pickle, so that the state may hold what controllers and models keep: dataclasses, named tuples, enumerations and
 numpy arrays. Reading one can build values and nothing else: it names no function, and no class but plain values and
-those of the pure packages, which have no effects. What cannot be read is refused when it is written.
+those of the pure packages, which have no effects. A state that could not be read is refused when it is written.
 
 A snapshot says which fields each of its classes had. One that was written with other fields, by another version of
 Punctual, is refused instead of being misread.
@@ -20,7 +20,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 
 _MAGIC = b"punctual state 1\n"
-#: What a snapshot may unpack to: far more than any scheduler holds, and less than what would stop the machine.
+#: Limit of an unpacked snapshot: far above any scheduler's state, and below a size that would stop the machine.
 _N_BYTES_MAX = 1 << 28
 
 _PURE = ("core", "solvers", "estimators", "controllers", "policies", "history", "papers")
@@ -63,12 +63,12 @@ def dumps(state: object) -> bytes:
 
 
 def loads(state: bytes) -> Any:
-    """What `dumps` was given.
+    """Return the state that `dumps` encoded.
 
     Raises
     ------
     InvalidSpec
-        `state` is damaged, names something else than values, or was written by a version with other fields.
+        `state` is damaged, names objects other than values, or was written by a version with other fields.
     """
     must = "a snapshot must hold a state that this version of Punctual has written"
     with _refused(must, "Read the journal with the version of Punctual that wrote it."):
@@ -100,7 +100,7 @@ def _layout(kind: Any) -> tuple[str, list[str]]:
 
 
 class _Reader(pickle.Unpickler):
-    """Finds classes of values only; `knows` says whether a class's fields are what they were."""
+    """Unpickles classes of values only; `knows` says whether a class has its recorded fields."""
 
     def __init__(self, body: bytes, knows: Callable[[str, list[str]], bool]) -> None:
         super().__init__(io.BytesIO(body))
@@ -139,7 +139,7 @@ def _unpacked(state: bytes) -> bytes:
 
 @contextmanager
 def _refused(must: str, remedy: str) -> Iterator[None]:
-    """Whatever goes wrong inside is the state's fault: a damaged pickle can raise nearly anything."""
+    """Convert all exceptions within to `InvalidSpec`: a damaged pickle can raise nearly any."""
     try:
         yield
     except Exception as error:

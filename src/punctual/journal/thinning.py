@@ -1,7 +1,7 @@
-"""Which messages of the past need not be kept.
+"""Choose the messages of the past that need not be kept.
 
-Behind a snapshot nobody folds messages any more; they are there to be told about: `punctual why`, `punctual report`
-and the metrics. Nearly all of them say the same again and again: a timer came due, a step more is done.
+Messages before a snapshot are not folded again; `punctual why`, `punctual report` and the metrics read them.
+Nearly all of them repeat the same: a timer came due, a step more is done.
 
 =================================== ============================================================================
 messages                            what is kept of them
@@ -31,12 +31,12 @@ Row = tuple[int, str, str]
 #: Kinds that tell nothing once they are in a snapshot.
 _TIMERS = {"TimerFired", "SetTimer", "RequestPlan"}
 _REPORTS = {"ProgressReported", "PhaseReported", "LossReported"}
-#: What begins or ends a stretch of a job's reports.
+#: Kinds of messages that begin or end a stretch of a job's reports.
 _TURNS = {"JobStarted", "JobFinished", "JobFailed", "LaunchJob"}
 _ENDS = {"JobFinished", "JobFailed", "RejectJob"}
 #: After these, nothing is known of what jobs hold but what they say.
 _UPHEAVALS = {"SteeringResumed", "NodeLost"}
-#: What changes in each report, and tells nothing new by that.
+#: Fields that change in each report and carry no news.
 _COUNTS = ("at", "steps_done", "unit_at", "used_core_s", "in_flight_core_s")
 
 #: Time between two reports that are kept, as a share of the job's age, and its limits in seconds.
@@ -54,7 +54,7 @@ class _Stretch:
     says: object = None
 
     def keeps(self, at: float, says: object) -> bool:
-        """Whether a report at that instant is kept, `says` being what it says beside counts."""
+        """Whether to keep a report at that instant; `says`: its contents beside counts."""
         spacing_s = min(max(SPACING_S_MIN, SPACING_FRAC * (at - self.since)), SPACING_S_MAX)
         if self.kept_at is not None and says == self.says and at - self.kept_at < spacing_s:
             return False
@@ -64,11 +64,11 @@ class _Stretch:
 
 @dataclass(slots=True)
 class _Job:
-    """What was kept of one job."""
+    """State of the thinning for one job."""
 
     since: float
     stretches: dict[str, _Stretch] = field(default_factory=dict)
-    #: What it was last asked to hold, and was last known to hold.
+    #: Its last request, and its last known grant.
     asked: object = None
     held: object = None
     #: Numbers of requests whose answers are kept.
@@ -131,7 +131,7 @@ class Thinning:
 
     def _reported(self, number: int, kind: str, message: dict[str, Any]) -> None:
         stretch = self._job(message).stretch(kind)
-        # What phases and losses say is new each time, as counts are.
+        # Reports of phases and losses are new each time, like counts.
         is_count = kind == "ProgressReported"
         says = {name: value for name, value in message.items() if name not in _COUNTS} if is_count else None
         if stretch.pending is not None and says == stretch.says:

@@ -1,4 +1,4 @@
-"""Keeps a journal small and quick to start from while it is written."""
+"""Keep a journal small and quick to start from while it is written."""
 
 import logging
 import sqlite3
@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepLimits:
-    """How often and how much at a time.
+    """Frequency and extent of the upkeep.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class UpkeepLimits:
     vacuum_pages: int = 64
 
     def snapshot_is_due(self, n_messages: int, passed_s: float, took_s: float = 0.0) -> bool:
-        """Whether it is, so many messages and seconds after the last, which took `took_s` seconds."""
+        """Whether one is due, so many messages and seconds after the last, which took `took_s` seconds."""
         if passed_s < self.snapshot_s:
             return n_messages >= self.snapshot_messages_most and took_s <= self.snapshot_frac * passed_s
         return n_messages >= self.snapshot_messages
@@ -83,7 +83,7 @@ class Upkeep:
         self._snapshots = journal.snapshot_sequences()
         self._n_messages = 0
         self._saved_at = -inf
-        #: How long the last snapshot held up everything else.
+        #: Seconds for which the last snapshot held up all other work.
         self._took_s = 0.0
         self._is_vacuuming = False
         self._folding: threading.Thread | None = None
@@ -103,7 +103,7 @@ class Upkeep:
         self._snapshots = self._journal.snapshot_sequences()
 
     def close(self) -> None:
-        """Wait for what is done beside."""
+        """Wait for work in the background."""
         if self._folding is not None:
             self._folding.join()
 
@@ -123,7 +123,7 @@ class Upkeep:
         return True
 
     def _thin(self) -> bool:
-        """Thin out the next piece behind the older of the two snapshots: a start from either needs all that follows."""
+        """Thin the next piece before the older of the two snapshots; a start from either needs all later messages."""
         if len(self._snapshots) < 2 or self._thinned_until >= self._snapshots[0]:
             return False
         until = self._snapshots[0]
@@ -136,7 +136,7 @@ class Upkeep:
         return True
 
     def _fold(self, at: float) -> bool:
-        """Fold the write-ahead file into the database: beside, because that waits for the disk, and stops nobody."""
+        """Fold the write-ahead file into the database, in the background, because that waits for the disk."""
         file = self._journal.path
         if at < self._fold_at:
             return False

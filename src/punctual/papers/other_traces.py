@@ -1,4 +1,4 @@
-"""Readers of the traces that papers without a folder here have published."""
+"""Readers of traces published by papers that have no folder here."""
 
 import re
 from abc import ABC, abstractmethod
@@ -98,7 +98,7 @@ class GavelReader(ABC):
     columns: ClassVar[str]
 
     def recognises(self, head: Head) -> bool:
-        """By the number of its columns and the command."""
+        """Whether the number of columns and the command fit."""
         present, columns = head.columns("\t"), self.columns.split()
         return len(present) == len(columns) and present[columns.index("command")].startswith(_INTERPRETERS)
 
@@ -109,7 +109,7 @@ class GavelReader(ABC):
     def _job(self, row: Row) -> TraceJob:
         job_type = _JOB_TYPE.fullmatch(row.text("job_type"))
         assert job_type is not None  # any text has a model
-        # How many times its run time a job may take, waiting included; not above zero: any time.
+        # Limit of a job's time in multiples of its run time, waiting included; not above zero: no limit.
         factor = row.number("slo")
         return TraceJob(
             id=f"{self.name}-{row.line}",
@@ -124,7 +124,7 @@ class GavelReader(ABC):
 
     @abstractmethod
     def limits(self, row: Row, slack_factor: float | None) -> dict[str, Any]:
-        """What follows for a job from the limit on its time; None: there is none."""
+        """Return the fields of a job that follow from the limit on its time; None: no limit."""
 
 
 class Gavel(GavelReader):
@@ -145,7 +145,7 @@ class Hydra(TableReader):
     """Jobs of one device each that are all there at the start; run times per kind of device, some with a deadline."""
 
     def recognises(self, head: Head) -> bool:
-        """By its header: every further column is a kind of device."""
+        """Whether the header fits: every further column is a kind of device."""
         columns = set(head.columns())
         return columns >= _HYDRA_COLUMNS and bool(_devices(columns))
 

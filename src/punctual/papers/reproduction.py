@@ -1,4 +1,4 @@
-"""The experiments of papers, run again: figures of a paper beside ours."""
+"""Repeat the experiments of papers, and show their figures beside ours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class Row:
     Attributes
     ----------
     published, obtained
-        In the same unit, named in `what`; `published` None: the paper does not say.
+        Figures in the same unit, named in `what`; `published` None: the paper does not say.
     why
-        Why they differ, as far as a measured row says so; empty where they do not. See `supposed`.
+        Reason why they differ, as far as a measured row shows it; empty if they agree. See `supposed`.
     """
 
     what: str
@@ -44,13 +44,13 @@ class Row:
 
     @property
     def off(self) -> float:
-        """How far the obtained figure is from the published one, as a share of that."""
+        """Relative deviation of the obtained figure from the published one."""
         return abs((self.ratio or 0.0) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """A paper's experiment: figures, and what has to be known to read them."""
+    """A paper's experiment: its figures, and notes for reading them."""
 
     title: str
     rows: tuple[Row, ...]
@@ -58,7 +58,7 @@ class Reproduction:
 
 
 def supposed(reason: str) -> str:
-    """What is said where no measurement tells why figures differ."""
+    """Return the explanation of a difference that no measurement explains."""
     return f"not known; supposed: {reason}"
 
 
@@ -75,7 +75,7 @@ class Run(Protocol):
     """The function `run` of a reproduction's file."""
 
     def __call__(self, *, quick: bool, seeds: int, data: Path | None) -> Reproduction:
-        """Repeat the experiment with so many seeds; `quick`: a smaller one; `data`: where data sets lie."""
+        """Repeat the experiment with so many seeds; `quick`: a smaller one; `data`: folder of the data sets."""
         ...
 
 

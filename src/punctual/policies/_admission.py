@@ -1,4 +1,4 @@
-"""Admission for jobs of one size that run in the order of their deadlines."""
+"""Admission of jobs of one size that run in the order of their deadlines."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -74,7 +74,7 @@ class Admission:
                 self._declines[view.spec.id] = _refusal(request, after.late - before.late)
 
     def _request(self, view: JobView) -> ReservationRequest | None:
-        """How many devices the job takes of which kind of nodes, for how long; None if it is not counted with."""
+        """Return the job's request for devices of one kind of nodes; None if the job gets no reservation."""
         builder, wanted = self._builder, self._builder.hardware.request(view, self._size)
         if view.deadline_at is None or wanted is None or view.status == "stopping":
             return None
@@ -99,7 +99,7 @@ class Admission:
 
 
 def _soonest(timeline: Timeline, request: ReservationRequest) -> tuple[Timeline, Share]:
-    """Each job runs as soon as its devices are free; one that never fits takes nothing."""
+    """Reserve devices as soon as they are free; nothing for a job that never fits."""
     share = timeline.soonest(request.levels, request.work)
     return timeline, share if share.end_s < inf else Share(share.starts_s[:1], np.zeros(1), inf)
 

@@ -1,4 +1,4 @@
-"""Which deadlines `promises-first` promises in one round, and the reservations that keep them."""
+"""Admission control of one round of `promises-first`: promise deadlines, and reserve what they need."""
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from copy import copy
@@ -26,7 +26,7 @@ from punctual.policies._promised_shares import (
 from punctual.policies._reservations import ReservationLedger
 from punctual.solvers.timeline import Changes, Share, Timeline
 
-#: Newcomers of one round for which everything is planned anew if there is no room beside it.
+#: Newcomers of one round for which all jobs are planned again if they do not fit beside them.
 _N_NEW_MAX = 3
 #: Share of the way to the deadline that is kept free against rounding.
 _ROUNDING_FRAC = 1e-6
@@ -37,20 +37,20 @@ _LOOK_FRAC, _LOOK_S = 0.01, 1.0
 _NOBODY: Mapping[Pool, Timeline] = {}
 #: It is first looked for so much later than the work could be done with all that is left.
 _GUESS_FRAC = 1.03
-#: What is tried of the earliest deadline for which a plan leaves room: in a plan of its own spans are others.
+#: Factors of the earliest deadline in a plan's room that are tried: the plan with that deadline has other spans.
 _TRIED_FRACS = (1.0, 1.02, 1.1, 1.3, 2.0, 4.0)
-#: How often promised jobs that find no room are moved to the front.
+#: Number of times that promised jobs without room are moved to the front.
 _N_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """What is reserved for a job.
+    """The share reserved for a job.
 
     Attributes
     ----------
     bears_a_change
-        Whether its promise is kept if it is changed to more than the share says, or moved, and back.
+        Whether its promise survives a change to more than its share, or a move, and the way back.
     """
 
     pool: Pool
@@ -59,25 +59,25 @@ class Reservation:
 
     @property
     def amount(self) -> int:
-        """What the job needs now."""
+        """Amount that the job needs now."""
         return int(self.share.now)
 
 
 class AdmissionControl:
-    """Which deadlines are promised in one round.
+    """Promises of one round.
 
     Parameters
     ----------
     at
         Seconds since the epoch.
     carry
-        What the last round handed on.
+        State from the last round.
     problem
-        The candidates, and what there is of each pool.
+        The candidates, and the capacity of each pool.
     taken
-        What others are to hold of a pool later beyond what they hold now, over time; negative: less.
+        Growth of others' holdings in each pool over time; negative: they will hold less than now.
     admission, late, offered_fracs, risk_sigmas, max_wait_s, prior_s
-        Parameters of the policy; what is offered, by whether a pool has GPUs.
+        Parameters of the policy; `offered_fracs` by whether a pool has GPUs.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class AdmissionControl:
         self._refused = {JobId(str(id)) for id in listed(carry.get("refused"))}
         self._told = {JobId(str(id)) for id in listed(carry.get("endangered"))}
         self._planned = shares_carried(carry.get("shares"), at)
-        #: From when until when jobs that were changed lately do not work.
+        #: Start and end of the pause of each job that was changed lately.
         self._stalls = stalls_in(carry.get("stalls"))
         self._claims: dict[JobId, ShareRequest] = {}
         #: Jobs that are turned away.
@@ -113,7 +113,7 @@ class AdmissionControl:
         self.warnings: dict[JobId, Reason] = {}
         #: Promised jobs that none of the nodes can hold.
         self._unplaceable = [view for view in problem.unfit if has_promise(view, at) and admission != "none"]
-        #: What promises may count on, and what of that deadlines to be promised may take; ends of waiting may take all.
+        #: Amounts for all promises, and the part for deadlines yet to be promised; ends of waiting may take all.
         self._reserved = self._reserved_of(problem.capacities)
         self._offered = {
             pool: ceil(offered_fracs[pool[1]] * n - 1e-9) for pool, n in self._reserved.items()
@@ -152,7 +152,7 @@ class AdmissionControl:
         }
 
     def earliest_s(self, candidate: Candidate) -> float | None:
-        """Seconds until the earliest deadline of a job that would be promised beside what is promised; None: none would.
+        """Seconds until the earliest deadline of the job that could be promised beside all promises; None: none could.
 
         First in what this plan leaves, which takes little; what comes of that is then tried with a plan of its own.
         """
@@ -170,7 +170,7 @@ class AdmissionControl:
         return None
 
     def _has_room(self, candidate: Candidate, left_s: float) -> bool:
-        """Whether what this plan leaves is enough for a deadline in so many seconds."""
+        """Whether this plan leaves enough room for a deadline in `left_s` seconds."""
         claim = self._claim(candidate.due_in(self._at, left_s))
         for request in () if claim is None else claim.requests:
             room = request.room(self._left_of(request).split([request.until_s]))
@@ -179,7 +179,7 @@ class AdmissionControl:
         return False
 
     def _soonest_s(self, request: PromiseRequest) -> float:
-        """Seconds in which the work is done by all that this plan leaves, changes left out."""
+        """Seconds until all that this plan leaves free would do the work, without the costs of changes."""
         room = request.room(self._left_of(request))
         columns = np.searchsorted(request.levels.amounts, room.free + NOW_S, side="right") - 1
         rates, starts_s = request.levels.rates[columns], room.starts_s
@@ -194,7 +194,7 @@ class AdmissionControl:
         return Timeline.of(self._offered.get(request.pool, 0)) if ledger is None else ledger.free
 
     def _at_deadline(self, candidate: Candidate, left_s: float | None) -> "AdmissionControl":
-        """The next round if the job had a deadline in so many seconds, None: none, and what is promised were kept."""
+        """Return the next round if the job's deadline were in `left_s` seconds (None: none), with all promises kept."""
         problem, promises = copy(self._problem), self.promises()
         problem.candidates = [
             replace(each, view=replace(each.view, promised_until_at=promises.get(each.id)))
@@ -217,11 +217,11 @@ class AdmissionControl:
         )
 
     def capacity(self, pool: Pool) -> int:
-        """What promises may count on in a pool."""
+        """Return the amount of a pool that promises may use."""
         return self._reserved.get(pool, 0)
 
     def reservation(self, candidate: Candidate) -> Reservation | None:
-        """What its promise reserves; None without a promise."""
+        """Return the reservation for the job's promise; None without a promise."""
         return self._reservations.get(candidate.id)
 
     def never_ending(self) -> set[JobId]:
@@ -243,7 +243,7 @@ class AdmissionControl:
         return refused
 
     def is_starting(self, candidate: Candidate) -> bool:
-        """Whether it cannot give up what it holds before it has started."""
+        """Whether the job cannot give up its allocation before it has started."""
         return candidate.id in self._starting_s
 
     def is_promised(self, candidate: Candidate) -> bool:
@@ -251,7 +251,7 @@ class AdmissionControl:
         return candidate.id in self._reservations and not self._claims[candidate.id].overdue
 
     def promises(self) -> dict[JobId, float]:
-        """By when each promised job is to be done."""
+        """Return the promised deadline of each promised job."""
         promised = [
             candidate.view
             for candidate in self._candidates
@@ -261,7 +261,7 @@ class AdmissionControl:
         return {view.id: view.deadline_at for view in promised if view.deadline_at is not None}
 
     def handed_on(self, present: set[JobId]) -> dict[str, object]:
-        """What the next round needs, for the plan's carry; `present`: the jobs that still exist."""
+        """Return the state for the next round, for the plan's carry; `present`: the jobs that still exist."""
         claims = [claim for id, claim in sorted(self._claims.items()) if id in self._reservations]
         shares = {
             id: as_carried(reserved.pool, reserved.share, self._at)
@@ -275,12 +275,12 @@ class AdmissionControl:
         }
 
     def stalls(self, changed: Iterable[tuple[Candidate, Allocation]]) -> dict[JobId, list[float]]:
-        """From when until when jobs do not work because of a change, of those that have reported nothing since.
+        """Return start and end of each job's pause for a change, of those without a report since.
 
         Parameters
         ----------
         changed
-            The jobs that get something else, and what they get.
+            The jobs whose allocation changes, with the new one.
         """
         stalls = {
             candidate.id: list(self._stalls[candidate.id])
@@ -302,7 +302,7 @@ class AdmissionControl:
         return self._admission != "none" and not is_known and has_promise(candidate.view, self._at)
 
     def _promise(self) -> None:
-        """Reserve for the promised jobs first, then for as many others as there is room for."""
+        """Reserve for the promised jobs first, then for as many others as fit."""
         if self._admission == "none":
             return
         kept: list[ShareRequest] = []
@@ -337,7 +337,7 @@ class AdmissionControl:
         return spans_until([*dues_s, *changes_s])
 
     def _keep(self, claims: Sequence[ShareRequest]) -> None:
-        """Plan for those that are promised, earliest deadline first; what fails moves to the front.
+        """Reserve for the promised jobs, earliest deadline first; jobs that do not fit move to the front.
 
         Within what is offered if that is enough: with all there is, work would be put off until it needs all there is.
         Where no order leaves room for all, the last plan goes on: it was made for all of them.
@@ -358,14 +358,14 @@ class AdmissionControl:
     def _fill(
         self, order: Sequence[ShareRequest], *, is_all: bool, reserved: Container[JobId] = ()
     ) -> list[ShareRequest]:
-        """Reserve for all in this order; those without room.
+        """Reserve for all in this order. Returns those that do not fit.
 
         Parameters
         ----------
         is_all
             Whether they may take all that promises may count on, or only what of that is offered.
         reserved
-            Those that are to have their reserve; others have it where there is room.
+            Jobs that must have their reserve; others have it if it fits.
         """
         timelines = {pool: self._free_of(pool, is_all=is_all) for pool in self._reserved} if self._ends_s else {}
         self._ledgers = {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()}
@@ -377,7 +377,7 @@ class AdmissionControl:
         ]
 
     def _go_on(self, order: Sequence[ShareRequest]) -> list[ShareRequest]:
-        """Reserve what the last plan did; those for which that is not enough any more, and that find no room beside."""
+        """Reserve as the last plan did. Returns the jobs for which that does not suffice and that do not fit beside."""
         points_s = {start_s for planned in self._planned.values() for start_s in planned.starts_s}
         timelines = {pool: self._free_of(pool, is_all=True, points_s=points_s) for pool in self._reserved}
         self._ledgers = {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()}
@@ -399,7 +399,7 @@ class AdmissionControl:
         return share is not None and ledger.reserve(request, lambda _, __: (room, share))
 
     def _free_of(self, pool: Pool, *, is_all: bool, points_s: Collection[float] = ()) -> Timeline:
-        """What promises may take of a pool that starting jobs do not hold, in the plan's spans, cut at `points_s` too."""
+        """Return the part of a pool that promises may take beside starting jobs, in the plan's spans and `points_s`."""
         n, frac = (self._reserved[pool], 1.0) if is_all else (self._offered[pool], self._offered_fracs[pool[1]])
         spans, taken = Timeline.of(n).split({*self._ends_s, *points_s}), self._taken.get(pool)
         most, starting = np.zeros(len(spans.starts_s)), np.zeros(len(spans.starts_s))
@@ -416,7 +416,7 @@ class AdmissionControl:
         return Timeline(spans.starts_s, np.maximum(free + rest, 0.0))
 
     def reserved_cores(self) -> dict[str, list[list[float]]]:
-        """By kind of node, from when on promised jobs without GPUs are to hold how many cores."""
+        """Return reserved cores of promised jobs without GPUs by kind of node, as pairs of instant and cores."""
         reserved: dict[str, list[list[float]]] = {}
         for (kind, uses_gpus), ledger in self._ledgers.items():
             if uses_gpus or not ledger.shares:
@@ -430,7 +430,7 @@ class AdmissionControl:
         return reserved
 
     def _reserve(self, claim: ShareRequest, *, with_reserve: bool) -> bool:
-        """Reserve for one job; False if there is no room beside the others in any of its pools."""
+        """Reserve for one job; False if none of its pools has room beside the others."""
 
         def rule(timeline: Timeline, request: PromiseRequest) -> tuple[Timeline, Share] | None:
             room = request.room(timeline)
@@ -441,7 +441,9 @@ class AdmissionControl:
         return any(self._ledgers[request.pool].reserve(request, rule) for request in own)
 
     def _reserve_anew(self, claim: ShareRequest, claims: Sequence[ShareRequest]) -> bool:
-        """Reserve for one job, planning all others anew; False, and nothing changes, if somebody finds no room.
+        """Reserve for one job by planning all jobs again; False, without a change, if a job would not fit.
+
+        The same holds if a job would lose the reserve that it has.
 
         So it is if somebody would lose the reserve that it has.
         """
@@ -468,12 +470,12 @@ class AdmissionControl:
         }
 
     def _withhold(self) -> None:
-        """Leave for later reservations only what is offered."""
+        """Leave only the offered part of each pool for later reservations."""
         for pool, ledger in self._ledgers.items():
             ledger.withhold(self._reserved[pool] - self._offered[pool])
 
     def _rescue(self, claim: ShareRequest) -> None:
-        """Reserve everything that is free for a job that found no room; if that is not enough, tell it so."""
+        """Reserve all free capacity for a job that does not fit; if that is not enough, tell it so."""
         own = [request for request in claim.requests if request.pool in self._ledgers]
         if not own:
             return
@@ -508,7 +510,7 @@ class AdmissionControl:
                 self.warnings[candidate.id] = Reason("not-promised", text, {"left_s": candidate.left_s})
 
     def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
-        """Seconds until the plan first wants more for a job than it holds; None: never.
+        """Seconds until the plan first needs more for a job than it holds; None: never.
 
         If it wants more now, and there was no place for that, or it is not free yet, soon; and if a promise is in danger.
         """
@@ -528,7 +530,7 @@ class AdmissionControl:
             self._declines[candidate.id] = Reason("declined", text, {"left_s": candidate.left_s})
 
     def _claim(self, candidate: Candidate) -> ShareRequest | None:
-        """What the job would need for its promise; None if there is none to be had."""
+        """Return the job's request for a share that keeps its promise; None if it can have no promise."""
         promised = has_promise(candidate.view, self._at)
         overdue = not promised and (candidate.id in self._overdue or self._is_overdue(candidate))
         due_s = self._waits_until_s(candidate) if overdue else candidate.left_s
@@ -545,7 +547,7 @@ class AdmissionControl:
         return ShareRequest(requests, self._at + due_s, promised=kept, overdue=overdue, awaits_report=awaits_report)
 
     def _requests(self, candidate: Candidate, until_s: float) -> list[PromiseRequest]:
-        """For its work to be done in so many seconds, by pool."""
+        """Return requests, one for each pool, for the job's work to be done in `until_s` seconds."""
         work_steps, risk_sigmas = self._work_steps(candidate), self._risk_sigmas
         return [
             PromiseRequest(
@@ -569,7 +571,7 @@ class AdmissionControl:
         return ready_at - self._at if ready_at > self._at else _LOOK_S
 
     def _changes(self, candidate: Candidate, pool: Pool) -> Changes:
-        """What a change costs the job; where there are several nodes it may be moved by it."""
+        """Return the costs of a change of the job; with several nodes a change may move it."""
         can_move = sum(len(nodes) for nodes in self._kinds.values()) > 1
         spec, (_, ready_at) = candidate.view.spec, self._stalls.get(candidate.id, (0.0, 0.0))
         start_s = max(spec.startup_s, spec.resize_cost_s)
@@ -581,7 +583,7 @@ class AdmissionControl:
         )
 
     def _waits_until_s(self, candidate: Candidate) -> float:
-        """Seconds from now by which a job that has waited too long is to be done."""
+        """Seconds until the limit of waiting of a job that has waited too long."""
         until_at = self._overdue.get(candidate.id, 0.0)
         return until_at - self._at if until_at > self._at else self._longest_wait_s(candidate)
 
@@ -597,7 +599,9 @@ class AdmissionControl:
         return self._max_wait_s + _WAIT_FACTOR * self._work_steps(candidate) / candidate.options.fastest
 
     def _work_steps(self, candidate: Candidate) -> float:
-        """What is left; of a job that nobody knows the end of, so much is promised at a time.
+        """Steps left; for a job without a known end, the amount that is promised at a time.
+
+        A promised job that was started again is assumed to go on where it was, until it reports its steps.
 
         One with a promise that was started again is taken to go on where it was, until it says where that is.
         """
@@ -612,7 +616,7 @@ class AdmissionControl:
         return float(candidate.options.rates[1]) * self._prior_s
 
     def _reserved_of(self, capacities: Mapping[Pool, int]) -> dict[Pool, int]:
-        """What promises may count on: what jobs that may not be paused need at least is not for them."""
+        """Return the amount of each pool for promises: without the least that jobs hold which may not be paused."""
         left = dict(capacities)
         for candidate in self._candidates:
             if is_withheld(candidate, self._at) and candidate.pool in left:
@@ -621,5 +625,5 @@ class AdmissionControl:
 
 
 def is_withheld(candidate: Candidate, at: float) -> bool:
-    """Whether the job runs, may not be paused and has no promise: nobody is promised the least that it holds."""
+    """Whether the job runs, may not be paused and has no promise: no promise may use the least that it holds."""
     return is_protected(candidate.view) and candidate.n > 0 and not has_promise(candidate.view, at)

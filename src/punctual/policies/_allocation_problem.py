@@ -1,4 +1,4 @@
-"""The numbers of workers of all jobs as one knapsack: who takes part, what there is, and the way back to nodes."""
+"""The choice of all jobs' numbers of workers as one knapsack, and the mapping of its solution back to nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,23 +19,23 @@ from punctual.solvers.knapsack import solve_knapsack
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution
 from punctual.solvers.vector_knapsack import solve_vector_knapsack
 
-_PAUSED = Reason("paused", "paused: what it had is worth more to others")
+_PAUSED = Reason("paused", "paused: other jobs gain more by its workers")
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A job made of workers: what it holds, and its possible configurations.
+    """A job made of workers: its allocation, and its possible configurations.
 
     Attributes
     ----------
     kind
-        Of the nodes it is on; empty if it holds nothing.
+        Kind of its nodes; empty if it holds nothing.
     n
         Workers that it holds.
     column
-        Of `options`, what it holds; 0: nothing, or a number that it may not have.
+        Column of `options` that it holds; 0: nothing, or a number that it may not have.
     remaining
-        Steps left; None: nobody knows.
+        Steps left; None: unknown.
     left_s
         Seconds to the deadline; infinite without one.
     """
@@ -68,24 +68,24 @@ class Candidate:
 
     @property
     def held_column(self) -> int:
-        """The column of what it holds; -1 for a number that it may not have."""
+        """Column of its present configuration; -1 for one that it may not have."""
         return self.column if self.column or not self.n else -1
 
     @property
     def pools(self) -> list[Pool]:
-        """Where it may run: where it is first, then where it is fastest per device; one that is bound only where it is."""
+        """Return the pools where it may run: its own, then by rate per device; only its own if it is bound to it."""
         options = self.options
         if self.is_bound:
             return [self.pool]
         return sorted(options.pools, key=lambda pool: (pool[0] != self.kind, -options.best_on(pool[0]), pool[0]))
 
     def least_on(self, pool: Pool) -> int:
-        """The least that it can hold of a pool, or what it holds if that is less."""
+        """Return the least that it can hold of a pool, or its present amount if that is less."""
         least = self.options.least_on(pool[0])
         return (min(self.n, least) if self.n and pool == self.pool else least) * self.options.per_worker
 
     def due_in(self, at: float, left_s: float | None) -> "Candidate":
-        """The job with a deadline so long after `at`, None: without one; and without a promise."""
+        """Return the job without a promise and with a deadline `left_s` after `at`; None: without a deadline."""
         view = self.view
         if left_s is None:
             spec = replace(view.spec, deadline_s=None, guarantee=False)
@@ -95,20 +95,20 @@ class Candidate:
 
 @dataclass(slots=True)
 class AllocationProblem:
-    """Which configuration each job gets, within what each pool has.
+    """Choice of a configuration for each job, within the capacity of each pool.
 
     Attributes
     ----------
     candidates
-        Jobs made of workers: those that hold something, the oldest first, then those that wait.
+        Jobs made of workers: running ones, the oldest first, then waiting ones.
     unfit
-        Jobs made of workers that no node there is can hold.
+        Jobs made of workers that no node can hold.
     pools
-        Those that any of them can draw on.
+        Pools that any candidate can use.
     capacities
-        What is free in each pool, with what the candidates hold, in whole devices or parts of a core.
+        Free amount of each pool, including what the candidates hold, in whole devices or parts of a core.
     remainders
-        What is free beyond that, less than one.
+        Fraction of a unit that is free beyond that.
     table
         The configurations of the candidates.
     """
@@ -132,7 +132,7 @@ class AllocationProblem:
     def of(
         cls, builder: PlanBuilder, waiting: Sequence[JobView], takes_part: Callable[[Candidate], bool] | None = None
     ) -> "AllocationProblem":
-        """The problem of all jobs that hold something and `waiting` ones; jobs that no node can hold are told so."""
+        """Return the problem of all running and `waiting` jobs; jobs that no node can hold are told so."""
         holding = [view for view in sorted(builder.snapshot.holding, key=seniority) if builder.held(view)]
         views = [view for view in (*holding, *waiting) if view.spec.worker is not None and view.status != "stopping"]
         made = [(view, _candidate(builder, view)) for view in views]
@@ -149,16 +149,16 @@ class AllocationProblem:
         price: float | None = None,
         costs: IntArray | None = None,
     ) -> Solution:
-        """One column for each candidate, within all capacities.
+        """Choose one column for each candidate, within all capacities.
 
         Parameters
         ----------
         values, allowed
             Shape (n, m), as the table.
         price
-            Of a single pool, to begin the search with.
+            Price of a single pool, to begin the search with.
         costs
-            Shape (n, m), what a column takes of its pool; its devices if left out.
+            Shape (n, m), use of its pool by each column; its devices if left out.
         """
         capacities: list[float] = [self.capacities[pool] for pool in self.pools]
         costs = self.table.amounts if costs is None else costs
@@ -175,7 +175,7 @@ class AllocationProblem:
         return replace(solution, multipliers=solution.multipliers[: len(self.pools)])
 
     def _named(self, name: str, kind: str) -> tuple[float, FloatArray]:
-        """Of a kind of hardware that has a name only: what the nodes of `kind` have for the candidates, and each column's use."""
+        """Return the amount of a named kind of hardware on nodes of `kind`, and each column's use of it."""
         builder, uses = self.builder, np.zeros(self.table.amounts.shape)
         capacity = sum(builder.free[node].of(name) for node in builder.hardware.kinds[kind])
         for i, candidate in enumerate(self.candidates):
@@ -187,12 +187,12 @@ class AllocationProblem:
     def lay_out(
         self, choices: IntArray, free_for: Callable[[JobView], Mapping[NodeId, Resources]] | None = None
     ) -> None:
-        """Find nodes for every job that changes; one that is to have another kind of nodes leaves those it has first.
+        """Find nodes for every job that changes; a job that changes its kind of nodes leaves its old ones first.
 
         Parameters
         ----------
         free_for
-            Where a job may go; without it, wherever something would be free if the job held nothing.
+            Free amounts for a job; by default those that would be free if the job held nothing.
         """
         builder, kinds, changes = self.builder, dict[JobId, str](), list[Change]()
         for candidate, k in zip(self.candidates, choices.tolist(), strict=True):
@@ -213,7 +213,7 @@ class AllocationProblem:
         lay_out(builder, changes, room)
 
     def columns_given(self) -> IntArray:
-        """The columns of what the jobs really get: a number for which there are no nodes was reduced."""
+        """Return the columns of the final allocations, which may be smaller than chosen where nodes had no room."""
         return np.array([self._column_given(candidate) for candidate in self.candidates], dtype=np.int64)
 
     def _column_given(self, candidate: Candidate) -> int:

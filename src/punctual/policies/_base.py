@@ -1,4 +1,4 @@
-"""What every policy has: its name, checks of its parameters, and a memory of the hardware it decides about."""
+"""Base class of policies: name, checks of parameters, and a cache of the cluster's hardware."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from punctual.policies._plan_builder import PlanBuilder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBase:
-    """Base of the policies. Its memory spares work and changes no decision; each policy object has its own."""
+    """Base of the policies. Its cache saves work and changes no decision; each policy object has its own."""
 
     _memory: HardwareMemory = field(default_factory=HardwareMemory, init=False, repr=False, compare=False)
 

@@ -1,4 +1,4 @@
-"""What a round hands on to the next, read with suspicion: a journal may have been written by another version."""
+"""Read the state that a round hands on to the next; a journal may have been written by another version."""
 
 from math import isfinite
 from typing import Any
@@ -30,5 +30,5 @@ def stalls_in(value: object) -> dict[JobId, tuple[float, float]]:
 
 
 def listed(value: object) -> list[Any]:
-    """A list that a round has handed on; empty if it is none."""
+    """Return a list from the carry; an empty one for any other value."""
     return value if isinstance(value, list) else []

@@ -14,24 +14,24 @@ from punctual.solvers.timeline import Levels
 
 #: Cores are counted in sixteenths where a worker has no GPU: a knapsack shares whole amounts.
 PARTS_PER_CORE = 16
-#: A rate that nobody measured is taken as uncertain by this share of it.
+#: Relative standard deviation of a rate that was not measured.
 _GUESS_FRAC = 0.3
 _GUESS_POWER = 0.7
 
-#: What is shared: the GPUs of one kind of nodes, or the cores beside them.
+#: Shared resource: the GPUs of one kind of nodes, or the cores beside them.
 Pool = tuple[str, bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Configurations:
-    """The numbers of workers a job may have on each kind of nodes; column 0 is to hold nothing.
+    """Possible numbers of workers of a job on each kind of nodes; column 0 holds nothing.
 
     Attributes
     ----------
     kinds, counts
-        Of each column; the kind of column 0 is empty.
+        Kind and count of each column; the kind of column 0 is empty.
     amounts
-        Shape (m,), what a column takes of its pool.
+        Shape (m,), use of its pool by each column.
     rates, stds
         Shape (m,), steps per second on the fewest nodes, and their standard deviation.
     split_rates
@@ -41,11 +41,11 @@ class Configurations:
     known
         Whether anything is known of the speed; otherwise it is taken as proportional to the workers.
     per_worker
-        What one worker takes of its pool, with a server if the job has some.
+        Use of its pool by one worker, with a server if the job has some.
     pools
-        Those that its columns draw on.
+        Pools that its columns use.
     columns
-        Of each kind and count.
+        Column of each kind and count.
     best
         Steps per second and unit of the pool, at the column where that is most; 0: the job cannot run.
     """
@@ -66,18 +66,18 @@ class Configurations:
 
     @property
     def fastest(self) -> float:
-        """Most steps per second."""
+        """Highest rate, in steps per second."""
         return float(self.rates.max())
 
     def surely_fastest(self, risk_sigmas: float) -> float:
-        """Most steps per second wherever it lies, less `risk_sigmas` standard deviations."""
+        """Return the highest rate at any placement, less `risk_sigmas` standard deviations; steps per second."""
         return float(self._sure(risk_sigmas).max())
 
     def _sure(self, risk_sigmas: float) -> FloatArray:
         return np.maximum(0.0, np.minimum(self.rates, self.split_rates) - risk_sigmas * self.stds)
 
     def best_on(self, kind: str) -> float:
-        """Most steps per second and unit on a kind."""
+        """Return the highest rate per unit on a kind; steps per second."""
         return max(float(self.rates[i] / self.amounts[i]) for i, on in enumerate(self.kinds) if on == kind and i)
 
     def least_on(self, kind: str) -> int:
@@ -85,11 +85,11 @@ class Configurations:
         return min((n for on, n in zip(self.kinds, self.counts, strict=True) if on == kind and n), default=0)
 
     def column(self, kind: str, count: int) -> int:
-        """The column of `count` workers on `kind`; 0 if there is none."""
+        """Return the column of `count` workers on `kind`; 0 if none has so many."""
         return self.columns.get((kind, count), 0) if count else 0
 
     def levels(self, kind: str, risk_sigmas: float) -> Levels:
-        """What a promise may count on, wherever the job lies: rates less `risk_sigmas` standard deviations."""
+        """Return the rates that a promise may use at any placement: less `risk_sigmas` standard deviations."""
         known = self._levels.get((kind, risk_sigmas))
         if known is None:
             columns = [i for i, on in enumerate(self.kinds) if on == kind and i]
@@ -105,7 +105,7 @@ def parts_of(worker: Resources) -> int:
 
 
 def configurations_of(hardware: Hardware, view: JobView) -> Configurations | None:
-    """The configurations of a job made of workers; None if the nodes cannot hold it or it is known not to run on them."""
+    """Return the configurations of a job made of workers; None if the nodes cannot hold or run it."""
     worker, counts = view.spec.unit, hardware.counts_wanted(view)
     if worker is None or not counts:
         return None
@@ -177,7 +177,7 @@ def _of_kind(
 def _guesses(
     hardware: Hardware, speed: JobRates, worker: Resources, counts: Sequence[int]
 ) -> list[tuple[str, int, float, float]]:
-    """Of a job of which nothing is known: as fast as it has workers, on every kind that it may run on."""
+    """Return guessed configurations for a job of unknown speed: its rate is its number of workers, on every kind."""
     return [
         (kind, n, float(n), _GUESS_FRAC * n)
         for kind in hardware.kinds
@@ -187,7 +187,7 @@ def _guesses(
 
 
 def counts_on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind: str) -> Sequence[int]:
-    """Those of `counts` that the nodes of a kind have room for."""
+    """Return those of `counts` that fit on the nodes of a kind."""
     if len(hardware.kinds) == 1:
         return counts
     most = sum(hardware.capacity[node].n_times(worker) for node in hardware.kinds[kind])

@@ -1,4 +1,4 @@
-"""Jobs on shares of one node's cores: whose deadlines are promised, and what each is to hold now."""
+"""Jobs that share one node's cores: promise deadlines, and choose each job's present cores."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -33,23 +33,23 @@ _NEW_FRAC = 0.25
 _TOGETHER_S = 2.0
 #: Halvings of the interval in which the share of their margins lies that promised jobs are counted with.
 _N_HALVINGS = 5
-#: When a job asks for a guarantee, the margins of promised jobs count as smaller by this share than when the earliest
-#: deadline was named to it: so a deadline that was named is accepted a little later.
+#: Share by which margins of promised jobs shrink for a job that asks for a guarantee: so a deadline that was named to
+#: it as the earliest is still accepted a little later.
 _NAMED_FRAC = 0.1
 
 
 @dataclass(slots=True)
 class CorePromises:
-    """Which of the jobs on a node have a promise, and what each gets now.
+    """Promises and present cores of the jobs on one node.
 
     Parameters
     ----------
     members
-        In order of submission.
+        Jobs on the node, in order of submission.
     cores
-        What there is over time beside the bases of the members.
+        Cores over time beside the bases of the members.
     returning_cores
-        What others hold now and will soon give back by themselves: no reason to give up a promise.
+        Cores that others will soon give back by themselves: no reason to give up a promise.
     at
         The present, on the scheduler's clock.
     planned, refused, lost
@@ -62,13 +62,13 @@ class CorePromises:
     Attributes
     ----------
     kept, likely
-        The members with a promise; those without that are planned for beside them, because they will probably be on
+        The members with a promise; and others that are planned for beside them, because they will probably be on
         time too: without a margin, and if their work is what is expected.
     pending
-        Those that have a promise and of which nothing is known just now, because their process was started again: they
+        Members with a promise whose work is unknown just now, because their process was started again: they
         keep it until they say how much work is left.
     told
-        What is new to jobs without a promise.
+        Warnings for jobs without a promise.
     declines
         Jobs that are to run only with a promise, and cannot have one.
     solution
@@ -91,11 +91,11 @@ class CorePromises:
     told: dict[JobId, Reason] = field(init=False, default_factory=dict)
     declines: dict[JobId, Reason] = field(init=False, default_factory=dict)
     solution: Solution | None = field(init=False, default=None)
-    #: In how many seconds jobs that have just started are compared, infinite: there are none; and whether a promise to a job
-    #: that came lately waits for these, or for others that have still to say how much work they have.
+    #: Seconds until jobs that have just started are compared, infinite without such jobs; and whether a promise to a
+    #: new job waits for these, or for others that have still to say how much work they have.
     _decides_in_s: float = field(init=False, default=inf)
     _waits: bool = field(init=False, default=False)
-    #: What is to be held over time, where constant demands do not fit.
+    #: Plan of cores over time, if constant demands do not fit.
     _planned: CorePlan | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -138,9 +138,9 @@ class CorePromises:
         Parameters
         ----------
         spare_cores
-            What promised jobs may have as far as they need it now, and nobody else, because other jobs wait for it.
+            Cores for promised jobs that need them now, and for no others, because other jobs wait for them.
         lent_cores
-            What they may also work ahead with, because a job that gives way has it.
+            Cores of a job that gives way, with which they may also work ahead.
         hurries
             Whether they are to use all there is, so that others can be started when they have ended.
         """
@@ -169,7 +169,11 @@ class CorePromises:
             free, member.cores = free - more, member.cores + more
 
     def _undelivered_cores(self) -> float:
-        """What programs without Punctual take of the node, as far as promised jobs lately had to do with less.
+        """Cores that programs outside Punctual take from the node, by the shortfall of promised jobs lately.
+
+        The kernel divides the cores among all processes with quotas. The grants of others must fit beside that, else
+        promised
+        jobs fall short as well.
 
         The kernel divides what there is among all that hold quotas. What others hold must fit beside that, else promised
         jobs go short as well.
@@ -181,7 +185,7 @@ class CorePromises:
         return max(0.0, 1.0 - sum(delivered) / len(delivered)) * held_cores
 
     def _work_ahead(self, free: float) -> float:
-        """Let promised jobs with little room have cores that no other promise needs now; what is left.
+        """Let promised jobs with little slack use idle cores. Returns the rest.
 
         What comes later may take theirs, or their work may cost more than it says. Those that are due first come first: of
         fewer jobs at a time each costs less.
@@ -197,7 +201,7 @@ class CorePromises:
 
     @staticmethod
     def _has_little_room(member: SharingJob) -> bool:
-        """Whether it needs a large part of what it can use until it is due."""
+        """Whether the job needs a large part of its usable cores until it is due."""
         return member.left_core_s > _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
 
     def is_crowded(self) -> bool:
@@ -210,7 +214,10 @@ class CorePromises:
         return plan.free.least_until(until_s) < _ROOM_FRAC * float(self.cores.free[0])
 
     def _measure_in_turn(self, free: float, spare_cores: float) -> float:
-        """Give those of which nothing is known what is planned for them and `free`, one after the other; what is left.
+        """Grant planned cores and `free`, one job at a time, to jobs whose cost is unknown. Returns the rest.
+
+        A job is measured the sooner the more cores it has, and it matters most for the first that is due: measured
+        side by side, all would report too late. Jobs without a promise leave `spare_cores` to jobs that wait.
 
         Each tells what it needs the sooner the more it has, and for the first one that is due it matters most: begun
         side by side, all would tell so late that it could not be on time any more. Those without a promise leave
@@ -224,7 +231,9 @@ class CorePromises:
         return free
 
     def _given_way(self) -> float:
-        """What planned jobs without a promise can do without while others are measured: they still need all of it later.
+        """Take cores from planned jobs without a promise while others are measured; they need all of it later.
+
+        The sooner all new jobs are measured, the sooner the best ones to promise are known. Returns the cores.
 
         The sooner all that came lately are measured, the sooner it is known which of them are best promised.
         """
@@ -237,12 +246,12 @@ class CorePromises:
         return given
 
     def _in_turn(self) -> list[SharingJob]:
-        """Those of which nothing is known, promised ones first, then in order of their deadlines."""
+        """Return jobs of unknown cost, promised ones first, then in order of their deadlines."""
         unmeasured = [member for member in self.members if member.unmeasured]
         return sorted(unmeasured, key=lambda member: (member not in self.pending, _deadline_at(member), member.id))
 
     def changes_in_s(self) -> float:
-        """Seconds until the plan gives some job something else, or promises are decided; infinite: never."""
+        """Seconds until the plan changes a job's cores, or promises are decided; infinite: never."""
         changes_s = [changes_in_s(member.share) for member in self.members if member.share is not None]
         return min([*changes_s, self._decides_in_s])
 
@@ -256,14 +265,14 @@ class CorePromises:
         return member.view.landed or due_s + member.latest_s() > 0
 
     def earliest_s(self, view: JobView, base: Resources) -> float | None:
-        """Seconds until the earliest deadline of a job that would be promised beside what is promised; None: there is none.
+        """Seconds until the earliest deadline of a job that can be promised beside all promises; None: none can.
 
         Parameters
         ----------
         view
             One of `members`, or one that would be on this node.
         base
-            What it holds in any case.
+            The amount that it holds in any case.
         """
         others = [member for member in self.kept if member.id != view.id]
         if not self.promises:
@@ -304,7 +313,11 @@ class CorePromises:
     def _with_margins(
         self, kept: Sequence[SharingJob], beside: Collection[JobId], less_frac: float = 0.0
     ) -> list[CoreJob]:
-        """The work of promised jobs, with margins, as far as there is room for these if jobs `beside` have their bases.
+        """Return the work of promised jobs, with margins as large as fit if jobs `beside` have their bases.
+
+        Margins are smaller than that by `less_frac`, a share of the largest ones. A job's loss of margin while it runs
+        does
+        not keep others from promises that take nothing from it.
 
         Margins are smaller by `less_frac` than that, as shares of what is risked at most.
 
@@ -329,12 +342,15 @@ class CorePromises:
         return self.promises and member.is_steady and member.due_s > 0 and fits_alone(job, self.cores)
 
     def _still_kept(self, members: Sequence[SharingJob]) -> list[SharingJob]:
-        """Those whose promises can be kept in the best case, or as many as can."""
+        """Return the jobs whose promises can be kept in the best case, or as many as can."""
         cores, room = (each.plus(self.returning_cores) for each in (self.cores, self._room(members)))
         return _kept_at_best(members, cores, room, self.risk_sigmas)
 
     def _promise(self, hopeful: Sequence[SharingJob]) -> None:
-        """Promise as many more as there is room for; new ones wait for what is not measured yet.
+        """Promise as many more deadlines as fit; new ones wait for measurements that are due.
+
+        Jobs promised before count with their margins too: else the newest promise takes their room, and their remaining
+        work needs their ceilings to the last moment.
 
         Those promised before are counted with their margins as well: else the newest promise takes their room, and what is
         left of them is to be done at their ceilings to the last moment.
@@ -343,7 +359,7 @@ class CorePromises:
         if not candidates:
             return
         new = candidates[len(self.kept) :]
-        # What was named to a job that was refused is accepted, also if a little has happened since.
+        # A deadline that was named to a refused job is accepted, also if a little has happened since.
         less_frac = _NAMED_FRAC if any(waits_for_promise(member.view) for member in new) else 0.0
         jobs = self._with_margins(self.kept, {member.id for member in new}, less_frac)
         jobs += [member.job(self.risk_sigmas) for member in new]
@@ -356,7 +372,7 @@ class CorePromises:
             self.kept = _chosen(candidates, self.solution)
 
     def _likely(self, members: Sequence[SharingJob]) -> list[SharingJob]:
-        """Those for which there is room beside the promised ones; those that were planned for before come first."""
+        """Return the jobs that fit beside the promised ones; those of the last plan come first."""
         possible = [member for member in members if fits_alone(member.job(late_s=member.slack_s), self.cores)]
         if not possible or not self.promises:
             return []
@@ -373,7 +389,7 @@ class CorePromises:
     def _fewest_misses(
         self, members: Sequence[SharingJob], jobs: Sequence[CoreJob], *, n_fixed: int, search: bool
     ) -> Solution:
-        """Which of the jobs can be done in time; the first so many must be. Those that are not keep their bases."""
+        """Choose the jobs that can be done in time; the first `n_fixed` must be. The others keep their bases."""
         solution = fewest_misses(jobs, self._offered(members), n_fixed=n_fixed, search=search)
         if solution.status != "infeasible":
             chosen = [job for job, is_in in zip(jobs, solution.choices, strict=True) if is_in]
@@ -382,7 +398,7 @@ class CorePromises:
         return fewest_misses(jobs, self._offered(members[:n_fixed]), n_fixed=n_fixed, search=search)
 
     def _holders(self) -> list[SharingJob]:
-        """Those that are planned for."""
+        """Return the promised and the planned jobs."""
         return [*self.kept, *self.likely]
 
     def _is_new(self, member: SharingJob) -> bool:
@@ -400,7 +416,7 @@ class CorePromises:
         return self._running_s(member) < _TOGETHER_S
 
     def _running_s(self, member: SharingJob) -> float:
-        """How long ago it was started; 0: it was not."""
+        """Seconds since the job was started; 0 if it was not."""
         return 0.0 if member.view.started_at is None else self.at - member.view.started_at
 
     def _refuse(self, member: SharingJob, *, is_lost: bool) -> None:
@@ -426,7 +442,9 @@ class CorePromises:
     # Amounts.
 
     def _room(self, members: Sequence[SharingJob], beside: Collection[JobId] = ()) -> Timeline:
-        """What there is if these jobs are done when they are due, and their bases are free from then on.
+        """Return the cores over time if these jobs are done when they are due, and free their bases then.
+
+        Others that run only with a promise have no base without it, but those `beside` have theirs.
 
         Others that are to run only with a promise have no base without it, but those `beside` have theirs.
         """
@@ -435,16 +453,16 @@ class CorePromises:
         return _with_freed(members, self.cores.plus(sum(member.base.cores for member in waiting)))
 
     def _offered(self, members: Sequence[SharingJob], beside: Collection[JobId] = ()) -> Timeline:
-        """Of that, what may be promised."""
+        """Return the part of that room that may be promised."""
         return self._room(members, beside).less(self._background_cores())
 
     def _background_cores(self) -> float:
-        """What is not promised, as long as there are jobs that nothing can be promised."""
+        """Cores that are not promised while there are jobs without a deadline."""
         has_others = any(member.due_s == inf for member in self.members)
         return self.background_frac * float(self.cores.free[0]) if has_others else 0.0
 
     def _hold_planned(self) -> None:
-        """Give those that are planned for what they demand if that fits at all times; otherwise what the plan says."""
+        """Give planned jobs their demands if these fit at all times; otherwise the amounts of the plan."""
         background, holders = self._background_cores(), self._holders()
         steady = [Share(np.zeros(1), np.array([member.more_cores]), max(member.due_s, SOON_S)) for member in holders]
         last_s = max((share.end_s for share in steady), default=0.0)
@@ -461,7 +479,7 @@ class CorePromises:
         return zip(self.cores.starts_s.tolist(), self.cores.free.tolist(), strict=True)
 
     def _plan(self, background: float) -> CorePlan:
-        """The plan of lowest peak, with the margins of the promised jobs if there is room for them."""
+        """Return the plan of lowest peak, with the margins of promised jobs if they fit."""
         likely = [member.job(late_s=member.slack_s) for member in self.likely]
         room = self._room(self._holders())
         for sigmas in (self.risk_sigmas, 0.0):
@@ -483,7 +501,7 @@ def are_kept_beside(members: Sequence[SharingJob], cores: Timeline, floor_cores:
     Parameters
     ----------
     cores
-        What there is over time beside the bases of all members of the node.
+        Cores over time beside the bases of all members of the node.
     """
     less = cores.less(floor_cores)
     room, left = _with_freed(members, cores), _with_freed(members, less)
@@ -497,7 +515,7 @@ def are_kept_beside(members: Sequence[SharingJob], cores: Timeline, floor_cores:
 def _kept_at_best(
     members: Sequence[SharingJob], cores: Timeline, room: Timeline, risk_sigmas: float
 ) -> list[SharingJob]:
-    """Those whose promises can be kept in the best case in `room`, or as many as can in `cores`."""
+    """Return the jobs whose promises can be kept in the best case in `room`, or as many as can in `cores`."""
     jobs = [member.best(risk_sigmas) for member in members]
     return list(members) if all_fit(jobs, room) else _chosen(members, fewest_misses(jobs, cores))
 
@@ -517,7 +535,7 @@ def _weight(member: SharingJob) -> float:
 
 
 def _landing_first(member: SharingJob) -> tuple[float, str]:
-    """Sorts those that land before the others, in order of their deadlines; the others keep their order."""
+    """Return a key that sorts landing jobs before the others, by deadline; the others keep their order."""
     return (member.due_s, member.id) if member.is_landing else (inf, "")
 
 
@@ -530,7 +548,7 @@ def _deadline_at(member: SharingJob) -> float:
 
 
 def _raise(members: Sequence[SharingJob], weight: Callable[[SharingJob], float], cores: float) -> float:
-    """Share so many cores among members that want more, in proportion to their weights; how many they take."""
+    """Share `cores` among members that want more, in proportion to their weights. Returns the cores taken."""
     wanting = [member for member in members if member.more_cores > 0]
     if not wanting or cores <= 0:
         return 0.0
@@ -542,7 +560,7 @@ def _raise(members: Sequence[SharingJob], weight: Callable[[SharingJob], float],
 
 
 def _raise_in_turn(members: Iterable[SharingJob], cores: float) -> float:
-    """Give each member in turn what it wants of so many cores; what is left."""
+    """Give each member in turn the cores it wants. Returns the rest."""
     for member in members:
         cores -= _raise([member], _weight, cores)
     return cores
@@ -553,13 +571,13 @@ def _chosen(members: Sequence[SharingJob], solution: Solution) -> list[SharingJo
 
 
 def _all_of(jobs: Sequence[CoreJob]) -> Solution:
-    """All jobs are done in time, which nothing exceeds."""
+    """Return the solution in which all jobs are done in time; no other has a higher value."""
     value = sum(job.weight for job in jobs)
     choices = np.ones(len(jobs), dtype=np.int64)
     return Solution(status="optimal", choices=choices, value=value, bound=value, multipliers=np.empty(0))
 
 
 def changes_in_s(share: Share) -> float:
-    """Seconds until the job is to hold something else; infinite: never."""
+    """Seconds until the job's amount changes; infinite: never."""
     later = np.flatnonzero(np.abs(share.amounts - share.amounts[0]) > 1e-3)
     return float(share.starts_s[later[0]]) if len(later) else inf

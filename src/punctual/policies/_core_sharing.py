@@ -1,4 +1,4 @@
-"""Jobs on shares of cores in a plan: where they lie, what the nodes have for them, and what they get."""
+"""Jobs on shares of cores in a plan: choose their nodes, the cores that these offer, and each job's share."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -46,7 +46,7 @@ class _DatedCores:
     Attributes
     ----------
     until_s
-        For so many seconds from now on.
+        Seconds from now on for which they are needed.
     can_wait
         Whether it could also do with those that are reserved for it later.
     """
@@ -63,11 +63,11 @@ class _Deferrable:
     Attributes
     ----------
     for_s
-        For how many seconds.
+        Seconds for which it can wait.
     cores
-        What it holds.
+        Cores that it holds.
     spare
-        What of that its own promise does not need, over time.
+        The part that its own promise does not need, over time.
     """
 
     view: JobView
@@ -86,19 +86,19 @@ class CoreSharingOptions:
 
 
 class CoreSharing:
-    """Gives the jobs on shares of cores, those that have a controller, what they are to hold now.
+    """Chooses the present cores of jobs on shares that have a controller.
 
     Parameters
     ----------
     builder
-        What is changed.
+        Builder of the plan.
     waiting
         The jobs that hold nothing, in order of submission.
 
     Attributes
     ----------
     warnings
-        What is new to jobs without a promise.
+        Warnings for jobs without a promise.
     declines
         Jobs that are to run only with a promise, and cannot have one.
     paused
@@ -113,15 +113,15 @@ class CoreSharing:
         self.warnings: dict[JobId, Reason] = {}
         self.declines: dict[JobId, Reason] = {}
         self.paused: list[JobView] = []
-        #: What is reserved for jobs of workers.
+        #: Shares reserved for jobs of workers.
         self._reserved = shares_carried(carry.get("shares") if isinstance(carry, dict) else None, self._at)
         self._nodes: dict[NodeId, CorePromises] = {}
         #: Whether a job waits for others to end, because no more may run at once or for want of memory.
         self._lacks_room = False
-        #: What jobs of workers without GPUs hold of each kind of node, as it is reserved for them.
+        #: Cores of each kind of node that are reserved for jobs of workers without GPUs, and held.
         self._workers_cores = self._held_by_workers()
-        #: What jobs made of workers need to start, or promised ones lack of what their controllers want, by kind of node,
-        #: as far as there is room; of that, for how many seconds those with a deadline need how much.
+        #: Cores that jobs made of workers need to start, or that promised ones lack of their demand, by kind of node,
+        #: as far as they fit; and of those, the needs of jobs with a deadline, with their durations.
         self._awaited_cores: dict[str, float] = {}
         self._dated_cores: dict[str, list[_DatedCores]] = {}
         members = self._members(waiting)
@@ -131,11 +131,11 @@ class CoreSharing:
             self._share(node, on_node)
         self._unplaced = self._without_node()
 
-    # What is handed on.
+    # State for the next round.
 
     @property
     def solution(self) -> Solution | None:
-        """The choice of promises on all nodes together; None: no deadline is known on any."""
+        """Return the choice of promises on all nodes together; None without a known deadline."""
         solutions = [promises.solution for promises in self._nodes.values() if promises.solution is not None]
         solutions = [solution for solution in solutions if solution.status != "infeasible"]
         if not solutions:
@@ -145,13 +145,13 @@ class CoreSharing:
         return Solution(status=status, choices=np.empty(0), value=value, bound=bound, multipliers=np.empty(0))
 
     def promises(self) -> dict[JobId, float]:
-        """By when each promised job is to be done; a promise to one that finds no node now, and waits, holds."""
+        """Return the deadline of each promise; a promise to a waiting job that fits on no node now holds."""
         nodes = self._nodes.values()
         promised = [member.view for promises in nodes for member in (*promises.kept, *promises.pending)]
         return {view.id: view.deadline_at for view in (*promised, *self._unplaced) if view.deadline_at is not None}
 
     def handed_on(self) -> dict[str, object]:
-        """What the next round needs, for the plan's carry."""
+        """Return the state for the next round, for the plan's carry."""
         refused = {id for each in self._nodes.values() for id in each.refused}
         planned = {member.id for each in self._nodes.values() for member in each.likely}
         lost = {id for each in self._nodes.values() for id in each.lost}
@@ -159,12 +159,12 @@ class CoreSharing:
         return {"planned": sorted(planned), "refused": sorted(refused), "lost": sorted(lost), **unplaced}
 
     def changes_in_s(self) -> float | None:
-        """Seconds until a job is to hold something else; None: never."""
+        """Seconds until a job's amount changes; None: never."""
         first_s = min((each.changes_in_s() for each in self._nodes.values()), default=inf)
         return None if first_s == inf else first_s
 
     def growth(self) -> dict[Pool, Timeline]:
-        """What promised jobs are to hold over time beyond what jobs on shares hold now, in parts of a core; negative: less."""
+        """Return the growth over time of promised jobs' cores beyond all present shares; negative: less."""
         growth: dict[Pool, Timeline] = {}
         for node, promises in self._nodes.items():
             pool = self._builder.hardware.kind_of[node], False
@@ -173,7 +173,7 @@ class CoreSharing:
         return growth
 
     def earliest_s(self, job: JobId) -> float | None:
-        """Seconds until the earliest deadline of a job on shares that would be promised; None: no such job.
+        """Seconds until the earliest deadline that the job could be promised; None: none, or no job on shares.
 
         Also of one that waits for a place, which it would not if it were to run only with a promise.
         """
@@ -194,7 +194,7 @@ class CoreSharing:
         full = [node for node in given if node in free and not self._builder.has_place(view, node)]
         return [node for node in full if floor.fits_in(free[node] + given[node])]
 
-    # Where they lie.
+    # Placement.
 
     def _members(self, waiting: Sequence[JobView]) -> dict[NodeId, list[SharingJob]]:
         """The jobs by node, each brought down to the least that it holds in any case."""
@@ -228,7 +228,7 @@ class CoreSharing:
         return self._options.promises and self._at < (view.promised_until_at or 0.0) == view.deadline_at
 
     def _without_node(self) -> list[JobView]:
-        """Promised jobs that find no node now; their users are told so once."""
+        """Return promised jobs that fit on no node now, and warn their users once."""
         snapshot = self._builder.snapshot
         members = {member.id for promises in self._nodes.values() for member in promises.members}
         views = [
@@ -248,7 +248,7 @@ class CoreSharing:
         members.setdefault(node, []).append(SharingJob.of(view, base, wanted, self._at))
 
     def _place(self, members: dict[NodeId, list[SharingJob]], view: JobView) -> None:
-        """On the node where the demands of the others leave the most cores, of those that have room for its least."""
+        """Place the job on the node with room for its least where the others' demands leave the most cores."""
         floor, free = least(view.spec), self._builder.roomy_for(view)
         home = view.planned or view.granted or view.resident
         stays = bool(view.resident) and begins_anew(view)
@@ -272,7 +272,7 @@ class CoreSharing:
             self._builder.explain(view, never_fits(view))
 
     def _take_place(self, view: JobView, members: Mapping[NodeId, list[SharingJob]]) -> list[NodeId]:
-        """Pause the member without a promise that is due last, if it is due later than the job; return its node; empty: none."""
+        """Pause the unpromised member that is due last, if later than the job; return its node, or nothing."""
         due_at = self._due_at(view)
         later = [
             (self._due_at(member.view), seniority(member.view), node, member)
@@ -290,7 +290,7 @@ class CoreSharing:
         return [node]
 
     def _leaves_promises_kept(self, view: JobView, node: NodeId, members: Sequence[SharingJob]) -> bool:
-        """Whether promises are kept as before with what the job is to hold on the node in any case, if it has none itself."""
+        """Whether promises on the node stay kept beside the job's floor, if the job has no promise itself."""
         if self._is_promised(view) or waits_for_promise(view):
             return True
         floor_cores = least(view.spec).cores
@@ -324,7 +324,7 @@ class CoreSharing:
         self._awaited_cores = {kind: amount.cores for kind, amount in awaited.items()}
 
     def _dated(self, view: JobView, cores: float, left_s: float) -> _DatedCores:
-        """What a job needs for `left_s` seconds; what is reserved for it later is in the growth of promised jobs."""
+        """Return the job's need for `left_s` seconds; its later reservation is part of the growth of promised jobs."""
         reserved = None if self._builder.held(view) else self._reserved.get(view.id)
         for_s = None if reserved is None else _idle_s(reserved)
         return _DatedCores(cores, left_s, can_wait=False) if for_s is None else _DatedCores(cores, for_s, can_wait=True)
@@ -341,14 +341,14 @@ class CoreSharing:
         return held_cores
 
     def _more_workers(self, view: JobView) -> int:
-        """How many workers a promised job lacks of those that its controller wants."""
+        """Return the number of workers that a promised job lacks of its controller's demand."""
         if view.spec.controller is None or view.promised_until_at is None or view.promised_until_at != view.deadline_at:
             return 0
         n, n_wanted = n_workers(view.spec, self._builder.held(view)), n_demanded(view)
         more = [count - n for count in view.spec.worker_counts() if n < count <= n_wanted]
         return max(more, default=0)
 
-    # What they get.
+    # Shares.
 
     def _share(self, node: NodeId, members: Sequence[SharingJob]) -> None:
         free = self._builder.free[node]
@@ -380,7 +380,7 @@ class CoreSharing:
             self._give(node, member)
 
     def _dated_on(self, kind: str, cores: float) -> list[_DatedCores]:
-        """Those of jobs with a deadline for which a node with `cores` has room; the others are left to the next node."""
+        """Return the needs of jobs with a deadline that fit in `cores` of a node; leave the others to the next node."""
         here: list[_DatedCores] = []
         left: list[_DatedCores] = []
         for dated in self._dated_cores.get(kind, ()):
@@ -393,7 +393,9 @@ class CoreSharing:
     def _with_lent(
         self, node: NodeId, promises: CorePromises, room: Timeline
     ) -> tuple[CorePromises, list[_Deferrable]]:
-        """What can be promised if jobs of workers that need not run now give way, as few as bring more; and which do.
+        """Let jobs of workers that can wait lend their cores: the fewest that allow more promises. Returns those too.
+
+        All lend if promised jobs on shares have little room: work that is done early makes room for later jobs.
 
         All do where promised jobs on shares have little room: work of those that is done early is room for what comes.
         """
@@ -417,7 +419,7 @@ class CoreSharing:
                 yield _Deferrable(view, for_s, cores, spare)
 
     def _lent(self, node: NodeId, deferred: Iterable[_Deferrable]) -> Timeline:
-        """What jobs of workers lend if they hold nothing for a while: neither they nor others need it for their promises."""
+        """Return the cores that jobs of workers lend for a while, which no promise, theirs or others', needs."""
         spare, cores, free = Timeline.of(0.0), 0.0, self._builder.free[node].cores
         for each in deferred:
             spare, cores = spare.added(each.spare), cores + each.cores
@@ -426,7 +428,7 @@ class CoreSharing:
         return Timeline(more.starts_s, np.minimum(more.free, spare.split(more.starts_s).free))
 
     def _promised_workers(self, node: NodeId) -> Iterable[tuple[JobView, PlannedShare]]:
-        """Promised jobs of workers on this node alone, and what is reserved for each."""
+        """Yield promised jobs of workers on this node alone, with their reservations."""
         for view in self._builder.snapshot.holding:
             held, reserved = self._builder.held(view), self._reserved.get(view.id)
             is_here = held.keys() == {node} and not held[node].gpus
@@ -434,7 +436,7 @@ class CoreSharing:
                 yield view, reserved
 
     def _returning_cores(self, node: NodeId) -> float:
-        """What is held by jobs that are being stopped, and by jobs of workers beyond the most that their promises need.
+        """Cores held by jobs that are being stopped, and by jobs of workers beyond the most that their promises need.
 
         The former hold it until their processes have ended, the latter to be measured, for example.
         """
@@ -452,7 +454,7 @@ class CoreSharing:
             self.paused.append(each.view)
 
     def _promises(self, node: NodeId, members: Sequence[SharingJob], room: Timeline) -> CorePromises:
-        """What can be promised to the jobs on a node, which has `room` for them."""
+        """Compute the promises to the jobs on a node that offers them `room`."""
         return CorePromises(
             [copy(member) for member in members],
             room,
@@ -471,7 +473,7 @@ class CoreSharing:
         return {JobId(str(id)) for id in listed} if isinstance(listed, list) else set()
 
     def _over_time(self, node: NodeId, cores: float, lent_cores: float = 0.0) -> Timeline:
-        """`cores` now, and later less by what promised jobs of workers are to hold beyond what they hold without `lent_cores`."""
+        """Return `cores` over time, less the growth of promised jobs of workers beyond what they hold."""
         kind = self._builder.hardware.kind_of[node]
         reserved = self._carry.get("workers")
         steps = reserved.get(kind) if isinstance(reserved, dict) else None
@@ -490,7 +492,7 @@ class CoreSharing:
         return Timeline.of(cores).without(Timeline(needed.starts_s, np.maximum(needed.free - held_cores, 0.0) * share))
 
     def _of_ended(self, kind: str) -> list[PlannedShare]:
-        """What the last plan reserved for jobs that have ended since, or are about to."""
+        """Return the shares that the last plan reserved for jobs that have ended since or are being stopped."""
         snapshot = self._builder.snapshot
         present = {view.id for view in (*snapshot.holding, *snapshot.waiting) if view.status != "stopping"}
         return [each for id, each in self._reserved.items() if id not in present and each.pool == (kind, False)]
@@ -518,12 +520,12 @@ def _without(room: Timeline, dated: Iterable[_DatedCores]) -> Timeline:
 
 
 def _n_planned(promises: CorePromises, dated: Sequence[_DatedCores]) -> tuple[int, int]:
-    """How many jobs are promised their deadlines, and how many are planned for if jobs of workers could wait for them."""
+    """Return the numbers of promised jobs and, if jobs of workers can wait for them, of planned jobs."""
     return len(promises.kept), len(promises.likely) if all(each.can_wait for each in dated) else 0
 
 
 def _idle_s(reserved: PlannedShare) -> float | None:
-    """For how many seconds nothing is reserved; None: it is needed now."""
+    """Seconds for which nothing is reserved; None: the share is needed now."""
     later = [start_s for start_s, amount in zip(reserved.starts_s, reserved.amounts, strict=True) if amount > 0]
     return None if reserved.starts_s[0] > 0 or reserved.amounts[0] > 0 or not later else later[0]
 
@@ -533,7 +535,7 @@ def _takes_part(view: JobView) -> bool:
 
 
 def _reason(member: SharingJob, amount: Resources, node: NodeId) -> Reason:
-    """Why the job gets `amount`; where it gets less than it demands, or more."""
+    """Return the reason for `amount`: less than the demand, more, or just that."""
     wanted, facts = member.wanted, {"demand_cores": member.wanted.cores, "granted_cores": amount.cores}
     facts |= {"left_core_s": member.left_core_s} if member.due_s < inf and not member.unmeasured else {}
     if amount.cores > wanted.cores + 1e-6:
@@ -553,7 +555,7 @@ def _reason(member: SharingJob, amount: Resources, node: NodeId) -> Reason:
 
 
 def _planned_text(member: SharingJob, share: Share, held_cores: float) -> str:
-    """What a job that is planned for, and holds less than it demands, holds, needs, and is to hold when."""
+    """Return a text on a planned job below its demand: its cores, its need, and its later cores."""
     due_s = max(member.due_s + member.slack_s, 0.0)
     mean_cores = member.left_core_s / due_s if due_s > 0 else inf
     work = f"{member.left_core_s:.3g} core-s due in {span_text(due_s)} need {mean_cores:.3g}"
@@ -568,7 +570,7 @@ def _planned_text(member: SharingJob, share: Share, held_cores: float) -> str:
 
 
 def _growth(promises: CorePromises) -> Timeline:
-    """What promised jobs are to hold over time beyond what jobs on shares hold now; negative: less."""
+    """Return the growth over time of promised jobs' cores beyond all present shares; negative: less."""
     now_cores = sum(member.cores for member in promises.members)
     planned = Timeline.of(0.0)
     for share in (member.share for member in promises.members if member.share is not None):
@@ -577,7 +579,7 @@ def _growth(promises: CorePromises) -> Timeline:
             Timeline(np.array([0.0, *ends]), np.array([*share.amounts.tolist(), 0.0])) if share.end_s > 0 else planned
         )
         planned = planned.added(steps)
-    # What is planned beyond the room is what ended jobs held in any case, which nobody else counts on.
+    # A plan beyond the room uses cores that ended jobs held in any case and no other job counts on.
     beyond = planned.without(promises.cores)
     more_cores = planned.split(beyond.starts_s).free - beyond.free - now_cores
     return Timeline(beyond.starts_s, more_cores * PARTS_PER_CORE)

@@ -1,4 +1,4 @@
-"""The earliest deadline that can be promised, and what a job is told that cannot have its own."""
+"""Search for the earliest deadline that can be promised, and the reason given to a job whose own cannot."""
 
 from collections.abc import Callable
 from math import ceil, floor, isfinite, log10
@@ -8,14 +8,14 @@ from punctual.core.story import Reason
 from punctual.core.units import exact_text
 from punctual.policies._jobs import span_text
 
-#: How exactly it is looked for, as a share of it; and how often a later one is tried where the first guess is too early.
+#: Relative precision of the search, and the number of later deadlines to try if the first guess is too early.
 EXACT_FRAC, _N_LATER = 0.01, 6
 #: It is told with so many digits: what is said can be written down, and given again a little later.
 _N_DIGITS = 3
 
 
 def earliest(can_be_promised: Callable[[float], bool], least_s: float, guess_s: float) -> float | None:
-    """Seconds until about the earliest deadline that can be promised, with three digits, rounded up; None: none was found.
+    """Seconds until the earliest deadline that can be promised, rounded up to three digits; None: none was found.
 
     What is returned was tried.
 
@@ -59,7 +59,7 @@ def waits_for_promise(view: JobView) -> bool:
 
 
 def no_guarantee(view: JobView, at: float, earliest_s: float | None) -> Reason:
-    """Why the job is turned away; names the earliest deadline that would have been accepted.
+    """Return the reason for turning the job away; it names the earliest deadline that would be accepted.
 
     Parameters
     ----------
@@ -74,6 +74,6 @@ def no_guarantee(view: JobView, at: float, earliest_s: float | None) -> Reason:
         named = f"in {span_text(from_submission_s)} (`--deadline {exact_text(from_submission_s)}`)"
         return Reason("declined", f"{text}; the earliest that can be is {named}", facts)
     if view.work is None and view.curve is None:
-        text = "no deadline can be guaranteed to a job of which it is not known how much work it has"
+        text = "no deadline can be guaranteed to a job whose amount of work is unknown"
         return Reason("declined", f"{text}; say it (`--work 30m` of core time)", {"left_s": left_s})
     return Reason("declined", f"{text}, and no other can be now", {"left_s": left_s})

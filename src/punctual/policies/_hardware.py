@@ -1,4 +1,4 @@
-"""The hardware there is, and what can be said of a job on it before it runs."""
+"""The cluster's hardware, and estimates of a job on it before it runs."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -19,13 +19,13 @@ from punctual.policies._jobs import Size, least, n_workers, seconds_for
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Of jobs with servers, the rates of so many numbers of workers and of servers are asked for together.
+#: Numbers of workers, and of servers, whose rates are queried together for jobs with servers.
 _N_TOGETHER = 32
 
 
 @dataclass(frozen=True)
 class RigidRequest:
-    """What a job asks for as a whole: `n` times `worker`; a job without workers asks for one amount."""
+    """A job's request as a whole: `n` times `worker`; one amount for a job without workers."""
 
     n: int
     worker: Resources
@@ -35,7 +35,7 @@ class RigidRequest:
 
     @cached_property
     def remaining_s(self) -> float:
-        """Seconds the job would still take with it; infinite where nothing is known."""
+        """Seconds the job would still take with it; infinite if unknown."""
         rate_sps = self.hardware.speed(self.view).rate_sps(self.n, self.amount.cores)
         return seconds_for(self.view.remaining_steps(self.view.progress_at), rate_sps)
 
@@ -47,18 +47,18 @@ class Hardware:
         self.nodes = tuple(nodes)
         self.capacity = {node.id: node.capacity for node in self.nodes}
         self.total = total(self.capacity.values())
-        #: Of the kinds of hardware that the nodes have, as `Resources.vector` takes them.
+        #: Names of the nodes' kinds of hardware, as `Resources.vector` takes them.
         self.resource_names = resource_names([self.total])
         self.kind_of = {node.id: node.device for node in self.nodes}
-        #: Of nodes that say so, how many jobs without workers may run there at once, and what one is taken to hold there.
+        #: Limits of jobs without workers at once, by node that has one, and the memory reserved for one.
         self.jobs_at_once = {node.id: node.jobs_at_once for node in self.nodes if node.jobs_at_once is not None}
         self.usual_memory_bytes = {node.id: node.usual_memory_bytes for node in self.nodes if node.jobs_at_once}
-        #: Of nodes that are slow for their kind.
+        #: Slowness of nodes that are slow for their kind.
         self.slowness = {node.id: node.slowness for node in self.nodes if node.slowness > 1.0}
         self.kinds: dict[str, list[NodeId]] = {}
         for node in self.nodes:
             self.kinds.setdefault(node.device, []).append(node.id)
-        #: How many nodes of each size there are: mostly one size, so a question about all nodes is about that one.
+        #: Number of nodes of each size: mostly one size, so that queries over all nodes cost as much as over one.
         self.room_sizes = {kind: Counter(self.capacity[node] for node in nodes) for kind, nodes in self.kinds.items()}
         self.total_of = {kind: total(self.capacity[node] for node in nodes) for kind, nodes in self.kinds.items()}
         #: Tells these nodes from nearly all others; the same on every machine, unlike a hash.
@@ -85,19 +85,19 @@ class Hardware:
         self._kept: dict[Callable[[], Any], Any] = {}
 
     def remembered(self, compute: Callable[["Hardware", K], V]) -> Remembered[K, V]:
-        """What a function makes of this hardware and an immutable object, computed once for each object."""
+        """Return a cached function of this hardware and an immutable object."""
         if compute not in self._remembered:
             self._remembered[compute] = Remembered(partial(compute, self))
         return self._remembered[compute]
 
     def kept(self, make: Callable[[], V]) -> V:
-        """What a policy keeps from plan to plan as long as the nodes stay; made when it is asked for first."""
+        """Return an object that a policy keeps while the nodes stay the same; `make` creates it on first use."""
         if make not in self._kept:
             self._kept[make] = make()
         return cast(V, self._kept[make])
 
     def speed(self, view: JobView) -> "JobRates":
-        """How fast the job runs here; the same object as long as no more is known of it."""
+        """Return the job's rates on this hardware; the same object until more is known about the job."""
         spec, curve = view.spec, view.curve
         model, state = (curve.model, curve.state) if curve else (None, None)
         known = self._speeds.get((id(spec), id(model), id(state)))
@@ -110,21 +110,21 @@ class Hardware:
         return speed
 
     def n_nodes(self, n_workers: int, worker: Resources, kind: str) -> int:
-        """The fewest nodes of a kind that so many workers lie on, if they were empty."""
+        """Return the fewest empty nodes of a kind on which so many workers fit."""
         on_one = self.n_per_node(worker, kind)
         return -(-n_workers // on_one) if on_one else 1
 
     def n_per_node(self, worker: Resources, kind: str) -> int:
-        """How many workers the largest node of a kind holds, if it is empty."""
+        """Return the number of workers that fit on the largest empty node of a kind."""
         # Not remembered: to look up an amount costs more than a division by each size, of which there is mostly one.
         return max([room.n_times(worker) for room in self.room_sizes[kind]], default=0)
 
     def request(self, view: JobView, size: Size) -> RigidRequest | None:
-        """What a policy that does not resize gives the job; None if that is more than there is."""
+        """Return the request of a job that is not resized; None if it exceeds the hardware."""
         return self.largest(view) if size == "largest" else self.smallest(view)
 
     def amount(self, view: JobView) -> Resources | None:
-        """For a job without workers: its demand, or as much of it as one node has; None if not even the floor fits."""
+        """Return the demand of a job without workers, as far as one node has it; None if not even the floor fits."""
         floor = least(view.spec)
         wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
         rooms = {room for rooms in self.room_sizes.values() for room in rooms if floor.fits_in(room)}
@@ -132,7 +132,7 @@ class Hardware:
         return max(offers, key=lambda offer: offer.size, default=None)
 
     def counts_wanted(self, view: JobView) -> tuple[int, ...]:
-        """The numbers of workers that a job can have, up to its demand; empty if the nodes cannot hold it."""
+        """Return the possible numbers of workers, up to the job's demand; empty if the nodes cannot hold it."""
         counts, unit = self.counts(view.spec), view.spec.unit
         if unit is None or view.spec.controller is None or len(counts) < 2 or (unit * counts[-1]).fits_in(view.demand):
             return counts
@@ -140,12 +140,12 @@ class Hardware:
         return wanted or counts[:1]
 
     def amounts_wanted(self, view: JobView) -> tuple[Resources, ...]:
-        """What a job made of workers can hold, up to its demand; empty if the nodes cannot hold it."""
+        """Return the amounts a job made of workers can hold, up to its demand; empty if the nodes cannot hold it."""
         amounts = self.worker_amounts(view.spec)
         return amounts if view.spec.controller is None else amounts[: len(self.counts_wanted(view))]
 
     def _is_broken(self, view: JobView) -> bool:
-        """Whether the last plan gives the job what it cannot have, or nothing."""
+        """Whether the last plan gives the job an invalid amount, or nothing."""
         planned, spec = view.planned, view.spec
         if not planned or any(node not in self.capacity for node in planned):
             return True
@@ -155,7 +155,7 @@ class Hardware:
         return not (spec.floor.fits_in(amount) and amount.fits_in(spec.ceiling))
 
     def _counts(self, spec: JobSpec) -> tuple[int, ...]:
-        """The allowed counts of which the nodes of one kind have as many workers."""
+        """Return the allowed numbers of workers that fit on the nodes of one kind."""
         unit = spec.unit
         if unit is None:
             return ()
@@ -166,7 +166,7 @@ class Hardware:
         return tuple([n for n in counts if n <= most]) if counts and counts[-1] > most else counts
 
     def _worker_amounts(self, spec: JobSpec) -> tuple[Resources, ...]:
-        """What a job made of workers can hold here, ascending."""
+        """Return the amounts that a job made of workers can hold here, ascending."""
         unit = spec.unit
         return tuple(unit * n for n in self.counts(spec)) if unit else ()
 
@@ -174,7 +174,7 @@ class Hardware:
         return steps_between(self.worker_amounts(spec))
 
     def _n_of_one_kind(self, worker: Resources) -> int:
-        """How many workers the nodes of one kind have room for together, of that with the most."""
+        """Return the number of workers that fit on all nodes of the kind with most room."""
         rooms = self.room_sizes.values()
         return max([sum([room.n_times(worker) * n for room, n in sizes.items()]) for sizes in rooms], default=0)
 
@@ -197,12 +197,12 @@ class Hardware:
 
 
 def steps_between(amounts: Sequence[Resources]) -> tuple[Resources, ...]:
-    """What each amount is more than the one before it."""
+    """Return the differences between successive amounts."""
     return tuple(more - less for less, more in pairwise(amounts))
 
 
 def _end_at(view: JobView) -> float | None:
-    """When a running job is expected to end; None where that is not known, or it does not run yet."""
+    """Return the expected end of a running job; None if it is unknown or the job does not run yet."""
     if view.rate_sps <= 0:
         return None
     return view.progress_at + seconds_for(view.remaining_steps(view.progress_at), view.rate_sps)
@@ -224,7 +224,7 @@ class HardwareMemory:
         return HardwareMemory, ()
 
     def hardware_of(self, nodes: tuple[Node, ...]) -> Hardware:
-        """The hardware of `nodes`, with what is remembered about jobs on it."""
+        """Return the hardware of `nodes`, with its cache while the nodes stay the same."""
         if self._hardware is None or (nodes is not self._nodes and nodes != self._nodes):
             self._hardware = Hardware(nodes)
         self._nodes = nodes
@@ -241,17 +241,17 @@ class JobRates:
         self._served: dict[tuple[int, int, str], float] = {}
         self._served_together: dict[tuple[str, int, int], Sequence[Sequence[float]] | None] = {}
         self._units_per_node: dict[str, int] = {}
-        #: What was derived from these rates, by whoever derived it.
+        #: Cache of derived values, by key.
         self._derived: dict[Hashable, object] = {}
 
     def derived(self, key: Hashable, compute: Callable[[], V]) -> V:
-        """What `compute` makes of the rates, computed once; one `key` always means the same computation."""
+        """Return `compute()`, cached; one `key` must always mean the same computation."""
         if key not in self._derived:
             self._derived[key] = compute()
         return cast(V, self._derived[key])
 
     def rate_sps(self, n: int, cores: float, kind: str | None = None) -> float:
-        """Expected steps per second, on the fastest kind if none is named; 0 where nothing is known."""
+        """Return the expected steps per second, on the fastest kind if none is named; 0 if unknown."""
         if kind is None:
             return max([self.rate_sps(n, cores, kind) for kind in self._hardware.kinds], default=0.0)
         known = self._rates.get((n, cores, kind))
@@ -260,7 +260,7 @@ class JobRates:
         return known
 
     def served_sps(self, n: int, n_servers: int, kind: str) -> float:
-        """Expected steps per second of a job with servers, on nodes of one kind; 0 where nothing is known."""
+        """Return the expected steps per second of a job with servers, on nodes of one kind; 0 if unknown."""
         (i, row), (j, column) = divmod(n - 1, _N_TOGETHER), divmod(n_servers - 1, _N_TOGETHER)
         if (kind, i, j) not in self._served_together:
             self._served_together[kind, i, j] = self._ask_together(kind, i, j)
@@ -277,7 +277,7 @@ class JobRates:
         return self._curve is None or self._curve.std_sps(self._shape(n, cores, kind)) == inf
 
     def rate_and_std_sps(self, n: int, cores: float, kind: str) -> tuple[float, float]:
-        """The rate and its standard deviation; infinite where the shape was not measured."""
+        """Return the rate and its standard deviation; the latter is infinite for an unmeasured shape."""
         if self._curve is None:
             return 0.0, inf
         shape = self._shape(n, cores, kind)
@@ -285,7 +285,7 @@ class JobRates:
         return rate_sps, self._curve.std_sps(shape)
 
     def split_sps(self, n: int, cores: float, kind: str) -> float:
-        """The rate on the most nodes of a kind that so many workers can lie on; 0 where nothing is known."""
+        """Return the rate with the workers spread over as many nodes of a kind as possible; 0 if unknown."""
         n_nodes = max(1, min(n, len(self._hardware.kinds[kind])))
         shape = self._shape(n, cores, kind)
         if self._curve is None or n_nodes <= shape.n_nodes:
@@ -302,7 +302,7 @@ class JobRates:
         return self._curve.rate_sps(self._shape(n, cores, kind)) if self._curve else 0.0
 
     def _ask_together(self, kind: str, i: int, j: int) -> Sequence[Sequence[float]] | None:
-        """The rates of one block of numbers of workers and of servers; None where there is no asking for many at once."""
+        """Return the rates of one block of numbers of workers and servers; None if the model has no batch query."""
         n_workers, n_servers = (range(block * _N_TOGETHER + 1, (block + 1) * _N_TOGETHER + 1) for block in (i, j))
         return self._curve.served_sps(n_workers, n_servers, kind) if self._curve else None
 
@@ -322,7 +322,7 @@ class JobRates:
         return made_shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
 
     def _n_per_node(self, kind: str) -> int:
-        """How many workers, each with a server if the job has some, the largest empty node of a kind holds."""
+        """Return the workers (each with a server if the job has some) that fit on the largest empty node of a kind."""
         known = self._units_per_node.get(kind)
         if known is None:
             n = 0 if self._unit is None else self._hardware.n_per_node(self._unit, kind)
@@ -331,7 +331,9 @@ class JobRates:
 
 
 def end_at(view: JobView, at: float, hardware: Hardware) -> float:
-    """When a job that holds something, or is about to, is expected to end; infinite where nothing is known.
+    """Return the expected end of a job that holds something or is about to; infinite if unknown.
+
+    The instant stays the same while the job runs as expected, so it is cached for running jobs.
 
     The instant stays the same while the job runs as expected, so of jobs that run it is found once.
     """

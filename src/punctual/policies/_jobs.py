@@ -1,4 +1,4 @@
-"""What all policies agree on: the order of jobs, the least a job may hold, and how a change is told to people."""
+"""Shared rules of all policies: the order of jobs, the least a job may hold, and reasons of changes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.resources import Resources, resource_names, total
 from punctual.core.story import Reason
 
-#: Which of its allowed counts a job gets from a policy that does not resize.
+#: The allowed count that a job gets from a policy that does not resize.
 Size = Literal["largest", "smallest"]
 
 #: A job without workers holds at least this much while it runs: holding nothing would pause it.
@@ -20,7 +20,7 @@ ROUNDING_S = 1e-6
 
 
 def seniority(view: JobView) -> tuple[float, JobId]:
-    """Jobs submitted first come first; those submitted at the same instant by name."""
+    """Return a key that sorts jobs by submission, then by name."""
     return view.submitted_at, view.spec.id
 
 
@@ -30,7 +30,7 @@ def is_protected(view: JobView) -> bool:
 
 
 def is_bound(view: JobView) -> bool:
-    """Whether the job runs and is not to leave its nodes: it may not be paused, or a move would cost it all that it has done.
+    """Whether the job runs and must not leave its nodes: it may not be paused, or a move would lose all its work.
 
     On some clusters a move launches a job again.
     """
@@ -38,12 +38,12 @@ def is_bound(view: JobView) -> bool:
 
 
 def begins_anew(view: JobView) -> bool:
-    """Whether its next launch would begin at the first step: one that is launched only once has no checkpoints."""
+    """Whether its next launch would begin at the first step, because it is never launched again from a checkpoint."""
     return view.spec.n_retries == 0
 
 
 def may_pause(view: JobView) -> bool:
-    """Whether the job runs and may be paused; one that is still starting up is left alone until it does."""
+    """Whether the job runs and may be paused; not while it starts."""
     return view.spec.preemptible and view.status not in ("starting", "stopping") and bool(view.planned)
 
 
@@ -56,7 +56,7 @@ def has_promise(view: JobView, at: float) -> bool:
 
 
 def n_workers(spec: JobSpec, allocation: Allocation) -> int:
-    """How many workers `allocation` has room for; 1 for a job without workers that holds something."""
+    """Return the number of workers that fit in `allocation`; 1 for a job without workers that holds something."""
     unit = spec.unit
     if unit is None:
         return int(bool(allocation))
@@ -64,7 +64,7 @@ def n_workers(spec: JobSpec, allocation: Allocation) -> int:
 
 
 def n_demanded(view: JobView) -> int:
-    """How many workers its controller wants; without a controller, the most it may have."""
+    """Return the number of workers in the demand of its controller; without a controller, the most it may have."""
     return n_workers(view.spec, {NodeId(""): view.demand})
 
 
@@ -91,7 +91,7 @@ def least(spec: JobSpec, least_cores: float = LEAST_CORES) -> Resources:
 
 
 def seconds_for(steps: float | None, rate_sps: float) -> float:
-    """Time for so many steps; infinite where the steps or the rate are not known."""
+    """Seconds for so many steps; infinite if the steps or the rate are unknown."""
     if steps is None or rate_sps <= 0:
         return 0.0 if steps == 0 else inf
     return steps / rate_sps
@@ -105,7 +105,7 @@ def span_text(seconds: float) -> str:
 
 
 def amount_text(view: JobView, allocation: Allocation, n: int | None = None) -> str:
-    """What a job gets, for people: ``"8 workers on 2 nodes"``; `n`: how many workers, where that is known already."""
+    """Return the job's amount as text: ``"8 workers on 2 nodes"``; `n`: its workers, if known already."""
     n_nodes = len(allocation)
     where = f"node '{next(iter(allocation))}'" if n_nodes == 1 else f"{n_nodes} nodes"
     if view.spec.worker is None:
@@ -115,7 +115,7 @@ def amount_text(view: JobView, allocation: Allocation, n: int | None = None) -> 
 
 
 def starts(view: JobView, allocation: Allocation) -> Reason:
-    """Why a job that held nothing gets something."""
+    """Return the reason for a first amount to a job that held nothing."""
     n = n_workers(view.spec, allocation)
     facts = {"n_workers": float(n), "n_nodes": float(len(allocation))}
     verb = "starts" if view.started_at is None else "goes on"
@@ -123,7 +123,7 @@ def starts(view: JobView, allocation: Allocation) -> Reason:
 
 
 def waits(wanted: Resources, free: Mapping[NodeId, Resources]) -> Reason:
-    """Why a job gets nothing yet."""
+    """Return the reason why a job gets nothing yet."""
     if wanted.others:
         free_amount, names = total(free.values()), resource_names([wanted])
         facts = {f"wanted_{name}": wanted.of(name) for name in names}
@@ -139,7 +139,7 @@ def waits(wanted: Resources, free: Mapping[NodeId, Resources]) -> Reason:
 
 
 def never_fits(view: JobView) -> Reason:
-    """Why a job gets nothing ever."""
+    """Return the reason why a job can never run."""
     unit = view.spec.unit
     least_amount = unit * view.spec.worker_counts()[0] if unit else least(view.spec)
     return Reason("never-fits", f"the nodes of no kind have the {least_amount} that it needs at least, even if empty")

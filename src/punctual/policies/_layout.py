@@ -1,4 +1,4 @@
-"""From changed numbers of workers to nodes."""
+"""Map changed numbers of workers to nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
@@ -17,7 +17,7 @@ Change = tuple[JobView, int, int]
 def lay_out(
     builder: PlanBuilder, changes: Iterable[Change], room: Callable[[JobView], Mapping[NodeId, Resources]] | None = None
 ) -> None:
-    """Find nodes for changed numbers of workers; where they do not fit, for the largest allowed number that does.
+    """Find nodes for changed numbers of workers; if one does not fit, for the largest allowed number that does.
 
     What shrinks goes first, then what starts, then what grows, of each the largest first, since a large job finds room
     only while there are large gaps. A job whose number stays keeps its nodes. `room` says where a job may go; without
@@ -48,7 +48,7 @@ def _amount_of(view: JobView, n: int) -> Resources:
 
 
 def shrunk(view: JobView, worker: Resources, n_after: int, held: Allocation) -> Allocation:
-    """What is left when workers go, first from the nodes that have the fewest of them."""
+    """Return the allocation after removing workers, first from nodes with the fewest of them."""
     on_nodes = {node: n_workers(view.spec, {node: amount}) for node, amount in held.items()}
     n_to_go = sum(on_nodes.values()) - n_after
     for node in sorted(on_nodes, key=lambda node: (on_nodes[node], node)):
@@ -71,7 +71,7 @@ def _grown(
 
 
 def _why(builder: PlanBuilder, view: JobView, n_before: int, n_after: int, allocation: Allocation) -> Reason:
-    """Why a job has another number of workers: what it gains or gives up, if that is known."""
+    """Return the reason for a new number of workers: the time gained or given up, if known."""
     if n_before == 0:
         return starts(view, allocation)
     kind = builder.hardware.kind_of[next(iter(allocation))]

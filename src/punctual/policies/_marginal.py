@@ -1,4 +1,4 @@
-"""What is spare goes, step by step, to the job that gains most by its next step."""
+"""Share spare capacity step by step, each step to the job that gains most by it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ J = TypeVar("J", bound=HasView)
 
 @dataclass(frozen=True, slots=True)
 class MarginalAllocator(Generic[J]):
-    """Lets the job with the lowest rank take its next step, again and again, until nobody can.
+    """Lets the job with the lowest rank take its next step, again and again, until no job can.
 
-    What is free only becomes less: a job that could not take a step is asked no more.
+    Free capacity only shrinks, so a job that could not take a step is not asked again.
 
     Parameters
     ----------
     rank
-        Of the job's next step; of equal ones the oldest job comes first. None: it takes no more steps.
+        Rank of the job's next step; of equal ranks the oldest job comes first. None: it takes no more steps.
     take
         Lets the job take its next step; False if it cannot.
     """
@@ -37,7 +37,7 @@ class MarginalAllocator(Generic[J]):
     take: Callable[[J], bool]
 
     def run(self, jobs: Iterable[J]) -> None:
-        """Share what there is among `jobs`. O(steps log jobs)."""
+        """Share the free capacity among `jobs`. O(steps log jobs)."""
         ranked = ((self.rank(job), job) for job in jobs)
         heap = [(rank, *seniority(job.view), job) for rank, job in ranked if rank is not None]
         heapify(heap)

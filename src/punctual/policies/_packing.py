@@ -1,4 +1,4 @@
-"""Nodes for all jobs made of workers at once: large jobs in one piece, small ones around them."""
+"""Place all jobs made of workers at once: large jobs in one piece, small ones around them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ _MAKES_WAY = Reason("makes-way", "paused for a moment: jobs change places")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One job made of workers: what it has, and what it is to have.
+    """One job made of workers: its present and its new number of workers.
 
     Attributes
     ----------
     fallbacks
-        Smaller numbers that will do where there is no room for `n`, the largest first.
+        Smaller numbers that are acceptable if `n` does not fit, the largest first.
     n_least
-        What a promise needs at least; 0: no promise asks for any now.
+        Least number that its promise needs; 0: its promise needs none now.
     stays
-        It is not to be moved for the sake of others.
+        Whether it may not be moved for the sake of others.
     reason
-        Why it gets another number, or another kind of nodes.
+        Reason for its new number, or new kind of nodes.
     """
 
     view: JobView
@@ -49,12 +49,12 @@ class Move:
 
     @property
     def leaves(self) -> bool:
-        """Whether it gives up all that it has, whatever it gets elsewhere."""
+        """Whether the job gives up all its present nodes."""
         return not self.n or (self.kind != self.kind_before and not self.stays)
 
 
 class Packing:
-    """Best fit decreasing: places all jobs made of workers anew, the largest first, those not to be moved before them.
+    """Best fit decreasing: places all jobs made of workers, the largest first, unmovable ones before them.
 
     A job keeps its nodes if they are the fewest it can lie on, or if it would begin anew elsewhere. Otherwise it takes the
     node on which it displaces the fewest workers that are not placed yet; of equal ones the tightest fit. Displaced jobs are smaller and are placed
@@ -67,10 +67,10 @@ class Packing:
 
     def __init__(self, builder: PlanBuilder, moves: Iterable[Move]) -> None:
         self._builder, self._moves = builder, list(moves)
-        #: How many jobs are paused for a moment, so that others can pass.
+        #: Number of jobs that are paused for a moment, so that others can move.
         self.n_paused = 0
         self._free: dict[NodeId, Resources] = dict(builder.free)
-        #: Workers' room on each node that is taken now by jobs that go on, and not yet given to anybody.
+        #: Workers' room on each node that is taken now by jobs that go on, and not yet reassigned.
         self._occupied: dict[NodeId, Resources] = {}
         self._slow = builder.hardware.slowness
         #: The part of it that jobs have which are not to be moved.
@@ -96,7 +96,7 @@ class Packing:
         self._explain_waiting(placed)
 
     def _break_circles(self, placed: dict[JobId, Allocation]) -> None:
-        """Where jobs wait for each other's nodes in a circle, pause one of them: a job that moves holds both places."""
+        """Break circles of jobs that wait for each other's nodes by pausing one: a job that moves holds both places."""
         free = dict(self._builder.free)
         waiting = [move for move in self._moves if placed[move.view.spec.id] != self._builder.held(move.view)]
         while waiting:
@@ -117,7 +117,7 @@ class Packing:
             waiting = stuck
 
     def _in_place(self, move: Move, free: dict[NodeId, Resources]) -> Allocation:
-        """As near to what the job is to have as it comes beside what it holds: it waits for nobody."""
+        """Return the allocation nearest to the job's target that fits beside its present one, without waiting."""
         held = self._builder.held(move.view)
         for n in (move.n, *move.fallbacks) if held and move.kind == move.kind_before else ():
             if n <= move.n_before:
@@ -132,7 +132,7 @@ class Packing:
         return held
 
     def _passes(self, move: Move, to: Allocation, free: dict[NodeId, Resources]) -> bool:
-        """Let the job change its nodes if what it needs more is free."""
+        """Let the job change its nodes if its additional amounts are free; return whether it did."""
         held = self._builder.held(move.view)
         if not all(amount.fits_in(free[node] + held.get(node, NOTHING)) for node, amount in to.items()):
             return False
@@ -143,7 +143,7 @@ class Packing:
         return True
 
     def _nodes_for(self, move: Move) -> Allocation:
-        """Nodes for one job; nothing if there is no room for any number that will do."""
+        """Return nodes for one job; empty if none of its acceptable numbers fits."""
         held = self._builder.held(move.view)
         for taken in self._taken_by(move):
             for node, amount in held.items():
@@ -157,7 +157,7 @@ class Packing:
         return allocation
 
     def _taken_by(self, move: Move) -> list[dict[NodeId, Resources]]:
-        """Where its room is counted until it is placed."""
+        """Return the maps that count the job's room until it is placed."""
         if move.leaves:
             return []
         return [self._occupied, self._kept] if move.stays else [self._occupied]
@@ -178,7 +178,7 @@ class Packing:
         return placed if placed and (not displacing or len(placed) <= len(displacing)) else displacing
 
     def _at_home(self, move: Move, n: int, held: Allocation) -> Allocation | None:
-        """On the nodes where it is, exactly as it is if the number stays."""
+        """Return an allocation on the job's present nodes, unchanged if its number stays; None if it does not fit."""
         if n == move.n_before:
             return held if self._has_room(held) else None
         if n < move.n_before:
@@ -192,7 +192,7 @@ class Packing:
         )
 
     def _extended(self, move: Move, n: int, held: Allocation) -> Allocation | None:
-        """More beside what it has, which it keeps; others are moved for what a promise needs."""
+        """Return the present allocation with more workers; a promise's least may displace others. None: no room."""
         taken = self._kept if n == move.n_least else self._occupied
         nodes = self._builder.hardware.kinds[move.kind]
         free = {node: self._free[node] - taken.get(node, NOTHING) - held.get(node, NOTHING) for node in nodes}
@@ -210,7 +210,7 @@ class Packing:
         return self._builder.hardware.n_nodes(n, move.worker, move.kind)
 
     def _beside(self, move: Move, n: int) -> Allocation | None:
-        """Where it disturbs the fewest others: on one node, or on the fewest."""
+        """Return the allocation that disturbs the fewest others: on one node, or on the fewest; None: no room."""
         nodes = self._builder.hardware.kinds[move.kind]
         node = self._one_node(move.worker, n, nodes)
         if node is not None:
@@ -222,13 +222,13 @@ class Packing:
         return placed
 
     def _undisturbing(self, move: Move, n: int) -> Allocation | None:
-        """Only where no job is that has not been placed yet."""
+        """Return an allocation clear of all jobs that are not placed yet; None: no room."""
         nodes = self._builder.hardware.kinds[move.kind]
         free = {node: self._free[node] - self._occupied.get(node, NOTHING) for node in nodes}
         return place(n, move.worker, free, self._slow)
 
     def _displacing(self, move: Move, n: int, held: Allocation) -> Allocation | None:
-        """Where only jobs are that may be moved: on its own nodes, or anywhere."""
+        """Return an allocation that displaces only movable jobs: on its own nodes, or anywhere; None: no room."""
         nodes = self._builder.hardware.kinds[move.kind]
         free = {node: self._free[node] - self._kept.get(node, NOTHING) for node in nodes}
         at_home = place(n, move.worker, {node: free[node] for node in held if node in free}) if held else None

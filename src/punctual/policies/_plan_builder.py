@@ -1,4 +1,4 @@
-"""Building a plan change by change."""
+"""Build a plan change by change."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ from punctual.solvers.placement import place
 
 
 class Space:
-    """The sum of what is free on several nodes: a quick check that a job cannot fit."""
+    """Sum of the free amounts of several nodes: a quick check that a job cannot fit."""
 
     def __init__(self, amounts: Collection[Resources]) -> None:
         self.gpus = sum([amount.gpus for amount in amounts], TOLERANCE)
@@ -44,7 +44,7 @@ class Space:
         return copied
 
     def part_of(self, amount: Resources) -> Resources:
-        """As much of the amount as there is."""
+        """Return the largest part of the amount that fits."""
         return Resources(
             max(0.0, min(amount.cores, self.cores - TOLERANCE)),
             max(0, min(amount.gpus, self.gpus - TOLERANCE)),
@@ -66,7 +66,7 @@ class Space:
 
 
 class PlanBuilder:
-    """Collects changes to the last plan, and keeps account of what they leave free."""
+    """Collects changes to the last plan, and tracks the free amounts."""
 
     def __init__(self, snapshot: Snapshot, hardware: Hardware) -> None:
         self.snapshot = snapshot
@@ -76,20 +76,20 @@ class PlanBuilder:
         self._own_free: dict[NodeId, Resources] | None = None
         self.grants: dict[JobId, Allocation] = {}
         self.reasons: dict[JobId, Reason] = {}
-        #: How many jobs that are not made of workers hold something on each node; made when it is asked for first.
+        #: Number of jobs without workers that hold something on each node; made on first use.
         self._n_jobs: Counter[NodeId] | None = None
         carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
         #: Whether the last plan of this policy was made for other nodes, or is not known.
         self.hardware_changed = carry.get("hardware") != self.hardware.checksum
-        #: What the policy put into its last plan, if that still means something.
+        #: State that the policy put into its last plan; empty if the hardware has changed since.
         self.carry: dict[str, object] = {} if self.hardware_changed else carry
 
     def held(self, view: JobView) -> Allocation:
-        """What the job has in this builder."""
+        """Return the job's allocation in this builder."""
         return self.grants.get(view.spec.id, view.planned)
 
     def put(self, view: JobView, allocation: Allocation, reason: Reason) -> None:
-        """Give the job `allocation` in place of what it has."""
+        """Replace the job's allocation by `allocation`."""
         free, held = self._writable(), self.held(view)
         for node, amount in self._taken(view, held).items():
             if node in free:
@@ -104,11 +104,11 @@ class PlanBuilder:
             del self.grants[view.spec.id], self.reasons[view.spec.id]
 
     def explain(self, view: JobView, reason: Reason) -> None:
-        """Say why the job keeps what it has."""
+        """Record the reason why the job keeps its allocation."""
         self.reasons[view.spec.id] = reason
 
     def freed(self, views: Iterable[JobView], free: Mapping[NodeId, Resources]) -> Mapping[NodeId, Resources]:
-        """What would be free beside `free` if jobs held nothing."""
+        """Return the free amounts if jobs held nothing, starting from `free`."""
         more = dict(free)
         for view in views:
             keeps = self._taken(view, {})
@@ -165,13 +165,13 @@ class PlanBuilder:
         return taken
 
     def without(self, view: JobView) -> Mapping[NodeId, Resources]:
-        """What would be free if the job held nothing."""
+        """Return the free amounts if the job held nothing."""
         return self.freed([view], self.free)
 
     def find(
         self, view: JobView, n: int, worker: Resources, free: Mapping[NodeId, Resources] | None = None
     ) -> Allocation | None:
-        """Room for `n` workers of the job on nodes of one kind; where it is already, if that is possible."""
+        """Return a place for `n` workers of the job on nodes of one kind, its own if possible; None: no room."""
         free = self.open_to(view, free)
         home = view.planned or view.granted or view.resident
         at_home = place(n, worker, {node: free[node] for node in home if node in free}) if home else None
@@ -181,7 +181,7 @@ class PlanBuilder:
         return anywhere if at_home is None or (anywhere and len(anywhere) < len(at_home)) else at_home
 
     def fit(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Allocation | None:
-        """Nodes for the largest amount of the job that fits; None if not even its least does."""
+        """Return a place for the largest amount of the job that fits; None if not even its least does."""
         unit = view.spec.unit
         if unit is None:
             return self._fit_amount(view, self.free if free is None else free)
@@ -192,7 +192,7 @@ class PlanBuilder:
         return None
 
     def _fit_amount(self, view: JobView, free: Mapping[NodeId, Resources]) -> Allocation | None:
-        """As much of the demand as there is on the node where the job is, otherwise on the one with the most cores."""
+        """Return the part of the demand that fits on the job's node, otherwise on the one with the most cores."""
         floor, free = least(view.spec), self.open_to(view, free)
         wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
         best = self.roomiest(view, floor, free)
@@ -201,7 +201,7 @@ class PlanBuilder:
     def roomiest(
         self, view: JobView, floor: Resources, free: Mapping[NodeId, Resources] | None = None
     ) -> NodeId | None:
-        """Where a job without workers finds its floor and most cores beside it; where it is already, if it can."""
+        """Return the node with room for the floor and the most cores for a job without workers; its own if possible."""
         free = self.free if free is None else free
         home = view.planned or view.granted or view.resident
         nodes = [node for node, room in free.items() if floor.fits_in(room)]
@@ -231,7 +231,7 @@ class PlanBuilder:
         return None
 
     def build(self, **carry: object) -> Plan:
-        """The changes as a plan; `carry` comes back with the next snapshot."""
+        """Return the changes as a plan; `carry` comes back with the next snapshot."""
         return Plan(
             revision=self.snapshot.revision,
             grants=self.grants,
@@ -242,7 +242,7 @@ class PlanBuilder:
         )
 
     def recount(self, nodes: Iterable[NodeId]) -> None:
-        """Find what is free on nodes by adding up what jobs hold there: where they hold too much, `free` says zero."""
+        """Compute the free amounts of nodes from their jobs' allocations; zero where these exceed the capacity."""
         free = self._writable()
         for node in nodes:
             held = total(self.held(view).get(node, NOTHING) for view in self.snapshot.holding)

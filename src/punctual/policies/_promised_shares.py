@@ -1,4 +1,4 @@
-"""What a promise reserves: a share with which a job is done in time, all its starts and changes included."""
+"""Shares that keep a promise: the job is done in time, with all its starts and changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,15 +12,15 @@ from punctual.policies._reservations import Pool, ReservationRequest
 from punctual.solvers.solution import FloatArray
 from punctual.solvers.timeline import Changes, Share, Timeline
 
-#: How often a share is asked for again with more work, because of the changes that it contains.
+#: Number of repeats with more work, for the changes that a share contains.
 _N_TRIES = 4
-#: Where changes cost nothing.
+#: Changes that cost nothing.
 _FREE = Changes()
 #: Rounding: this share of the work, and what is done in this time, may be left.
 _LEFT_FRAC, _LEFT_S = 1e-7, 1e-5
 #: Sums of core fractions are sums of floats: this much less free is still enough.
 _ROOM_TOLERANCE = 1e-6
-#: What is due within this time is due now: rounding.
+#: Time within which a due share counts as due now, because of rounding.
 NOW_S = 1e-6
 #: Spans of time that the plan distinguishes at most; beyond that deadlines are rounded down.
 _N_SPANS_MAX = 96
@@ -30,18 +30,18 @@ _SPAN_FRAC = 1 / 24
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PromiseRequest(ReservationRequest):
-    """A job that is to be done in time, although changes cost it time.
+    """Request for a share that does a job's work in time, including the time that changes cost.
 
     Attributes
     ----------
     changes
-        What it holds of the pool, and what changes cost it.
+        Its amount of the pool, and the costs of changes.
     starting_s
-        Seconds for which it cannot give up what it holds, because it is starting; 0: it can.
+        Seconds for which it cannot give up its amount, because it is starting; 0: it can.
     least
-        What it holds at all times until it is done, because it may not be paused; 0: it may be.
+        Least amount until it is done, because it may not be paused; 0: it may be.
     has_least
-        Whether it holds that already, so that nobody else counts on it.
+        Whether it holds that already, so that no other request counts on it.
     """
 
     changes: Changes
@@ -51,18 +51,18 @@ class PromiseRequest(ReservationRequest):
 
     @property
     def reserve_s(self) -> float:
-        """What one change beyond those of the plan costs, and the way back."""
+        """Seconds that one more change than planned costs, and the way back."""
         return 2 * self.changes.change_s
 
     def room(self, timeline: Timeline) -> Timeline:
-        """What the job can take of `timeline`: also what it cannot give up, which nobody else counts on."""
+        """Return the part of `timeline` for the job, with the amounts that it cannot give up."""
         if not self.starting_s and not self.has_least:
             return timeline
         least = self.least if self.has_least else 0.0
         return Timeline(timeline.starts_s, timeline.free + np.maximum(self._held_at(timeline.starts_s), least))
 
     def planned(self, timeline: Timeline, planned: "PlannedShare", due_s: float) -> Share | None:
-        """The share of a plan made before; None if it is not free, not enough any more, or ends after `due_s`."""
+        """Return the share of an earlier plan; None if it is not free, does not suffice, or ends after `due_s`."""
         share = timeline.planned_share(planned.starts_s, planned.amounts)
         if share is None or share.end_s > due_s:
             return None
@@ -70,7 +70,7 @@ class PromiseRequest(ReservationRequest):
         return share if _fits(share, timeline) and self.is_done_with(share) else None
 
     def everything(self, timeline: Timeline) -> Share:
-        """All that there is for it until its deadline."""
+        """Return all of the timeline until its deadline, as a share."""
         share = timeline.everything(self.levels)
         n_spans = max(1, int(np.searchsorted(share.starts_s, self.until_s * (1 - 1e-9))))
         if n_spans >= len(share.amounts):
@@ -81,21 +81,23 @@ class PromiseRequest(ReservationRequest):
         return np.where(starts_s < self.starting_s - NOW_S, self.changes.holds, 0.0)
 
     def _holding(self, share: Share) -> Share:
-        """The share with at least what the job cannot give up."""
+        """Return the share, at least the amounts that the job cannot give up."""
         if not self.starting_s and not self.least:
             return share
         held = np.maximum(self._held_at(share.starts_s), self.least)
         return replace(share, amounts=np.maximum(share.amounts, held))
 
     def cheapest(self, timeline: Timeline, *, late: bool, with_reserve: bool) -> Share | None:
-        """The least device-seconds with which the job is done in time after all changes in them; None if there are none.
+        """Return the share of least device-seconds that meets the deadline with all its changes; None if none does.
+
+        The changes follow from the share, so it is computed again with as much more work as they cost.
 
         The changes are known once there is a share; it is made again for as much more work as they cost.
 
         Parameters
         ----------
         with_reserve
-            Whether one change more, and the way back, leave it in time.
+            Whether it must still be in time after one more change and the way back.
         """
         changes = replace(self.changes, reserve_s=self.reserve_s) if with_reserve else self.changes
         work = self.work
@@ -126,7 +128,7 @@ class PromiseRequest(ReservationRequest):
         return 1.0 - share.work(self.levels, self.changes) / self.work if self.work > 0 else 0.0
 
     def bears_a_change(self, share: Share) -> bool:
-        """Whether the job is done in time if it is changed to something else now, and to what the share says after that."""
+        """Whether the job is in time after a change to another amount now, and back to its share."""
         changes, now = self.changes, share.now
         cost_s = changes.change_s if changes.holds > 0 else changes.start_s
         back_s = changes.change_s if now > 0 else 0.0  # otherwise it is part of the start that follows
@@ -145,7 +147,7 @@ class ShareRequest:
     Attributes
     ----------
     requests
-        By pool, the preferred one first.
+        Requests by pool, the preferred one first.
     due_at
         The promised instant.
     promised
@@ -178,7 +180,7 @@ class PlannedShare:
     Attributes
     ----------
     starts_s, amounts
-        From when on how much; the last amount is 0.
+        Instants, and the amounts from each on; the last amount is 0.
     """
 
     pool: Pool
@@ -196,7 +198,7 @@ def as_carried(pool: Pool, share: Share, at: float) -> dict[str, object]:
 
 
 def shares_carried(value: object, at: float) -> dict[JobId, PlannedShare]:
-    """What the last plan reserved, of what `as_carried` gave; what means nothing is left out."""
+    """Return the last plan's reservations from the value of `as_carried`, without invalid entries."""
     named = value.items() if isinstance(value, Mapping) else ()
     planned = {JobId(str(id)): _planned(entry, at) for id, entry in named}
     return {id: share for id, share in planned.items() if share is not None}
@@ -222,7 +224,7 @@ def _is_step(step: object) -> bool:
 
 
 def spans_until(ends_s: Sequence[float]) -> list[float]:
-    """Ends of spans: the deadlines, and points between those that are far apart."""
+    """Return the ends of spans: the deadlines, and points in long gaps between them."""
     ends = sorted({end for end in ends_s if end > NOW_S})
     if not ends:
         return []

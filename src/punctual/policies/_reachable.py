@@ -13,14 +13,14 @@ _CHOSEN_FRAC = 0.5
 
 
 def least_device_s(table: ChoiceTable, remaining: FloatArray, room_s: FloatArray) -> tuple[IntArray, FloatArray]:
-    """The smallest column with which each job is done within `room_s`, 0: none; and the device-seconds that it takes then.
+    """Return the smallest column that does each job within `room_s` (0: none), and its device-seconds.
 
     Parameters
     ----------
     remaining
-        Shape (n,), steps left; NaN: nobody knows, and none will do.
+        Shape (n,), steps left; NaN: unknown, and no column will do.
     room_s
-        Shape (n,), seconds until its deadline; infinite: none will do, because none is needed.
+        Shape (n,), seconds until its deadline; infinite: no column, because none is needed.
     """
     has_deadline = (room_s > 0) & np.isfinite(room_s) & np.isfinite(remaining)
     wanted_sps = np.where(has_deadline, remaining / np.where(has_deadline, room_s, 1.0), np.inf)

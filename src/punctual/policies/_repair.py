@@ -1,4 +1,4 @@
-"""What precedes the sharing: replacing lost places, applying demands, starting jobs without workers."""
+"""Steps before the sharing: replace lost places, apply demands, start jobs without workers."""
 
 from collections.abc import Iterable, Sequence
 
@@ -35,7 +35,7 @@ def repair(builder: PlanBuilder) -> list[JobView]:
 
 
 def _relieve_nodes(builder: PlanBuilder) -> list[JobView]:
-    """Make what is planned fit where nodes have less than they had; the jobs that had to leave."""
+    """Make the last plan fit on nodes that have shrunk. Returns the jobs that had to leave."""
     on_node: dict[NodeId, list[JobView]] = {node: [] for node in sorted(_too_full(builder))}
     for view in sorted(builder.snapshot.holding, key=_goes_last) if on_node else ():
         for node in builder.held(view).keys() & on_node.keys():
@@ -54,7 +54,7 @@ def _too_full(builder: PlanBuilder) -> list[NodeId]:
 
 
 def _relieve(builder: PlanBuilder, node: NodeId, views: list[JobView]) -> list[JobView]:
-    """Jobs without workers go down to their floor, then jobs leave; of each the youngest first."""
+    """Shrink jobs without workers to their floor, then remove jobs, the youngest first. Returns those removed."""
 
     def is_too_full() -> bool:
         held = (builder.held(view).get(node, NOTHING) for view in views)
@@ -77,7 +77,7 @@ def _goes_last(view: JobView) -> tuple[bool, float, JobId]:
 
 
 def _place_displaced(builder: PlanBuilder, displaced: Iterable[JobView]) -> list[JobView]:
-    """Find a place for jobs that may not be paused, at the expense of those that may; the jobs that hold nothing."""
+    """Place jobs that may not be paused, at the expense of others. Returns the jobs that hold nothing."""
     unplaced: list[JobView] = []
     for view in sorted(displaced, key=seniority):
         if not is_protected(view):
@@ -110,7 +110,7 @@ def _evict(builder: PlanBuilder, view: JobView, unplaced: list[JobView]) -> Allo
 
 
 def apply_demands(builder: PlanBuilder) -> bool:
-    """Give jobs without workers what their controllers demand now, where they are; whether there are such jobs."""
+    """Give jobs without workers their controllers' present demands, on their nodes. Returns whether any has one."""
     without_workers = [view for view in builder.snapshot.holding if view.spec.worker is None]
     steered = [view for view in without_workers if _is_steered(view) and len(builder.held(view)) == 1]
     wanted = {view.spec.id: view.demand.at_most(view.spec.ceiling).at_least(least(view.spec)) for view in steered}
@@ -134,7 +134,7 @@ def _is_steered(view: JobView) -> bool:
 
 
 def follows_demand(wanted: Resources, amount: Resources, node: NodeId) -> Reason:
-    """Why a job without workers gets `amount` on `node`."""
+    """Return the reason why a job without workers gets `amount` on `node`."""
     facts = {"demand_cores": wanted.cores, "granted_cores": amount.cores}
     if wanted.fits_in(amount):
         return Reason("as-demanded", "the job gets what it demands", facts)
@@ -142,7 +142,7 @@ def follows_demand(wanted: Resources, amount: Resources, node: NodeId) -> Reason
 
 
 def start_rigid(builder: PlanBuilder, waiting: Iterable[JobView]) -> None:
-    """Start jobs that are not made of workers, in the order given, with what there is of their demand."""
+    """Start jobs without workers, in the order given, with as much of their demand as fits."""
     for view in waiting:
         if view.spec.worker is None and view.status != "stopping":
             allocation = builder.fit(view)

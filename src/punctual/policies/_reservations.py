@@ -1,4 +1,4 @@
-"""What jobs with deadlines are to hold from now on, reserved one job after the other."""
+"""Reserve future shares for jobs with deadlines, one job after the other."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import numpy as np
 from punctual.core.ids import JobId
 from punctual.solvers.timeline import Levels, Share, Timeline
 
-#: What is shared: the GPUs of one kind of nodes, or the cores of those nodes.
+#: Shared resource: the GPUs of one kind of nodes, or the cores of those nodes.
 Pool = tuple[str, bool]
 #: Order in which jobs take their shares: deadline, submission, name.
 Rank = tuple[float, float, JobId]
@@ -18,16 +18,16 @@ Rank = tuple[float, float, JobId]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ReservationRequest:
-    """A job that is to be done in time with devices of one pool.
+    """Request of a job that is due in time, for devices of one pool.
 
     Attributes
     ----------
     pool
-        Where it takes its share.
+        Pool of its share.
     levels
         The amounts that it may hold.
     work
-        What is left, in the unit of the rates; infinite where that is not known.
+        Remaining work in the unit of the rates; infinite if unknown.
     until_s
         Seconds until its deadline; infinite without one.
     """
@@ -55,22 +55,22 @@ class ReservationLedger(Generic[R]):
     Parameters
     ----------
     timeline
-        What is free before the first reservation.
+        Free devices before the first reservation.
     spare_s
         A job is late if its share ends more than this after its deadline; negative: a margin before it.
 
     Attributes
     ----------
     requests, shares
-        Of the jobs that have a reservation.
+        Requests and shares of the jobs that have a reservation.
     late
-        Those of them that are late.
+        Jobs among them that are late.
     """
 
     __slots__ = ("_timelines", "late", "requests", "shares", "spare_s")
 
     def __init__(self, timeline: Timeline, spare_s: float = 0.0) -> None:
-        #: What is free before each of the reservations, and after the last.
+        #: Free timelines before each of the reservations, and after the last.
         self._timelines = [timeline]
         self.spare_s = spare_s
         self.requests: list[R] = []
@@ -79,11 +79,11 @@ class ReservationLedger(Generic[R]):
 
     @property
     def free(self) -> Timeline:
-        """What the reservations leave."""
+        """Timeline that the reservations leave free."""
         return self._timelines[-1]
 
     def reserve(self, request: R, rule: Rule[R]) -> bool:
-        """Reserve a share by `rule`; False if there is no room."""
+        """Reserve a share by `rule`; False if it does not fit."""
         reserved = rule(self.free, request)
         if reserved is None:
             return False
@@ -105,7 +105,7 @@ class ReservationLedger(Generic[R]):
         return float(reserved.max())
 
     def withhold(self, amount: float) -> None:
-        """Let those that come later have `amount` less."""
+        """Reduce the free amount for later requests by `amount`."""
         self._timelines[-1] = self.free.less(amount)
 
     def first(self, n: int) -> "ReservationLedger[R]":
@@ -117,7 +117,7 @@ class ReservationLedger(Generic[R]):
         return ledger
 
     def plus(self, request: R, rule: Rule[R]) -> "ReservationLedger[R]":
-        """A ledger with one more request; this one was made in the order of ranks, so those before it keep their shares."""
+        """Return a ledger with one more request; requests of lower rank keep their shares."""
         i = bisect_right(self.requests, request.rank, key=lambda other: other.rank)
         ledger = self.first(i)
         for each in (request, *self.requests[i:]):

@@ -1,4 +1,4 @@
-"""Starting jobs whole, in an order, and pausing those that come later in it."""
+"""Start jobs whole, in an order, and pause those that come later in it."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -44,7 +44,7 @@ class Order:
 
 
 class WaitingQueue:
-    """The waiting jobs in their order, kept from plan to plan: most of a long queue stays as it is.
+    """The waiting jobs in their order, kept from plan to plan: most of a long queue stays the same.
 
     A job is known by the identity of its view, which the scheduler shows until something about it changes.
     """
@@ -52,9 +52,9 @@ class WaitingQueue:
     def __init__(self) -> None:
         #: All jobs by the identities of their views, which are kept so that no others can have them.
         self._known: dict[int, tuple[JobView, Ranked | None]] = {}
-        #: In their order, without what is added to all ranks.
+        #: Jobs in their order, without the offset common to all ranks.
         self.ranked: list[Ranked] = []
-        #: How many of these ask for so many devices.
+        #: Number of these jobs by the number of devices they ask for.
         self._gpus: Counter[float] = Counter()
         #: Jobs that are being paused: they go on until they are, and have the rank of running ones.
         self.going: dict[int, tuple[JobView, RigidRequest]] = {}
@@ -69,7 +69,7 @@ class WaitingQueue:
     def update(
         self, views: Sequence[JobView], request_of: Callable[[JobView], RigidRequest | None], order: Order
     ) -> None:
-        """These are the jobs that wait."""
+        """Replace the jobs that wait."""
         known, there = self._known, dict(zip(map(id, views), views, strict=True))
         new = list(filterfalse(known.__contains__, there))
         if len(known) + len(new) > len(there):
@@ -105,7 +105,7 @@ class WaitingQueue:
 
 
 def serve(builder: PlanBuilder, order: Order, *, size: Size, margin: float = 0.0) -> Plan:
-    """Start waiting jobs by rank; where one does not fit, pause jobs that run and rank more than `margin` behind it.
+    """Start waiting jobs by rank; to fit one, pause running jobs that rank more than `margin` behind it.
 
     What runs is only looked at when a waiting job could take its place: the plan carries the rank of the last running
     job that may be paused (`last`), and whether something besides starting jobs may be due (`watch`).
@@ -117,13 +117,13 @@ def serve(builder: PlanBuilder, order: Order, *, size: Size, margin: float = 0.0
 
 
 class _Round:
-    """One plan in the making."""
+    """State of one plan while it is built."""
 
     def __init__(self, builder: PlanBuilder, order: Order, size: Size, margin: float) -> None:
         self._builder, self._order, self._size, self._margin = builder, order, size, margin
         self._request = builder.hardware.largest if size == "largest" else builder.hardware.smallest
         last = builder.carry.get("last", _LAST_OF_ALL)
-        #: No running job that may be paused ranks behind this; nor does one that this plan starts rank behind the other.
+        #: Upper bounds of the ranks of running jobs that may be paused, and of jobs that this plan starts.
         self._last = float(last) if isinstance(last, int | float) else _LAST_OF_ALL
         self._last_started = -_LAST_OF_ALL
         #: Running jobs that may be paused, with their ranks; found when the first of them may have to go.
@@ -153,7 +153,7 @@ class _Round:
         return builder.build(watch=self._watch, last=last, first=self._first)
 
     def _serve(self) -> None:
-        """Take the jobs in their order; those that are paused on the way come in their turn."""
+        """Start the jobs in their order; jobs that are paused on the way come in their turn."""
         waiting, shift, others = self._waiting, self._order.shift, self._others
         least_gpus = waiting.least_gpus
         for view in waiting.unfit.values():
@@ -177,13 +177,13 @@ class _Round:
             self._try(ranked)
 
     def _cannot_have(self, rank: float, n_gpus: float) -> bool:
-        """Whether a job of this rank, or of a later one, cannot have so many devices, as far as that is known without a look at nodes."""
+        """Whether jobs from this rank on certainly cannot have so many devices, judged without a search of nodes."""
         if self._space is None:
             return False
         return n_gpus > self._space.gpus if rank + self._margin >= self._last else n_gpus >= self._too_many_gpus
 
     def _try(self, ranked: Ranked) -> None:
-        """Start the job if there is room, or if room can be made."""
+        """Start the job if it fits, or if room can be made."""
         rank, _, _, view, request = ranked
         may_fit = self._space is None or self._space.may_hold(request.amount)
         allocation = self._place(view, request) if may_fit else None
@@ -202,7 +202,7 @@ class _Round:
             self._builder.explain(view, waits(request.amount, self._builder.free))
 
     def _place(self, view: JobView, request: RigidRequest) -> Allocation | None:
-        """What it had, if it was paused in this very plan and that is still free; otherwise any place."""
+        """Return the job's old place, if this plan paused it and the place is still free; otherwise any place."""
         free = self._builder.free
         had = {} if self._builder.hardware.is_broken(view) else view.planned
         if had and all(amount.fits_in(free[node]) for node, amount in had.items()):
@@ -220,7 +220,7 @@ class _Round:
             self._last_started = max(self._last_started, rank)
 
     def _make_room(self, ranked: Ranked) -> Allocation | None:
-        """Pause the jobs that rank last until the request fits, if they are enough; they come in their turn behind it."""
+        """Pause the jobs that rank last until the request fits, if they are enough; they queue up again."""
         rank, _, _, view, request = ranked
         chosen = self._fewest(self._behind(rank + self._margin), view, request)
         if chosen is None:
@@ -232,7 +232,7 @@ class _Round:
         return allocation
 
     def _behind(self, rank: float) -> Iterator[Ranked]:
-        """Running jobs that may be paused and rank behind `rank`, the last one first; mostly the first few will do."""
+        """Yield running jobs that may be paused and rank behind `rank`, the last one first."""
         held = self._builder.held
         for ranked in self._ranked_running():
             if ranked[0] <= rank:
@@ -241,11 +241,11 @@ class _Round:
                 yield ranked
 
     def _ranked_running(self) -> list[Ranked]:
-        """All running jobs that may be paused, the last one first; looked at no more than once in a round."""
+        """Return the running jobs that may be paused, the last one first; computed once in a round."""
         if self._running is None:
             rank_of, holding = self._order.running, self._builder.snapshot.holding
             ranks = [(rank_of(view), view) for view in holding if view.spec.preemptible and view.planned]
-            # Those that are starting up count here: in the next round they may run.
+            # Jobs that are starting count here: in the next round they may run.
             self._last = max([rank for rank, _ in ranks], default=-_LAST_OF_ALL)
             self._running = sorted(
                 [
@@ -260,7 +260,7 @@ class _Round:
     def _fewest(
         self, victims: Iterable[Ranked], view: JobView, request: RigidRequest
     ) -> tuple[list[Ranked], Allocation] | None:
-        """Which of the last jobs have to go, and where the request then fits."""
+        """Return the fewest of the last jobs to pause, and the allocation for the request after that."""
         builder, free = self._builder, self._builder.free
         space = self._space.copy() if self._space else Space(free.values())
         chosen: list[Ranked] = []

@@ -1,4 +1,4 @@
-"""Sharing the nodes among jobs that can do with more or less: how much each gets."""
+"""Share the nodes among jobs with variable amounts."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class Participant:
         return self.rungs[self.i]
 
     def grow(self) -> bool:
-        """Take the next rung if there is one and there is room for it."""
+        """Take the next rung if it exists and fits."""
         if self.i + 1 >= len(self.rungs):
             return False
         more = self.steps[self.i]
@@ -73,7 +73,7 @@ class Sharing:
         hardware, free = builder.hardware, builder.free
         self.spaces = {kind: Space([free[node] for node in nodes]) for kind, nodes in hardware.kinds.items()}
         self._node_spaces: dict[NodeId, Space] = {}
-        #: What jobs without workers demand beyond their floors.
+        #: Demand of jobs without workers beyond their floors, in cores.
         self._wanted_cores: dict[NodeId, float] = {}
         for view in running:
             self._continue(view)
@@ -87,25 +87,25 @@ class Sharing:
         MarginalAllocator(key, Participant.grow).run(participants)
 
     def filled(self, key: Callable[[Participant], float]) -> Plan:
-        """Let all grow, the one with the lowest `key` first, until none can any more."""
+        """Let all grow, the one with the lowest `key` first, until none can."""
         self.grow([*self.workers, *self.fractions], key)
         self.lay_out_workers()
         self.lay_out_fractions()
         return self.builder.build()
 
     def lay_out_workers(self) -> None:
-        """Find nodes for what was decided."""
+        """Find nodes for the chosen numbers of workers."""
         lay_out(
             self.builder, [(participant.view, participant.n_before, _n(participant)) for participant in self.workers]
         )
 
     def lay_out_fractions(self) -> None:
-        """Give jobs without workers what was decided, as far as their node still has it; those that came first, first."""
+        """Give jobs without workers their chosen amounts, as far as their node has them; the oldest first."""
         for participant in sorted(self.fractions, key=lambda participant: seniority(participant.view)):
             self.give(participant, participant.amount)
 
     def node_of(self, participant: Participant) -> NodeId:
-        """Where a job without workers is."""
+        """Return the node of a job without workers."""
         return next(iter(self.builder.held(participant.view)))
 
     def give(self, participant: Participant, amount: Resources, reason: Reason | None = None) -> None:
@@ -124,7 +124,7 @@ class Sharing:
         self.builder.put(view, allocation, reason)
         self.builder.explain(view, reason)
 
-    # Who takes part.
+    # Participants.
 
     def _lower(self, views: Iterable[JobView]) -> None:
         """Bring running jobs without workers down to their floor: they grow again after all have their least."""
@@ -168,7 +168,7 @@ class Sharing:
         return Participant(view, rungs, self.builder.hardware.worker_steps(view.spec), (space,), n_before)
 
     def _leave_out(self, view: JobView, amount: Resources) -> None:
-        """Say why for the first job that waits; the others wait for the same."""
+        """Record the reason of the first job that waits; the others wait for the same."""
         self._n_waiting += 1
         if self._n_waiting == 1:
             self.builder.explain(view, waits(amount, self.builder.free))
@@ -203,7 +203,7 @@ class Sharing:
 
 
 def fraction_rungs(view: JobView, floor: Resources) -> tuple[Resources, ...]:
-    """What a job without workers can hold: cores in equal parts, all else over the floor only at the end."""
+    """Return the amounts a job without workers can hold: cores in equal parts, all else over the floor at the end."""
     top = view.demand.at_most(view.spec.ceiling).at_least(floor)
     part_cores = (top.cores - floor.cores) / _N_PARTS
     between = [replace(floor, cores=floor.cores + i * part_cores) for i in range(1, _N_PARTS)]

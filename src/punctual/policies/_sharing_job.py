@@ -1,4 +1,4 @@
-"""A job that shares the cores of a node, as the plan of its node counts it."""
+"""A job that shares a node's cores, as the plan of its node counts it."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -14,7 +14,7 @@ _LATE_FRAC = 0.01
 #: A promise is also kept as long as it could be if the work that is left turned out less by this share, and by less of that
 #: the more of it is done: what a training costs is overestimated while others start beside it.
 _HOPE_FRAC = 0.1
-#: What is left may cost this share more beside other jobs, and less of that the more of the job is done: trainings
+#: Share by which the remaining work may cost more beside other jobs; it shrinks as the job is done: trainings
 #: cost more beside others than they did in their first steps, and less of a crowded machine reaches them than they hold.
 _DOUBT_FRAC = 0.2
 #: Work that is due is taken to be due in so many seconds.
@@ -40,18 +40,18 @@ class SharingJob:
     Attributes
     ----------
     base, wanted
-        What it holds in any case, and what its controller wants.
+        Its amount in any case, and its controller's demand.
     left_core_s, std_core_s, most_cores, due_s, slack_s
-        What is left of its work, the seconds until that is due, and how much later would still be in time; a guess while
+        Its remaining work, the seconds until that is due, and the delay that is still in time; a guess while
         it is `unmeasured`. `due_s` is infinite where nothing is known of it for long, and for a job without a deadline.
     unmeasured
         Whether it has a deadline and has held too little to know how much work it has.
     has_neighbors
         Whether other jobs are on its node.
     cores
-        What it gets over its base, as far as is decided.
+        Cores over its base so far.
     share
-        What the plan has for it over its base, over time; None: it is not planned for.
+        Its planned share over its base; None: it is not planned for.
     """
 
     view: JobView
@@ -69,7 +69,7 @@ class SharingJob:
 
     @classmethod
     def of(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
-        """The job as it is at instant `at`."""
+        """Return the job's state at instant `at`."""
         work, left_core_s = view.work, view.core_s_left(at)
         if view.deadline_at is None:
             return cls(view, base, wanted)
@@ -116,11 +116,11 @@ class SharingJob:
 
     @property
     def more_cores(self) -> float:
-        """What its controller wants over what it gets so far."""
+        """Cores that its controller wants beyond its present share."""
         return max(0.0, self.wanted.cores - self.base.cores - self.cores)
 
     def job(self, sigmas: float = 0.0, late_s: float = 0.0) -> CoreJob:
-        """What is left of it beside what it does with its base, so many standard deviations above what is expected."""
+        """Return its work beyond its base, `sigmas` standard deviations above the expected amount."""
         due_s = max(self.due_s + late_s, SOON_S)
         left_core_s = self.left_core_s + self.margin_core_s(sigmas) - self.base.cores * due_s
         return CoreJob(
@@ -128,7 +128,7 @@ class SharingJob:
         )
 
     def best(self, sigmas: float) -> CoreJob:
-        """What is left of it in the best case, until its promise is given up."""
+        """Return its work in the best case, due when its promise would be given up."""
         job = self.job(-sigmas, self.latest_s())
         if not self.view.granted_core_s:
             return job  # nothing was estimated yet
@@ -136,20 +136,20 @@ class SharingJob:
         return replace(job, work_core_s=max(0.0, job.work_core_s - hope_core_s))
 
     def margin_core_s(self, sigmas: float) -> float:
-        """So many standard deviations of what is left; above 0 and beside other jobs, at least what that may cost more there."""
+        """Return `sigmas` standard deviations of its work; if positive, at least the extra cost beside other jobs."""
         is_cautious = self.has_neighbors and sigmas > 0
         doubt_core_s = _DOUBT_FRAC * self._left_frac() * self.left_core_s if is_cautious else 0.0
         return sigmas * max(self.std_core_s, doubt_core_s)
 
     def _left_frac(self) -> float:
-        """What is left of all its work."""
+        """Share of its work that is left."""
         return self.left_core_s / max(self.left_core_s + self.view.granted_core_s, 1e-9)
 
     def is_nearly_done(self) -> bool:
-        """Whether it would be done in a small part of the time that it was given, if it held all that it can use."""
+        """Whether it would be done in a small part of its time, with all its usable cores."""
         most_cores = self.base.cores + self.most_cores
         return self.left_core_s <= _OVERDUE_FRAC * most_cores * (self.view.spec.deadline_s or 0.0)
 
     def latest_s(self) -> float:
-        """How much later than it is due it may be done before a promise is given up."""
+        """Seconds after its due time until its promise is given up."""
         return self.slack_s + _LATE_FRAC * (self.view.spec.deadline_s or 0.0)

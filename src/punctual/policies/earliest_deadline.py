@@ -21,7 +21,7 @@ class EarliestDeadline(PolicyBase):
     Parameters
     ----------
     size
-        Which of its allowed counts a job gets.
+        The allowed count that a job gets.
     admission
         Whether a new job is declined that would be late, or would make another one late.
 

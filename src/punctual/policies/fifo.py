@@ -18,7 +18,7 @@ from punctual.policies._repair import apply_demands, repair
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fifo(PolicyBase):
-    """Starts jobs in order of submission, each whole; the first that does not fit holds up the rest.
+    """Starts jobs in order of submission, each whole; the first that does not fit blocks the rest.
 
     Use it as the baseline that everybody knows, and where no job may be favoured. It never pauses or resizes a job, so
     it does nothing about deadlines.
@@ -26,7 +26,7 @@ class Fifo(PolicyBase):
     Parameters
     ----------
     size
-        Which of its allowed counts a job gets.
+        The allowed count that a job gets.
     backfill
         Let later jobs pass while the first one waits, as long as by all that is known they do not delay it.
 
@@ -80,7 +80,7 @@ class Fifo(PolicyBase):
         return builder.build(watch=watch, first=first[0].spec.id if first else None)
 
     def _queue(self, builder: PlanBuilder, idle: list[JobView]) -> Iterator[tuple[JobView, RigidRequest]]:
-        """The waiting jobs and what they ask for, one by one: mostly only the first is looked at."""
+        """Yield the waiting jobs and their requests; usually only the first is needed."""
         waiting: Iterable[JobView] = builder.snapshot.waiting
         if idle:
             waiting = sorted((*waiting, *idle), key=seniority)
@@ -116,7 +116,7 @@ def _backfill(
     started: Iterable[RigidRequest],
     queue: Iterable[tuple[JobView, RigidRequest]],
 ) -> bool:
-    """Start those of the queue that do not delay the first job; whether one of them has a controller."""
+    """Start those of the queue that do not delay the first job; return whether one of them has a controller."""
     in_s, spare = _reservation(builder, first.amount, started)
     space = Space(builder.free.values())
     watch = False
@@ -139,7 +139,7 @@ def _pass(builder: PlanBuilder, view: JobView, request: RigidRequest) -> bool:
 
 
 def _reservation(builder: PlanBuilder, first: Resources, started: Iterable[RigidRequest]) -> tuple[float, float]:
-    """Seconds until the first job is expected to fit, and what is then free beyond it."""
+    """Seconds until the first job is expected to fit, and the amount that is then free beyond it."""
     at, hardware = builder.snapshot.at, builder.hardware
     held = [(view, total(builder.held(view).values())) for view in builder.snapshot.holding]
     ends = [(end_at(view, at, hardware) - at, _size(amount, first)) for view, amount in held]
@@ -153,7 +153,7 @@ def _reservation(builder: PlanBuilder, first: Resources, started: Iterable[Rigid
 
 
 def _size(amount: Resources, first: Resources) -> float:
-    """The amount of what the first job is short of: devices if it asks for any, else cores, else what it asks for first."""
+    """Return the amount of the first job's scarce resource: devices if it asks for any, else cores, else its first."""
     if first.gpus or first.cores or not first.others:
         return float(amount.gpus) if first.gpus else amount.cores
     return amount.of(first.others[0][0])

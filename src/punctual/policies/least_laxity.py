@@ -22,7 +22,7 @@ class LeastLaxity(PolicyBase):
     Parameters
     ----------
     size
-        Which of its allowed counts a job gets.
+        The allowed count that a job gets.
     margin_s
         A job is paused only for one with so many seconds less to spare, at least. Without a margin two jobs of equal
         laxity would take turns at every round.

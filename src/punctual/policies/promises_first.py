@@ -1,4 +1,4 @@
-"""Promised deadlines first; what is left goes where a device-second is worth most."""
+"""Keep promised deadlines first, and spend the rest where a device-second is worth most."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,14 +27,14 @@ from punctual.policies._reachable import least_device_s, reachable_together
 from punctual.policies._repair import repair, start_rigid
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution
 
-#: What becomes of a job whose deadline cannot be promised: it runs as well as it can, or is turned away; or no
+#: Treatment of a job whose deadline cannot be promised: it runs as well as it can, or is turned away; or no
 #: deadlines are promised at all.
 Admission = Literal["best-effort", "decline", "none"]
 
 #: Promises take no more of the devices than this, unless all that is done is what was promised.
 _PROMISED_FRAC = 0.05
 
-#: When the plan of the promises has work done, as far as there is a choice.
+#: Preferred time of work in the plan of the promises.
 Work = Literal["late", "early"]
 
 #: Parameters that must not be negative, with their units.
@@ -79,14 +79,14 @@ class PromisesFirst(PolicyBase):
     Parameters
     ----------
     admission
-        What becomes of a job whose deadline cannot be promised; ``"none"``: nothing is promised.
+        Treatment of a job whose deadline cannot be promised; ``"none"``: no deadline is promised.
     work
         Whether promised work is put off as long as its devices allow, which leaves them to other jobs now; or done
         early, which makes room for later promises: better where far more is asked for than there is.
     volume_power
-        How much more a step of a short job is worth: worth falls with this power of the device-seconds left.
+        Extra worth of a step of a short job: worth falls with this power of the device-seconds left.
     urgency
-        How much more jobs are worth that need most of the time to a deadline that is not promised, but can be met
+        Extra worth of jobs that need most of the time to a deadline that is not promised, but can be met
         beside the others.
     promised_frac
         Share of the devices that promises may take. None: a twentieth of the GPUs and, of cores, all but `background_frac`; or
@@ -94,9 +94,9 @@ class PromisesFirst(PolicyBase):
     risk_sigmas
         Standard deviations of the speed that a promise leaves aside.
     amortisation_s
-        For so long an allocation is taken to last when the cost of a change is weighed against its gain.
+        Seconds for which an allocation is assumed to last when the cost of a change is weighed against its gain.
     hysteresis_frac
-        Share by which what a job has is worth more to it than what it could have.
+        Share by which a job's present allocation is worth more than another.
     max_wait_s
         A job may hold nothing for this time and ten times as long as it would run; then it is promised an end of its
         waiting, before others are promised anything. 0: no such promises.
@@ -174,18 +174,18 @@ class PromisesFirst(PolicyBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobFeatures:
-    """What the worth of n jobs depends on, one entry each.
+    """Inputs of the worth of n jobs, one entry each.
 
     Attributes
     ----------
     weights
         Declared.
     remaining
-        Steps left; NaN: nobody knows.
+        Steps left; NaN: unknown.
     attained_s
         Device-seconds held so far.
     best, fastest
-        Steps per second: per device where that is most, and at most.
+        Steps per second: highest per device, and highest in all.
     left_s
         Seconds to the deadline; infinite without a deadline.
     promised
@@ -215,7 +215,7 @@ class JobFeatures:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[float, ...]]) -> "JobFeatures":
-        """From one row for each job, in the order of the attributes."""
+        """Return the features from one row for each job, in the order of the attributes."""
         table = np.array(rows, dtype=np.float64).reshape(len(rows), 10).T
         types = {"columns": np.int64, "promised": np.bool_}
         named = zip(cls.__dataclass_fields__, table, strict=True)
@@ -223,7 +223,7 @@ class JobFeatures:
 
 
 class UtilityModel:
-    """What is worth how much, by the parameters of the policy.
+    """Worth of each configuration, by the parameters of the policy.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ class _Round:
         self._policy, self._builder, self._at = policy, builder, builder.snapshot.at
         waiting = self._waiting()
         rigid = [view for view in waiting if view.spec.controller is None and view.spec.worker is None]
-        #: Nothing can be promised to a job of which neither workers nor a controller say how fast it is.
+        #: No promise is possible for a job whose speed follows neither from workers nor from a controller.
         self._unpromisable = [view for view in rigid if waits_for_promise(view)]
         start_rigid(builder, (view for view in rigid if view not in self._unpromisable))
         options = CoreSharingOptions(
@@ -305,7 +305,7 @@ class _Round:
             prior_s=policy.prior_s,
             taken=self._cores.growth() if self._candidates else {},
         )
-        #: Of a unit of each pool, in the last round.
+        #: Price of a unit of each pool, in the last round.
         self._prices = {str(pool): price for pool, price in amounts_in(carry.get("prices")).items()}
 
     def _waiting(self) -> Sequence[JobView]:
@@ -337,7 +337,7 @@ class _Round:
     # The knapsack.
 
     def _shared(self) -> Solution | None:
-        """The column of each candidate; None: there is no choice that keeps what must be kept."""
+        """Return the column of each candidate; None if no choice satisfies all constraints."""
         table, features = self._problem.table, self._features()
         values = UtilityModel(self._policy, self._reachable(table, features)).values(features, table.rates)
         return self._solve(table, values, self._allowed(table))
@@ -381,7 +381,7 @@ class _Round:
         return view.granted_gpu_s + held.gpus * since_s or view.granted_core_s + held.cores * since_s
 
     def _allowed(self, table: ChoiceTable) -> BoolArray:
-        """The columns with which nobody is paused that may not be, and every promise is kept."""
+        """Return the columns that keep every promise and do not pause a protected job."""
         allowed, never_ending = self._protecting(table), self._admission.never_ending()
         for i, candidate in enumerate(self._candidates):
             reservation = self._admission.reservation(candidate)
@@ -397,7 +397,7 @@ class _Round:
         return allowed
 
     def _protecting(self, table: ChoiceTable) -> BoolArray:
-        """The columns with which nobody is paused that may not be, or sent away from its kind of nodes."""
+        """Return the columns that neither pause a protected job nor send a bound one to another kind of nodes."""
         allowed = table.allowed.copy()
         allowed[:, 0] = [not (candidate.n and is_protected(candidate.view)) for candidate in self._candidates]
         for i, candidate in enumerate(self._candidates if len(self._pools) > 1 else ()):
@@ -407,7 +407,7 @@ class _Round:
         return allowed
 
     def _solve(self, table: ChoiceTable, values: FloatArray, allowed: BoolArray) -> Solution | None:
-        """With all promises; where they cannot all be kept any more, without."""
+        """Solve with all promises as constraints; without them if they cannot all be kept any more."""
         price = self._prices.get(_text(self._pools[0]))
         gap_limit = _GAP if len(self._pools) == 1 else _GAP_SEVERAL
         for permitted in (allowed, self._protecting(table)):
@@ -472,7 +472,7 @@ class _Round:
         plan = self._builder.build(**carry, prices=self._prices_of(solution))
         looks_s = [_LOOK_S if n_paused else None, self._cores.changes_in_s()]
         changes_s = [max(in_s, _LOOK_S) for in_s in looks_s if in_s is not None]
-        # What a promise asks for is not put off.
+        # A change that a promise needs is not put off.
         next_s = min((in_s for in_s in (*changes_s, self._admission.needed_at(held)) if in_s is not None), default=None)
         solution = solution or self._cores.solution
         return replace(
@@ -521,7 +521,7 @@ def _why(candidate: Candidate, column: int, promise: Reservation | None) -> Reas
     options, n = candidate.options, candidate.options.counts[column]
     facts = {"n_workers_before": float(candidate.n), "n_workers": float(n)}
     if n == 0:
-        return Reason("paused", f"{candidate.n} -> 0 workers: what it had is worth more to others for now", facts)
+        return Reason("paused", f"{candidate.n} -> 0 workers: other jobs gain more by them for now", facts)
     after_s = None if candidate.remaining is None else candidate.remaining / float(options.rates[column])
     due = _due(candidate, column, after_s, facts, promise) if isfinite(candidate.left_s) else ""
     if not candidate.n:
@@ -541,7 +541,9 @@ def _why(candidate: Candidate, column: int, promise: Reservation | None) -> Reas
 def _due(
     candidate: Candidate, column: int, after_s: float | None, facts: dict[str, float], promise: Reservation | None
 ) -> str:
-    """What is planned until a promised deadline, if that is more later; else how far the deadline is from the end.
+    """Return a text on the later part of a promised plan, if it rises; else on the time left to the deadline.
+
+    Notes it in `facts` too.
 
     Notes it in `facts` too.
     """

@@ -1,4 +1,4 @@
-"""Everybody gets what they want; in a shortage, those that are due sooner get more of it."""
+"""Give each job its demand; in a shortage, share by the policy's rule, by default more to earlier deadlines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -89,7 +89,7 @@ class Proportional(PolicyBase):
         return builder.build()
 
     def _rank(self, participant: Participant, at: float) -> float:
-        """Of jobs made of workers the one with the lowest rank grows first."""
+        """Return the rank of a job made of workers; the lowest grows first."""
         if self.shortage == "earliest-deadline":
             return _deadline_at(participant.view)
         amount, demand = _measure(participant.amount), _measure(participant.rungs[-1])
@@ -126,7 +126,7 @@ def _urgency(view: JobView, at: float) -> float:
 
 
 def _measure(amount: Resources) -> float:
-    """How much it is, in what there is least of."""
+    """Return the amount of the scarcest resource it contains: GPUs, cores, memory, or a named one."""
     return float(amount.gpus or amount.cores or amount.memory_bytes or amount.others[0][1])
 
 
@@ -143,7 +143,7 @@ def _in_order(
 
 
 def _whole_extra(participant: Participant, free: Resources) -> Resources:
-    """What is not cores, over the floor: of each kind all that is demanded if it is free, otherwise none."""
+    """Return the demand over the floor except cores: of each kind all if it is free, otherwise none."""
     extra = participant.rungs[-1] - participant.rungs[0]
     return Resources(
         gpus=extra.gpus if extra.gpus <= free.gpus else 0,

@@ -20,7 +20,7 @@ class ShortestRemaining(PolicyBase):
     Parameters
     ----------
     size
-        Which of its allowed counts a job gets.
+        The allowed count that a job gets.
     margin_s
         A job is paused only for one that is done so many seconds earlier, at least.
 

@@ -1,4 +1,4 @@
-"""From a scenario and a seed to the jobs that will be submitted."""
+"""Turn a scenario and a seed into jobs to submit."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -44,7 +44,7 @@ def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:
 
 
 def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
-    """The jobs of the trace: the wanted part of it, at the wanted load, with deadlines; errors as in `jobs_of`."""
+    """Return the wanted jobs of the trace, at the wanted load, with deadlines; raises as `jobs_of` does."""
     section = scenario.trace
     jobs = _first(_after(section.start_s, normalized(_counted(_source(scenario, seed)))), section.jobs)
     jobs = without_missing_dependencies(jobs) if scenario.job else jobs
@@ -56,7 +56,7 @@ def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
 
 
 def open_trace(scenario: Scenario) -> Trace | None:
-    """The file that the scenario names; None if its jobs are generated.
+    """Open the file that the scenario names; None if its jobs are generated.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:
 
 
 def _counted(jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
-    """`jobs`, all of which will be in memory; raises `InvalidSpec` at one too many."""
+    """Yield `jobs`, all of which must fit in memory; raise `InvalidSpec` at one too many."""
     left = iter(jobs)
     yield from islice(left, N_JOBS_MAX)
     if next(left, None) is not None:

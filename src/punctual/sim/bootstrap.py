@@ -1,4 +1,4 @@
-"""How sure a number is: confidence intervals by drawing jobs or runs again, and two runs on the same jobs compared.
+"""Confidence intervals by resampling jobs or runs, and comparisons of two runs on the same jobs.
 
 Everything is a function of its arguments; `seed` is the only source of randomness.
 """
@@ -33,7 +33,7 @@ _ROUNDING_FRAC = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """With confidence `level`, the true value lies between `low` and `high`.
+    """Confidence interval: the true value lies between `low` and `high` with confidence `level`.
 
     `method` is the one that was used: *percentile* also where *bca* was asked for and is not defined, because all
     resampled values lie on one side of the estimate, or are equal.
@@ -59,7 +59,7 @@ class PairedDifference:
     mean
         Mean difference, with its interval.
     p_value
-        How often a difference of this size comes about if it does not matter which run a value is from; two-sided.
+        Probability of a difference of this size if it does not matter which run a value is from; two-sided.
     """
 
     n: int
@@ -94,16 +94,16 @@ def interval(
     values
         One number per job, shape (n,), finite.
     statistic
-        From values drawn with replacement, shape (n,), to a number.
+        Function from values drawn with replacement, shape (n,), to a number.
     level
         Confidence, between 0 and 1.
     n_resamples
-        How often values are drawn.
+        Number of resamples.
 
     Raises
     ------
     InvalidSpec
-        There are no values, one is not finite, or `level` or `n_resamples` is out of range.
+        The values are empty, one is not finite, or `level` or `n_resamples` is out of range.
 
     Notes
     -----
@@ -165,7 +165,7 @@ def paired_difference(
     base, other
         A number for each job (or seed). The result does not depend on their order.
     n_resamples
-        How often values are drawn for the interval, and signs for the test.
+        Number of resamples for the interval, and of signs for the test.
     group
         Which jobs belong together, the seed of a job say: they are drawn together and get one sign together, because
         the jobs of one run share a queue. None: each job by itself, which says something about these very arrivals

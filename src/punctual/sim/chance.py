@@ -9,7 +9,7 @@ _N_UNIFORMS = 12
 
 
 def stream(seed: int, kind: str, name: str) -> Draw:
-    """The stream of draws of one kind about one job or node; the same in every process and on every platform."""
+    """Return the stream of draws of one kind for one job or node; equal in every process and on every platform."""
     text = f"{seed}\0{kind}\0{name}".encode("utf-8", "surrogatepass")
     return Draw(int.from_bytes(blake2b(text, digest_size=8).digest(), "big"))
 

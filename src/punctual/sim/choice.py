@@ -45,18 +45,18 @@ class PlugInChoice(BaseModel):
         return self.keys() if self.parameters else self.name
 
     def keys(self) -> dict[str, Any]:
-        """As a table."""
+        """Return the choice as a table."""
         by_place = {"values": self.values} if self.values else {}
         return {"name": self.name, **by_place, **self.parameters}
 
     @property
     def text(self) -> str:
-        """As on the command line: ``uniform:low=1.2,high=4``."""
+        """Return the choice as on the command line: ``uniform:low=1.2,high=4``."""
         parameters = ",".join(f"{key}={_as_text(value)}" for key, value in self.parameters.items())
         return f"{self.name}:{parameters}" if parameters else self.name
 
     def bound_to(self, kind: type, where: str) -> "PlugInChoice":
-        """The same with each value under the name of its parameter of `kind`.
+        """Return the choice with each value under the name of its parameter of `kind`.
 
         Raises
         ------
@@ -139,7 +139,7 @@ def named(table: Mapping[str, T], name: str, family: str, where: str) -> T:
 
 
 def value_of(text: str) -> Any:
-    """What a value on the command line means: as in TOML, and a bare word is text."""
+    """Return the value of a text on the command line, read as TOML; a bare word is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # also a number or lists within lists without end

@@ -1,4 +1,4 @@
-"""Jobs as tables `[[job]]` declare them, which are run live as well."""
+"""Jobs declared as tables `[[job]]`, which can also run live."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ DECLARED = "declared"
 
 
 def declared(tables: Sequence[Mapping[str, Any]], cluster: Sequence[NodeGroup]) -> list[TraceJob]:
-    """The jobs of tables `[[job]]`, each behind those that it is to run after, and submitted no earlier than they are.
+    """Return the jobs of tables `[[job]]`, each after those it depends on, and submitted no earlier.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def declared(tables: Sequence[Mapping[str, Any]], cluster: Sequence[NodeGroup]) 
 
 
 def without_missing_dependencies(jobs: Sequence[TraceJob]) -> list[TraceJob]:
-    """The same jobs, none of which waits any more for one that is not among them."""
+    """Return the jobs without dependencies on jobs that are not among them."""
     kept = {job.id for job in jobs}
     return [job if job.spec is None else replace(job, spec=_after(job.spec, kept)) for job in jobs]
 

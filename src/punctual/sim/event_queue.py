@@ -1,12 +1,12 @@
-"""What is still to happen, in a total order."""
+"""Queue of future events, in a total order."""
 
 from heapq import heappop, heappush
 from typing import Any
 
 from punctual.daemon.timers import Timers
 
-#: What goes first at one instant. Facts of the world come before what reacts to them, and plans come last, so that
-#: whatever happens at the same instant is in the snapshot they are made of.
+#: Order of entries at one instant. Facts of the world precede reactions to them, and plans come last, so that
+#: their snapshot contains all events of the instant.
 FACT, ARRIVAL, TIMER, PLAN = range(4)
 
 #: Instant, priority, number in the order of entering, the subject, and the subject's version when it was entered.
@@ -32,7 +32,7 @@ class EventQueue:
         heappush(self._entries, (at, priority, self._n_entered, subject, version))
 
     def pop(self) -> Entry | None:
-        """The next entry; None: there is none. Timers of one instant are one entry; its subject is the list of them."""
+        """Return the next entry, or None. All timers of one instant are one entry, whose subject lists them."""
         entries, timers = self._entries, self.timers
         timers_at = timers.next_at() if timers.fire_at else None
         if timers_at is None:

@@ -1,4 +1,4 @@
-"""Names made of contents: a result is found again only if nothing that could change it has changed."""
+"""Cache keys: a result is reused only if inputs and code are unchanged."""
 
 import hashlib
 import inspect
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from punctual.distribution import __version__
 
-#: What takes part in a simulation. Displays, drawings, live executors and what they keep do not.
+#: Parts of the code that affect a simulation; displays, drawings and live executors with their files do not.
 _PARTS = (
     "core",
     "solvers",
@@ -39,7 +39,7 @@ def of_text(text: str) -> str:
 
 
 def of_values(values: Iterable[object]) -> str:
-    """SHA-256 of values that say in their `repr` all that they are."""
+    """Return the SHA-256 of values whose `repr` is complete."""
     digest = hashlib.sha256()
     for value in values:
         digest.update(f"{value!r}\n".encode("utf-8", "surrogatepass"))
@@ -61,7 +61,7 @@ def of_program() -> str:
 
 
 def of_plug_in(kind: type) -> str:
-    """Hash of the file that defines `kind`; of one of ours that is in `of_program`, and this is empty."""
+    """Return the hash of the file that defines `kind`; empty for Punctual's own, which `of_program` covers."""
     if kind.__module__.startswith("punctual."):
         return ""
     path = inspect.getsourcefile(kind)

@@ -1,4 +1,4 @@
-"""What a job could have had: alone on the cluster, or on a private share of it. Known to the simulated world only."""
+"""A job's times alone on the cluster, or on a private share of it; only the simulated world knows them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Ideal:
 
     @cached_property
     def least_device_s(self) -> dict[JobId, float]:
-        """Fewest device-seconds of any number of devices the job can have; jobs without devices are left out."""
+        """Return each job's fewest device-seconds over all its numbers of devices; omits jobs without devices."""
         products = {
             id: min(option.n_devices * option.run_s for option in options) for id, options in self._options.items()
         }
@@ -76,13 +76,13 @@ class Ideal:
         ]
 
     def _fastest_s(self, job: SimJob, shapes: Sequence[Shape]) -> list[float]:
-        """The seconds on the best of `shapes`; none if it runs on none of them."""
+        """Return the seconds on the best of `shapes`, in a list; empty if it runs on none."""
         rate = max((job.truth.rate_sps(shape) for shape in shapes), default=0.0)
         return [job.work_steps / rate] if rate > 0 else []
 
 
 def _shapes(job: SimJob, n_workers: int, group: NodeGroup) -> list[Shape]:
-    """The shape of the job with `n_workers` on as few nodes of `group` as possible; none if it does not fit."""
+    """Return the shape of `n_workers` on the fewest nodes of `group`, in a list; empty if they do not fit."""
     worker = job.spec.worker
     n_per_node = group.capacity().n_times(worker) if worker else 0
     n_nodes = -(-n_workers // n_per_node) if n_per_node else group.n_nodes + 1

@@ -1,4 +1,4 @@
-"""A job of the simulated world: what is declared of it, and what is true."""
+"""A job of the simulated world: its declaration, and the truth about it."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from punctual.sim.truth import Truth
 @set_by_slots
 @dataclass(frozen=True, slots=True)
 class SimJob:
-    """One job that will be submitted.
+    """One job to be submitted.
 
     Attributes
     ----------
     submitted_at
         Instant of its submission, seconds.
     spec
-        What the scheduler is told.
+        The declaration for the scheduler.
     truth
-        How fast the job really is; if that changes, on average over its work.
+        The job's real speed; if it changes, the average over its work.
     work_steps
-        Steps it really does; `spec.work_steps` is what was declared.
+        Steps it really does; `spec.work_steps` are the declared ones.
     restarts
         Whether every change of its grant stops and starts its processes, at the price of a start-up. Otherwise a
         change costs `spec.resize_cost_s`, as long as the job keeps one of its nodes.
     phases
-        How fast it is from how many steps done on, ascending from 0; empty: as fast as `truth` from beginning to end.
+        Speeds with the steps from which they hold, ascending from 0; empty: `truth` from beginning to end.
     told_steps
         Steps in total that its training declares once it runs, where the spec says nothing; None: it declares none.
     """
@@ -54,7 +54,7 @@ class SimJob:
             )  # fmt: skip
 
     def speed_at(self, steps: float) -> tuple[Truth, float]:
-        """How fast the job is after so many steps, and until how many."""
+        """Return the job's speed after `steps` steps, and the steps until which it stays."""
         if not self.phases:
             return self.truth, self.work_steps
         i = bisect_right(self.phases, steps, key=lambda phase: phase[0])

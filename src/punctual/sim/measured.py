@@ -32,7 +32,7 @@ class SpeedTables:
     Attributes
     ----------
     rates
-        By model, batch and kind of device.
+        Rates by model, batch and kind of device.
     """
 
     rates: Mapping[str, Mapping[int, Mapping[str, MeasuredTruth]]]
@@ -107,7 +107,7 @@ def _placement_rows(path: Path, kind: str) -> Iterator[_Entry]:
 
 
 def table_rows(path: Path, columns: set[str]) -> Iterator[dict[str, str]]:
-    """The rows of a table, whatever the order of its columns; none of a file that is another kind of table."""
+    """Yield the rows of a table, with columns in any order; none of a file that is another kind of table."""
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         if columns <= set(reader.fieldnames or ()):

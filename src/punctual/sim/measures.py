@@ -1,4 +1,4 @@
-"""Which numbers of a run are shown side by side, what they are called, and which of two is better."""
+"""Measures of runs to compare: their names, and which of two values is better."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class Measure:
     Attributes
     ----------
     name
-        In a run's summary.
+        Name in a run's summary.
     heading
-        In a table.
+        Heading in a table.
     shown
         The number as text.
     """
@@ -39,7 +39,7 @@ def _plain(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
-#: In order of importance: where there is no room, the last ones are left out.
+#: Measures in order of importance: a narrow table leaves out the last ones.
 MEASURES = (
     Measure("deadlines_met_frac", "deadlines met", "high", _percent),
     Measure("jct_mean_s", "mean JCT", "low", format_duration),
@@ -56,14 +56,14 @@ MEASURES = (
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over seeds and half the width of its 95 % interval; None: a single seed says nothing about it."""
+    """A mean over seeds and half the width of its 95 % interval, which is None for a single seed."""
 
     mean: float
     half_width: float | None
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> "Estimate | None":
-        """From one value for each seed; None if a seed has none.
+        """Return the estimate from one value for each seed; None if a seed has none.
 
         The interval is Student's: mean ± t(n-1, 97.5 %) · s / √n with the standard deviation s of n seeds.
         """
@@ -82,7 +82,7 @@ def _student(n_free: int) -> float:
 
 
 def best_of(measure: Measure, estimates: Sequence[Estimate | None]) -> list[int]:
-    """Places of the best in a column; none where better has no meaning or all are the same."""
+    """Return the places of the best in a column; empty if the measure has no better, or all are equal."""
     means = [estimate.mean for estimate in estimates if estimate is not None]
     if measure.better == "neither" or len(means) < 2 or min(means) == max(means):
         return []

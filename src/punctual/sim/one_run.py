@@ -1,4 +1,4 @@
-"""One policy on one seed's jobs, from the scenario to the numbers."""
+"""Run one policy on one seed's jobs, from the scenario to the figures."""
 
 import time
 from collections.abc import Callable
@@ -21,9 +21,9 @@ from punctual.sim.physics import Physics
 from punctual.sim.scenario import PolicyChoice, Scenario
 from punctual.sim.simulation import Simulation
 
-#: How often a run tells how far it is.
+#: Number of progress reports of a run.
 _N_TELLS = 100
-#: With these a job ends, unless it may be tried again.
+#: Messages that end a job, unless it may be retried.
 _ENDS = {JobFinished, JobFailed, RejectJob}
 #: Points of each curve.
 _N_POINTS = 500
@@ -33,7 +33,7 @@ _N_POINTS = 500
 def simulate_one(
     scenario: Scenario, policy: PolicyChoice, seed: int, tell: Callable[[float], None]
 ) -> tuple[dict[str, Any], ClusterRecord, DecisionRecord]:
-    """What came out, in plain values, the record of every job, and that of every decision.
+    """Run one simulation. Returns its facts as plain values, and the records of all jobs and decisions.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Runs laid side by side: differences on the jobs they have in common, and whether they could be chance."""
+"""Paired comparison of runs: differences on their common jobs, and whether they could be chance."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ COMPARED = {
 #: the runs have the same seed.
 JobKey = tuple[int, str, float, float | None]
 
-#: From so many seeds on, jobs of one seed are drawn together: with fewer no difference could be told from chance.
+#: Number of seeds from which jobs of one seed are drawn together: fewer could not tell a difference from chance.
 N_SEEDS_LEAST = 6
 #: Resampling costs its number times the jobs; so much of it takes a second or two.
 _COST_MAX = 40_000_000
@@ -40,11 +40,11 @@ class Contender:
         return {key: value for run in self.runs for key, value in _values(run, column)}
 
     def jobs(self) -> set[JobKey]:
-        """All jobs."""
+        """Return the keys of all jobs."""
         return {key for run in self.runs for key in _keys(run)}
 
     def contents(self) -> dict[int, int]:
-        """By seed a hash of what its jobs came to."""
+        """Return a hash of the jobs' results by seed."""
         return {run.seed: int(run.jobs.hash_rows().sum()) for run in self.runs}
 
     def without(self, seeds: set[int]) -> "Contender":
@@ -54,14 +54,14 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One contender against the first.
+    """Comparison of one contender with the first.
 
-    A seed with which each of them came to the same as with an earlier one tells nothing new, and is left out.
+    A seed whose results equal those of an earlier seed for both adds nothing, and is left out.
 
     Attributes
     ----------
     n_common
-        Jobs that both were given.
+        Number of jobs in both.
     by_seed
         Whether jobs of one seed were drawn together: the interval and p then speak of arrivals of this kind, and
         otherwise of these very arrivals.
@@ -79,7 +79,7 @@ class Comparison:
 
 
 def contenders_in(folders: Sequence[Path]) -> list[Contender]:
-    """The policies of the last study in each folder; with several folders a label begins with its folder's name.
+    """Return the policies of the last study in each folder; several folders prefix the labels with their names.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def contenders_in(folders: Sequence[Path]) -> list[Contender]:
 
 
 def compare(first: Contender, others: Iterable[Contender], *, seed: int = 0) -> list[Comparison]:
-    """Each of `others` against `first`; `seed` drives the resampling.
+    """Compare each of `others` with `first`; `seed` drives the resampling.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def compare(first: Contender, others: Iterable[Contender], *, seed: int = 0) -> 
 
 
 def _with_distinct_seeds(first: Contender, other: Contender) -> tuple[Contender, Contender]:
-    """Both without the seeds with which each of them came to the same as with an earlier one."""
+    """Return both without the seeds whose results equal those of an earlier seed for both."""
     own, two = first.contents(), other.contents()
     common = own.keys() & two.keys()
     earliest = {(own[seed], two[seed]): seed for seed in sorted(common, reverse=True)}

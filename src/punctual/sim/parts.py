@@ -1,4 +1,4 @@
-"""The parts that a scenario names, by family."""
+"""Plug-ins that a scenario names, by family."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _DEADLINES: Mapping[str, type] = {**deadline_rules.RULES, "uniform": deadline_ru
 
 
 def policy(name: str) -> type:
-    """The class of the policy `name`; raises `InvalidSpec`, as all of these do, if there is none."""
+    """Return the class of the policy `name`; raise `InvalidSpec`, as all of these do, for an unknown name."""
     return registry.load("policies", name)
 
 

@@ -1,4 +1,4 @@
-"""How the simulated world deviates from one in which everything happens at once and always succeeds."""
+"""Deviations of the simulated world from one without delays and failures."""
 
 from dataclasses import dataclass
 from math import inf
@@ -13,12 +13,12 @@ _SPANS = ("report_s", "checkpoint_s", "node_mtbf_s", "node_repair_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Physics:
-    """Delays, noise and failures; as it stands, there are none.
+    """Delays, noise and failures; none by default.
 
     Attributes
     ----------
     startup_s
-        Seconds from a launch to the first step; None: what each job declares.
+        Seconds from a launch to the first step; None: as each job declares.
     resize_s
         Seconds until a change of a grant takes effect; the job goes on as before until then.
     report_s

@@ -1,8 +1,8 @@
-"""Work on all processors, that ends when it is told to.
+"""Run work on all processors, in processes that end with this one.
 
 Workers are started anew (`spawn`), so that nothing of this process's threads or locks is copied. Each holds one end
 of a pipe: when the other end goes, because the study is over, interrupted, or this process was killed, they leave at
-once. What they had finished lies on disk by then, and what they had not is no loss that a second start cannot repair.
+once. Finished work is on disk by then, and a second start repeats the rest.
 """
 
 import multiprocessing
@@ -28,7 +28,7 @@ Work = Callable[[A, Callable[[float], None]], R]
 
 _LOOK_S = 0.2
 
-#: In a worker: where it tells how far it is.
+#: Queue for a worker's progress reports; None outside workers.
 _reports: Any = None
 
 
@@ -41,7 +41,7 @@ def in_this_process(work: "Work[A, R]", pieces: Sequence[A], tell: Tell) -> Gene
 def in_processes(
     work: "Work[A, R]", pieces: Sequence[A], tell: Tell, n_processes: int
 ) -> Generator[tuple[int, R], None, None]:
-    """The same in any order, in `n_processes` processes; `work` is a function of a module.
+    """Do the pieces in `n_processes` processes, in any order; `work` is a function of a module.
 
     Raises
     ------
@@ -80,10 +80,10 @@ def _completed(futures: "dict[Future[R], int]", reports: Any, tell: Tell) -> "It
 
 
 def _begin(line: Connection, reports: Any) -> None:
-    """In a worker, before its first piece of work."""
+    """Prepare a worker process before its first piece of work."""
     global _reports
     _reports = reports
-    # A Ctrl-C reaches all processes of a terminal; it is the first process that decides what becomes of it.
+    # A Ctrl-C reaches all processes of a terminal; the first process alone decides how to react.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_leave_with, args=(line,), daemon=True).start()
 

@@ -1,7 +1,7 @@
-"""From the journal of a live host to jobs that can be simulated: what was submitted, and what it turned out to need.
+"""Turn the journal of a live host into jobs to simulate: their submissions, and the work they turned out to need.
 
-What a step took is measured in core-seconds, as the processes used them. Of a job with devices, and of one whose
-processes report no CPU time, it is measured in the seconds for which it held a worker. Both assume that with twice as
+The cost of a step is measured in core-seconds, as the processes used them; for a job with devices, and for one
+whose processes report no CPU time, in the seconds for which it held a worker. Both assume that with twice as
 much a job is twice as fast, up to the most that it was seen to use. Start-up, evaluations and checkpoints are in the
 steps between whose reports they happened.
 """
@@ -52,7 +52,7 @@ _N_STRETCHES_MAX = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProportionalSpeed:
-    """As fast in proportion to what the job holds, up to the most it can use.
+    """Speed proportional to the grant, up to the most that the job can use.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class ProportionalSpeed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """From `from_at` until before `until_at`, in the journal's time."""
+    """Interval from `from_at` until before `until_at`, in the journal's time."""
 
     from_at: float = -inf
     until_at: float = inf
@@ -86,16 +86,16 @@ ALWAYS = Period()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedLoad:
-    """What a journal holds that can be played again.
+    """The part of a journal that can be replayed.
 
     Attributes
     ----------
     jobs
-        In order of submission.
+        Jobs in order of submission.
     events
         Changed deadlines, pauses and stops by users, and the machine's capacity, in order of time.
     policy_changes
-        Which the host was told; they belong to the policy that ran.
+        Changes of the host's policy; they belong to the policy that ran.
     nodes
         The nodes with the last capacity of each.
     estimated, left_out
@@ -105,7 +105,7 @@ class RecordedLoad:
     startup_s, resize_s, solver_s
         Medians of how long a start, a change of a grant and a plan took; 0 where the journal does not say.
     unsteered_s
-        How long nobody steered; the replay steers all the time.
+        Seconds without steering; the replay steers all the time.
     """
 
     jobs: tuple[SimJob, ...]
@@ -131,7 +131,7 @@ def recorded_load(messages: Iterable[Message], period: Period = ALWAYS) -> Recor
 
 @dataclass(slots=True)
 class _Course:
-    """What the messages say about one job."""
+    """State folded from the messages about one job."""
 
     submitted: JobSubmitted
     spec: JobSpec
@@ -141,13 +141,13 @@ class _Course:
     steps_total: float | None = None
     end: JobFinished | JobFailed | RejectJob | None = None
     is_stopped: bool = False
-    #: What it holds, since when, and the core-seconds and worker-seconds that it has held before.
+    #: Its grant, when that began, and the core-seconds and worker-seconds that it held before.
     cores: float = 0.0
     n_workers: int = 0
     since_at: float = 0.0
     held_core_s: float = 0.0
     held_worker_s: float = 0.0
-    #: Of the present process: its last report, and what was counted before it.
+    #: Last report of the present process, and the counts before that process.
     last: ProgressReported | None = None
     used_before_core_s: float = 0.0
     redone_worker_s: float = 0.0
@@ -187,7 +187,7 @@ class _Course:
         self.last = event
 
     def lose_process(self, at: float) -> None:
-        """What the next process does until it is as far as this one was is not work of the job."""
+        """Record the loss of a process; steps that the next one repeats are no work of the job."""
         self._accrue(at)
         self.last, self.is_redoing = None, True
         self.used_before_core_s = self.by_core[-1][1]
@@ -202,7 +202,7 @@ class _Course:
 
 
 def _extend(points: list[tuple[float, float]], steps: float, cost: float) -> None:
-    """Add a point; work behind the last one that takes no step belongs to the steps before."""
+    """Add a point; cost after it without a new step counts for the steps before."""
     before_steps, before_cost = points[-1]
     if steps > before_steps:
         points.append((steps, max(cost, before_cost)))
@@ -289,7 +289,7 @@ class _Fold:
         course.hold(event.at, event.granted)
 
     def load(self, period: Period) -> RecordedLoad:
-        """What can be played of the jobs submitted in `period`."""
+        """Return the load of the jobs submitted in `period`."""
         courses = {job: course for job, course in self._courses.items() if period.has(course.submitted.at)}
         works = {job: _work_of(course) for job, course in courses.items()}
         kept = {job for job, work in works.items() if isinstance(work, _Work)}
@@ -313,7 +313,7 @@ class _Fold:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a job needs: (steps, cost so far), how much of it it can use at once, and what of that is an estimate."""
+    """A job's work: (steps, cost so far), the most it can use at once, and a note on what is estimated."""
 
     points: list[tuple[float, float]]
     usable: float
@@ -349,7 +349,7 @@ def _finished(course: _Course, points: list[tuple[float, float]], usable: float,
 
 
 def _as_held(course: _Course, estimate: str) -> _Work | str:
-    """All its steps, or one if it has declared none, take what it held."""
+    """Return work for all declared steps (or one) that costs the whole grant over time, or why there is none."""
     by_workers = not course.held_core_s
     held = course.held_worker_s if by_workers else course.held_core_s
     steps = course.steps_total or course.spec.work_steps or 1.0
@@ -357,7 +357,7 @@ def _as_held(course: _Course, estimate: str) -> _Work | str:
 
 
 def _unfinished(course: _Course, points: list[tuple[float, float]], usable: float, *, by_workers: bool) -> _Work | str:
-    """Its work with the mean cost of the steps that it has done."""
+    """Return work that continues at the mean cost of the steps so far, or why there is none."""
     state = "stopped by a user" if course.is_stopped else "not ended"
     steps, cost = points[-1]
     steps_total = course.steps_total or course.spec.work_steps
@@ -386,7 +386,7 @@ def _sim_job(course: _Course, work: _Work, kept: set[JobId]) -> SimJob:
 
 
 def _fewer(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most `_N_STRETCHES_MAX` stretches; the first, which has the start, and the last point stay."""
+    """Return at most `_N_STRETCHES_MAX` stretches; the first, which has the start, and the last point stay."""
     every = ceil((len(points) - 1) / _N_STRETCHES_MAX)
     return [point for i, point in enumerate(points) if i <= 1 or (i - 1) % every == 0 or i == len(points) - 1]
 
@@ -399,7 +399,7 @@ def _truth(before: tuple[float, float], point: tuple[float, float], work: _Work)
 
 
 def _declared(spec: JobSpec, kept: set[JobId]) -> JobSpec:
-    """What the scheduler is told: as it was, but for jobs that are not played, and a goal, for which there are no losses."""
+    """Return the declaration for the scheduler, without dependencies on missing jobs and without a goal."""
     return replace(spec, after=tuple(job for job in spec.after if job in kept), goal=None)
 
 

@@ -1,4 +1,4 @@
-"""What other policies would have done with the live jobs of a journal, beside what was done and the same done again."""
+"""Replay the live jobs of a journal under other policies, beside the recorded run and a replay of its own policy."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ from punctual.sim.simulation import Simulation
 from punctual.sim.stored import StoredRun, read_run, write_run
 from punctual.sim.study import check_libraries, write_index
 
-#: What the row is called that shows what really happened.
+#: Name of the row that shows the recorded run.
 AS_IT_WAS = "as it was live"
 _SAME = ", replayed"
 _GIB_BYTES = 2**30
@@ -39,16 +39,16 @@ _GIB_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faithfulness:
-    """How near the replay of the policy that ran comes to what happened.
+    """Agreement of the replay of the live policy with the recorded run.
 
     Attributes
     ----------
     n_landed
         Jobs that landed live and in the replay.
     shift_s
-        Median of the absolute difference of their landings, seconds; None: there are none.
+        Median of the absolute difference of their landings, seconds; None: no such job.
     n_with_deadline, n_same
-        Those of them that had a deadline, and kept or missed it in both.
+        Jobs among them with a deadline, and those that kept or missed it in both.
     """
 
     n_landed: int
@@ -59,12 +59,12 @@ class Faithfulness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What came out.
+    """Result of a replay.
 
     Attributes
     ----------
     result
-        First what happened, then the policy that ran, then the others.
+        The recorded run first, then the policy that ran, then the others.
     faithfulness
         None: the policy that ran could not be replayed.
     """
@@ -90,7 +90,7 @@ def replay(
     read
         Reads the messages of the journal from its beginning; the same ones at each call.
     source
-        The journal, to be named in what is written.
+        Name of the journal, for the results.
     policy
         The policy that ran; where it was changed, the journal says with which it began.
     others
@@ -103,7 +103,7 @@ def replay(
     Raises
     ------
     InvalidSpec
-        There is nothing in the journal to be played, no such policy, or a library of the extra `sim` is missing.
+        The journal has no job to replay, the policy is unknown, or a library of the extra `sim` is missing.
     """
     check_libraries()
     load = recorded_load(read(), period)
@@ -139,7 +139,7 @@ def _check_playable(load: RecordedLoad, source: str) -> None:
 
 
 def _scenario(load: RecordedLoad, source: str, policy: str, others: Sequence[str]) -> Scenario:
-    """The replay as a study; its first policy stands for what happened."""
+    """Return the replay as a study; its first policy stands for the recorded run."""
     ran = " and others" if load.policy_changes else ""
     same = {"name": policy, "label": f"{policy}{ran}{_SAME}"}
     keys = {
@@ -175,7 +175,7 @@ class _Studied:
         self._again: list[JobRecord] = []
 
     def live(self, choice: PolicyChoice, messages: Iterable[Message], period: Period) -> StoredRun:
-        """What happened to the jobs that are played, and the plans of `period`."""
+        """Return the recorded run of the replayed jobs, and the plans of `period`."""
         kept = {job.spec.id for job in self._load.jobs}
         record, decisions = ClusterRecord(segments=True), DecisionRecord()
         begun_s, n_messages = time.perf_counter(), 0
@@ -189,7 +189,7 @@ class _Studied:
         return self._stored(choice, record, decisions, begun_s, n_messages)
 
     def played(self, choice: PolicyChoice, *, is_live_one: bool) -> StoredRun | Failure:
-        """The same jobs under a policy."""
+        """Return a simulated run of the jobs under a policy."""
         record, decisions = ClusterRecord(segments=True), DecisionRecord()
         begun_s, n_messages = time.perf_counter(), 0
 
@@ -244,7 +244,7 @@ class _Studied:
         return stored
 
     def faithfulness(self) -> Faithfulness | None:
-        """How near the policy that ran comes to what happened."""
+        """Return the agreement of the live policy's replay with the recorded run; None without such a replay."""
         if not self._again:
             return None
         again = {job.id: job for job in self._again}

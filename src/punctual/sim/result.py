@@ -1,4 +1,4 @@
-"""What a study came to: a table of policies, a table of jobs, and a plot."""
+"""Results of a study: a table of policies, a table of jobs, and a plot."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A run that came to nothing.
+    """A run that failed.
 
     Attributes
     ----------
     invalid
-        The four parts of what a user can repair; None: a bug, ours or a plug-in's.
+        The four parts of an error that a user can repair; None: a bug, ours or a plug-in's.
     trace
-        Where it happened.
+        Traceback.
     """
 
     policy: str
@@ -45,7 +45,7 @@ class Result:
     runs
         Policy by policy within a seed.
     folder
-        Where they lie.
+        Folder of the runs.
     failures
         Runs that could not be finished.
     n_bad_rows
@@ -68,7 +68,7 @@ class Result:
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """The numbers that some run has; counts of what happened in no run are left out."""
+        """Return the measures that some run has; omits counts that are zero in every run."""
         return tuple(measure for measure in MEASURES if any(_worth_showing(measure, run) for run in self.runs))
 
     def estimates(self, measure: Measure) -> list[Estimate | None]:
@@ -77,7 +77,7 @@ class Result:
 
     @cached_property
     def summary(self) -> "pl.DataFrame":
-        """A row for each policy: means over seeds, and where there are several seeds their 95 % intervals."""
+        """Return one row for each policy: means over seeds, and 95 % intervals if there are several seeds."""
         import polars as pl
 
         columns: dict[str, Sequence[Any]] = {
@@ -98,7 +98,7 @@ class Result:
 
     @cached_property
     def jobs(self) -> "pl.DataFrame":
-        """A row for each job of each run; the first columns say of which."""
+        """Return one row for each job of each run; the first columns identify the run."""
         return jobs_of_all(self.runs)
 
     def plot(self) -> "Figure":

@@ -1,4 +1,4 @@
-"""What is simulated: jobs, hardware, the world's behaviour and the policies to be compared, as one value.
+"""A scenario as one value: jobs, hardware, the world's behaviour and the policies to compare.
 
 A scenario is a TOML file, the options of `punctual simulate`, or the arguments of `punctual.simulate`: the same keys
 everywhere (docs/reference/scenario.md).
@@ -60,16 +60,16 @@ def _earlier_run(name: str) -> EarlierRun:
 
 
 class TraceSection(BaseModel):
-    """Where the jobs come from.
+    """Source of the jobs.
 
     Attributes
     ----------
     file
-        A trace; None: they are generated.
+        A trace; None: the jobs are generated.
     generator
-        Who makes them where there is no file.
+        The generator to use without a file.
     jobs
-        How many at most, the earliest ones; None: all of a file, `DEFAULT_N_JOBS` of a generator that can make any
+        Most jobs to take, the earliest ones; None: all of a file, `DEFAULT_N_JOBS` of a generator that can make any
         number.
     load
         Work offered as a share of the cluster's capacity. A generator that has a load makes jobs for this one
@@ -78,9 +78,9 @@ class TraceSection(BaseModel):
     start_s
         Jobs submitted earlier are left out; seconds since the first submission.
     on_bad
-        What becomes of a row that makes no sense.
+        Treatment of an invalid row.
     unpacked_gib_max
-        What a compressed file may hold, in GiB.
+        Limit of a compressed file's contents, in GiB.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -109,7 +109,7 @@ class PolicyChoice(PlugInChoice):
     Attributes
     ----------
     label
-        What it is called in tables: its name with the parameters that were given.
+        Name in tables; by default the policy's with its parameters.
     """
 
     label: str = ""
@@ -172,7 +172,7 @@ class Scenario(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _take_files(cls, given: Any) -> Any:
-        """Jobs and nodes of other files are those of the scenario."""
+        """Insert the jobs and nodes of other files."""
         if not isinstance(given, Mapping):
             return given
         keys = dict(given)
@@ -219,7 +219,7 @@ class Scenario(BaseModel):
     @field_validator("trace")
     @classmethod
     def _default_trace(cls, given: TraceSection, info: ValidationInfo) -> TraceSection:
-        """What a generated trace is where nothing is said of it; then the scenario says it."""
+        """Fill in the default generator, so that the scenario states it."""
         if info.data.get("job"):
             if given.file is not None or given.generator is not None:
                 raise InvalidSpec(
@@ -308,7 +308,7 @@ class Scenario(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "Scenario":
-        """The scenario in a TOML file; the trace it names lies relative to it.
+        """Read the scenario in a TOML file; the path of its trace is relative to it.
 
         Raises
         ------
@@ -318,7 +318,7 @@ class Scenario(BaseModel):
         return cls.of(keys_in(path), f"'{path}'")
 
     def keys(self) -> dict[str, Any]:
-        """The same as plain keys and values, in a fixed order; `of` makes the scenario again."""
+        """Return the scenario as plain keys and values, in a fixed order; `of` makes it again."""
         return self.model_dump(mode="json", exclude_none=True)
 
     def toml(self) -> str:
@@ -327,8 +327,8 @@ class Scenario(BaseModel):
 
 
 def toml_of(keys: Mapping[str, Any]) -> str:
-    """Keys and values as TOML; a key without a value (None) is left out."""
-    # Of the extra `sim`: a scenario can be read without it.
+    """Return keys and values as TOML, without keys whose value is None."""
+    # From the extra `sim`: a scenario can be read without it.
     import tomli_w
 
     return tomli_w.dumps(_without_none(keys))
@@ -341,12 +341,12 @@ def _without_none(value: Any) -> Any:
 
 
 def trace_source(text: str) -> dict[str, str]:
-    """What `generator:NAME`, or the name of a file, stands for in the section of the trace."""
+    """Return the trace section's key for `generator:NAME` or for the name of a file."""
     return {"generator": text.removeprefix(_GENERATOR)} if text.startswith(_GENERATOR) else {"file": text}
 
 
 def table_of(text: str) -> dict[str, Any]:
-    """What ``uniform:1.2,4`` stands for; raises `InvalidSpec` if it is nothing."""
+    """Return the table of ``uniform:1.2,4``; raise `InvalidSpec` if the text is invalid."""
     try:
         return PlugInChoice.model_validate(text).keys()
     except ValidationError as error:
@@ -383,12 +383,12 @@ def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str
 
 
 def has_declared_jobs(keys: Mapping[str, Any]) -> bool:
-    """Whether the jobs of a scenario with these keys are those of tables `[[job]]`, its own or those of a file."""
+    """Whether the jobs of a scenario with these keys come from tables `[[job]]`, its own or a file's."""
     return bool(keys.get("job")) or _toml_file(keys.get("trace")) is not None
 
 
 def _toml_file(trace: Any) -> Path | None:
-    """The file of jobs that a trace names; None: it is another one, or none."""
+    """Return the file of jobs that a trace names; None if it names another kind, or none."""
     file = trace.get("file") if _is_table(trace) else trace
     return Path(file) if isinstance(file, str) and file.endswith(_TOML) and not file.startswith(_GENERATOR) else None
 

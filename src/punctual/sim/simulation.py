@@ -20,7 +20,7 @@ from punctual.sim.physics import Physics
 from punctual.sim.virtual_time import FiresAt, VirtualTime
 from punctual.sim.world import World
 
-#: Where answers may be lost: longer than most start-ups, because a launch is repeated after it.
+#: Time-out of answers that may be lost: longer than most start-ups, because a launch is repeated after it.
 _ANSWER_S = 600.0
 
 _plan_proposed = maker(PlanProposed)
@@ -30,13 +30,13 @@ MakePolicy = Callable[[str, Mapping[str, Any]], Policy]
 
 
 def registered(name: str, parameters: Mapping[str, Any]) -> Policy:
-    """The policy as it is installed."""
+    """Return the installed policy of this name."""
     policy: Policy = registry.load("policies", name)(**parameters)
     return policy
 
 
 class SimulatedPlanner:
-    """Runs the policy at once; the plan is proposed after the time that `physics` says it takes.
+    """Runs the policy at once, and proposes the plan after the time that `physics` gives.
 
     What the policy raises ends the simulation.
     """
@@ -60,7 +60,7 @@ class SimulatedPlanner:
 
 
 class Simulation:
-    """Plays jobs on nodes under a policy, until each job has ended or nothing can happen any more.
+    """Plays jobs on nodes under a policy, until each job has ended or no event is left.
 
     At one instant facts of the world come first, then submissions, then timers, then plans; equals in the order in
     which they were entered, timers in that of their names. For each event: the scheduler handles it, its commands are
@@ -69,14 +69,14 @@ class Simulation:
     Parameters
     ----------
     jobs
-        In order of submission; taken one at a time, so that a trace need not be in memory.
+        Jobs in order of submission; taken one at a time, so that a trace need not be in memory.
     nodes
         They join at the instant of the first submission.
     policy
         Asked inline, with the snapshot of the instant of the request; its answer comes after the time that `physics`
         says a plan takes. What it raises ends the simulation.
     controllers, models
-        By registered name; each job names its own.
+        Plug-ins by registered name; each job names its own.
     periods
         None: without ticks where a job has no controller, and no answer is waited for in vain. Where answers get lost
         they are given up after ten minutes.
@@ -88,7 +88,7 @@ class Simulation:
         A plan that is not valid ends the simulation with `InvariantBroken`; otherwise it is refused, as in a live
         system.
     n_retries
-        How often the scheduler launches a failed job again.
+        Number of times that the scheduler launches a failed job again.
     end_at
         Stop before the first entry after this instant.
     scheduler
@@ -97,7 +97,7 @@ class Simulation:
     fires_at
         See `VirtualTime`.
     make_policy
-        What makes a policy that takes the place of `policy`.
+        Factory of a policy that replaces `policy`.
 
     Raises
     ------
@@ -144,16 +144,16 @@ class Simulation:
 
     @property
     def scheduler(self) -> Scheduler:
-        """To look at, never to tell: for listeners that check it."""
+        """The scheduler, read-only: for listeners that check it."""
         return self._scheduler
 
     @property
     def world(self) -> World:
-        """What is really the case: for listeners that check it."""
+        """The true state: for listeners that check it."""
         return self._world
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Play, and no further once `until` holds, which is asked before each event; a second call does nothing.
+        """Play until the end, or until `until` holds, checked before each event; a second call does nothing.
 
         Raises
         ------

@@ -1,6 +1,6 @@
-"""A finished run as it lies on disk: a folder named by its key, complete or not there at all.
+"""A finished run on disk: a folder named by its key, which is complete or absent.
 
-``run.json`` has what it was and what it came to, ``jobs.parquet`` a row for each job, ``segments.parquet`` a row for
+``run.json`` has its inputs and results, ``jobs.parquet`` a row for each job, ``segments.parquet`` a row for
 each stretch of time in which a job held the same devices, ``decisions.parquet`` a row for each command about what a job
 holds, with its reason.
 """
@@ -29,7 +29,7 @@ Curve = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One policy on one seed's jobs.
+    """Run of one policy on one seed's jobs.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class StoredRun:
 
     @property
     def summary(self) -> Mapping[str, float | None]:
-        """Everything that was measured, by name: ``jct_s.mean``."""
+        """All measures by name: ``jct_s.mean``."""
         summary: Mapping[str, float | None] = self.facts["summary"]
         return summary
 
@@ -72,7 +72,7 @@ class StoredRun:
 
     @property
     def gaps(self) -> Gaps:
-        """What was proven of the plans."""
+        """Proven gaps of the plans."""
         return Gaps(**self.facts["plans"])
 
     @cached_property
@@ -87,7 +87,7 @@ class StoredRun:
 
 
 def read_run(folder: Path) -> StoredRun | None:
-    """The run in `folder`; None if there is none."""
+    """Return the run in `folder`; None if it has none."""
     try:
         return StoredRun(folder, json.loads((folder / "run.json").read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def write_run(
     record
         One that keeps segments.
     token
-        Marks what is not finished, so that whoever gave it can clear it away.
+        Mark of unfinished folders, by which `clear` removes them.
     """
     with _new_folder(folder, token) as new:
         table_of(JobRecord, record.jobs()).write_parquet(new / "jobs.parquet")
@@ -138,7 +138,7 @@ def write_run(
 
 
 def clear(runs: Path, token: str) -> None:
-    """Remove what was begun under `token` and never finished."""
+    """Remove unfinished runs of `token`."""
     for path in runs.glob(f".{token}-*"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Every policy of a scenario on every seed's jobs; what is finished is on disk and is not run again."""
+"""Run every policy of a scenario on every seed's jobs; finished runs are on disk and not repeated."""
 
 import json
 import secrets
@@ -24,7 +24,7 @@ from punctual.sim.stored import StoredRun, clear, read_run, write_run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One run to be done."""
+    """One run to do."""
 
     scenario: Scenario
     policy: PolicyChoice
@@ -36,14 +36,14 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyProgress:
-    """How far a study is.
+    """Progress of a study.
 
     Attributes
     ----------
     n_runs, n_done, n_found
         All runs; those that are finished; those among them that had been finished before.
     done_frac
-        Share of the work of those that were not found; 1 if none was missing.
+        Share done of the work of runs that were not found; 1 if none was missing.
     """
 
     n_runs: int
@@ -86,7 +86,7 @@ class Study:
         )
 
     def run(self, *, n_processes: int = 1, tell: Callable[[StudyProgress], None] | None = None) -> Result:
-        """Do what is missing; interrupted, it leaves what is finished.
+        """Do the missing runs; an interrupted study keeps the finished ones.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class Study:
         return self.result(tuple(failures))
 
     def result(self, failures: tuple[Failure, ...] = ()) -> Result:
-        """What is on disk of this study."""
+        """Return the results of this study on disk."""
         stored = [(read_run(assignment.folder), assignment.policy.shown) for assignment in self.assignments]
         # The label plays no part in what comes out, and may be another than when the run was done.
         runs = tuple(StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in stored if run is not None)
@@ -131,12 +131,12 @@ class Study:
         return in_processes(carry_out, missing, watch.working, n_processes)
 
     def _common(self) -> dict[str, Any]:
-        """What all runs depend on; the trace by what is in it, wherever it lies."""
+        """Return the inputs common to all runs; a trace counts by its contents, wherever its file is."""
         keys = self.scenario.keys()
         for own in ("policies", "seeds"):
             keys.pop(own)
         if self._trace is not None:
-            # What was read from it, which may lie in more than one file.
+            # The contents read, which may come from more than one file.
             keys["trace"] = {**keys["trace"], "file": fingerprint.of_values(self._trace)}
         tables = self.scenario.scaling.parameters.get("tables")
         if tables is not None:
@@ -166,7 +166,7 @@ class Study:
 
 
 def carry_out(assignment: Assignment, tell: Callable[[float], None]) -> Failure | None:
-    """Simulate and store one run; what goes wrong is a value, because an exception of another process loses much."""
+    """Simulate and store one run; return a failure as a value, because exceptions lose much between processes."""
     try:
         facts, record, decisions = simulate_one(assignment.scenario, assignment.policy, assignment.seed, tell)
         about = {
@@ -224,7 +224,7 @@ def _raise_invalid(failure: Failure | None) -> None:
 
 
 def check_libraries() -> None:
-    """Raise `InvalidSpec` unless the libraries of a study are there."""
+    """Raise `InvalidSpec` unless the libraries of a study are installed."""
     check_extras("a study", "sim")
 
 

@@ -1,4 +1,4 @@
-"""What a trace says of a job, for the rules of scaling; `InvalidSpec` where it does not say enough."""
+"""Values of a trace's job for the rules of scaling; `InvalidSpec` if the trace lacks one."""
 
 from collections.abc import Collection, Mapping
 from math import ceil
@@ -9,7 +9,7 @@ from punctual.sim.traces import TraceJob
 
 
 def model_of(trace: TraceJob, measured: Collection[str]) -> str:
-    """The name among the `measured` models of the one that the job trains; in lower case, if not as the trace has it."""
+    """Return the job's model among the `measured` ones, by the trace's name or that in lower case."""
     if trace.model_name is None:
         raise silent(trace, "which model it trains")
     for name in (trace.model_name, trace.model_name.lower()):
@@ -29,7 +29,7 @@ def n_workers_of(trace: TraceJob) -> int:
 
 
 def duration_s_of(trace: TraceJob) -> float:
-    """How long it ran; of several kinds of devices, on the slowest."""
+    """Return the job's running time in seconds; of several kinds of devices, on the slowest."""
     if trace.duration_s is not None:
         return trace.duration_s
     if trace.device_durations_s:
@@ -38,12 +38,12 @@ def duration_s_of(trace: TraceJob) -> float:
 
 
 def work_steps_of(trace: TraceJob) -> float:
-    """Its steps; where the trace counts none, one for each second."""
+    """Return the job's steps; one for each second if the trace counts none."""
     return trace.work_steps or duration_s_of(trace)
 
 
 def held_by(trace: TraceJob, part: str, others: Mapping[str, float]) -> Resources:
-    """What a worker, or a server, holds."""
+    """Return the amount of a worker, or of a server."""
     cores, gpus, memory_bytes = (
         trace.parameters.get(f"{part}_{kind}", 0.0) for kind in ("cores", "gpus", "memory_bytes")
     )
@@ -54,17 +54,17 @@ def held_by(trace: TraceJob, part: str, others: Mapping[str, float]) -> Resource
 
 
 def others_of(trace: TraceJob, part: str, others: Mapping[str, float]) -> Mapping[str, float]:
-    """What a `part` takes of further kinds of hardware: what the trace says stands above `others`."""
+    """Return a `part`'s further kinds of hardware: the trace's values take precedence over `others`."""
     return {name: trace.parameters.get(f"{part}_{name}", amount) for name, amount in others.items()}
 
 
 def deadline_s_of(trace: TraceJob) -> float | None:
-    """Seconds from submission; None: it has no deadline, or none that counts."""
+    """Seconds from submission to the deadline; None without one, or for a best-effort job."""
     return None if trace.best_effort else trace.deadline_s
 
 
 def kinds_of(trace: TraceJob) -> tuple[str, ...]:
-    """The kinds of device on which its speed is known; the empty one stands for any."""
+    """Return the kinds of device with a known speed; the empty one stands for any."""
     return ("", *trace.device_durations_s)
 
 

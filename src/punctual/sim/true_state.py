@@ -1,4 +1,4 @@
-"""One job in the simulated world: what it really holds, how far it really is, and what is to happen to it."""
+"""True state of one job in the simulated world: its grant, its progress, and its next events."""
 
 from math import floor, inf
 from typing import Literal
@@ -46,33 +46,33 @@ class TrueState:
         self._reset()
 
     def _reset(self) -> None:
-        """There is no process: what is left is the last checkpoint."""
+        """Return to the last checkpoint, without a process."""
         self.phase: Phase = "waiting"
         self.grant: Allocation = {}
-        #: What the job is to hold from `change_at` on; None: no change is under way.
+        #: Grant from `change_at` on; None: no change is under way.
         self.change: Allocation | None = None
         self.change_at = self.resume_at = self.report_at = self.finish_at = self.fail_at = inf
         self.asked_launch = False
         self.steps = self.checkpoint_steps
-        #: Where its speed changes next, or its work ends: that is at `finish_at`.
+        #: Steps at which its speed changes next or its work ends, at `finish_at`.
         self.until_steps = self.job.work_steps
         self.rate_sps = self.cores = self.trained_s = 0.0
-        #: What is left of a unit-exponential amount of hazard, at whose end the process fails; None: none drawn yet.
+        #: Rest of a unit-exponential amount of hazard, at whose end the process fails; None: none drawn yet.
         self.hazard_left: float | None = None
 
     @property
     def holds(self) -> Allocation:
-        """What is taken from the nodes for this job right now."""
+        """Amount that the nodes reserve for this job now."""
         return self.change or {} if self.phase == "starting" else self.grant
 
     def next_at(self) -> float:
-        """When something is to happen next."""
+        """Instant of its next event."""
         return min(
             self.finish_at, self.change_at, self.resume_at, self.fail_at, self.report_at, self.stop_at
         )  # fmt: skip
 
     def steps_at(self, at: float) -> float:
-        """Steps done; there is a rounding error in each line, so it may not go past its end."""
+        """Return the steps done at `at`; bounded by the end of the line, because of rounding."""
         return min(self.until_steps, self.steps + self.rate_sps * (at - self.since_at))
 
     def used_core_s_at(self, at: float) -> float:
@@ -80,7 +80,7 @@ class TrueState:
         return self.used_core_s + (self.cores * (at - self.since_at) if self.phase == "training" else 0.0)
 
     def train(self, at: float, rate_sps: float, until_steps: float, amount: Resources, hazard_per_s: float) -> None:
-        """Make progress from `at` on, at this speed until so many steps are done."""
+        """Train from `at` on, at this speed, until `until_steps` steps are done."""
         self.phase, self.since_at = "training", at
         self.rate_sps, self.cores, self.hazard_per_s = rate_sps, amount.cores, hazard_per_s
         self.until_steps = until_steps
@@ -110,10 +110,10 @@ class TrueState:
             self.checkpoint_steps = self.steps + self.rate_sps * (last_s - self.trained_s)
 
     def save(self) -> None:
-        """Checkpoint now, on purpose; the job rests."""
+        """Record a checkpoint now; the job rests meanwhile."""
         self.checkpoint_steps = self.steps
 
     def die(self, at: float) -> None:
-        """The processes end; the next launch goes on from the last checkpoint."""
+        """End the processes; the next launch goes on from the last checkpoint."""
         self.rest(at)
         self._reset()

@@ -1,4 +1,4 @@
-"""How fast a job really trains. The scheduler never sees this: it sees progress, and fits."""
+"""True speed of jobs. The scheduler never sees it: it sees progress, and fits."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -29,7 +29,7 @@ class PlacedTruth(Truth, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The same speed in every shape: a rigid job."""
+    """A constant speed in every shape: a rigid job."""
 
     rate: float
 
@@ -55,7 +55,7 @@ class AllReduceTruth:
         Time to send the gradient once, as a share of `step_s`. No number of workers is more than
         ``1 / (2 communication_frac)`` times as fast as one.
     across_factor
-        How much slower the network between nodes is than the links inside one.
+        Slowness of the network between nodes relative to the links inside one.
     """
 
     step_s: float
@@ -134,7 +134,7 @@ class CoresTruth:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTruth:
-    """A table of what was measured: (workers, nodes) -> steps per second.
+    """A table of measured speeds: (workers, nodes) -> steps per second.
 
     A count of workers that was measured with other numbers of nodes only has the speed of the nearest of them; a
     count that was not measured has none, because nobody knows whether the job runs there at all.
@@ -163,7 +163,7 @@ class MeasuredTruth:
 
 @dataclass(frozen=True, slots=True)
 class ByDevice:
-    """Another speed on each kind of device; spread over several kinds, a job waits for the slowest of them."""
+    """Separate speeds for each kind of device; a job on several kinds waits for the slowest."""
 
     kinds: Mapping[str, Truth]
     #: On kinds that nothing is known of.
@@ -174,10 +174,10 @@ class ByDevice:
 
 
 def slowest(kinds: Mapping[str, MeasuredTruth]) -> MeasuredTruth:
-    """The table of which the best is least."""
+    """Return the table whose best rate is lowest."""
     return min(kinds.values(), key=lambda table: max(table.rates.values()))
 
 
 def measured_on(kinds: Mapping[str, MeasuredTruth]) -> Truth:
-    """A table for each kind of device; without names of kinds the one that there is. Other kinds are like the slowest."""
+    """Return a truth with a table for each kind of device; other kinds are as slow as the slowest."""
     return kinds[""] if set(kinds) == {""} else ByDevice(kinds, slowest(kinds))

@@ -23,13 +23,13 @@ class VirtualTime:
     Parameters
     ----------
     happenings
-        By priority of the entry; there is none for timers.
+        Handlers by priority of the entry, without timers.
     goes_on
         Asked before each entry; the simulation ends when it does not hold.
     end_at
         The simulation ends before the first entry after this instant.
     fires_at
-        When a timer really fires, given the timer, the instant that it is set for and the present; None: then.
+        Instant at which a timer fires, given the timer, the instant that it is set for and the present; None: then.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class VirtualTime:
         self._end_at = end_at
         self._fires_at = fires_at
         self._now = -inf
-        #: What the last entry led to.
+        #: Events caused by the last entry.
         self._events: deque[Event] = deque()
         self.post = self._events.append
 

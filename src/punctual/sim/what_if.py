@@ -1,4 +1,4 @@
-"""What would become of the jobs of a live host: under the policy that it has, and under another one from now on.
+"""Predict the jobs of a live host under its present policy, and under another one from now on.
 
 The state that the host's journal leads to goes on in the simulated world, as it goes on with another host that takes
 the jobs over: with what controllers have learned and what is promised. The other policy begins as it does where a user
@@ -40,9 +40,9 @@ from punctual.sim.recorded import HELD_BACK_FRAC, ProportionalSpeed
 from punctual.sim.simulation import Simulation, registered
 from punctual.sim.truth import Truth
 
-#: How long the process may take in all, on a machine on which trainings come first.
+#: Time limit of the process, on a machine on which trainings come first.
 _ANSWER_S_MAX = 60.0
-#: No further ahead.
+#: Longest time to predict.
 _HORIZON_S = 366 * 86_400.0
 #: Ticks to the deadline, if all were as far apart as the first.
 _N_TICKS = 200
@@ -51,19 +51,19 @@ _NOT_REACHED = "it had not ended where the simulation ended"
 
 
 class WhatIfFailed(Exception):
-    """There is no answer; says why."""
+    """The prediction failed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedEnd:
-    """What becomes of a job under one policy; instants in the journal's time.
+    """Predicted end of a job under one policy; instants in the journal's time.
 
     Attributes
     ----------
     landed_at
-        None: it did not, or nothing can be said.
+        Instant of its landing; None: it does not land, or its end is unknown.
     unknown
-        Why nothing is said of its end; empty: it has ended.
+        Reason why its end is unknown; empty: it has ended.
     """
 
     state: JobState
@@ -90,7 +90,7 @@ class WhatIf:
     Attributes
     ----------
     at
-        From when it was simulated, in the journal's time.
+        Start of the simulation, in the journal's time.
     policy
         The policy that the host has.
     jobs
@@ -103,7 +103,7 @@ class WhatIf:
 
 
 def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
-    """The jobs of the host of `run` under its policy and under another, simulated from now on; changes nothing.
+    """Simulate the jobs of the host of `run` from now on, under its policy and under another; changes nothing.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
     with closing(run.read_journal()) as journal:
         state, last_at = restored_state(run, journal)
         at = max(last_at, state.time.now())
-        # Of the same instant: to read the journal again would bring what has come since.
+        # State at the same instant: reading the journal again would include later messages.
         again = new_state(run, journal, state.time)
         again.load(state.dumped())
         name, made_with = state.board.policy or (str(run.facts().get("options", {}).get("policy", "")), {})
@@ -135,7 +135,7 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
 
 
 def asked(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
-    """`what_if` in a process of its own, which ends with this one; raises `WhatIfFailed` where that has no answer."""
+    """Run `what_if` in a process of its own, which ends with this one; raise `WhatIfFailed` without an answer."""
     words = [run.name, policy, json.dumps(dict(parameters)), str(limit_s), str(os.getpid())]
     try:
         process = subprocess.run(
@@ -170,7 +170,7 @@ def _told(fields: Mapping[str, Any]) -> WhatIf:
 def played(
     state: HostState, at: float, policy: Policy, change: PolicyChanged | None, limit_s: float
 ) -> dict[JobId, SimulatedEnd]:
-    """What becomes of each job that has not ended; `state` is of no use any more."""
+    """Simulate each job that has not ended, and return its end; uses `state` up."""
     board = state.board
     statuses = {status.id: status for status in board.jobs() if not status.ended}
     views = {job: state.scheduler.job(job) for job in statuses}
@@ -190,7 +190,7 @@ def played(
         (),
         policy,
         scheduler=state.scheduler,
-        # What is left of phases is in the work that is left.
+        # The remaining work includes the remaining phases.
         events=[
             *(PhaseReported(at=at, job=job, phases=()) for job, status in statuses.items() if status.phases),
             *([] if change is None else [change]),
@@ -212,7 +212,7 @@ def played(
 
 @dataclass(frozen=True, slots=True)
 class _Ticks:
-    """When controllers look at their jobs: not as often as live, where noise is to be heard, but for an end that is near.
+    """Times of controllers' ticks: rarer than live, where they filter noise, and denser towards a near end.
 
     A job that lasts for hours would have tens of thousands of ticks; so it has some hundreds for each tenfold of the time
     that is left to its deadline or, without one and after it, that is simulated.
@@ -231,12 +231,12 @@ class _Ticks:
 
 
 def _unknown(statuses: Mapping[JobId, JobStatus], works: "Mapping[JobId, _Work]") -> dict[JobId, str]:
-    """Why nothing can be said of the ends of some jobs, also because they wait for such a job."""
+    """Return the reasons why the ends of some jobs are unknown, also because they wait for such a job."""
     unknown = {job: work.unknown for job, work in works.items() if work.unknown}
     for job, status in statuses.items():  # in order of submission: a job waits for earlier ones
         waits_for = next((before for before in status.spec.after if before in unknown), None)
         if waits_for is not None:
-            unknown.setdefault(job, f"it waits for '{waits_for}', of which nothing is known")
+            unknown.setdefault(job, f"it waits for '{waits_for}', whose end is unknown")
     return unknown
 
 
@@ -249,12 +249,12 @@ def _outcome(status: JobStatus, unknown: str) -> SimulatedEnd:
     )
 
 
-# What a job has left.
+# Remaining work of a job.
 
 
 @dataclass(frozen=True, slots=True)
 class _Learned:
-    """As fast as a performance model has learned; `otherwise` where it knows nothing."""
+    """The speed that a performance model has learned; `otherwise` where it knows nothing."""
 
     curve: RateCurve
     otherwise: Truth
@@ -266,7 +266,7 @@ class _Learned:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Steps that are left and how fast they go; `unknown` says why that is not known."""
+    """Remaining steps and their speed; `unknown` says why they are unknown."""
 
     left_steps: float = 1.0
     truth: Truth = ProportionalSpeed(step_cost=inf)  # noqa: RUF009 -- it is frozen
@@ -286,7 +286,7 @@ def _work_of(status: JobStatus, view: JobView, at: float) -> _Work:
     if status.pause is not None:
         return _Work(unknown="its user has paused it")
     steps_total = status.steps_expected or status.steps_total
-    # Where all steps are done or nobody counts them, what is left is as one step more.
+    # If all steps are done or none are counted, the rest is one step more.
     left_steps = 1.0 if steps_total is None else max(0.0, steps_total - status.steps_done) or 1.0
     if status.spec.worker is not None:
         return _of_workers(status, view, None if steps_total is None else left_steps)
@@ -312,7 +312,7 @@ def _of_workers(status: JobStatus, view: JobView, left_steps: float | None) -> _
 
 
 def _core_s_left(status: JobStatus, view: JobView, at: float) -> float | None:
-    """Core-seconds that it has left: as its controller says, as declared, or as its steps have cost so far."""
+    """Return the core-seconds left: the controller's, the declared, or by the cost of past steps; None: unknown."""
     core_s = view.core_s_left(at)
     if core_s is None and status.spec.work_core_s is not None:
         core_s = max(0.0, status.spec.work_core_s - view.granted_core_s)

@@ -1,7 +1,7 @@
-"""What really happens: performs the scheduler's commands and answers with events, late, wrongly or not at all.
+"""The simulated world: performs the scheduler's commands and answers with events, late, wrongly or not at all.
 
 The world is an executor whose jobs are numbers. Like any executor it drops a command that is older than one it has
-performed. It never answers at once: what is to happen is entered into an event queue, and `due` makes it happen.
+performed. It never answers at once: it enters future events into a queue, and `due` makes them happen.
 """
 
 from math import inf
@@ -62,7 +62,7 @@ class World:
     Parameters
     ----------
     queue
-        Where what is to happen is entered, with priority `FACT`.
+        Queue of future events, with priority `FACT`.
     """
 
     def __init__(self, queue: EventQueue, physics: Physics | None = None, seed: int = 0) -> None:
@@ -79,7 +79,7 @@ class World:
         self._states[job.spec.id] = TrueState(job, self._physics.checkpoint_s)
 
     def adopt(self, job: SimJob, at: float, steps: float, used_core_s: float, grant: Allocation | None) -> None:
-        """Know a job that has done so many steps until now; `grant`: what its process holds, None: it has none.
+        """Add a job that has done `steps` steps; `grant`: what its process holds, None: it has no process.
 
         The nodes must have joined.
         """
@@ -93,7 +93,7 @@ class World:
             self._enter(state)
 
     def perform(self, command: JobCommand, sink: Sink) -> None:
-        """Have an effect later; the answers come from `due`."""
+        """Accept a command, which takes effect later; `due` returns the answers."""
         state = self._states.get(command.job)
         if state is None:
             self._answer_unknown(command, sink)
@@ -118,7 +118,7 @@ class World:
             sink(event)
 
     def due(self, at: float, subject: object, version: int) -> list[Event]:
-        """What happens to an entry of the queue; nothing if it is out of date."""
+        """Return the events of an entry of the queue; none if it is out of date."""
         if isinstance(subject, TrueState):
             return self._advance(subject, at) if subject.version == version else []
         assert isinstance(subject, _Machine)
@@ -137,7 +137,7 @@ class World:
     # Nodes.
 
     def join(self, at: float, node: Node) -> list[Event]:
-        """`node` is there."""
+        """Add `node`, or bring it back."""
         machine = self._machines.setdefault(node.id, _Machine(node))
         machine.node, machine.is_up = node, True
         self._devices[node.id] = node.device
@@ -160,7 +160,7 @@ class World:
         return [*reports, NodeLost(at=at, node=node), *failed]
 
     def _killed(self, state: TrueState, at: float, node: NodeId) -> list[Event]:
-        """Ends the job's processes. Only one that had a part elsewhere must say so: the others went with the node."""
+        """End the job's processes after the loss of a node; only parts on other nodes can report it."""
         state.told_dead = any(other != node for other in (*state.grant, *(state.change or ())))
         state.die(at)
         self._enter(state)
@@ -211,7 +211,7 @@ class World:
         if next_at < inf:
             self._queue.enter(next_at, FACT, state, state.version)
 
-    # What happens to a job, in this order at one instant: an end comes before whatever else was under way.
+    # Events of a job, in this order at one instant: an end precedes all that was under way.
 
     def _advance(self, state: TrueState, at: float) -> list[Event]:
         if state.finish_at <= at:
@@ -242,7 +242,7 @@ class World:
         self._ended.add(state.id)
 
     def _begin_phase(self, state: TrueState, at: float) -> None:
-        """The job is as fast as it was, and from here on as fast as it will be."""
+        """Begin the next phase of the job's speed."""
         state.rest(at)
         state.steps = state.until_steps
         self._train(state, at)
@@ -278,7 +278,7 @@ class World:
         if self._physics.failures_per_device_h:
             state.hazard_left = self._stream(state, "failure").exponential(1.0)
         self._train(state, at)
-        # Where it begins: a speed is the difference of two reports.
+        # Report the start: a speed is the difference of two reports.
         begins = [self._progress(state, at)] if state.steps or state.job.spec.model is not None else []
         return [*self._answer(state, at), *begins]
 
@@ -295,7 +295,7 @@ class World:
         return [progress, *self._answer(state, at)]
 
     def _stall(self, state: TrueState, at: float, stall_s: float) -> None:
-        """Lose training time to a change; one that is still being lost is not lost twice."""
+        """Lose training time to a change; overlapping losses count once."""
         if not state.grant:
             state.phase, state.resume_at, state.report_at = "paused", inf, inf
             return
@@ -306,7 +306,7 @@ class World:
             self._train(state, at)
 
     def _go_on(self, state: TrueState, at: float) -> list[Event]:
-        """The stall is over. That is reported, because the time without progress says nothing about the speed."""
+        """End the stall, and report: time without progress does not show the speed."""
         state.resume_at = inf
         self._train(state, at)
         return [self._progress(state, at)]
@@ -330,7 +330,7 @@ class World:
     # Answers.
 
     def _answer(self, state: TrueState, at: float, failure: str = "") -> list[Event]:
-        """Says what the job holds now; empty if the answer gets lost."""
+        """Return the answer with the job's present grant; empty if the answer gets lost."""
         if self._happens(state, "answer", self._physics.lost_answer_frac):
             return []
         if failure:

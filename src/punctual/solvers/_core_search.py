@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from punctual.solvers.solution import FloatArray, IntArray
 
-#: Which of a job's changes is best, at each difference in cost; there is one such array per job, so it is small.
+#: Index of a job's best change at each difference in cost; small integers, because each job has such an array.
 _PickArray = NDArray[np.int16]
 
-#: At least so many of the changes that lose least are looked at more closely, to leave out those that repeat others.
+#: Least number of changes, those that lose least, among which repeats are searched.
 _N_SIFTED = 4096
 #: Losses that differ by less than this share of what is missing count as equal where it is only about the order.
 _EQUAL_FRAC = 1e-6
@@ -20,16 +20,16 @@ _EQUAL_FRAC = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoreAnswer:
-    """What one search found.
+    """Result of one search.
 
     Attributes
     ----------
     choices
-        Shape (n_jobs,): the best choice among those looked at; None: none is better than the one known.
+        Shape (n_jobs,): the best choice among those searched; None: none is better than the known one.
     least_missing
-        Any other choice, unless it is no better, misses at least that much of the bound; inf: there is none.
+        Any other better choice misses at least that much of the bound; inf: no other exists.
     limited
-        Whether the limit of work kept it from looking at as many configurations as asked.
+        Whether the limit of work kept it from searching as many configurations as asked.
     """
 
     choices: IntArray | None
@@ -39,7 +39,7 @@ class CoreAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Changes:
-    """Changes of one job's configuration each, and what is left to gain by them.
+    """Changes of one job's configuration each, with the remaining possible gain.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class _Changes:
     shifts
         Cost beyond that of the present configuration, in multiples of `unit`.
     losses
-        What each loses at the multiplier.
+        Loss of each at the multiplier.
     unit
         Divides every shift.
     slack
@@ -71,7 +71,7 @@ class _Changes:
         return replace(self, flat=self.flat[places], shifts=self.shifts[places], losses=self.losses[places])
 
     def n_changed_max(self) -> int:
-        """How many jobs a best choice changes at most, if it is one that changes as few as possible.
+        """Return an upper bound of the jobs that a best choice with the fewest changes changes.
 
         No part of its changes adds up to a shift of zero, because without that part it would lose no more. So they
         can be put in an order in which their sums stay within the largest shift of the way from nothing to their
@@ -93,7 +93,7 @@ class CoreSearch:
     base
         Shape (n_jobs,): a choice that fits.
     capacity
-        In the unit of `cost`.
+        Capacity in the unit of `cost`.
     """
 
     def __init__(self, cost: FloatArray, loss: FloatArray, multiplier: float, base: IntArray, capacity: int) -> None:
@@ -134,7 +134,11 @@ class CoreSearch:
         return changes
 
     def _sifted(self, changes: _Changes, n_wanted: int, n_changed_max: int) -> tuple[_Changes, float]:
-        """Those that lose least, without those that repeat others; and the least loss of what was not looked at.
+        """Return the changes that lose least, without repeats, and the least loss among those left out.
+
+        If at most m jobs are changed, only the m changes of least loss are needed among those of equal shift: instead
+        of a
+        later one, one of these has a job that is not changed yet.
 
         Where no more than m jobs are changed, of equal shifts only the m that lose least are needed: in place of a
         later one, one of these has a job that is not changed yet.
@@ -162,7 +166,7 @@ class CoreSearch:
         return np.sort(np.unique(keys, return_index=True)[1])
 
     def _affordable(self, changes: _Changes, n_asked: int, n_changed_max: int, n_states_max: int) -> "_Core":
-        """As many of the first changes as asked, or as the limit of work allows."""
+        """Return a core of as many of the first changes as asked, or as the limit of work allows."""
         core = self._core(changes.at(slice(n_asked)), n_changed_max)
         while n_asked and n_asked * (core.last - core.first + 1) > n_states_max:
             n_asked //= 2
@@ -174,7 +178,7 @@ class CoreSearch:
         begins = np.flatnonzero(np.diff(changes.flat // self._loss.shape[1], prepend=-1))
         down = _sum_of_largest(-np.minimum.reduceat(changes.shifts, begins), n_changed_max)
         up = _sum_of_largest(np.maximum.reduceat(changes.shifts, begins), n_changed_max)
-        # To leave more than missing/price unused costs more than `missing`, so the end lies within this of slack.
+        # Leaving more than missing/price unused costs more than `missing`, so the end lies within this of slack.
         unused = min(changes.missing / changes.price, float(changes.slack + down + up))
         first = max(-down, floor(changes.slack - unused) - up)
         return _Core(changes, begins, first, min(up, changes.slack + down))
@@ -185,7 +189,7 @@ class CoreSearch:
             return None
         width = last - first + 1
         margin = int(np.abs(changes.shifts).max(initial=0))
-        # With margins of inf on both sides every shifted copy is a plain slice.
+        # Margins of inf on both sides make every shifted copy a plain slice.
         buffer = np.full(width + 2 * margin, inf)
         losses = buffer[margin : margin + width]
         losses[-first] = 0.0
@@ -209,12 +213,12 @@ class CoreSearch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Core:
-    """The changes that are looked at, job by job.
+    """Changes under search, job by job.
 
     Attributes
     ----------
     begins
-        Where the changes of each job begin.
+        Start of each job's changes.
     first, last
         The differences in cost that can be passed on the way to one that fits and leaves little unused.
     """
@@ -225,17 +229,17 @@ class _Core:
     last: int
 
     def groups(self) -> list[slice]:
-        """One slice per job."""
+        """Slices of the changes, one for each job."""
         return [slice(*ends) for ends in pairwise([*self.begins.tolist(), len(self.changes.flat)])]
 
 
 def _sum_of_largest(numbers: IntArray, n: int) -> int:
-    """The sum of the `n` largest, of those that are above zero."""
+    """Return the sum of the `n` largest numbers, negative ones left out."""
     return int(np.sort(np.maximum(numbers, 0))[::-1][:n].sum())
 
 
 def _step(buffer: FloatArray, margin: int, changes: _Changes, group: slice) -> _PickArray:
-    """Let one job change its configuration; which change is best at each difference in cost, -1: none."""
+    """Let one job change its configuration. Returns the best change at each difference in cost, -1: none."""
     width = len(buffer) - 2 * margin
     losses = buffer[margin : margin + width]
     best, pick = losses.copy(), np.full(width, -1, dtype=np.int16)
@@ -255,7 +259,7 @@ def _common_divisor(shifts: IntArray) -> int:
 
 
 def _ranks(shifts: IntArray) -> IntArray:
-    """How many equal ones stand before each."""
+    """Return for each element the number of equal ones before it."""
     order = np.argsort(shifts, kind="stable")
     ordered = shifts[order]
     places = np.arange(len(shifts))

@@ -1,4 +1,4 @@
-"""The multiplier that minimises the Lagrangian bound of a multiple-choice knapsack."""
+"""Minimise the Lagrangian bound of a multiple-choice knapsack over its multiplier."""
 
 from math import inf
 
@@ -9,12 +9,12 @@ from punctual.solvers.solution import FloatArray, IntArray
 #: Reduced values this close, relative to the largest, count as equal: the multiplier is a quotient of differences.
 _TIE = 1e-12
 _N_ROUNDS_MAX = 200
-#: How far around a given multiplier the bracket is tried first.
+#: Relative half-width of the first bracket around a given multiplier.
 _WARM_FRAC = 0.02
 
 
 class MultiplierSearch:
-    """Closes in on the multiplier between a choice that fits (`low`) and one that does not (`high`).
+    """Brackets the multiplier between a choice that fits (`low`) and one that does not (`high`).
 
     Both are best choices for some multiplier, so a job that has the same configuration in both keeps it for every
     multiplier between, and is not looked at again. For the others the next multiplier is the one at which the capacity
@@ -26,14 +26,14 @@ class MultiplierSearch:
     cost, value
         Shape (n_jobs, n_configurations); `value` -inf: forbidden; every row has a finite value.
     capacity
-        In the unit of `cost`.
+        Capacity in the unit of `cost`.
 
     Attributes
     ----------
     most
         Shape (n_jobs,): most valuable choice without regard to the capacity, the cheapest of several.
     least_usage, most_usage
-        Of the cheapest choice, and of `most`.
+        Usage of the cheapest choice, and of `most`.
     low, high
         Shape (n_jobs,): both best at `multiplier`, the first fits, the second uses at least the capacity.
     """
@@ -52,7 +52,7 @@ class MultiplierSearch:
         self._found = False
 
     def run(self, start: float | None = None) -> None:
-        """Search, if `start` is given near it first; `most` must not fit, and the cheapest choice must."""
+        """Search, near `start` first if given; `most` must not fit, and the cheapest choice must."""
         self.low, self.high = self.low.copy(), self.high.copy()
         self._keep_undecided()
         if start is not None:
@@ -66,7 +66,7 @@ class MultiplierSearch:
             self.high = self.low
 
     def _try(self, multiplier: float) -> bool:
-        """Narrow the bracket, `multiplier` must lie in it; whether a best choice at that multiplier fits."""
+        """Narrow the bracket at `multiplier`, which must lie in it; return whether a best choice there fits."""
         if self._found or not len(self._rows):
             return False
         self.n_rounds += 1

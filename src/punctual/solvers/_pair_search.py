@@ -1,4 +1,4 @@
-"""Improvement of a choice by exchanges between jobs."""
+"""Improve a choice by exchanges between jobs."""
 
 from math import inf
 
@@ -40,7 +40,7 @@ class PairSearch:
         self._jobs, self._columns = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
     def improve(self, bound: float) -> bool:
-        """Make the best exchange; whether there is one."""
+        """Make the best exchange; return whether one was found."""
         self._choose_changes(bound - self.value)
         if not len(self._jobs):
             return False
@@ -67,7 +67,7 @@ class PairSearch:
 
 
 def _best_pair(jobs: IntArray, gains: FloatArray, steps: FloatArray, slack: FloatArray) -> tuple[int, ...] | None:
-    """The one or two changes that gain most together and fit; two at most, of different jobs."""
+    """Return the one or two changes, of different jobs, that gain most together and fit."""
     total = gains[:, None] + gains[None, :]
     fits = jobs[:, None] != jobs[None, :]
     # The diagonal stands for a change alone.

@@ -1,4 +1,4 @@
-"""The multipliers of a vector knapsack: Newton's method on a smoothed Lagrangian bound."""
+"""Multipliers of a vector knapsack by Newton's method on a smoothed Lagrangian bound."""
 
 from dataclasses import dataclass
 from math import inf
@@ -76,7 +76,7 @@ class SmoothDual:
         self.weights = point.weights
 
     def _temperature(self) -> float:
-        """As large as the differences between a job's configurations: then the smoothed bound is nearly quadratic."""
+        """Return the mean spread of a job's values: at this temperature the smoothed bound is nearly quadratic."""
         least = np.where(self._value > -inf, self._value, inf).min(axis=1)
         return float((self._value.max(axis=1) - least).mean()) or 1.0
 
@@ -94,7 +94,7 @@ class SmoothDual:
     def _line_search(
         self, point: _Point, gradient: FloatArray, hessian: FloatArray, temperature: float
     ) -> _Point | None:
-        """A point that is lower by enough, on the path of Newton's step bent along the axes; None if there is none."""
+        """Return a sufficiently lower point on Newton's step, bent along the axes; None if none is found."""
         step = _newton_step(point.multipliers, gradient, hessian, self._damping)
         for _ in range(_N_HALVINGS_MAX):
             multipliers = np.maximum(point.multipliers + step, 0.0)
@@ -134,7 +134,7 @@ def _newton_step(multipliers: FloatArray, gradient: FloatArray, hessian: FloatAr
     if not free.any():
         return step
     system = hessian[np.ix_(free, free)]
-    # Where all jobs have decided, or two resources go together, the system is singular without the damping.
+    # The system is singular without damping once all jobs have decided, or if two resources are proportional.
     ridge = damping + 1e-9 * float(np.trace(system))
     step[free] = -np.linalg.solve(system + ridge * np.eye(len(system)), gradient[free])
     return step

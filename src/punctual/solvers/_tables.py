@@ -27,7 +27,7 @@ def value_table(values: ArrayLike, allowed: ArrayLike | None) -> FloatArray:
 
 
 def cost_table(costs: ArrayLike, shape: tuple[int, ...], *, integral: bool) -> FloatArray:
-    """`costs` spread to `shape`; if they must be `integral`, the array has to be one of integers."""
+    """Broadcast `costs` to `shape`; with `integral`, refuse an array of other numbers."""
     table = np.asarray(costs)
     if integral:
         require(
@@ -52,7 +52,7 @@ def require(holds: bool, must: str, got: str, remedy: str) -> None:
 
 
 def choice_sum(table: FloatArray, choices: NDArray[np.int64]) -> Any:
-    """Sum over the jobs of the entries chosen; one number per resource if the table has a third axis."""
+    """Return the sum of the chosen entries over all jobs; one number per resource for a table with a third axis."""
     return table[np.arange(len(table)), choices].sum(axis=0)
 
 

@@ -1,4 +1,4 @@
-"""Linear jobs with deadlines on a machine's cores: do they fit, how, and which of them if not all do."""
+"""Linear jobs with deadlines on a machine's cores: check whether all fit, plan them, or choose those that do."""
 
 from bisect import insort
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class CoreJob:
     due_s
         Seconds from now until it is to be done.
     weight
-        What it counts if it is late.
+        Weight of its lateness.
     """
 
     work_core_s: float
@@ -42,16 +42,16 @@ class CoreJob:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CorePlan:
-    """What each job is to hold over time.
+    """Cores of each job over time.
 
     Attributes
     ----------
     shares
-        One for each job, in spans of `free`.
+        One share for each job, in spans of `free`.
     missing_core_s
-        For each job the work that does not fit before it is due; all 0: every job is done in time.
+        Work of each job that does not fit before it is due; all 0: every job is done in time.
     free
-        What the jobs leave.
+        Cores that the jobs leave free.
     """
 
     shares: Sequence[Share]
@@ -125,7 +125,7 @@ def _fit_steadily(jobs: Sequence[CoreJob], timeline: Timeline) -> bool:
 
 
 def fits_alone(job: CoreJob, timeline: Timeline) -> bool:
-    """Whether the job could be done in time if nobody else held anything of `timeline`; as `level` says of it alone."""
+    """Whether the job alone on `timeline` could be done in time, as `level` would find."""
     ends_s = np.minimum(np.append(timeline.starts_s[1:], np.inf), max(job.due_s, 0.0))
     lengths_s = np.maximum(ends_s - timeline.starts_s, 0.0)
     room_core_s = float(np.clip(timeline.free, 0.0, job.most_cores) @ lengths_s)
@@ -133,7 +133,7 @@ def fits_alone(job: CoreJob, timeline: Timeline) -> bool:
 
 
 def due_at_least_s(work_core_s: float, jobs: Sequence[CoreJob], timeline: Timeline) -> float:
-    """Seconds before which such work cannot be due beside `jobs`, which are all to be done in time; infinite: it never can.
+    """Seconds before which such work cannot be due if all `jobs` are done in time; infinite: never.
 
     Notes
     -----
@@ -218,11 +218,11 @@ class _Spans:
         self._n_until = {end: i + 1 for i, end in enumerate(self.ends_s)}
 
     def n_spans(self, job: CoreJob) -> int:
-        """How many spans are over when the job is due."""
+        """Return the number of spans that are over when the job is due."""
         return self._n_until.get(job.due_s, 0)
 
     def pour(self, job: CoreJob, rooms: list[float]) -> tuple[list[float], float]:
-        """What the job takes of `rooms` in each span, and the work for which there is no room."""
+        """Return the job's amounts from `rooms` in each span, and the work that does not fit."""
         n = self.n_spans(job)
         if not n:
             return [0.0], job.work_core_s
@@ -236,7 +236,9 @@ class _Spans:
         return amounts, left if left > _ROUNDING_FRAC * job.work_core_s else 0.0
 
     def _level(self, job: CoreJob, rooms: list[float], n: int) -> float:
-        """The level of room down to which the job fills its first `n` spans; 0 if there is not enough.
+        """Return the level of room down to which the job fills its first `n` spans; 0 if they do not suffice.
+
+        Going down, a span begins to be filled at its room, and is full for the job `most_cores` below.
 
         Going down, a span begins to be filled at its room, and is full for the job `most_cores` below.
         """
@@ -256,7 +258,7 @@ class _Spans:
 
 
 class _Search:
-    """Which jobs are done in time."""
+    """Branch-and-bound search for the jobs to be done in time."""
 
     def __init__(self, jobs: Sequence[CoreJob], timeline: Timeline, n_fixed: int) -> None:
         self._jobs, self._n_fixed, self._n_nodes_left = jobs, n_fixed, 0
@@ -266,7 +268,7 @@ class _Search:
         self._best_missed = sum(job.weight for job in jobs) * (1 + 1e-9) + 1e-12
 
     def run(self, n_nodes_max: int) -> Solution:
-        """The best choice that is seen among so many partial ones."""
+        """Return the best choice found among `n_nodes_max` partial ones."""
         total, rooms = sum(job.weight for job in self._jobs), list(self._spans.rooms)
         if not self._fixed_fit(0, rooms):
             return infeasible()
@@ -310,7 +312,7 @@ class _Search:
         self._keep(choices, sum(job.weight for job, is_in in zip(self._jobs, choices, strict=True) if not is_in))
 
     def _fit(self, chosen: set[int], rooms: list[float]) -> bool:
-        """Whether the chosen ones fit into `rooms`, which are what they leave then."""
+        """Whether the chosen jobs fit into `rooms`, which they then reduce."""
         return all(not self._spans.pour(self._jobs[j], rooms)[1] for j in self._order if j in chosen)
 
     def _fixed_fit(self, i: int, rooms: list[float]) -> bool:
@@ -359,7 +361,7 @@ class _Search:
 
 
 def _cover(jobs: Sequence[tuple[float, float, float]], excess_core_s: float) -> float:
-    """The least weight of jobs, the last one in part, with so much work; each is its weight for its work, work, weight."""
+    """Return the least weight of jobs with so much work, the last in part; jobs are (weight per work, work, weight)."""
     missed = 0.0
     for worth, work_core_s, weight in jobs:
         if excess_core_s <= work_core_s:

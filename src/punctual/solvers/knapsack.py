@@ -1,4 +1,4 @@
-"""One configuration for each job, one resource: the multiple-choice knapsack, with a proof of how good the answer is."""
+"""Multiple-choice knapsack (one configuration for each job, one resource), with a proven bound."""
 
 from math import inf
 
@@ -39,14 +39,14 @@ def solve_knapsack(
     values
         Shape (n_jobs, n_configurations), any sign; -inf: forbidden.
     capacity
-        What there is to share, in the unit of `costs`.
+        The amount to share, in the unit of `costs`.
     allowed
         Truth values, shape of `values` or (n_configurations,); None: every finite value is allowed.
     gap_limit
         Enough is proven when no choice can be better by more than this share of the value; 0: go on until it is
         proven best.
     multiplier
-        That of a similar problem (`Solution.multipliers`): the search begins near it. It saves little, because a search
+        Multiplier of a similar problem (`Solution.multipliers`), near which to begin. It saves little, because a search
         from nothing takes a few rounds only, and changes no proof.
     n_states_max
         Most work one exact search may be, in table entries (about 10 ns each). Where it would be more, it looks at
@@ -111,7 +111,7 @@ def solve_knapsack(
 def _improve(
     cost: FloatArray, value: FloatArray, capacity: int, search: MultiplierSearch, limit: float, n_states_max: int
 ) -> Solution:
-    """From the two choices around the multiplier to one that is good enough, with its bound."""
+    """Improve the two choices around the multiplier until one is good enough, and return it with its bound."""
     reduced = value - search.multiplier * cost
     top = reduced.max(axis=1)
     lagrangian = search.multiplier * capacity + float(top.sum())
@@ -133,14 +133,14 @@ def _improve(
 
 
 def _filled(cost: FloatArray, low: IntArray, high: IntArray, capacity: int) -> IntArray:
-    """`low` with as many jobs at `high` as fit, the largest steps first; both lose nothing at the multiplier."""
+    """Return `low` with as many jobs at `high` as fit, the largest steps first; at the multiplier both are optimal."""
     rows = np.arange(len(cost))
     step = cost[rows, high] - cost[rows, low]
     choices = low.copy()
     slack = capacity - cost[rows, low].sum()
     waiting = np.flatnonzero(step > 0)
     waiting = waiting[np.argsort(-step[waiting], kind="stable")]
-    # What is left after each round is less than the largest step of the round: it at least halves.
+    # The rest after each round is less than the largest step of the round: it at least halves.
     while len(waiting := waiting[step[waiting] <= slack]):
         taken = waiting[np.cumsum(step[waiting]) <= slack]
         choices[taken] = high[taken]

@@ -1,4 +1,4 @@
-"""Where the workers and servers of a job go."""
+"""Placement of a job's workers and servers on nodes."""
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Container, Mapping
@@ -18,11 +18,11 @@ def place(
     Parameters
     ----------
     n_workers
-        How many there are, at least one.
+        Number of workers, at least one.
     worker
-        What each of them holds, not nothing.
+        Amount of each worker, not zero.
     free
-        What is free on each node.
+        Free amount of each node.
     slow
         Nodes that are taken only where the others have no room.
 
@@ -60,7 +60,7 @@ def place(
 
 
 def _tightest(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources]) -> NodeId | None:
-    """The node with room for all workers, and for the fewest beside them; None: no node has as much."""
+    """Return the node with room for all workers and the least beside them; None if none has it."""
     gpus = worker.gpus
     if _has_only_gpus(worker):
         fitting = [(n, node) for node, amount in free.items() if (n := amount.gpus // gpus) >= n_workers]
@@ -75,7 +75,7 @@ def _has_only_gpus(worker: Resources) -> bool:
 
 
 def _rooms(worker: Resources, free: Mapping[NodeId, Resources]) -> list[tuple[int, NodeId]]:
-    """For each node with room for a worker: how many, and the node."""
+    """Return the number of workers that fit on each node with room for one, and the node."""
     gpus = worker.gpus
     if _has_only_gpus(worker):
         rooms = [(int((amount.gpus + TOLERANCE) // gpus), node) for node, amount in free.items()]
@@ -85,7 +85,7 @@ def _rooms(worker: Resources, free: Mapping[NodeId, Resources]) -> list[tuple[in
 
 
 def _spread(n_workers: int, worker: Resources, rooms: list[tuple[int, NodeId]]) -> Allocation:
-    """Fill the largest rooms; the rest goes where it fits best. The rooms are enough, and none is alone."""
+    """Fill the largest rooms, and put the rest where it fits best; the rooms must suffice, and none alone."""
     left, largest = n_workers, sorted(rooms, key=lambda room: (-room[0], room[1]))
     allocation: Allocation = {}
     n_alike, amount = 0, NOTHING
@@ -102,17 +102,17 @@ def _spread(n_workers: int, worker: Resources, rooms: list[tuple[int, NodeId]]) 
 
 
 class Rooms:
-    """Nodes by what is free on them: of thousands, the tightest one with room is found by looking at a few.
+    """Index of nodes by their free amounts: finds the tightest node with room among thousands quickly.
 
     Parameters
     ----------
     free
-        What is free on each node.
+        Free amount of each node.
     """
 
     def __init__(self, free: Mapping[NodeId, Resources]) -> None:
         self.free = dict(free)
-        #: By `Resources.size`: one that fits in another comes before it.
+        #: Nodes by `Resources.size`, in an order in which an amount comes before all that it fits in.
         self._nodes: dict[Size, list[NodeId]] = {}
         for node in sorted(free):
             self._nodes.setdefault(free[node].size, []).append(node)
@@ -139,7 +139,7 @@ class Rooms:
         self.free[node] = amount
 
     def tightest(self, amount: Resources, n: int = 1, but: Container[NodeId] = ()) -> list[NodeId]:
-        """The `n` nodes with the least room that is enough for `amount` each, none of `but`; fewer if there are."""
+        """Return the `n` nodes with the least room for `amount`, none of `but`; fewer if not enough exist."""
         placed: list[NodeId] = []
         for size in islice(self._sizes, bisect_left(self._sizes, (amount.gpus, -1.0, 0, 0.0, ())), None):
             nodes = self._nodes[size]
@@ -158,11 +158,11 @@ def place_evenly(
     Parameters
     ----------
     n_workers, n_servers
-        How many there are; no servers for a job that has none.
+        Numbers of workers and servers; 0 servers for a job that has none.
     worker, server
-        What each of them holds.
+        Amounts of a worker and a server.
     rooms
-        What is free.
+        Free amounts.
     n_nodes_most
         More nodes than this are not tried.
 
@@ -203,7 +203,7 @@ def place_evenly(
 def place_apart(
     n_workers: int, worker: Resources, n_servers: int, server: Resources, free: Mapping[NodeId, Resources]
 ) -> Allocation | None:
-    """Put the workers on the fewest nodes, then the servers on the fewest with what is left; None if they do not fit."""
+    """Put the workers on the fewest nodes, then the servers on the fewest with room left; None if they do not fit."""
     allocation = place(n_workers, worker, free)
     if allocation is None or not n_servers:
         return allocation
@@ -223,7 +223,7 @@ def place_together(
 
 
 def _fewest(amount: Resources, room: Resources) -> int:
-    """No fewer nodes than this can hold the amount."""
+    """Return a lower bound of the number of nodes for the amount."""
     names = resource_names([amount])
     pairs = zip(amount.vector(names), room.vector(names), strict=True)
     return max([ceil(needed / most - TOLERANCE) for needed, most in pairs if most > 0], default=1) or 1
@@ -234,10 +234,10 @@ _Part = tuple[Resources, int]
 
 
 def _even_parts(n_workers: int, worker: Resources, n_servers: int, server: Resources, n_nodes: int) -> list[_Part]:
-    """What each of so many nodes takes, the largest part first."""
+    """Return the part of each of `n_nodes` nodes, the largest first."""
     workers, more_workers = divmod(n_workers, n_nodes)
     servers, more_servers = divmod(n_servers, n_nodes)
-    # The first nodes have a worker more, the last ones a server more; where that is too many, those between have both.
+    # The first nodes have a worker more, the last ones a server more; if these overlap, the nodes between have both.
     both = max(0, more_workers + more_servers - n_nodes)
     neither = max(0, n_nodes - more_workers - more_servers)
     parts = [

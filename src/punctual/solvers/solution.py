@@ -1,4 +1,4 @@
-"""What a solver answers, with its certificate."""
+"""A solver's answer with its certificate."""
 
 from dataclasses import dataclass
 from math import inf
@@ -31,14 +31,14 @@ class Solution:
         Shape (n_jobs,): the configuration of each job; of a general programme: the value of each variable. Empty if
         infeasible.
     value
-        Of `choices`; -inf if infeasible.
+        Value of `choices`; -inf if infeasible.
     bound
         No valid choice has a larger value.
     multipliers
         Shape (n_resources,): value of one more unit of each resource; of one resource, a start for the next, similar
         problem. Empty where the solver has none.
     n_rounds
-        How many steps it took, for comparing one run with another.
+        Number of steps of the search, to compare runs.
     """
 
     status: PlanStatus
@@ -55,7 +55,7 @@ class Solution:
 
 
 def relative_gap(value: float, bound: float) -> float:
-    """(bound − value) / |value|, 0 if they differ by rounding only, infinite if there is no value or it is zero.
+    """Return (bound − value) / |value|; 0 within rounding, infinite if there is no value or it is zero.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def status_of(value: float, bound: float, gap_limit: float) -> PlanStatus:
 
 
 def infeasible(bound: float = -inf, n_rounds: int = 0) -> Solution:
-    """The answer where nothing valid was found; with `bound` -inf: where nothing valid exists."""
+    """Return the answer without a valid choice; with `bound` -inf none exists."""
     return Solution(
         status="infeasible",
         choices=np.empty(0, dtype=np.int64),

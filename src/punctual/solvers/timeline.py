@@ -1,4 +1,4 @@
-"""Devices free from now on, and what a job takes of them to be done in time: three rules."""
+"""Devices free from now on, and three rules for a job's share of them that is done in time."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,7 +52,7 @@ class Levels:
 
     @classmethod
     def of(cls, amounts: Sequence[float], rates: Sequence[float]) -> "Levels":
-        """The levels of `amounts` above zero, ascending; an amount that is not faster than a smaller one is left out."""
+        """Return the levels of ascending `amounts` above zero, without those that are no faster than a smaller one."""
         pairs = [(0.0, 0.0)]
         for amount, rate in zip(amounts, rates, strict=True):
             if rate > pairs[-1][1]:
@@ -82,7 +82,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What a job holds when its share begins, and what changes of that cost.
+    """A job's holding when its share begins, and the costs of changing it.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Changes:
     ready_s
         Seconds until it works with that: a change is under way.
     start_s, change_s
-        Seconds without work from when a job that holds nothing gets something, and from another change. Changes
+        Seconds without work after a start from nothing, and after another change. Changes
         that follow each other before the job works cost their sum.
     reserve_s
         Seconds more without work, from its first amount on.
@@ -106,7 +106,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What a job is to hold: `amounts[t]` from `starts_s[t]` on, the last until `end_s`, when its work is done."""
+    """A job's amounts over time: `amounts[t]` from `starts_s[t]` on, the last until `end_s`, when its work is done."""
 
     starts_s: FloatArray
     amounts: FloatArray
@@ -114,15 +114,15 @@ class Share:
 
     @property
     def now(self) -> float:
-        """What it holds at once."""
+        """Amount that it holds at once."""
         return float(self.amounts[0]) if len(self.amounts) and self.end_s > 0 else 0.0
 
     def at(self, after_s: float) -> float:
-        """What it holds after so many seconds, if its work is not done by then."""
+        """Return the amount after `after_s` seconds, if its work is not done by then."""
         return float(self.amounts[self.starts_s.searchsorted(after_s, side="right") - 1])
 
     def rises_at_s(self, above: float) -> float:
-        """Seconds until it holds more than `above`; infinite if it never does."""
+        """Seconds until the share exceeds `above`; infinite if it never does."""
         more = self.amounts > above
         return float(self.starts_s[more.argmax()]) if more.any() else inf
 
@@ -132,7 +132,7 @@ class Share:
         Parameters
         ----------
         changes
-            What the job holds at first, and the time that each change of it costs.
+            The job's first amount, and the time that each change costs.
 
         Examples
         --------
@@ -153,7 +153,7 @@ class Share:
         return work
 
     def _steps(self) -> Iterator[tuple[float, float, float]]:
-        """Each amount in turn, since when and until when; equal ones that follow each other are one."""
+        """Yield each amount with its begin and end; equal neighbours are one."""
         amounts, starts_s, before = self.amounts.tolist(), self.starts_s.tolist(), None
         begin_s = 0.0
         for amount, start_s in zip(amounts, starts_s, strict=True):
@@ -196,16 +196,16 @@ class Timeline:
         return cls(np.zeros(1), np.array([float(amount)]))
 
     def plus(self, amount: float) -> "Timeline":
-        """With `amount` more at all times."""
+        """Return the timeline with `amount` more at all times."""
         return Timeline(self.starts_s, self.free + amount) if amount else self
 
     def added(self, other: "Timeline") -> "Timeline":
-        """With what is free in `other` beside."""
+        """Return the sum of both timelines."""
         timeline = self.split(other.starts_s)
         return Timeline(timeline.starts_s, timeline.free + other.split(timeline.starts_s).free)
 
     def without(self, other: "Timeline") -> "Timeline":
-        """With what `other` says less, but not less than nothing."""
+        """Return the timeline less `other`, at least zero."""
         timeline = self.split(other.starts_s)
         return Timeline(timeline.starts_s, np.maximum(timeline.free - other.split(timeline.starts_s).free, 0.0))
 
@@ -214,12 +214,12 @@ class Timeline:
         return float(self.free[: max(1, int(np.searchsorted(self.starts_s, until_s)))].min())
 
     def least_share(self, levels: Levels, work: float, until_s: float, *, least: int = 0) -> Share | None:
-        """The least share with which the work is done in time; None if there is none.
+        """Return the least share that does the work in time; None if none does.
 
         Parameters
         ----------
         work
-            In the unit of the rates; above 0.
+            Work in the unit of the rates; above 0.
         until_s
             Deadline, seconds from now.
         least
@@ -255,7 +255,7 @@ class Timeline:
         return self._share(levels, columns, lengths_s, work)
 
     def soonest(self, levels: Levels, work: float, *, least: int = 0) -> Share:
-        """As much as there is at once until the work is done; it never ends if nothing becomes free."""
+        """Return the share that takes all that is free until the work is done; endless if nothing becomes free."""
         n_spans = len(self.starts_s)
         columns = np.maximum(self._caps(levels, n_spans), least)
         # The last span is as long as it takes.
@@ -265,12 +265,12 @@ class Timeline:
     def follow(
         self, levels: Levels, work: float, starts_s: Sequence[float], amounts: Sequence[float], *, least: int = 0
     ) -> Share:
-        """What a plan made before says, as far as it is free, until the work is done; it never ends if that is too little.
+        """Return the share of an earlier plan, as far as it is free, until the work is done; endless if too little.
 
         Parameters
         ----------
         starts_s, amounts
-            From when on how much; a span begins at each start that is not past (`split`).
+            The plan: amounts from these instants on; a span begins at each start that is not past (`split`).
         """
         planned = np.searchsorted(levels.amounts, np.array([0.0, *amounts]) + _ROOM_TOLERANCE, side="right") - 1
         i_step = np.searchsorted(starts_s, self.starts_s, side="right")
@@ -279,14 +279,14 @@ class Timeline:
         return self._share(levels, columns, np.append(np.diff(self.starts_s), last_s), work)
 
     def cheapest_share(self, levels: Levels, work: float, until_s: float, *, late: bool = False) -> Share | None:
-        """The least device-seconds with which the work is done before `until_s`; None if there is too little.
+        """Return the share of least device-seconds that does the work before `until_s`; None if none does.
 
         Spans are taken as a whole: the last one is the last that ends by `until_s`.
 
         Parameters
         ----------
         late
-            Whether the work is put off as long as its devices allow.
+            Whether to do the work as late as its devices allow.
 
         Notes
         -----
@@ -325,13 +325,13 @@ class Timeline:
         return self._whole_spans(levels, _lowered(levels, columns, low, lengths_s, goal, late=late))
 
     def planned_share(self, starts_s: Sequence[float], amounts: Sequence[float]) -> Share | None:
-        """The share of a plan made before; None if that is more than is free.
+        """Return the share of an earlier plan; None if it exceeds the free amount.
 
         Parameters
         ----------
         starts_s, amounts
-            From when on how much, ascending; the last amount is 0. A span begins at each start that is not past
-            (`split`). What lies before the first start is as from there on.
+            Instants, ascending, and the amounts from each on; the last amount is 0. A span begins at each start that is not
+            past (`split`). The first amount also holds before the first start.
         """
         n_spans = int(np.searchsorted(self.starts_s, starts_s[-1]))
         if n_spans == 0 or n_spans >= len(self.starts_s):
@@ -343,15 +343,15 @@ class Timeline:
         return Share(self.starts_s[:n_spans], planned, self._end_of(n_spans))
 
     def everything(self, levels: Levels) -> Share:
-        """As much as there is in each span but the last, which never ends."""
+        """Return the share that takes all that is free in each span but the last, which never ends."""
         return self._whole_spans(levels, self._caps(levels, len(self.starts_s) - 1))
 
     def less(self, amount: float) -> "Timeline":
-        """With `amount` less at all times, but not less than nothing."""
+        """Return the timeline with `amount` less at all times, at least zero."""
         return Timeline(self.starts_s, np.maximum(self.free - amount, 0.0))
 
     def split(self, starts_s: Iterable[float]) -> "Timeline":
-        """The same with a span that begins at each of `starts_s`, those in the past left out."""
+        """Return the timeline with a span that begins at each of `starts_s`, without those in the past."""
         new = np.setdiff1d([start for start in starts_s if start > 0], self.starts_s)
         if not len(new):
             return self
@@ -359,7 +359,7 @@ class Timeline:
         return Timeline(np.insert(self.starts_s, i, new), np.insert(self.free, i, self.free[i - 1]))
 
     def take(self, share: Share) -> "Timeline":
-        """Without `share`, which was made for this timeline."""
+        """Return the timeline less `share`, which must be made for it."""
         n_spans = len(share.amounts)
         starts_s, free = self.starts_s, self.free
         if share.end_s < self._end_of(n_spans):
@@ -375,7 +375,7 @@ class Timeline:
         return Share(self.starts_s[:n_spans], levels.amounts[columns], self._end_of(n_spans))
 
     def _end_of(self, n_spans: int) -> float:
-        """When the first so many spans are over."""
+        """Return the end of the first `n_spans` spans."""
         return float(self.starts_s[n_spans]) if n_spans < len(self.starts_s) else inf
 
     def _caps(self, levels: Levels, n_spans: int) -> IntArray:

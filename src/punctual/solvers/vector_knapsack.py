@@ -1,4 +1,4 @@
-"""One configuration for each job, several resources: the multiple-choice vector knapsack, with a proven bound."""
+"""Multiple-choice vector knapsack (one configuration for each job, several resources), with a proven bound."""
 
 from math import inf
 
@@ -10,7 +10,7 @@ from punctual.solvers._smooth_dual import SmoothDual
 from punctual.solvers._tables import choice_sum, cost_table, require, rows_without_choice, value_table
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution, infeasible, relative_gap, status_of
 
-#: What counts as fitting, as a share of the capacity: amounts are sums of floating-point numbers.
+#: Tolerance of a fit, as a share of the capacity: amounts are sums of floating-point numbers.
 _TOLERANCE = 1e-9
 _N_REPAIRS_MAX = 1000
 #: Most exchanges that are tried to improve the choice.
@@ -85,7 +85,7 @@ def solve_vector_knapsack(
     if not len(value):
         return _solution(np.empty(0, dtype=np.int64), 0.0, 0.0, np.zeros(len(capacity)), gap_limit, 0)
     share = cost / np.where(capacity > 0, capacity, 1.0)
-    # What does not fit alone is out, so that the bound does not count on it.
+    # A configuration that does not fit alone is excluded, so that the bound does not count on it.
     value = np.where((share > np.where(capacity > 0, 1.0, 0.0) + _TOLERANCE).any(axis=2), -inf, value)
     if rows_without_choice(value).any() or _cannot_fit(share, value):
         return infeasible()
@@ -120,7 +120,9 @@ def _fitting(share: FloatArray, value: FloatArray, dual: SmoothDual) -> IntArray
 
 
 def _rounded(weights: FloatArray, reduced: FloatArray) -> IntArray:
-    """One configuration per job, such that equal jobs together come close to their fractions.
+    """Round to one configuration for each job, such that equal jobs together come close to their fractions.
+
+    Thresholds at multiples of the golden section spread evenly over any run of jobs, so the result needs no chance.
 
     Thresholds at multiples of the golden section spread evenly over any run of jobs, so that no chance is needed.
     """
@@ -133,7 +135,7 @@ def _rounded(weights: FloatArray, reduced: FloatArray) -> IntArray:
 
 
 def _repaired(share: FloatArray, reduced: FloatArray, choices: IntArray) -> IntArray | None:
-    """`choices` made to fit by changes that lose least per amount relieved; None if that does not succeed."""
+    """Return `choices` made to fit by the changes of least loss per amount relieved; None if that fails."""
     choices = choices.copy()
     for _ in range(_N_REPAIRS_MAX):
         usage = choice_sum(share, choices)
@@ -151,7 +153,7 @@ def _repaired(share: FloatArray, reduced: FloatArray, choices: IntArray) -> IntA
 
 
 def _reliefs(share: FloatArray, reduced: FloatArray, choices: IntArray, over: BoolArray) -> tuple[IntArray, IntArray]:
-    """For each job that can relieve what is over, the change that does it best; the best jobs first."""
+    """Return jobs that can relieve the overused resources, the best first, with the best change of each."""
     rows = np.arange(len(choices))
     load = share @ over.astype(np.float64)
     relief = load[rows, choices][:, None] - load
@@ -164,7 +166,7 @@ def _reliefs(share: FloatArray, reduced: FloatArray, choices: IntArray, over: Bo
 
 
 def _filled(share: FloatArray, value: FloatArray, choices: IntArray, multipliers: FloatArray) -> IntArray:
-    """`choices` with the changes that gain most per worth of what they use, while they fit."""
+    """Return `choices` with the changes of most gain per price of their use, while they fit."""
     choices = choices.copy()
     worth = share @ multipliers
     rows = np.arange(len(choices))

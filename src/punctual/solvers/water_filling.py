@@ -1,11 +1,11 @@
-"""One level for all, within the bounds of each."""
+"""Water filling: one level for all jobs, within the bounds of each."""
 
 from collections.abc import Sequence
 from math import fsum
 
 
 def fill(weights: Sequence[float], floors: Sequence[float], caps: Sequence[float], capacity: float) -> list[float]:
-    """Share a capacity in proportion to weights, nobody below its floor or above its cap.
+    """Share a capacity in proportion to weights, none below its floor or above its cap.
 
     Parameters
     ----------
@@ -14,7 +14,7 @@ def fill(weights: Sequence[float], floors: Sequence[float], caps: Sequence[float
     floors, caps
         Shape (n,), in the unit of `capacity`, with 0 ≤ floors ≤ caps and Σ floors ≤ capacity.
     capacity
-        What there is to share.
+        The amount to share.
 
     Returns
     -------
@@ -41,11 +41,11 @@ def fill(weights: Sequence[float], floors: Sequence[float], caps: Sequence[float
 
 
 def _level(weights: Sequence[float], floors: Sequence[float], caps: Sequence[float], capacity: float) -> float:
-    """The level λ; the caps do not fit, so there is one.
+    """Return the level λ, which exists because the caps do not fit.
 
     Going through the breaks upwards, `fixed` is what those at a bound hold and `slope` the weight of the others: up to
-    the next break the sum is fixed + slope·λ. The segment found, its sums are added up anew, because what was added
-    and subtracted on the way has lost digits.
+    the next break the sum is fixed + slope·λ. In the segment found, the sums are computed again, because the additions
+    and subtractions on the way have lost digits.
     """
     starts = [(floor / weight, i, True) for i, (floor, weight) in enumerate(zip(floors, weights, strict=True))]
     ends = [(cap / weight, i, False) for i, (cap, weight) in enumerate(zip(caps, weights, strict=True))]

@@ -1,4 +1,4 @@
-"""The conformance kit of controllers: subclass it, say how yours is made, and inherit the tests."""
+"""The conformance kit of controllers: subclass it, construct your controller in `make`, and inherit the tests."""
 
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
@@ -60,7 +60,7 @@ _BENIGN_WORKERS = SimJob(
 
 
 class _AsDemanded:
-    """Gives the job what it demands."""
+    """Gives the job its demand."""
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         grants = {view.id: {snapshot.nodes[0].id: view.demand} for view in snapshot.jobs}
@@ -68,12 +68,12 @@ class _AsDemanded:
 
 
 class ControllerConformance:
-    """What every controller must do. A subclass overrides `make`.
+    """Tests of every controller. A subclass overrides `make`.
 
     Attributes
     ----------
     landing_frac
-        How far from the deadline the controller may land a simulated job whose speed is steady, as a share of the
+        Largest distance of the landing of a simulated job with a steady speed from its deadline, as a share of the
         deadline.
     of_workers
         Whether it is meant for jobs made of workers, and is to land one of these.
@@ -160,7 +160,7 @@ class ControllerConformance:
         return _BENIGN_WORKERS if self.of_workers else _BENIGN
 
     def _landed(self, deadline_s: float, *, moved_s: float | None = None) -> tuple[float, float]:
-        """When a simulated job lands that the controller steers, and what it uses; after 18 s its deadline may move."""
+        """Return the landing of a simulated, steered job, and its usage; its deadline may move after 18 s."""
         job = self._benign()
         spec = replace(job.spec, deadline_s=deadline_s, controller="steers")
         moves = [] if moved_s is None else [SpecChanged(at=18.0, spec=replace(spec, deadline_s=moved_s))]

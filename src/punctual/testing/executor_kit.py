@@ -1,4 +1,4 @@
-"""The conformance kit of executors: subclass it, say how yours is made and how its time passes, and inherit the tests."""
+"""The conformance kit of executors: subclass it, build your executor and its clock, and inherit the tests."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal, TypeVar
@@ -24,7 +24,7 @@ from punctual.core.story import Reason
 
 E = TypeVar("E", bound=Event)
 
-#: What becomes of a job of the kit: it trains for as long as a test takes; it does `N_STEPS` steps and ends with
+#: Fate of a job of the kit: it trains for as long as a test takes; it does `N_STEPS` steps and ends with
 #: success; it ends in a way that may not happen again.
 Fate = Literal["trains", "ends", "fails"]
 
@@ -35,7 +35,7 @@ _WHY = Reason("test", "the kit wants it")
 
 
 class ExecutorStage:
-    """An executor, its time, and what it has answered. A subclass says what executors of its kind need.
+    """An executor, its time, and its answers. A subclass provides what its kind of executor needs.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class ExecutorStage:
         One that has 1.0 cores for jobs.
     """
 
-    #: How often a test waits for one answer before it fails.
+    #: Number of waits for one answer before a test fails.
     n_waits_max = 10_000
 
     def __init__(self, executor: Executor, node: NodeId) -> None:
@@ -64,7 +64,7 @@ class ExecutorStage:
         raise NotImplementedError
 
     def program(self, fate: Fate) -> Program | None:
-        """What a job runs; None: the executor needs none."""
+        """Return a job's program; None if the executor needs none."""
         return None
 
     def submitted(self, spec: JobSpec, fate: Fate) -> None:
@@ -98,7 +98,7 @@ class ExecutorStage:
         return self.wait_for(JobStarted)
 
     def resize(self, cores: float, request: int | None = None, job: JobId = JOB) -> None:
-        """Ask for another grant; 0: the job is to be paused."""
+        """Request another grant; 0 pauses the job."""
         grant = {self.node: Resources(cores)} if cores else {}
         self.perform(ResizeJob(at=self.now(), job=job, request=self._next(request), grant=grant, reason=_WHY))
 
@@ -111,7 +111,7 @@ class ExecutorStage:
         self.perform(StopJob(at=self.now(), job=job, cause="enough"))
 
     def look(self) -> ProgressReported | None:
-        """What is reported of the job now; None: nothing."""
+        """Return the job's present report, or None."""
         n_before = len(self.events)
         self.executor.observe(JOB, self.now(), self.events.append)
         seen = [event for event in self.events[n_before:] if isinstance(event, ProgressReported)]
@@ -147,7 +147,7 @@ class ExecutorStage:
         return taken[0]
 
     def wait_for_end(self, kind: type[E]) -> E:
-        """The same for an event that may come only when the job is looked at."""
+        """Wait for an event that may come only while the job is observed, and return it."""
         self.wait_until(lambda: self.look() is None or any(isinstance(event, kind) for event in self.events))
         return self.wait_for(kind)
 
@@ -160,7 +160,7 @@ class ExecutorStage:
 
 
 def spec_of(fate: Fate) -> JobSpec:
-    """What is declared of the kit's job."""
+    """Return the declaration of the kit's job."""
     return JobSpec(
         id=JOB,
         ceiling=Resources(1.0),
@@ -177,7 +177,7 @@ def cores_of(event: JobStarted | GrantApplied | GrantFailed) -> float:
 
 
 class ExecutorConformance:
-    """What every executor must do. A subclass overrides `make`, and `fates` if it cannot play all of them.
+    """Tests of every executor. A subclass overrides `make`, and `fates` if it cannot play all of them.
 
     Examples
     --------
@@ -186,7 +186,7 @@ class ExecutorConformance:
     ...         return MyStage()
     """
 
-    #: What may become of a job.
+    #: Fates that the executor can play.
     fates: tuple[Fate, ...] = ("trains", "ends", "fails")
 
     def make(self) -> ExecutorStage:
@@ -316,7 +316,7 @@ class ExecutorConformance:
         assert stage.look() is None
 
     def _is_over(self, stage: ExecutorStage) -> None:
-        """Nothing is said of a job after its end."""
+        """Assert that no report about a job follows its end."""
         n_events = len(stage.events)
         for _ in range(5):
             stage.wait_a_little()

@@ -1,4 +1,4 @@
-"""The conformance kit of performance models: subclass it, say how yours is made, and inherit the tests."""
+"""The conformance kit of performance models: subclass it, construct your model in `make`, and inherit the tests."""
 
 import pickle
 from copy import deepcopy
@@ -47,12 +47,12 @@ def measurements(draw: st.DrawFn) -> SeenRate:
 
 
 class ModelConformance:
-    """What every performance model must do. A subclass overrides `make`.
+    """Tests of every performance model. A subclass overrides `make`.
 
     Attributes
     ----------
     extrapolates
-        Whether the model says something, with a finite uncertainty, about numbers of workers beyond those seen.
+        Whether the model predicts, with a finite uncertainty, numbers of workers beyond those seen.
 
     Examples
     --------
@@ -189,5 +189,5 @@ def _shape(n_workers: int) -> Shape:
 
 
 def _saturating(n_workers: int) -> float:
-    """Steps per second of a job of which a tenth is not divided."""
+    """Return the steps per second of a job of which a tenth is serial."""
     return 1 / (0.1 + 0.9 / n_workers)

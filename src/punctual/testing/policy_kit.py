@@ -1,4 +1,4 @@
-"""The conformance kit of policies: subclass it, say how yours is made, and inherit the tests."""
+"""The conformance kit of policies: subclass it, construct your policy in `make`, and inherit the tests."""
 
 import json
 from copy import deepcopy
@@ -61,9 +61,9 @@ def _allocations(snapshot: Snapshot, plan: Plan) -> dict[JobId, Allocation]:
 
 
 class PolicyConformance:
-    """What every policy must do. A subclass overrides `make`.
+    """Tests of every policy. A subclass overrides `make`.
 
-    What is checked is the allocation that a plan leads to: for a plan that keeps the others, its grants and beside them
+    The checks look at the allocation that a plan leads to: for a plan that keeps the others, its grants and beside them
     what the last plan gives to the jobs that it does not name. All checks see the plans for the same snapshots, because
     to make up a snapshot takes longer than most policies need for it.
 
@@ -95,7 +95,7 @@ class PolicyConformance:
     @_GENERATED
     @given(snapshots())
     def test_keeps_its_promises(self, snapshot: Snapshot) -> None:
-        """Every `check_...` on the same plan, and that the policy leaves its input alone."""
+        """Run every `check_...` on the same plan, and check that the policy leaves its input unchanged."""
         before = deepcopy(snapshot)
         plan = self.plan(snapshot)
         assert snapshot == before
@@ -168,7 +168,7 @@ class PolicyConformance:
     @settings(_GENERATED, max_examples=30)  # of two snapshots each: as many as above
     @given(snapshots(), snapshots())
     def test_understands_its_own_carry(self, before: Snapshot, snapshot: Snapshot) -> None:
-        """... also where other jobs and nodes are there now, and where it is somebody else's."""
+        """Plan from a carry of other jobs and nodes, and from one of another policy."""
         carry = self.plan(before).carry
         for carried in (carry, "not mine", {"unknown": [1.0]}):
             self._check(replace(snapshot, carry=carried))

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what a controller sees."""
+"""Hypothesis strategies for controllers' readings."""
 
 from dataclasses import dataclass
 from itertools import accumulate
@@ -100,7 +100,7 @@ def reading_sequences(draw: st.DrawFn, spec: JobSpec, n_max: int = 5) -> list[Re
 
 @dataclass(frozen=True, slots=True)
 class _PowerLaw:
-    """A performance model that believes what it is told: rate with one worker, exponent, relative deviation."""
+    """A performance model with given rate of one worker, exponent and relative deviation."""
 
     def init(self, spec: JobSpec) -> tuple[float, float, float]:
         return 0.0, 0.0, inf
@@ -121,7 +121,7 @@ _CURVES = st.tuples(_AMOUNTS, st.floats(-1.0, 1.0), st.sampled_from([0.0, 0.1, 1
 
 
 def _amount(draw: st.DrawFn, spec: JobSpec) -> Resources:
-    """What the job may hold."""
+    """Draw an amount that the job may hold."""
     if spec.worker is not None:
         return spec.worker * draw(st.sampled_from(spec.worker_counts()))
     share = draw(st.floats(0.0, 1.0))

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what a policy is shown."""
+"""Hypothesis strategies for policies' snapshots."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from punctual.core.job import Allocation, JobSpec, JobState, JobView
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import RateCurve, SeenRate, Shape
 
-# What is small is listed with all of its combinations: a value then costs one draw, and draws are what takes time.
+# Small values are listed with all their combinations: one then costs one draw, and draws take most of the time.
 
 #: Eighths, so that sums of cores are exact.
 _CORES = [eighths / 8 for eighths in range(65)]
@@ -23,7 +23,7 @@ _GIB = 1 << 30
 
 
 def _amounts_of(*numbers: Sequence[float]) -> list[Resources]:
-    """All combinations of cores, GPUs, bytes of memory and of disk bandwidth."""
+    """Return all combinations of cores, GPUs, bytes of memory and disk bandwidth."""
     return [
         Resources(cores, int(gpus), int(memory), {"disk_mbps": disk} if disk else ())
         for cores, gpus, memory, disk in product(*numbers)
@@ -36,7 +36,7 @@ _WORKERS = st.sampled_from(
 )
 _ROOMS = st.sampled_from(_amounts_of(_CORES, range(9), [8 * _GIB, 64 * _GIB, 0], [150.0, 1000.0, 0.0]))
 _KINDS = ("K80", "V100")
-#: How many jobs without workers may run on a node.
+#: Limits of jobs without workers on a node.
 _JOBS_AT_ONCE = st.sampled_from([None, None, 1, 2, 4])
 #: Core-seconds left and their deviation, usable cores, due in, slack.
 _WORK = st.none() | st.sampled_from(
@@ -79,7 +79,7 @@ class SharedOverhead:
         return 0.0 if shape.device in state[2] else inf
 
 
-#: What is known of a job's speed: nothing, or that of `SharedOverhead`.
+#: Curves of a job's speed: none, or that of `SharedOverhead`.
 _CURVES = st.none() | st.sampled_from(
     list(product([0.0, 0.5, 1.0, 20.0], [0.0, 0.1, 0.5], [("",), ("", *_KINDS)]))
 ).map(lambda state: RateCurve(SharedOverhead(), state))
@@ -172,7 +172,7 @@ def _views(draw: st.DrawFn, id: JobId, free: Mapping[NodeId, Resources], nodes: 
 def _planned(
     draw: st.DrawFn, worker: Resources | None, free: Mapping[NodeId, Resources], nodes: Sequence[Node]
 ) -> Allocation:
-    """Something of what is free, on one node, or for a job made of workers on several of one kind."""
+    """Draw a part of the free amounts: on one node, or on several of one kind for a job made of workers."""
     if worker is None:
         return draw(_amount_on_a_node(free))
     kind = draw(st.sampled_from([node.device for node in nodes]))
@@ -198,7 +198,7 @@ def _amount_on_a_node(draw: st.DrawFn, free: Mapping[NodeId, Resources]) -> Allo
 def _standing(
     draw: st.DrawFn, planned: Allocation, free: Mapping[NodeId, Resources], *, preemptible: bool
 ) -> tuple[JobState, Allocation]:
-    """Status and grant that go with what the last plan gives the job."""
+    """Draw a status and a grant that agree with the last plan."""
     if planned:
         status: JobState = draw(st.sampled_from(["running", "running", "running", "queued", "starting", "stopping"]))
         return status, planned if status in ("running", "stopping") else {}
@@ -209,7 +209,7 @@ def _standing(
 
 
 def _with_workers(draw: st.DrawFn, id: JobId, worker: Resources, planned: Allocation) -> JobSpec:
-    """Any counts, or some of them; the one that the job has is among them."""
+    """Declare any numbers of workers, or some of them, with the present number among them."""
     n_now = _n(worker, planned)
     n_most = max(n_now, draw(st.integers(1, 8)))
     counts: tuple[int, ...] = ()
@@ -226,7 +226,7 @@ def _n(worker: Resources, planned: Allocation) -> int:
 
 
 def _without_workers(draw: st.DrawFn, id: JobId, planned: Allocation) -> JobSpec:
-    """Floor ≤ what it has ≤ ceiling."""
+    """Declare floor ≤ present amount ≤ ceiling."""
     floor, ceiling = draw(_AMOUNTS), draw(_AMOUNTS.filter(bool))
     for amount in planned.values():
         floor, ceiling = floor.at_most(amount), ceiling.at_least(amount)
@@ -250,7 +250,7 @@ def _spec(
 
 
 def effective(snapshot: Snapshot, grants: Mapping[JobId, Allocation], *, keeps_others: bool) -> dict[JobId, Allocation]:
-    """What each job has once a plan is in force: a plan may name only the jobs that change."""
+    """Return each job's allocation once a plan is in force: a plan may name only the jobs that change."""
     return {
         job.id: {
             node: amount

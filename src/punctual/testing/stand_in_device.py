@@ -1,4 +1,4 @@
-"""A device that is none: for tests and benchmarks of what shares and times GPUs, on machines without one.
+"""A simulated device for tests and benchmarks of GPU sharing and timing on machines without a GPU.
 
 Work is queued and done beside the process, one piece at a time over all processes that have the same device. Its clock
 advances only while a piece of this process's work is done, by what that is to take. Memory is counted.
@@ -19,7 +19,7 @@ _N_PROCESSES_MAX = 1000
 
 
 class OutOfDeviceMemoryError(MemoryError):
-    """There is less memory on the device than was asked for."""
+    """The device has less memory than was asked for."""
 
 
 class StandInMark:
@@ -53,7 +53,7 @@ class StandInDevice:
     total_bytes
         Memory that the device has.
     switch_s
-        What it costs the device when another process's work follows this one's, seconds.
+        Seconds that the device loses when the work of another process follows.
     """
 
     name = "stand-in device"
@@ -70,7 +70,7 @@ class StandInDevice:
         self._queue.put(work_s)
 
     def synchronize(self) -> None:
-        """Wait until all that was queued is done."""
+        """Wait until all queued work is done."""
         self.mark().wait()
 
     def mark(self) -> StandInMark:
@@ -99,7 +99,7 @@ class StandInDevice:
 
     @contextmanager
     def _memory(self) -> Iterator[dict[int, int]]:
-        """What each process holds, to be changed; those that have ended hold nothing."""
+        """Yield the memory of each living process, to be changed."""
         fcntl.lockf(self._memory_fd, fcntl.LOCK_EX)
         try:
             pairs = _PAIR.iter_unpack(os.pread(self._memory_fd, _N_PROCESSES_MAX * _PAIR.size, 0))

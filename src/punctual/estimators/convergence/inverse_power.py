@@ -1,4 +1,4 @@
-"""The loss as an inverse power of a line, of which Optimus fits the first, with an interval that also covers other curves."""
+"""Loss curves as inverse powers of a line (Optimus fits the first power), with an interval that covers other curves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ _QUANTILES = np.array([NormalDist().inv_cdf((i + 0.5) / 9) for i in range(9)])
 
 @dataclass(frozen=True, slots=True)
 class InversePowerState:
-    """The losses seen, in order of steps; thinned by averaging pairs where there are too many."""
+    """Losses so far, in order of steps; long histories are thinned by averaging pairs."""
 
     points: tuple[SeenLoss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """One curve ``(slope k + offset)^-exponent + limit``, in shares of the largest loss, and how well it fits."""
+    """A curve ``(slope k + offset)^-exponent + limit``, in shares of the largest loss, and its fit."""
 
     exponent: float
     slope: float
@@ -41,7 +41,7 @@ class _Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InversePower:
-    """Steps left until a loss is reached, or until the loss hardly falls any more.
+    """Steps left until the loss reaches a goal, or hardly falls.
 
     Use it for jobs that declare a goal instead of a number of steps. The interval matters as much as the estimate: far
     from the goal it is wide, and a policy that plans with its upper end is late less often.
@@ -56,7 +56,7 @@ class InversePower:
     exponents
         Exponents that are considered; ``(1.0,)`` is the source's curve.
     n_points_max
-        Of more points, neighbours are averaged.
+        Number of points above which neighbours are averaged.
 
     Notes
     -----
@@ -90,11 +90,11 @@ class InversePower:
             )  # fmt: skip
 
     def init(self) -> InversePowerState:
-        """Nothing seen."""
+        """Return the state without losses."""
         return InversePowerState()
 
     def update(self, state: InversePowerState, seen: SeenLoss) -> InversePowerState:
-        """Keep one more loss. One that is no number is left out; one of an earlier step restarts there."""
+        """Add one loss. An invalid number is left out; an earlier step replaces all from there on."""
         if not (isfinite(seen.loss) and isfinite(seen.steps) and seen.steps >= 0):
             return state
         points = (*(point for point in state.points if point.steps < seen.steps), seen)
@@ -152,19 +152,19 @@ def without_outliers(losses: Sequence[float], n_neighbours: int) -> list[float]:
 
 
 def _thinned(points: tuple[SeenLoss, ...]) -> tuple[SeenLoss, ...]:
-    """Every two neighbours averaged, except the last point, which is where the job is now."""
+    """Return the averages of neighbouring pairs, and the last point, which is the present."""
     older = points[:-1]
     pairs = zip(older[::2], older[1::2], strict=False)
     return (*(SeenLoss(0.5 * (a.steps + b.steps), 0.5 * (a.loss + b.loss)) for a, b in pairs), points[-1])
 
 
 def _fitted(steps: Array, losses: Sequence[float], exponent: float, limit: float) -> _Curve | None:
-    """The best line through the losses above `limit`, to minus one over `exponent`; errors count as in the losses."""
+    """Fit a line to the losses above `limit`, to the power -1/`exponent`, weighted by errors of the losses."""
     above = np.asarray(losses) - limit
     if above.min() <= 0:
         return None
     line = above ** (-1 / exponent)
-    # What a small error of the line is as an error of the loss.
+    # Error of the loss for a small error of the line.
     weight = exponent * above / line
     design = np.stack([steps, np.ones_like(steps)], axis=1) * weight[:, None]
     normal = design.T @ design

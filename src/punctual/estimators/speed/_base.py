@@ -1,4 +1,4 @@
-"""What every performance model does in the same way: which measurements count, and how repeated ones are kept."""
+"""Shared rules of all performance models: choose measurements that count, and merge repeated ones."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ RATE_SPS_MIN, RATE_SPS_MAX = 1e-9, 1e9
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """All that was measured in one shape: the mean speed, over how long, and how often it was reported."""
+    """All measurements of one shape: the mean speed, the total time, and the number of reports."""
 
     shape: Shape
     rate_sps: float
@@ -43,7 +43,7 @@ def possible(shape: Shape) -> bool:
 def with_seen(
     points: tuple[Point, ...], seen: Iterable[SeenRate], *, memory_s: float, n_points_max: int
 ) -> tuple[Point, ...]:
-    """`points` and what is usable of `seen`: one point a shape, the one measured last at the end.
+    """Return `points` with the usable part of `seen`: one point for each shape, the latest last.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def with_seen(
         A point never counts for longer than this against a new measurement of its shape, so that a speed that
         drifts is followed.
     n_points_max
-        Of more shapes than this, those that were measured longest ago are dropped.
+        Number of shapes above which the oldest are dropped.
     """
     by_shape = {point.shape: point for point in points}
     for one in seen:

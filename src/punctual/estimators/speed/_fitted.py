@@ -1,4 +1,4 @@
-"""What the fitted models share: a state of points and their fit, and the methods of a performance model over it."""
+"""Base of the fitted models: a state of points and their fit, and a performance model's methods on it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -14,13 +14,13 @@ from punctual.estimators.speed._regression import Place, Prior, Regression, fit
 
 #: More shapes than a job is seen in while its speed still is what it was; a fit takes time cubic in them.
 N_POINTS_MAX = 64
-#: How far off the speed on a kind of device may be on which the job was never seen, as a share of it.
+#: Relative error of the speed on a kind of device on which the job never ran.
 UNSEEN_FRAC = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What the terms of a job's step are over: its kinds of device, and whether it is made of workers."""
+    """The terms of a job's step: its kinds of device, and whether it is made of workers."""
 
     kinds: tuple[str, ...] = ()
     by_workers: bool = False
@@ -28,7 +28,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class FittedState:
-    """What a fitted model knows of a job. The fit follows from the points, so it does not take part in equality."""
+    """A fitted model's state of a job. The fit follows from the points, so equality ignores it."""
 
     basis: Basis
     points: tuple[Point, ...] = ()
@@ -38,17 +38,17 @@ class FittedState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedModel(ABC):
-    """A model that says how a step's time is made up, and whose coefficients are fitted to what is seen.
+    """A model of the parts of a step's time, with coefficients fitted to measurements.
 
     Parameters
     ----------
     noise_frac
         Standard deviation of one report of a rate, relative.
     smooth_frac, own_frac
-        How far speeds lie from the terms, relative: in a way that neighbouring shapes share, and in each shape by
+        Relative misfit of the terms to speeds: a part that neighbouring shapes share, and each shape's part by
         itself. Measured shapes are corrected by it.
     memory_s
-        For how long a measurement counts against a later one of the same shape, in seconds.
+        Seconds for which a measurement counts against a later one of the same shape.
     """
 
     registered_name: ClassVar[str]
@@ -69,22 +69,22 @@ class FittedModel(ABC):
 
     @abstractmethod
     def terms(self, basis: Basis, shape: Shape) -> list[float]:
-        """What the coefficients are multiplied with, each above zero somewhere."""
+        """Return the factors of the coefficients, each above zero for some shape."""
 
     @abstractmethod
     def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
-        """What is believed of the coefficients, in the scale of the points."""
+        """Return the prior of the coefficients, in the scale of the points."""
 
     @abstractmethod
     def place(self, shape: Shape) -> Place:
-        """Where a shape lies among others: its kind of device, and coordinates in doublings."""
+        """Return a shape's place among others: its kind of device, and coordinates in doublings."""
 
     def distance(self, coordinates: Sequence[float], others: Sequence[float]) -> float:
-        """How far two shapes on the same kind of device are from each other, in doublings; 0 for the same shape."""
+        """Return the distance of two shapes on the same kind of device, in doublings; 0 for the same shape."""
         return dist(coordinates, others)
 
     def misfit(self, place: Place, other: Place) -> float:
-        """Covariance of what the terms leave unexplained in two shapes, relative.
+        """Return the relative covariance of the unexplained parts of two shapes.
 
         One part is alike in shapes near each other, one part is of each shape's own; shapes on different kinds of
         device have nothing in common.
@@ -103,7 +103,7 @@ class FittedModel(ABC):
         return self._with(FittedState(Basis(by_workers=spec.worker is not None)), chosen)
 
     def update(self, state: FittedState, seen: SeenRate) -> FittedState:
-        """Fit again with one more measurement; what was declared without a kind is taken to hold on the first that is seen."""
+        """Fit again with one more measurement; a declaration without a kind counts for the first kind that is seen."""
         declared: list[SeenRate] = []
         if seen.shape.device and usable(seen) and state.basis.kinds == ("",):
             shapes = {point.shape: replace(point.shape, device=seen.shape.device) for point in state.points}
@@ -115,7 +115,7 @@ class FittedModel(ABC):
         return self._with(state, (*declared, seen))
 
     def rate_sps(self, state: FittedState, shape: Shape) -> float:
-        """Expected steps per second; of several kinds of device the slowest one's; 0 where nothing was seen.
+        """Return the expected steps per second, on the slowest of several kinds of device; 0 before any measurement.
 
         A kind on which the job was never seen is taken to be as slow as the slowest on which it was.
         """
@@ -156,7 +156,7 @@ class FittedModel(ABC):
 
 
 def _known(state: FittedState, shape: Shape) -> list[Shape]:
-    """`shape` on each kind of device that tells of its own; empty if it is impossible or nothing was seen."""
+    """Return `shape` on each kind of device that informs about it; empty if it is impossible or unknown."""
     if not possible(shape):
         return []
     kinds = known_kinds(state, shape.device)
@@ -164,7 +164,9 @@ def _known(state: FittedState, shape: Shape) -> list[Shape]:
 
 
 def known_kinds(state: FittedState, device: str) -> list[str]:
-    """The kinds that tell of `device`: those of which it is made up.
+    """Return the kinds that inform about `device`: those it consists of.
+
+    For an unseen kind, measurements or declarations without a kind count; failing these, all kinds that were seen.
 
     Of one on which nothing was seen, what was seen or declared without naming a kind tells; else all kinds that were seen.
     """
@@ -178,6 +180,6 @@ def known_kinds(state: FittedState, device: str) -> list[str]:
 
 
 def _is_guess(state: FittedState, device: str) -> bool:
-    """Whether nothing that was seen holds for all that `device` is made up of."""
+    """Whether no measurement holds for all of `device`."""
     seen = state.basis.kinds
     return "" not in seen and device not in seen and not set(device.split("+")) <= set(seen)

@@ -1,4 +1,4 @@
-"""Times of a step as sums of non-negative terms, fitted with priors and with a model of what the terms cannot say.
+"""Fit the time of a step as a sum of non-negative terms, with priors and a model of the misfit.
 
 Shared by the models whose time of a step is linear in its unknowns.
 """
@@ -15,7 +15,7 @@ from punctual.estimators.speed._base import Point
 
 Array = NDArray[np.float64]
 
-#: Where a shape lies among others: its kind of device, and what says how near others are, counted in doublings.
+#: Place of a shape among others: its kind of device, and coordinates in doublings, which give distances.
 Place = tuple[str, tuple[float, ...]]
 #: Covariance of the relative misfit in two shapes: what the terms leave unexplained, without measurement noise.
 Kernel = Callable[[Place, Place], float]
@@ -26,7 +26,7 @@ _MISFIT_MOST = 50.0
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is believed of each term's coefficient before anything is measured: non-negative, of this size.
+    """Prior of each term's coefficient, before any measurement: non-negative, of this size.
 
     Attributes
     ----------
@@ -42,16 +42,16 @@ class Prior:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regression:
-    """A fit; its arrays are read-only. What every rate needs are plain numbers: there are few of them.
+    """A fit; its arrays are read-only. The few values that every rate needs are plain numbers.
 
     Attributes
     ----------
     seconds
         The coefficients, seconds; shape (n_terms,).
     covariance
-        Of the coefficients, seconds squared; shape (n_terms, n_terms).
+        Covariance of the coefficients, seconds squared; shape (n_terms, n_terms).
     places
-        Where the measured shapes lie; n_points.
+        Places of the measured shapes; n_points.
     precision
         Inverse of the points' covariance, misfit and noise, relative; shape (n_points, n_points).
     relative_terms
@@ -77,7 +77,7 @@ class Regression:
         return time_s
 
     def rates_sps(self, terms: Sequence[Any], misfit: Array) -> Array:
-        """Steps per second in many shapes, of which each term is an array or one number; 0 where that is no rate."""
+        """Return steps per second in many shapes; each term is an array or one number. 0 where the rate is invalid."""
         with np.errstate(all="ignore"):
             times_s = _dot(terms, self.seconds) * np.exp(np.clip(misfit, -_MISFIT_MOST, _MISFIT_MOST))
             return np.where(np.isfinite(times_s) & (times_s > 0), 1.0 / times_s, 0.0)
@@ -96,16 +96,16 @@ def fit(
     terms: Sequence[Sequence[float]], places: Sequence[Place], points: Sequence[Point], prior: Prior, kernel: Kernel, *,
     noise_frac: float, belief: float = 3.0,
 ) -> Regression | None:  # fmt: skip
-    """The most probable non-negative coefficients; None where the numbers admit none.
+    """Return the most probable non-negative coefficients; None if the numbers admit none.
 
     Parameters
     ----------
     terms, places
-        Of each point; shape (n_points, n_terms), and (n_points,).
+        Terms and place of each point; shape (n_points, n_terms), and (n_points,).
     noise_frac
         Standard deviation of one report of a rate, relative.
     belief
-        How many points the believed size of misfit and noise is worth against the size that is found.
+        Number of points as which the assumed size of misfit and noise counts.
 
     Notes
     -----

@@ -32,7 +32,7 @@ class Amdahl(FittedModel):
 
     Notes
     -----
-    *Symbols.* x: the cores, of a job made of workers the number of workers.
+    *Symbols.* x: the cores, or the number of workers of a job made of workers.
 
     *Formula.* Seconds a step ``s / min(x, 1) + q_k / x``, both zero or above, q of each kind k of device. Less than
     one core slows the serial part as well. Times a smooth factor near 1.
@@ -82,5 +82,5 @@ def _amount(shape: Shape, *, by_workers: bool) -> float:
 
 
 def _cores(shape: Shape) -> float:
-    """No job runs on less than this many cores; a shape that does not tell them counts its workers."""
+    """Return the shape's cores, not below a tiny minimum; a shape without cores counts its workers."""
     return max(shape.cores, 1e-4) if shape.cores > 0 else float(shape.n_workers)

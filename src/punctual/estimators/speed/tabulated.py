@@ -1,4 +1,4 @@
-"""A measured table of speeds, interpolated between numbers of workers and corrected by what the job reports."""
+"""A measured table of speeds, interpolated between numbers of workers and corrected by a job's reports."""
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class Entries:
 @set_by_slots
 @dataclass(frozen=True, slots=True)
 class TabulatedState:
-    """The table, and what the job's own reports say about it.
+    """The table, and the correction from the job's own reports.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class TabulatedState:
     log_factor, n_seen
         Mean logarithm of reported over tabulated speed, and how many reports it rests on, at most the model's memory.
     variance
-        Of that logarithm: how far one report lies from the corrected table.
+        Variance of that logarithm: of one report around the corrected table.
     """
 
     table: dict[Line, Entries]
@@ -103,7 +103,7 @@ class Tabulated:
         check_above_zero("tabulated", noise_frac=self.noise_frac, gap_frac=self.gap_frac, n_memory=self.n_memory)
 
     def init(self, spec: JobSpec) -> TabulatedState:
-        """The table of the job's profile; of several speeds in one shape their mean."""
+        """Return the table of the job's profile; the mean of several speeds in one shape."""
         by_workers = spec.worker is not None
         table = (_table_by_workers if by_workers else _table_by_cores)(spec.profile)
         return _state(table, by_workers, self.noise_frac**2, 0.0, 0)
@@ -124,19 +124,19 @@ class Tabulated:
         return _state(state.table, state.by_workers, variance, state.log_factor + surprise / n_seen, n_seen)
 
     def rate_sps(self, state: TabulatedState, shape: Shape) -> float:
-        """Expected steps per second; 0 on a kind of device that is not in the table."""
+        """Return the expected steps per second; 0 on a kind of device that is not in the table."""
         log_rate, _ = self._look_up(state, shape)
         return exp(log_rate + state.log_factor) if log_rate > -inf else 0.0
 
     def std_sps(self, state: TabulatedState, shape: Shape) -> float:
-        """Standard deviation of `rate_sps`: of the reports, and of what is between two entries; infinite outside."""
+        """Return the standard deviation of `rate_sps`, of reports and interpolation; infinite outside the table."""
         log_rate, gap = self._look_up(state, shape)
         if gap == inf:
             return inf
         return exp(log_rate + state.log_factor) * min(1.0, sqrt(state.variance + (self.gap_frac * gap) ** 2))
 
     def _look_up(self, state: TabulatedState, shape: Shape) -> tuple[float, float]:
-        """Logarithm of the tabulated rate and of the ratio of the entries around it; the latter infinite outside."""
+        """Return logarithms of the tabulated rate and of the ratio of the entries around it (infinite outside)."""
         if not possible(shape):
             return -inf, inf
         amount = _amount(shape, by_workers=state.by_workers)
@@ -169,7 +169,7 @@ def _line(shape: Shape) -> Line:
 
 
 def _line_in(table: dict[Line, Entries], shape: Shape) -> Line:
-    """The line that tells the speed in `shape`: that of its kind of device, or the one for all kinds where only that is."""
+    """Return the table's line for `shape`: that of its kind of device, or else the one for all kinds."""
     line = _line(shape)
     if line in table:
         return line
@@ -197,7 +197,7 @@ def _entries(pairs: list[tuple[float, float]]) -> Entries:
 
 
 def _inside(entries: Entries, amount: float) -> tuple[float, float] | None:
-    """Logarithm of the rate at `amount` and of the ratio of the entries around it; None beyond the ends."""
+    """Return logarithms of the rate at `amount` and of the ratio of the entries around it; None beyond the ends."""
     i_next = bisect_left(entries.amounts, amount)
     if i_next == len(entries.amounts):
         return None

@@ -1,4 +1,4 @@
-"""One simulated job under the engine, steered by the controller that is looked at."""
+"""One simulated job under the engine, steered by the controller under test."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from punctual.core.scheduler import Periods, Scheduler
 from punctual.daemon.engine import Engine, Listener
 from punctual.daemon.planner import InlinePlanner
 
-#: Where the simulated job runs.
+#: Node of the simulated job.
 NODE = NodeId("simulated")
 
 
 class DemandPolicy:
-    """Gives each job what it demands, within its bounds, on the first node."""
+    """Gives each job its demand, within its bounds, on the first node."""
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         node = snapshot.nodes[0].id
@@ -92,7 +92,7 @@ def steer(
     deadline_changes
         Instants, and the deadlines from then on; both in seconds since submission.
     policy
-        None: the job gets what it demands.
+        Policy; None: the job gets its demand.
     """
     spec = replace(spec, controller="steers")
     scheduler = Scheduler(

@@ -18,16 +18,16 @@ from punctual.core.story import Reason
 
 @dataclass(frozen=True, slots=True)
 class DecorPiState:
-    """What the law remembers from tick to tick, in cores.
+    """State of the law from tick to tick, in cores.
 
     Attributes
     ----------
     proportional_cores, integral_cores, demand_cores
         c_p, c_i' and u of the last tick.
     earlier_integral_cores
-        The c_i' that the last tick began with.
+        The c_i' at the beginning of the last tick.
     requested_cores
-        What was asked for at the last tick, in whole workers for a job made of them; 0: nothing was asked for yet.
+        The request of the last tick, in whole workers for a job made of them; 0: none yet.
     """
 
     proportional_cores: float
@@ -114,7 +114,7 @@ class DecorPi:
         return self._version_for(spec).apply(spec, state, reading)
 
     def apply(self, spec: JobSpec, state: DecorPiState, reading: Reading) -> tuple[Demand, DecorPiState]:
-        """The law with these parameters as they are, whatever the job is made of."""
+        """Apply the law with these parameters, for any kind of job."""
         free = reason_to_run_free(reading)
         if free is not None and free.code != "start-up":  # the law itself asks for the ceiling while nothing is done
             return self._demand(spec, reading, spec.ceiling.cores, free), state
@@ -163,7 +163,7 @@ class DecorPi:
         text = "The deadline has passed: " + ("full allocation." if late else "the end is near, nothing is changed.")
         reason = Reason("overdue", text, {"progress_frac": progress})
         demand = self._demand(spec, reading, cores, reason)
-        # What became of this demand means nothing for the integral, which the law does not follow any more.
+        # The fate of this demand does not matter to the integral, which the law no longer follows.
         integral = _integral_before(spec, state, reading)
         return demand, replace(state, integral_cores=integral, demand_cores=cores, requested_cores=0.0)
 
@@ -192,7 +192,7 @@ def _integral_before(spec: JobSpec, state: DecorPiState, reading: Reading) -> fl
 
 
 def _requested(spec: JobSpec, demand: Demand) -> float:
-    """Cores of the demand, those of parameter servers left out."""
+    """Return the cores of the demand, without those of parameter servers."""
     unit = spec.unit
     if unit is None or spec.worker is None or not unit.cores:
         return demand.resources.cores

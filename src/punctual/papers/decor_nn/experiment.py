@@ -39,12 +39,12 @@ Every figure is a mean of |finish - D| / D in %.
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """What is changed against the assumed machine.
+    """Changes to the assumed machine.
 
     Attributes
     ----------
     size, noise
-        Factors on the cost of a batch, and on how far that varies.
+        Factors on the cost of a batch, and on its variation.
     moved
         Whether the deadline becomes shorter on the way.
     """

@@ -43,7 +43,7 @@ class Line:
     steps_total: float
 
     def steps_at(self, at_s: float, reserve_s: float) -> float:
-        """Steps due at `at_s` if the last step is to be done `reserve_s` before the aim."""
+        """Return the steps due at `at_s` if the last one is done `reserve_s` before the aim."""
         # A reserve that leaves no time makes the line all but vertical, which asks for the ceiling.
         left_s = max(self.aim_s - reserve_s - self.from_s, 1e-3)
         return self.from_steps + (self.steps_total - self.from_steps) * (at_s - self.from_s) / left_s
@@ -51,7 +51,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The feedback loop while it is closed: its line, and what it did at the last tick."""
+    """The closed feedback loop: its line, and its terms at the last tick."""
 
     line: Line
     at_s: float
@@ -63,7 +63,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class ProportionalIntegralState:
-    """What the controller remembers from tick to tick; `loop` is None while the job runs at its ceiling."""
+    """State of the controller from tick to tick; `loop` is None while the job runs at its ceiling."""
 
     demand_cores: float
     cost: StepCost | None = None
@@ -167,7 +167,7 @@ class ProportionalIntegral:
         return demand, replace(state, demand_cores=demand.resources.cores, loop=None)
 
     def _measured(self, cost: StepCost | None, reading: Reading) -> StepCost:
-        """The cost of a step, brought up to date; steps reported at the first reading belong to the start-up."""
+        """Return the updated cost of a step; steps of the first reading belong to the start-up."""
         # Only completed units: the unit in flight has cost CPU but is no step yet.
         core_s = reading.used_core_s - reading.in_flight_core_s - sum(phase.core_s for phase in reading.phases)
         at_s, steps = reading.elapsed_s, reading.steps_done
@@ -185,7 +185,7 @@ class ProportionalIntegral:
     def _finish_phases(
         self, spec: JobSpec, state: ProportionalIntegralState, reading: Reading, left_s: float
     ) -> tuple[Demand, ProportionalIntegralState]:
-        """Past the last step there is no progress to feed back: what was reserved is spread over the time left."""
+        """Spread the reserve over the time left: past the last step there is no progress to feed back."""
         reserve_core_s = _phases_core_s(reading.phases)
         cores = reserve_core_s / left_s if reserve_core_s > 0 else spec.ceiling.cores
         reason = Reason("phases", "All steps are done: phases only.", {"reserve_core_s": reserve_core_s})
@@ -193,7 +193,7 @@ class ProportionalIntegral:
         return demand, replace(state, demand_cores=demand.resources.cores, loop=None)
 
     def _loop(self, state: ProportionalIntegralState, reading: Reading, cost: StepCost, aim_s: float) -> Loop:
-        """The loop with its integral up to date; a new one if there is none, or if the line no longer holds."""
+        """Return the loop with its integral updated; a new one without one, or if the line no longer holds."""
         loop, steps_total = state.loop, reading.steps_total or 0.0
         if loop is None or (loop.line.aim_s, loop.line.steps_total) != (aim_s, steps_total):
             return self._new_loop(reading, cost, Line(reading.elapsed_s, reading.steps_done, aim_s, steps_total))

@@ -29,7 +29,7 @@ from punctual.papers.decor_nn.simulated_progress import SimulatedProgress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseLoad:
-    """What the training does after each epoch besides steps: `n_units` units of `unit_core_s` CPU seconds each."""
+    """Extra work after each epoch: `n_units` units of `unit_core_s` CPU seconds each."""
 
     name: str
     n_units: int
@@ -42,14 +42,14 @@ CHECKPOINT = PhaseLoad(name="checkpoint", n_units=1, unit_core_s=0.006)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """How the cost of a unit varies; `STEADY` does not.
+    """Variation of the cost of a unit; `STEADY` has none.
 
     Attributes
     ----------
     spread_frac, correlation
         Standard deviation of a first-order autoregressive factor around 1, and its correlation from unit to unit.
     neighbour_factor, neighbour_dwell_s
-        What a busy neighbour on the same physical core multiplies the cost by, and the mean time in which it stays
+        Factor on the cost while a neighbour on the same physical core is busy, and the mean time in which it stays
         busy, or idle.
     """
 
@@ -83,7 +83,7 @@ class Training:
     cores_max
         The most cores that the process can use at once.
     cost_change_at_frac, cost_change_factor
-        From this share of the steps on a step costs so many times as much.
+        Share of the steps from which a step costs this factor more.
     dear_every, dear_core_s, n_dear_max
         Each so many steps one costs so many CPU seconds more, as an evaluation does that nobody declared, but not more of
         them than this; 0: none does.
@@ -123,7 +123,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """From an instant to another the job is delivered only this share of what it was granted."""
+    """A time in which the job is delivered only this share of its grant."""
 
     from_s: float
     until_s: float
@@ -132,14 +132,14 @@ class Contention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What surrounds the job.
+    """Surroundings of the job.
 
     Attributes
     ----------
     quota_period_s
         Period of the CPU quota.
     actuator_delay_s
-        From a demand to the grant.
+        Seconds from a demand to the grant.
     contention
         Times in which less is delivered than granted.
     deadline_changes
@@ -147,7 +147,7 @@ class World:
     can_pace, can_cap
         Whether pacing lines are obeyed, and whether the quota is enforced.
     pacing_jitter_s
-        A unit that waits for its line ends up to so much later.
+        Largest delay of a unit that waits for its line.
     """
 
     noise: Noise = Noise()
@@ -171,14 +171,14 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """When a job landed, and when it was to. `landed_s` is infinite if the plant gave up waiting."""
+    """Landing and deadline of a job. `landed_s` is infinite if the plant gave up waiting."""
 
     landed_s: float
     deadline_s: float
 
     @property
     def deviation_frac(self) -> float:
-        """Landing after the deadline, as a share of it; negative: before."""
+        """Landing minus deadline, as a share of the deadline."""
         return (self.landed_s - self.deadline_s) / self.deadline_s
 
     @property
@@ -188,7 +188,7 @@ class Landing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run(Landing):
-    """What happened.
+    """Record of one run.
 
     Attributes
     ----------
@@ -252,7 +252,7 @@ class SimulatedProcess:
         self._begin(next(self._units))
 
     def grant(self, cores: float) -> None:
-        """Write the quota, which refills what is left of the period."""
+        """Write the quota, which refills the present period."""
         self.cores = cores
         self._refill()
 
@@ -340,11 +340,11 @@ def run_closed_loop(
     deadline_s
         The deadline at submission, in seconds; `world.deadline_changes` may change it.
     spec
-        What the job declared; by default a floor of 0.02 cores and a ceiling of `training.cores_max`.
+        Declaration of the job; by default a floor of 0.02 cores and a ceiling of `training.cores_max`.
     seed
-        Of all randomness.
+        Seed of all randomness.
     policy
-        Who grants; None: the job gets what it demands.
+        Policy; None: the job gets its demand.
 
     Raises
     ------
@@ -370,7 +370,7 @@ def run_closed_loop(
 
 
 def job_spec(training: Training, deadline_s: float, margin_frac: float | None = None) -> JobSpec:
-    """What `training` would declare to the scheduler."""
+    """Return the declaration of `training` for the scheduler."""
     return JobSpec(
         id=JobId("simulated"),
         ceiling=Resources(cores=training.cores_max),

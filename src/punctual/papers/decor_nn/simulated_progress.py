@@ -1,4 +1,4 @@
-"""What a simulated training has done, as it would report it, and when its pacing line lets it report the next unit."""
+"""Progress of a simulated training as it would report it, and the pacing of its next report."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,20 +16,20 @@ class SimulatedProgress:
     Parameters
     ----------
     n_steps
-        Of the whole training.
+        Steps of the whole training.
     units_planned
-        Of each phase, by its name.
+        Planned units of each phase, by its name.
     jitter_s, seed
-        Each unit that keeps to the line is late by up to `jitter_s` seconds, drawn anew for each.
+        Bound of the random delay of each unit that keeps to the line, and its seed.
 
     Attributes
     ----------
     line
         The pacing line to keep to; None: run freely.
     unit_at_s
-        When the last unit was completed.
+        Instant of the last completed unit.
     landed_s
-        When the training has done everything; None: it has not.
+        Instant of the training's end; None: not yet.
     """
 
     def __init__(self, n_steps: int, units_planned: Mapping[str, int], *, jitter_s: float = 0.0, seed: int = 0) -> None:
@@ -73,7 +73,7 @@ class SimulatedProgress:
         self._late_s = self._random.uniform(0.0, self._jitter_s)
 
     def report(self, job: JobId, at: float, sink: Sink, *, used_core_s: float, in_flight_core_s: float = 0.0) -> None:
-        """Tell `sink` what is done, and of phases what has changed since the last report."""
+        """Report progress to `sink`, and phases that have changed since the last report."""
         phases = tuple(self._phases.values()) if self._declared else ()
         if phases != self._reported:
             self._reported = phases

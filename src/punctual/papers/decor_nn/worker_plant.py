@@ -1,6 +1,6 @@
 """A simulated training by a number of workers, under the real scheduler, for closed-loop tests of controllers.
 
-The training goes on unit by unit with so many workers as it has. A change of their number takes a while to prepare, in
+The training goes on unit by unit with its present workers. A change of their number takes a while to prepare, in
 which it goes on with the old number, then stops it for a moment between two units. Everything random comes from the
 seed.
 """
@@ -22,7 +22,7 @@ from punctual.papers.decor_nn.closed_loop import NODE, Plant, RecordingControlle
 from punctual.papers.decor_nn.quota_plant import CostFactors, Landing, Noise, World
 from punctual.papers.decor_nn.simulated_progress import SimulatedProgress
 
-#: What one worker of the simulated job holds.
+#: Amount of one worker of the simulated job.
 WORKER = Resources(cores=1.0)
 
 _JOB = JobId("simulated")
@@ -33,7 +33,7 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """Seconds a step takes: a part that is not divided, one that is, and one that grows with the workers."""
+    """Seconds of a step: a serial part, a divided part, and a part that grows with the workers."""
 
     undivided_s: float = 0.01
     divided_s: float = 0.12
@@ -62,7 +62,7 @@ class ElasticTraining:
     n_rehearsals
         Units of evaluation timed before training.
     newcomer_s, stop_s
-        Of a change: seconds in which new workers are made ready, and for which training stops.
+        Seconds of a change in which new workers are prepared, and for which training stops.
     """
 
     scaling: Scaling = Scaling()
@@ -119,18 +119,18 @@ class ElasticTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticRun(Landing):
-    """What happened.
+    """Record of one run.
 
     Attributes
     ----------
     numbers
         Instant of every change, and the number of workers from then on; the first at launch.
     worker_s
-        Worker-seconds until the landing; new workers count from when they are asked for.
+        Worker-seconds until the landing; new workers count from their request on.
     demands
-        The controller's, with the instants of their ticks.
+        Demands of the controller, with the instants of their ticks.
     warnings
-        Codes of what the user was warned of, in order.
+        Codes of the user's warnings, in order.
     """
 
     worker_s: float
@@ -187,7 +187,7 @@ class SimulatedWorkers:
         self._begin(next(self._units))
 
     def change(self, n_workers: int, request: int) -> None:
-        """Ask for another number; the newest wish counts."""
+        """Request another number; the latest request counts."""
         ready_s = self._training.newcomer_s if n_workers > self.n_workers else 0.0
         self._change = _Change(n_workers, request, self.at_s + ready_s)
 
@@ -203,7 +203,7 @@ class SimulatedWorkers:
         return None
 
     def _work(self, until_s: float) -> None:
-        """One stretch of the unit in flight."""
+        """Work on the unit in flight for one stretch of time."""
         speed = self._world.delivered_frac(self.at_s) / (self._unit_s() or 1.0)
         ends_s = self.at_s + self._left_frac / speed
         if self._left_frac > 0 and ends_s > until_s:
@@ -220,7 +220,7 @@ class SimulatedWorkers:
             self._complete()
 
     def _unit_s(self) -> float:
-        """Seconds that the unit in flight takes with the workers there are."""
+        """Seconds of the unit in flight with the present workers."""
         return (self._unit.steps * self._training.scaling.step_s(self.n_workers) + self._unit.extra_s) * self._factor
 
     def _spend(self, until_s: float) -> None:
@@ -286,9 +286,9 @@ def run_elastic(
     world
         Its noise, its contention, its changes of the deadline, and whether pacing lines are obeyed.
     seed
-        Of all randomness.
+        Seed of all randomness.
     models
-        By name; the first of them learns the job's speed.
+        Models by name; the first learns the job's speed.
     """
     training, world = training or ElasticTraining(), world or World(can_pace=True)
     spec = JobSpec(

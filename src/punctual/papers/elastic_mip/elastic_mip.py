@@ -1,4 +1,4 @@
-"""One programme chooses the numbers of workers of all jobs at once."""
+"""Choose the numbers of workers of all jobs at once by an integer programme."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -23,16 +23,16 @@ from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import prepare
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution, status_of
 
-#: What is maximised: the share of each job's work, or the work itself in devices at their best.
+#: Objective: the share of each job's work, or the work itself in devices at their best.
 Objective = Literal["fraction", "throughput"]
-#: What is handed out: devices, or nodes as a whole.
+#: Resource that is shared: devices, or whole nodes.
 Unit = Literal["devices", "nodes"]
 
 #: A job of unknown length is taken to need as long again as it has run, and at least this long.
 _UNKNOWN_S = 3600.0
 #: A job whose value is this close to the price lacks devices, not value.
 _SAME_FRAC = 0.995
-#: What a job that ends at once is worth more than one that ends when the interval does.
+#: Extra worth of a job that ends at once over one that ends with the interval.
 _SOONER = 0.01
 
 
@@ -56,7 +56,7 @@ class ElasticMip(PolicyBase):
     waiting_s
         Waiting so long doubles a job's weight, twice as long triples it; infinite: waiting changes nothing.
     n_up_max, n_down_max
-        How many of its allowed numbers a running job may go up or down in one decision; None: any.
+        Largest change of a running job in one decision, in steps of its allowed numbers; None: any.
     gap_limit
         Share of the objective by which a decision may fall short of the best one.
 
@@ -110,20 +110,20 @@ class ElasticMip(PolicyBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Standing:
-    """Where each job stands; all of shape (n_jobs,).
+    """State of each job; all of shape (n_jobs,).
 
     Attributes
     ----------
     weights
         Factor of its value.
     left
-        What is left of it in the unit of its rates, seconds apart; infinite: nobody knows.
+        Remaining work in the unit of its rates, seconds apart; infinite: unknown.
     change_s
-        What it loses when it gets another number of workers than it has, seconds.
+        Loss by a change of its number of workers, seconds.
     columns
-        That of the number it has; -1 where there is none.
+        Column of its present number; -1 if it has none.
     best
-        Its highest rate for one unit of what is handed out.
+        Its highest rate for one unit of the resource.
     """
 
     weights: FloatArray
@@ -164,7 +164,7 @@ class _Round:
         return self._finished(solution, float(values[np.arange(len(columns)), columns].sum()))
 
     def _takes_part(self, candidate: Candidate) -> bool:
-        """A job that runs as nobody expected, or beside others on a node, stays as it is."""
+        """Whether the job takes part: one on an unexpected configuration or a shared node stays as it is."""
         if not candidate.n:
             return True
         owns = self._nodes is None or self._nodes.owns(candidate.view)
@@ -190,7 +190,7 @@ class _Round:
         return view.spec.weight * (1.0 + max(0.0, self._at - since) / self._policy.waiting_s)
 
     def _left(self, candidate: Candidate) -> float:
-        """What is left in the unit of the rates: steps, or seconds of one worker if nothing is known of the speed."""
+        """Return the remaining work in the unit of the rates: steps, or seconds of one worker if unknown."""
         if candidate.remaining is not None:
             return candidate.remaining
         left = candidate.view.remaining_steps(self._at)
@@ -214,7 +214,7 @@ class _Round:
         return allowed
 
     def _reachable(self, candidate: Candidate, width: int) -> BoolArray:
-        """The columns of its kind, from so many below to so many above the number that the job has."""
+        """Return the columns of its kind within the allowed change of its number of workers."""
         own = [i for i, kind in enumerate(candidate.options.kinds) if i and kind == candidate.kind]
         now = max(0, bisect_right([candidate.options.counts[i] for i in own], candidate.n) - 1)
         up, down = self._policy.n_up_max, self._policy.n_down_max
@@ -223,7 +223,7 @@ class _Round:
         return reachable
 
     def _explain(self, values: FloatArray, costs: IntArray, columns: IntArray, prices: Mapping[Pool, float]) -> None:
-        """Say what each change is worth, and to the first job that waits what it waits for."""
+        """Explain the worth of each change, and the first waiting job's reason."""
         first = None
         for i, (candidate, k) in enumerate(zip(self._candidates, columns.tolist(), strict=True)):
             if candidate.id in self._builder.grants:
@@ -247,7 +247,7 @@ class _Round:
     def _explain_waiting(
         self, candidate: Candidate, values: FloatArray, costs: IntArray, prices: Mapping[Pool, float]
     ) -> None:
-        """What it could start with is not there, or would bring less with it than others do."""
+        """Explain why it waits: its first number does not fit, or others gain more by it."""
         width = len(candidate.options.counts)
         worth = float((values[1:width] / costs[1:width]).max())
         price = min(prices[pool] for pool in candidate.options.pools)
@@ -264,7 +264,7 @@ class _Round:
         prices = solution.multipliers.tolist()
         carry = {"price": prices[0]} if len(prices) == 1 and isfinite(prices[0]) else {}
         plan = self._builder.build(**carry)
-        # Where there is enough for all, time alone changes nothing.
+        # If the capacity suffices for all, time alone changes nothing.
         again_at = self._at + self._policy.interval_s if any(prices) else None
         return replace(
             plan,
@@ -276,7 +276,7 @@ class _Round:
 
 
 class _WholeNodes:
-    """Which nodes can be given as a whole: those that are empty, and those that one job has to itself."""
+    """Nodes that can be given as a whole: empty ones, and those that one job has to itself."""
 
     def __init__(self, builder: PlanBuilder) -> None:
         self._builder = builder
@@ -291,7 +291,7 @@ class _WholeNodes:
         return all(self._n_on[node] == 1 for node in self._builder.held(view))
 
     def capacities(self, problem: AllocationProblem) -> dict[Pool, int]:
-        """How many nodes the candidates may share: empty ones, and those they have."""
+        """Return the number of nodes for the candidates to share: empty ones, and their own."""
         nodes_of = self._builder.hardware.kinds
         has = {pool: sum(self.is_empty(node) for node in nodes_of[pool[0]]) for pool in problem.pools}
         for candidate in problem.candidates:
@@ -300,7 +300,7 @@ class _WholeNodes:
         return has
 
     def costs(self, problem: AllocationProblem) -> IntArray:
-        """How many nodes each column takes, as if they were empty; shape (n, m)."""
+        """Return the number of nodes that each column takes, as if they were empty; shape (n, m)."""
         n_per_node, costs = self._builder.hardware.n_per_node, np.zeros_like(problem.table.amounts)
         for i, candidate in enumerate(problem.candidates):
             options, unit = candidate.options, candidate.view.spec.unit
@@ -310,7 +310,7 @@ class _WholeNodes:
         return costs
 
     def room(self, view: JobView) -> dict[NodeId, Resources]:
-        """What is free for the job: empty nodes, and its own."""
+        """Return the free amounts for the job: on empty nodes, and on its own."""
         own, free = self._builder.held(view), self._builder.without(view)
         return {node: free[node] for node in free if node in own or self.is_empty(node)}
 
@@ -323,9 +323,9 @@ def values_of(
     Parameters
     ----------
     rates
-        Shape (n_jobs, n_columns), 0 where there is no such number.
+        Shape (n_jobs, n_columns), 0 for numbers that a job may not have.
     interval_s
-        Until the next decision, above zero.
+        Seconds until the next decision, above zero.
     """
     lost_s = np.where(_changes(standing.columns, rates.shape[1]), standing.change_s[:, None], 0.0)
     value = _fraction if objective == "fraction" else _throughput
@@ -335,7 +335,7 @@ def values_of(
 
 
 def _fraction(standing: _Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
-    """The share of what is left that gets done, if progress were even over the time to the end.
+    """Return the share of the remaining work done in the interval, at even progress to the end.
 
     What ends within the interval is worth a little more the sooner it does: where there is enough for all it would
     otherwise have to do with the fewest workers, beside idle ones.
@@ -343,13 +343,13 @@ def _fraction(standing: _Standing, rates: FloatArray, lost_s: FloatArray, interv
     with np.errstate(divide="ignore", invalid="ignore"):
         end_s = standing.left[:, None] / rates + lost_s
         share = interval_s / end_s
-    # What ends at once and what cannot run at all both divide by zero.
+    # Jobs that end at once and jobs that cannot run both divide by zero.
     sooner = _SOONER * np.fmax(0.0, 1.0 - end_s / interval_s)
     return np.where(rates > 0, np.fmin(1.0, share) + sooner, 0.0)
 
 
 def _throughput(standing: _Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
-    """The work that gets done, in units of what is handed out, each used as well as the job can use one."""
+    """Return the work done in the interval, in units of the resource, each at the job's best use."""
     done = np.minimum(rates * np.maximum(0.0, interval_s - lost_s), standing.left[:, None])
     return np.asarray(done / (standing.best[:, None] * interval_s))
 

@@ -61,7 +61,7 @@ The source says neither its ranges nor its loads, and its jobs were not publishe
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A trace and how far its jobs may shrink; `n_seeds` None: as many as are asked for."""
+    """A trace and the bound of its jobs' shrinking; `n_seeds` None: as many as the caller asks for."""
 
     name: str
     least: str
@@ -138,7 +138,7 @@ def headlines(rows: Sequence[Row], decision_s: float) -> list[Row]:
 
 
 def ranges(rows: Sequence[Row]) -> str:
-    """What the rows show by objective, a line for each group of settings."""
+    """Return a summary of the rows by objective, one line for each group of settings."""
     lines = []
     for objective in _OBJECTIVES:
         mine = [row for row in rows if row.what.endswith(f", {objective}")]
@@ -189,7 +189,7 @@ def _spread(before: Sequence[float], after: Sequence[float]) -> str:
 
 
 def _outcomes(case: _Case, load: float, n_seeds: int) -> dict[str, list[_Outcome]]:
-    """By policy, one for each seed; all policies get the same jobs."""
+    """Return by policy one outcome for each seed; all policies get the same jobs."""
     made = {_GREEDY: registry.load("policies", _GREEDY)()}
     for objective in _OBJECTIVES:
         if objective in case.objectives:
@@ -242,7 +242,7 @@ def _slice(trace: Sequence[TraceJob], load: float, seed: int) -> list[TraceJob]:
 
 
 def _from_asked(jobs: Sequence[TraceJob]) -> list[TraceJob]:
-    """The same jobs, none of which runs with less than it asked for."""
+    """Return the jobs with their request as least number of devices."""
     return [replace(job, parameters=_range(max(1, ceil(job.n_gpus or 1)))) for job in jobs]
 
 

@@ -1,4 +1,4 @@
-"""Spare nodes go one by one to the job that gains most time by them."""
+"""Give spare nodes one by one to the job that gains most time by them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from punctual.policies._repair import apply_demands, repair
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greedy(PolicyBase):
-    """Starts jobs in order of submission with the least they need and lets the best gain take what is spare.
+    """Starts jobs in order of submission with their least, and gives spare workers to the best gain.
 
     The policy against which [hu2021] compares. Use it as a baseline for elastic jobs: it is cheap, keeps queues short
     and never pauses a job. It does not look at deadlines, and every step is the best one only by itself.
@@ -59,7 +59,7 @@ class Greedy(PolicyBase):
 
 
 class _JobState:
-    """One job made of workers: its allowed numbers, the one it gets so far (`i`), and its time to the end with each.
+    """One job made of workers: its allowed numbers, its number so far (`i`), and its time to the end with each.
 
     It is made once for each view: `begin` comes before each plan.
     """
@@ -83,11 +83,11 @@ class _JobState:
         self.counts = hardware.counts(view.spec)
         self._i_before = self.counts.index(n_before) if n_before else -1
         self._hardware = hardware
-        #: Steps per second with each of its numbers, where somebody has asked.
+        #: Steps per second with each of its numbers, filled on demand.
         self._rates: list[float | None] = [None] * len(self.counts)
 
     def begin(self, at: float) -> "_JobState":
-        """At instant `at` it has what it had."""
+        """Start a plan at instant `at` from its present number."""
         self.i, self._at = max(0, self._i_before), at
         self._steps: float | None = -1.0  # found only when it is this job's turn to gain or lose
         return self
@@ -97,7 +97,7 @@ class _JobState:
         return self.counts[self.i]
 
     def gain_s(self, i: int, i_more: int) -> tuple[int, float]:
-        """Seconds gained per device from one of its numbers to a larger one; of unknown jobs only how they compare."""
+        """Seconds gained per device from one of its numbers to a larger one; only a ranking for unknown jobs."""
         more = (self.counts[i_more] - self.counts[i]) * (self.worker.gpus or self.worker.cores or 1.0)
         end_s, end_more_s = self._end_s(i), self._end_s(i_more)
         if end_s < inf and end_more_s < inf:
@@ -126,14 +126,14 @@ class _JobState:
 
 
 class _Allocation:
-    """Who gets how many workers, counted for each kind of device as if it were one large node."""
+    """Numbers of workers of all jobs, counted for each kind of device as if it were one large node."""
 
     def __init__(self, builder: PlanBuilder) -> None:
         self._builder = builder
         hardware = builder.hardware
         self._spaces = {kind: Space([builder.free[node] for node in nodes]) for kind, nodes in hardware.kinds.items()}
         self._jobs: dict[str, list[_JobState]] = {kind: [] for kind in hardware.kinds}
-        #: What the jobs of a kind could give up, and who loses least by it; made when somebody asks for it.
+        #: Amounts that the jobs of a kind could give up, and a heap of their losses; made on first use.
         self._slack: dict[str, Space] = {}
         self._losses: dict[str, list[tuple[tuple[int, float], float, str, _JobState]]] = {}
         holding = builder.snapshot.holding
@@ -141,7 +141,7 @@ class _Allocation:
             self._continue(view, job)
 
     def admit(self, waiting: Iterable[JobView]) -> None:
-        """Start jobs in order as long as there is room for them or room can be made."""
+        """Start jobs in order while they fit or room can be made for them."""
         for view in waiting:
             if view.status == "stopping":
                 continue
@@ -153,7 +153,7 @@ class _Allocation:
                 return
 
     def hand_out(self) -> None:
-        """Give what is spare to those that gain most by it."""
+        """Give spare workers to the jobs that gain most by them."""
         for kind, jobs in self._jobs.items():
             self._hand_out(self._spaces[kind], jobs)
 
@@ -161,20 +161,20 @@ class _Allocation:
         return [job for jobs in self._jobs.values() for job in jobs if job.n != job.n_before]
 
     def _continue(self, view: JobView, as_planned: _JobState | None) -> None:
-        """A job made of workers goes on with what it has; `as_planned`: as it is if that is what the last plan gave it."""
+        """Keep a running job with its amount; `as_planned`: its state if it has just what the last plan gave it."""
         held = self._builder.held(view)
         job = as_planned if held is view.planned else _with_held(self._builder.hardware, view, held)
         if job is not None:
             self._jobs[job.kind].append(job.begin(self._builder.snapshot.at))
 
     def _wanted(self, view: JobView) -> Resources | None:
-        """What the job is to start with; None if the nodes cannot hold it."""
+        """Return the amount to start the job with; None if the nodes cannot hold it."""
         if view.spec.worker is None:
             return self._builder.hardware.amount(view)
         return next(iter(self._builder.hardware.worker_amounts(view.spec)), None)
 
     def _admit_whole(self, view: JobView) -> bool:
-        """Start a job without workers; those that start before it have no nodes yet, and need part of what is free."""
+        """Start a job without workers, in the room that jobs started before it leave."""
         allocation = self._builder.fit(view)
         if allocation is None:
             return False
@@ -190,7 +190,7 @@ class _Allocation:
         return True
 
     def _admit_workers(self, view: JobView, least: Resources) -> bool:
-        """Start a job made of workers with its smallest number, where there is room for it or room can be made."""
+        """Start a job made of workers with its smallest number if it fits or room can be made; return whether."""
         kinds = self._builder.kinds_for(view, least)
         roomy = (kind for kind in kinds if self._spaces[kind].may_hold(least))
         made_roomy = (kind for kind in kinds if self._make_room(kind, least))
@@ -203,7 +203,7 @@ class _Allocation:
         return True
 
     def _make_room(self, kind: str, least: Resources) -> bool:
-        """Let those that lose least give up workers until there is room, if that can be enough."""
+        """Take workers from the jobs that lose least until the amount fits; False if that cannot be enough."""
         space, slack = self._spaces[kind], self._slack_of(kind)
         together = space.copy()
         together.add(slack)
@@ -254,7 +254,7 @@ def _as_planned(hardware: Hardware, view: JobView) -> _JobState | None:
 
 
 def _with_held(hardware: Hardware, view: JobView, held: Allocation) -> _JobState | None:
-    """A job made of workers that holds `held`; None: it takes no part in the sharing."""
+    """Return the state of a job made of workers that holds `held`; None if it takes no part in the sharing."""
     if not held or view.spec.worker is None or view.status == "stopping":
         return None
     n = n_workers(view.spec, held)
@@ -274,5 +274,5 @@ def _can_grow(job: _JobState, space: Space) -> bool:
 
 
 def _loss(job: _JobState) -> tuple[tuple[int, float], float, str, _JobState]:
-    """For a heap: the least loss first, unknown ones before known ones."""
+    """Return an entry for a heap: the least loss first, unknown ones before known ones."""
     return job.gain_s(job.i - 1, job.i), *seniority(job.view), job

@@ -27,19 +27,19 @@ _SHRINK, _STRETCH = 4, 4
 class ModelartsLike:
     """Many small and a few large elastic jobs, daily arrivals, a deadline for some of them.
 
-    Made after what [hu2021] says of its simulation with jobs of a public cloud, which were not published: sizes and
+    Made after the description in [hu2021] of a simulation with unpublished jobs of a public cloud: sizes and
     durations are ours. The range of devices stands in the parameters ``n_gpus_min`` and ``n_gpus_max``.
 
     Parameters
     ----------
     n_jobs
-        How many.
+        Number of jobs.
     load
         Expected device-seconds of the jobs, with the devices they ask for, over those of `n_devices`.
     n_devices
         Devices of the cluster that the load is meant for; no job can use more.
     swing_frac
-        How far the rate of arrivals goes above and below its mean every day.
+        Relative amplitude of the daily rate of arrivals.
     deadline_frac
         Share of the jobs with a deadline.
     slack_low, slack_high

@@ -1,4 +1,4 @@
-"""Room in one piece: which small blocks have to move so that a larger one need not be split."""
+"""Buddy allocation: choose the small blocks to move so that a larger one need not be split."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,20 +32,20 @@ def moves_for(
     Parameters
     ----------
     n_workers
-        How many there are, at least one.
+        Number of workers, at least one.
     worker
-        What each of them holds.
+        Amount of each worker.
     free, capacity
-        Of each node.
+        Free amount and capacity of each node.
     blocks
-        What may be moved, by node.
+        Movable blocks, by node.
     held
-        What the workers have already: they leave it after the moves, so nothing else can move there.
+        Present places of the workers: they leave these after the moves, so nothing else can move there.
 
     Returns
     -------
     list of moves or None
-        In an order in which each has room when the ones before it are done; empty if none is needed. None: no such moves
+        Moves in an order in which each has room after the earlier ones; empty if none is needed. None: no such moves
         were found.
 
     Notes
@@ -84,7 +84,7 @@ class _Yard(Generic[B]):
     def room_for(
         self, amount: Resources, closed: frozenset[NodeId], own: Mapping[NodeId, Resources]
     ) -> NodeId | None:  # fmt: skip
-        """A node with room for the amount, cleared if need be; `closed` nodes stay as they are, `own` counts as free."""
+        """Return a node with room for the amount, cleared if needed; `closed` nodes stay, `own` counts as free."""
         nodes = [node for node in self._free if node not in closed]
         rooms = {node: self._free[node] + own.get(node, NOTHING) for node in nodes}
         fits = [node for node in nodes if amount.fits_in(rooms[node])]
@@ -97,7 +97,7 @@ class _Yard(Generic[B]):
         return None
 
     def _to_clear(self, node: NodeId, room: Resources, amount: Resources) -> list[Block[B]]:
-        """The smallest blocks of the node that leave room for the amount, all of them smaller; empty if there are none."""
+        """Return the smallest blocks of the node whose move makes room for the amount; empty if none do."""
         smaller = [block for block in self._blocks.get(node, []) if block.amount.size < amount.size]
         chosen = list[Block[B]]()
         for block in sorted(smaller, key=lambda block: block.amount.size):
@@ -108,7 +108,7 @@ class _Yard(Generic[B]):
         return []
 
     def _clear(self, node: NodeId, to_move: list[Block[B]], closed: frozenset[NodeId]) -> bool:
-        """Move the blocks elsewhere, the largest first; False, and nothing has moved, if one finds no room."""
+        """Move the blocks elsewhere, the largest first; False, without a move, if one does not fit."""
         before = dict(self._free), {name: list(blocks) for name, blocks in self._blocks.items()}, list(self.moves)
         for block in reversed(to_move):
             target = self.room_for(block.amount, closed, {})

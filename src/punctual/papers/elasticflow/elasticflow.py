@@ -1,4 +1,4 @@
-"""Deadlines are promised at submission and kept with the fewest devices; what is spare goes where it costs least."""
+"""Promise deadlines at submission, keep them with the fewest devices, and spend spare ones where they cost least."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -22,18 +22,18 @@ from punctual.policies._repair import apply_demands, repair
 from punctual.policies._reservations import ReservationLedger
 from punctual.solvers.timeline import Share
 
-#: Who gets what is spare: whose marginal return is greatest, or least.
+#: Receiver of spare devices: the job whose marginal return is greatest, or least.
 SpareTo = Literal["saving", "costly"]
 
 #: Room left of sums of core fractions.
 _TOLERANCE = 1e-6
-#: No sooner is another plan asked for: of a job that is about to end, the end is heard anyway.
+#: Shortest time to the next plan: the end of a job that is about to end is an event anyway.
 _SOONEST_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elasticflow(PolicyBase):
-    """Promises deadlines: each job gets the fewest devices that meet its own, and one that none can meet is declined.
+    """Promises deadlines: each job gets the fewest devices that meet its own; a deadline that none meet is declined.
 
     Use it where a deadline is a promise and an early "no" is better than a late result. Under overload it declines much:
     it promises to whoever comes first, not to those of whom most can be on time.
@@ -43,12 +43,12 @@ class Elasticflow(PolicyBase):
     admission
         Whether jobs are declined. Otherwise all run, and one that cannot be on time gets all it can have.
     spare_to
-        ``"saving"``: what is spare goes where it saves most device time later, as the paper says; ``"costly"``: where it
+        ``"saving"``: spare devices go where they save most device time later, as the paper says; ``"costly"``: where it
         saves least, as the published programme sorts.
     slot_s
         A job that needs more devices within this time gets them at once if they are spare.
     margin_s
-        Deadlines are planned for that much earlier: what is planned to end at the deadline ends a rounding error later.
+        Seconds by which plans aim earlier than deadlines, because of rounding errors.
 
     Raises
     ------
@@ -108,7 +108,7 @@ class Elasticflow(PolicyBase):
 
 
 def _start_rigid(builder: PlanBuilder, views: Iterable[JobView]) -> None:
-    """Jobs without workers get what they demand, in order of submission, as long as there is room."""
+    """Give jobs without workers their demands, in order of submission, while they fit."""
     for view in views:
         if builder.hardware.amount(view) is None:
             builder.explain(view, never_fits(view))
@@ -122,7 +122,7 @@ def _start_rigid(builder: PlanBuilder, views: Iterable[JobView]) -> None:
 
 @dataclass(slots=True)
 class _JobState:
-    """A job and the count it gets now: `claim.counts[i]`. `i_asked` is what its deadline asks for at most."""
+    """A job and its present count, `claim.counts[i]`; `i_asked` is the largest count that its deadline needs."""
 
     claim: DeadlineClaim
     share: Share | None
@@ -147,23 +147,23 @@ class _JobState:
         return self.share is not None and self.share.end_s > self.claim.until_s
 
     def step(self) -> float:
-        """What the next larger count takes more; infinite at the largest."""
+        """Devices that the next larger count takes more; infinite at the largest."""
         amounts = self.claim.levels.amounts
         return float(amounts[self.i + 1] - amounts[self.i]) if self.i + 1 < len(amounts) else inf
 
     def marginal_return(self) -> float:
-        """Device time saved later less that taken now, for each device more; of the next larger count."""
+        """Return the device time that the next count saves later, less that taken now, for each device more."""
         levels, q = self.claim.levels, max(1, self.i_asked)
         more = float(levels.rates[self.i + 1] - levels.rates[self.i])
         return more * float(levels.amounts[q] / levels.rates[q]) / self.step() - 1.0
 
     def rises_at_s(self) -> float:
-        """When its deadline asks for more than it gets now."""
+        """Seconds until its deadline needs more than its present amount."""
         return inf if self.share is None else self.share.rises_at_s(self.amount)
 
 
 class _Sharing:
-    """Who gets what in one pool now."""
+    """Present shares of the jobs in one pool."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Sharing:
         self._free = float(ledger.free.free[0]) + _TOLERANCE
 
     def shared_out(self) -> list[_JobState]:
-        """All jobs of the pool with their counts."""
+        """Return all jobs of the pool with their counts."""
         for state in sorted(self._promised, key=lambda state: state.rises_at_s()):
             self._rise(state)
         for state in (*self._promised, *self._others):
@@ -190,7 +190,11 @@ class _Sharing:
         return self._promised + self._others
 
     def rises_at_s(self) -> float:
-        """When a deadline asks for more than its job gets now, and it can be had then.
+        """Seconds until a deadline needs more than its job has, and the amount will be free.
+
+        A job that is late all the same can wait for the next event. So can one that waits for a job that should have
+        ended already: its end is an event, at an unknown time. In case it does not come, the policy plans again after a
+        slot.
 
         A job that is late all the same can wait for the next event. So can one that waits for a job that should have
         ended already: its end is heard, and nobody knows when. In case it stays away, it is looked again after a slot.
@@ -199,22 +203,22 @@ class _Sharing:
         return min((max(at_s, self._slot_s) if self._waits_for_end(at_s) else at_s for at_s in rises_s), default=inf)
 
     def _waits_for_end(self, at_s: float) -> bool:
-        """Whether a job that should have ended has what is to be free by then, and no other job gives up some."""
+        """Whether the needed devices are free only after the end of a job that is overdue."""
         shares = [(state, state.share) for state in self._promised if state.share is not None and state.n]
         is_waiting = any(state.claim.is_overdue and share.end_s <= at_s for state, share in shares)
         return is_waiting and not any(share.end_s > at_s and share.at(at_s) < state.amount for state, share in shares)
 
     def _rise(self, state: _JobState) -> None:
-        """What its deadline asks for soon it gets at once, as far as there is room."""
+        """Give the job at once what its deadline will need soon, as far as it fits."""
         while state.rises_at_s() < self._slot_s and self._grow(state):
             pass
 
     def _hand_out(self, states: list[_JobState]) -> None:
-        """What is spare goes where it saves most time later, or as the published programme sorts, least; again and again."""
+        """Give spare devices step by step to the job that saves most time later (as published: least)."""
         MarginalAllocator(self._rank, self._grow).run(states)
 
     def _rank(self, state: _JobState) -> tuple[float, float] | None:
-        """The greatest return first, or the least; of equal ones the earliest deadline."""
+        """Return the rank: the greatest return first, or the least; of equal ones the earliest deadline."""
         return (self._sign * state.marginal_return(), state.claim.until_s) if state.step() < inf else None
 
     def _grow(self, state: _JobState) -> bool:
@@ -290,7 +294,7 @@ def _movable(builder: PlanBuilder, fixed: set[JobId]) -> dict[NodeId, list[Block
 
 
 def _explain_waiting(builder: PlanBuilder, states: Iterable[_JobState], promises: DeadlinePromises) -> None:
-    """Tell new jobs with a promise when they begin, and the first of the others that wait what is missing."""
+    """Tell newly promised jobs when they begin, and the first other waiting job its reason."""
     idle = [state for state in states if state.n == 0 and state.claim.n_before == 0]
     for state in idle:
         if state.share is not None and promises.is_new(state.claim.id):
@@ -304,7 +308,7 @@ def _explain_waiting(builder: PlanBuilder, states: Iterable[_JobState], promises
 
 
 def _paused(state: _JobState) -> Reason:
-    """Why a job that had something gets nothing."""
+    """Return the reason why a job that had something gets nothing."""
     share = state.share
     facts = {"n_workers": float(state.claim.n_before)}
     if share is None:
@@ -315,7 +319,7 @@ def _paused(state: _JobState) -> Reason:
 
 
 def _with_promise(reason: Reason, state: _JobState) -> Reason:
-    """`reason`, and what the deadline asks for."""
+    """Return `reason` with the need of the deadline."""
     share, claim = state.share, state.claim
     if share is None:
         return reason

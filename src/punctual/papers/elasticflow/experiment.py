@@ -21,22 +21,22 @@ _A100 = "profiles/elasticflow/throughputs_A100"
 
 #: The largest counts that the published programme allows, where these are not the fastest ones anyway.
 _LARGEST_T4 = {"bert": 16, "ncf": 1}
-#: What a start or a change costs in the row that has it: about what the programme charges a job on eight devices.
+#: Cost of a start or a change in the row that has it: about the programme's charge for a job on eight devices.
 _CHANGE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One trace, and what the published simulator came to on it.
+    """One trace, and the published simulator's results on it.
 
     Attributes
     ----------
     met
-        Deadlines that it prints as met, by policy.
+        Number of deadlines that it prints as met, by policy.
     jct_s, makespan_s
-        Of its own policy with admission: mean completion time, time to the last end.
+        Results of its own policy with admission: mean completion time, time to the last end.
     largest
-        Largest count by model, for what has to be like the published programme.
+        Largest count by model, for rows that imitate the published programme.
     """
 
     file: str
@@ -74,7 +74,7 @@ TRACES: Mapping[str, Trace] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One of our runs: `key` names the published figure, `like_theirs` its order of spare devices and its counts."""
+    """Configuration of one run: `key` names the published figure, `like_theirs` imitates its order and counts."""
 
     label: str
     key: str = ""
@@ -155,7 +155,7 @@ def _checked(data: Path | None) -> Path:
 
 
 def rows_of(name: str, trace: Trace, folder: Path) -> list[Row]:
-    """All figures for one trace."""
+    """Return all figures for one trace."""
     jobs = jobs_of(trace, folder)
     rows = [Row(f"{name}: jobs", None, len(jobs)), Row(f"{name}: could be met", None, _n_possible(jobs))]
     return explained(rows + [row for case in CASES for row in _rows_of_case(name, trace, case, folder)])
@@ -234,7 +234,7 @@ def _n_possible(jobs: Iterable[SimJob]) -> int:
 
 
 def simulated(trace: Trace, case: Case, jobs: Iterable[SimJob]) -> ClusterSummary:
-    """What one run came to."""
+    """Return the summary of one run."""
     record, load = ClusterRecord(), registry.load
     policy: Callable[..., Any] = load("policies", case.policy)
     simulation = Simulation(

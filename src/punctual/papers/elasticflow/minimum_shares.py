@@ -1,4 +1,4 @@
-"""Which deadlines are promised with the fewest devices, and the shares that keep those promises [elasticflow2023]."""
+"""Promise deadlines with the fewest devices, and the shares that keep these promises [elasticflow2023]."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._reservations import Pool, ReservationLedger, ReservationRequest
 from punctual.solvers.timeline import Levels, Share, Timeline
 
-#: What a job is to hold: from an instant on, so much.
+#: A job's amounts over time: pairs of instant and amount.
 Steps = list[tuple[float, float]]
 
 #: A margin may be smaller by this share of it: rounding.
@@ -33,15 +33,15 @@ class DeadlineClaim(ReservationRequest):
     Attributes
     ----------
     counts
-        The numbers of workers that it may have, the first 0: what `levels` mean.
+        The numbers of workers that it may have, the first 0; `levels` has their devices.
     known
-        Whether anything is known of its speed; otherwise it is taken as proportional to the workers.
+        Whether its speed is known; otherwise it is assumed to be proportional to the workers.
     n_before
         Workers it has.
     least
         Index of the count it has at least: 1 while it runs and may not be paused, otherwise 0.
     is_overdue
-        Whether it runs although nothing should be left of it.
+        Whether it runs although its work should be done.
     """
 
     view: JobView
@@ -53,7 +53,7 @@ class DeadlineClaim(ReservationRequest):
 
     @classmethod
     def of(cls, builder: PlanBuilder, view: JobView, kind: str, n_before: int, *, held: bool) -> "DeadlineClaim | None":
-        """The claim of a job on the nodes of `kind`; None if they cannot hold it.
+        """Return the claim of a job on the nodes of `kind`; None if they cannot hold it.
 
         The work includes the steps that a change costs.
         """
@@ -86,7 +86,7 @@ class DeadlineClaim(ReservationRequest):
 
     @property
     def has_goal(self) -> bool:
-        """Whether there is a deadline, and enough is known to promise it."""
+        """Whether it has a deadline, and its speed and work are known."""
         return self.until_s < inf and self.known and self.work < inf
 
     def alone_s(self) -> float:
@@ -101,7 +101,7 @@ _Configurations = tuple[tuple[int, ...], Levels, bool]
 def _configurations(
     view: JobView, speed: JobRates, kind: str, counts: tuple[int, ...], n_before: int
 ) -> _Configurations | None:
-    """Powers of two that are faster than the ones before them, and what the job has; all counts if none is a power."""
+    """Return powers of two that each gain speed, and the present number; all counts if none is a power."""
     worker = view.spec.worker
     powers = tuple(n for n in counts if n & (n - 1) == 0 or n == n_before) or counts
     if worker is None or not powers:
@@ -163,7 +163,7 @@ class PoolLedgers:
         return ledger
 
     def least(self, timeline: Timeline, claim: DeadlineClaim) -> tuple[Timeline, Share]:
-        """The least share; of a job that cannot be on time all it can have."""
+        """Return the least share; for a job that cannot be on time all it can have."""
         timeline = _with_own(timeline, claim)
         levels, work, until_s, least = claim.levels, claim.work, claim.until_s, claim.least
         share = timeline.least_share(levels, work, until_s - self.margin_s, least=least)
@@ -184,7 +184,7 @@ def _with_own(timeline: Timeline, claim: DeadlineClaim) -> Timeline:
 
 
 def _steps(share: Share, at: float) -> Steps:
-    """When the amount changes, and to what."""
+    """Return the instants at which the amount changes, and the new amounts."""
     steps: Steps = []
     for start_s, amount in zip(share.starts_s.tolist(), share.amounts.tolist(), strict=True):
         if not steps or steps[-1][1] != amount:
@@ -193,20 +193,20 @@ def _steps(share: Share, at: float) -> Steps:
 
 
 class DeadlinePromises:
-    """Which deadlines are promised, and the shares that keep them.
+    """Promised deadlines, and the shares that keep them.
 
     Attributes
     ----------
     ledgers
-        For each pool, the jobs with a promise.
+        Jobs with a promise, by pool.
     free_takers
-        For each pool, the jobs without: no deadline, or nothing known of their speed. They take what is spare.
+        Jobs without one, by pool: no deadline, or an unknown speed. They take spare devices.
     """
 
     def __init__(self, builder: PlanBuilder, *, margin_s: float, admission: bool) -> None:
         self._builder = builder
         self._admission = admission
-        #: What the last plan promised: kind of nodes, and what the job is to hold from when on.
+        #: Promises of the last plan: kind of nodes, and the job's amounts over time.
         self._last = _carried(builder.snapshot.carry)
         self.declines: dict[JobId, Reason] = {}
         self.free_takers: dict[Pool, list[DeadlineClaim]] = defaultdict(list)
@@ -217,7 +217,7 @@ class DeadlinePromises:
         self.ledgers = PoolLedgers(builder.snapshot.at, margin_s, {}, set())
 
     def take(self, waiting: Iterable[JobView]) -> None:
-        """Add the jobs that wait: those that have a promise together with those that run, then new ones as they came."""
+        """Add the waiting jobs: those with a promise together with running ones, then new ones in order."""
         offered = [(view, self._offers(view)) for view in waiting]
         for view, offers in offered:
             if not offers:
@@ -235,7 +235,7 @@ class DeadlinePromises:
         return id not in self._last
 
     def remembered(self) -> dict[str, dict[str, object]]:
-        """What is promised, for the next plan."""
+        """Return the promises, for the next plan."""
         return {
             claim.id: {"kind": kind, "steps": [list(step) for step in _steps(share, self._builder.snapshot.at)]}
             for (kind, _), ledger in self.ledgers.of_pool.items()
@@ -260,7 +260,7 @@ class DeadlinePromises:
         return claims
 
     def _offers(self, view: JobView) -> list[DeadlineClaim]:
-        """What the job could claim, the fastest kind of nodes first."""
+        """Return the job's possible claims, the fastest kind of nodes first."""
         amounts = self._builder.hardware.worker_amounts(view.spec)
         if not amounts:
             return []
@@ -270,7 +270,7 @@ class DeadlinePromises:
         ]
 
     def _keep(self, old: list[tuple[JobView, list[DeadlineClaim]]]) -> None:
-        """Open the ledgers with what was promised; a job stays on the kind of nodes where it was promised that."""
+        """Open the ledgers with the earlier promises; a job stays on its promised kind of nodes."""
         chosen = dict(self._held)
         for view, offers in old:
             kind, _ = self._last.get(view.spec.id, ("", []))
@@ -281,7 +281,7 @@ class DeadlinePromises:
             self.ledgers.open(self._timelines[pool], pool, claims, last)
 
     def _judge(self, view: JobView, offers: list[DeadlineClaim]) -> None:
-        """Promise the deadline where nobody is late by it, or decline."""
+        """Promise the deadline if no job becomes late by it, or decline."""
         for claim in offers:
             ledger = self._trial(claim)
             if ledger is not None:
@@ -313,7 +313,7 @@ class DeadlinePromises:
 
 
 def _carried(carry: object) -> dict[JobId, tuple[str, Steps]]:
-    """What the last plan of this policy promised; nothing if the last plan was another policy's."""
+    """Return the promises of this policy's last plan; empty if another policy made the last plan."""
     shares = carry.get("shares") if isinstance(carry, dict) else None
     promises = shares if isinstance(shares, dict) else {}
     return {
@@ -324,7 +324,7 @@ def _carried(carry: object) -> dict[JobId, tuple[str, Steps]]:
 
 
 def _timelines(builder: PlanBuilder, claims: Iterable[DeadlineClaim]) -> dict[Pool, Timeline]:
-    """What the jobs made of workers can have: what is free, and what they have; less the least of those not to be paused."""
+    """Return the amounts for jobs made of workers: free and held ones, less what jobs that may not be paused need."""
     amounts: dict[Pool, float] = {}
     for kind, nodes in builder.hardware.kinds.items():
         amounts[kind, True] = float(sum([builder.free[node].gpus for node in nodes]))

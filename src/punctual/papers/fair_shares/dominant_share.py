@@ -1,4 +1,4 @@
-"""The job whose largest share of anything is smallest grows first."""
+"""Let the job with the smallest dominant share grow first."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from punctual.policies._sharing import Participant, Sharing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DominantShare(PolicyBase):
-    """Equalises what each job holds of the kind of hardware of which it holds most (DRF).
+    """Equalises the dominant shares of jobs: each one's largest share of any kind of hardware (DRF).
 
     Use it where jobs differ in what they need: some many cores, some memory, some devices. With one kind of hardware it
     is `max-min`. It does not look at deadlines.

@@ -26,7 +26,7 @@ from punctual.sim.scaling import sim_jobs
 from punctual.sim.simulation import Simulation
 from punctual.sim.traces import TraceJob
 
-#: As many nodes as the testbed; its nodes are of two kinds, these are alike.
+#: As many nodes as in the testbed, all alike; the testbed has two kinds.
 _CLUSTER = (NodeGroup(n_nodes=13, gpus=2, cores=16.0, memory_gib=80.0),)
 _TABLE = "profiles/dl2/config_speed.txt"
 #: A checkpoint, new processes, and loading it.
@@ -68,7 +68,7 @@ _ASSUMED = "Speeds: one assumed law for all models, because the measured ones ({
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one simulation came to.
+    """Result of one simulation.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:
 
 
 def _against(seeds: Sequence[int], tables: str) -> Iterator[Row]:
-    """The policy beside its baselines, with speeds and lengths known as they are; then its parts one by one."""
+    """Compare the policy with its baselines, with exact speeds and lengths; then each part alone."""
     placed, unbalanced = {"placed": True}, {"busiest_frac": busiest_frac()}
     ours = [simulated("optimus", seed, tables, rule=placed) for seed in seeds]
     fair = [simulated("dominant-share", seed, tables, rule=unbalanced) for seed in seeds]
@@ -221,7 +221,7 @@ def _busiest(blocks: Sequence[int], n_servers: int, draw: Random) -> float:
 
 
 def _blocks() -> list[int]:
-    """Parameters of each tensor of ResNet-50, without those of normalisation, which are few."""
+    """Return the parameters of each tensor of ResNet-50, without the few of normalisation."""
     sizes, before = [7 * 7 * 3 * 64], 64
     for n_blocks, channels in _STAGES:
         sizes.append(before * 4 * channels)
@@ -232,7 +232,7 @@ def _blocks() -> list[int]:
 
 
 def _wrong(seeds: Sequence[int], tables: str, errors: Sequence[float]) -> Iterator[Row]:
-    """What wrong speeds and lengths cost."""
+    """Yield the costs of wrong speeds and lengths."""
     right = [simulated("optimus", seed, tables) for seed in seeds]
     what = "mean completion time over that with right ones"
     for error in errors:
@@ -259,7 +259,7 @@ def simulated(
     name: str, seed: int, tables: str, *, rule: Mapping[str, Any] | None = None, learns_length: bool = False,
     n_jobs: int = 9, n_most: int = _N_MOST,
 ) -> Outcome:  # fmt: skip
-    """One policy on one seed's jobs.
+    """Simulate one policy on one seed's jobs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Workers and servers go, one by one, where they shorten training most for what they take."""
+"""Give workers and servers, one by one, where they shorten training most for their size."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from punctual.solvers.placement import Rooms, place_apart, place_evenly
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimus(PolicyBase):
-    """Gives every job the least it needs, and what is left, piece by piece, to the largest gain of time.
+    """Gives every job its least, and the rest, piece by piece, to the largest gain of time.
 
     Use it for elastic jobs with parameter servers, where more workers or more servers is a question of the job's speed; it
     also takes jobs without servers. It pauses no job, does not look at deadlines, and favours jobs that are long and
@@ -86,7 +86,7 @@ class Optimus(PolicyBase):
         return replace(builder.build(next_at=next_at), ask_again_at=again_at)
 
     def _allocated(self, builder: PlanBuilder, waiting: list[JobView], *, is_due: bool) -> "_Allocator":
-        """What each job made of workers is to have."""
+        """Choose the numbers of each job made of workers."""
         allocator = _Allocator(builder, self._pressure)
         allocator.resume(sorted(builder.snapshot.holding, key=seniority), keep=not is_due)
         told = False
@@ -120,20 +120,20 @@ _HOLDS_NOTHING: Parts = (0, 0)
 
 
 class _Step(NamedTuple):
-    """One more worker (or the next allowed number of them), or one more server: what a job would have, and gain by it.
+    """One more worker (or the next allowed number of them), or one more server: the new numbers, and the gain.
 
     Attributes
     ----------
     parts
-        What the job would have.
+        Numbers that the job would have.
     more
-        What that is more than now.
+        Amount beyond the present one.
     end_s
-        Seconds that the job would still take; infinite where that is not known.
+        Seconds that the job would still take; infinite if unknown.
     known
-        False where only jobs of which nothing is known can be compared by `gain_s`.
+        Whether the speed is known; if not, `gain_s` compares only with other unknown jobs.
     gain_s
-        Seconds, for each share of the cluster that the step takes of what it takes most of.
+        Seconds gained for each unit of the dominant share of the cluster that the step takes.
     """
 
     parts: Parts
@@ -144,7 +144,7 @@ class _Step(NamedTuple):
 
 
 class _JobState:
-    """One job made of workers on nodes of one kind: what it had, what it gets so far, and how it came there."""
+    """One job made of workers on nodes of one kind: its numbers before, its numbers so far, and the steps between."""
 
     __slots__ = (
         "_counts",
@@ -181,7 +181,7 @@ class _JobState:
         #: All that it had so far, its least first: what is tried where the last one does not fit on nodes.
         self.path: list[Parts] = [self.least] if self._counts else []
         self._end_s = inf
-        #: What it could take next, the most useful first.
+        #: Possible next steps, the most useful first.
         self.next_steps: list[_Step] = []
 
     @property
@@ -193,20 +193,20 @@ class _JobState:
         return self.path[-1]
 
     def amount(self, parts: Parts) -> Resources:
-        """What so many workers and servers hold."""
+        """Return the amount of so many workers and servers."""
         workers = self._worker * parts[0]
         return workers + self._server * parts[1] if parts[1] else workers
 
     def end_s(self, parts: Parts) -> float:
-        """Seconds the job would still take; infinite where that is not known."""
+        """Seconds the job would still take; infinite if unknown."""
         return seconds_for(self._steps, self._rate_sps(parts))
 
     def keep(self) -> None:
-        """Go on with what it had."""
+        """Keep its numbers of before."""
         self.path = [self.before]
 
     def enter(self, capacity: Resources) -> None:
-        """Take part in sharing what is free of `capacity`."""
+        """Enter the sharing of the free part of `capacity`."""
         self._shares = max(shares_of(self._worker, capacity)), max(shares_of(self._server, capacity))
         self._end_s = self.end_s(self.parts)
         self._look()
@@ -246,7 +246,7 @@ class _JobState:
             or ((worker.others or server.others) and not self.amount(parts).fits_in(limit))
         ):
             return False
-        # Where a worker and a server hold the same kinds of hardware, an amount may read as other numbers of them.
+        # If a worker and a server hold the same kinds of hardware, an amount may read as other numbers of them.
         tells_apart = n_servers == 0 or (worker.gpus > 0 and server.gpus == 0)
         return tells_apart or self.view.spec.parts_of(self.amount(parts)) == parts
 
@@ -261,14 +261,14 @@ class _JobState:
         return rate_sps
 
     def _scaled_sps(self, parts: Parts) -> float:
-        """From the rate that it has, where only that is known."""
+        """Return a rate scaled from its present one, if only that is known."""
         if not self._speed.is_unknown(parts[0], self._worker.cores * parts[0], self.kind):
             return 0.0  # known not to run
         return self.view.rate_sps * _guess(*self.before) / _guess(*parts)
 
 
 def _guess(n_workers: int, n_servers: int) -> float:
-    """Time of a step, in times of a worker, of a job of which nothing else is known."""
+    """Return the guessed time of a step, in times of one worker, for a job of unknown speed."""
     return 1 / n_workers + (1 / n_servers if n_servers else 0.0)
 
 
@@ -292,12 +292,12 @@ def _take(space: Space, job: _JobState) -> bool:
 
 
 class _Allocator:
-    """Who gets how many workers and servers, counted for each kind of nodes as if it were one large node.
+    """Numbers of workers and servers of all jobs, counted for each kind of nodes as if it were one large node.
 
     Parameters
     ----------
     builder
-        What is free in it is there to be given.
+        Builder whose free amounts are to be given.
     pressure
         Factor on a job's gains.
     """
@@ -310,7 +310,7 @@ class _Allocator:
         self.jobs: dict[str, list[_JobState]] = {kind: [] for kind in hardware.kinds}
 
     def resume(self, views: Iterable[JobView], *, keep: bool) -> None:
-        """Add running jobs: with all they hold (`keep`), or with their least, so that the rest is shared anew."""
+        """Add running jobs: with all they hold (`keep`), or with their least, so that the rest is shared again."""
         for view in views:
             held = self._builder.held(view)
             parts = view.spec.parts_of(total(held.values()))
@@ -327,7 +327,7 @@ class _Allocator:
             self.jobs[kind].append(job)
 
     def admit(self, view: JobView) -> Resources | None:
-        """Let a job take part with its least; None, or what it lacks room for.
+        """Let a job take part with its least. Returns None, or the amount that does not fit.
 
         Nothing: there will never be room for it.
         """
@@ -347,7 +347,7 @@ class _Allocator:
         return least
 
     def run(self) -> None:
-        """Give what is free, one by one, to those that gain most by it."""
+        """Give the free amounts, one by one, to the jobs that gain most by them."""
         for kind, jobs in self.jobs.items():
             for job in jobs:
                 job.enter(self._capacity_of[kind])
@@ -407,7 +407,7 @@ class _BalancedPlacement:
             self._builder.put(job.view, placed, _why(job, parts, placed))
 
     def _most(self, job: _JobState, held: Allocation) -> tuple[Parts, Allocation | None]:
-        """The last step of the allocator with which the job fits, and where; placed by bisection."""
+        """Find by bisection the allocator's last step with which the job fits, and its place."""
         candidates = _candidates(job)
         parts, best = job.least, None
         fails, fits, i = -1, len(candidates), 0
@@ -431,7 +431,7 @@ class _BalancedPlacement:
             return best
         if home and _is_less(parts, job.before):  # where it is there must be room
             return place_apart(parts[0], worker, parts[1], server, home.free)
-        # Of one worker and one server the equal parts are all there are.
+        # One worker and one server have only the equal parts.
         if parts != job.least or parts[0] + parts[1] <= 2:
             return None
         return place_apart(parts[0], worker, parts[1], server, self._rooms.free)
@@ -448,7 +448,7 @@ class _BalancedPlacement:
 
 
 def _candidates(job: _JobState) -> list[Parts]:
-    """What the allocator gave, and before that; then nothing slower than what the job has, unless it was to shrink."""
+    """Return numbers to try: the allocator's, then earlier ones that are no slower than the present ones."""
     if _is_less(job.parts, job.before):
         return job.path[::-1]
     has = job.before if any(job.before) else job.least
@@ -458,7 +458,7 @@ def _candidates(job: _JobState) -> list[Parts]:
 
 
 def _is_less(parts: Parts, before: Parts) -> bool:
-    """Whether there are no more of both."""
+    """Whether neither number is higher."""
     return parts[0] <= before[0] and parts[1] <= before[1]
 
 
@@ -482,7 +482,7 @@ def parts_text(parts: Parts) -> str:
 
 
 def _why(job: _JobState, parts: Parts, allocation: Allocation) -> Reason:
-    """Why the job has other numbers: what it gains or gives up, if that is known."""
+    """Return the reason for new numbers: the time gained or given up, if known."""
     facts = {
         "n_workers_before": float(job.before[0]),
         "n_workers": float(parts[0]),

@@ -13,7 +13,7 @@ from punctual.sim.traces.named import check_bounds
 _NAME = "optimus"
 _GIB = 2**30
 
-#: Model, batch size per worker: those of which speeds were published (with DL2, by the same group).
+#: Model, batch size per worker: those with published speeds (with DL2, by the same group).
 _MODELS = (
     ("resnet-50", 32),
     ("vgg-16", 32),
@@ -40,7 +40,7 @@ class Optimus:
     Parameters
     ----------
     n_jobs
-        How many; 9 in the paper's testbed.
+        Number of jobs; 9 in the paper's testbed.
     horizon_s
         Submissions are uniform from 0 to here.
     duration_low_s, duration_high_s

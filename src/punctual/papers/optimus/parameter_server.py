@@ -60,7 +60,7 @@ class ParameterServer(FittedModel):
         return np.min(rates, axis=0) if rates else np.zeros((len(n_workers), len(n_servers)))
 
     def terms(self, basis: Basis, shape: Shape) -> list[float]:
-        """The formula's terms; the first one, compute, for each kind of device by itself."""
+        """Return the formula's terms; the first, computation, for each kind of device."""
         return self._terms(basis, float(shape.n_workers), float(_n_servers(shape)), shape.device)
 
     def _terms(self, basis: Basis, w: Any, p: Any, device: str) -> list[Any]:

@@ -20,7 +20,7 @@ class ParameterServers(WithServers):
         File with measured speeds, see `punctual.papers.optimus.served_speeds`: a job's law is the one that fits its model's. Empty:
         all jobs have the one below.
     compute_frac, fixed_frac, link_frac, worker_frac, server_frac
-        What the terms of the law are with one worker and one server, as shares of a step.
+        Terms of the law with one worker and one server, as shares of a step.
     """
 
     model: str | None = "parameter-server"

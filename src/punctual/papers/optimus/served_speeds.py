@@ -36,7 +36,7 @@ def read_laws(path: str | Path) -> dict[str, Served]:
 
 
 def fitted(rates: Rates) -> Served:
-    """The law that fits speeds with workers and servers best; `Served` has its formula."""
+    """Fit the law of `Served` to speeds with workers and servers."""
     import numpy as np
     from scipy.optimize import nnls
 
@@ -56,7 +56,7 @@ def _tables(path: Path) -> dict[str, dict[tuple[int, int], float]]:
 
 
 def _entries(path: Path) -> Iterator[tuple[str, tuple[int, int], float]]:
-    """Model, (workers, servers) and rate; a rate of 0 where a worker stood still."""
+    """Yield model, (workers, servers) and rate; the rate is 0 if a worker stood still."""
     try:
         lines = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:

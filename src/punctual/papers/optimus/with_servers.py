@@ -1,4 +1,4 @@
-"""Jobs made of workers and parameter servers, whatever law their speed has."""
+"""Jobs made of workers and parameter servers, with any law of speed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ class ServedLaw(Truth, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedServed:
-    """As its law, but what it transmits depends on where its parts lie, and on how parameters are spread over servers.
+    """A law of speed whose traffic depends on the placement of the job and the spread of parameters over servers.
 
     The busiest of p servers holds a share b of the parameters and exchanges them with every worker that is not on its
     node; the load ``w / p`` becomes ``b * (w - w_k)``, w_k being the workers on that server's node. It is b = 1 / p
@@ -46,7 +46,7 @@ class PlacedServed:
     law
         The speed where all traffic crosses the network and servers share equally; also what `rate_sps` says.
     worker, server
-        What one of each holds; only a worker has devices.
+        Amount of one of each; only a worker has devices.
     inside_is_free
         Whether what stays on a node costs nothing.
     busiest_frac
@@ -89,15 +89,15 @@ class PlacedServed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithServers(Changing, ABC):
-    """What the rules for jobs of workers and parameter servers take beside.
+    """Further parameters of the rules for jobs of workers and parameter servers.
 
-    What they hold stands in the trace's parameters ``worker_gpus``, ``worker_cores``, ``worker_memory_bytes`` and
+    Their amounts stand in the trace's parameters ``worker_gpus``, ``worker_cores``, ``worker_memory_bytes`` and
     ``server_cores``, ``server_memory_bytes``, and in `worker_others`, `server_others`. With the workers it had and one server beside each it takes what it took.
 
     Attributes
     ----------
     n_workers_max, n_servers_max
-        Most of each.
+        Largest number of each.
     n_samples
         Numbers of workers and servers that are tried before the job is submitted: one of each, and others drawn at
         random. With ``knows = "recorded"`` only the former, with ``"nothing"`` none.
@@ -109,7 +109,7 @@ class WithServers(Changing, ABC):
     busiest_frac
         Share of the parameters on the busiest of 1, 2, ... servers; empty: equal shares.
     server_others
-        As `worker_others`, of a server.
+        A server's further kinds of hardware, like `worker_others`.
     """
 
     n_workers_max: int = 16
@@ -135,7 +135,7 @@ class WithServers(Changing, ABC):
         worker, server = held_by(trace, "worker", self.worker_others), held_by(trace, "server", self.server_others)
         work_steps, n = work_steps_of(trace), n_workers_of(trace)
         law = self.law(trace)
-        # What was recorded over what the law says.
+        # The recorded time over the law's.
         slowness = duration_s_of(trace) / work_steps * law.rate_sps(Shape(n_workers=n))
         truth: Truth = law.scaled(slowness)
         if self.placed or self.busiest_frac:

@@ -1,8 +1,8 @@
-"""Trainings whose batch grows with their devices, as they were measured: what a step takes, and how far it gets.
+"""Measured trainings whose batch grows with their devices: times of steps, and the progress of each.
 
 A larger batch uses more devices well, but a step of it is worth less than the same samples in small ones. How much less
 depends on the noise of the gradient, which changes during training [pollux2021]. Progress is therefore counted in steps
-of the smallest batch: what any number of devices gets done of them in a second is its goodput.
+of the smallest batch; the number of them that some devices do in a second is their goodput.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _KINDS = {
     "": "", "-aws": "T4", "-azure": "V100", "-dgx": "A100", "-dgx-ext": "A100", "-quad": "RTX6000", "-rtx": "2080Ti",
 }  # fmt: skip
-#: So many batches are tried, from the least to the largest by equal factors.
+#: Number of batches to try, from the least to the largest by equal factors.
 _N_BATCHES = 50
 #: Batches are whole numbers, and their quotients are not.
 _ROUNDING = 1e-8
@@ -43,9 +43,9 @@ class Curve:
     Attributes
     ----------
     progress
-        Steps of the smallest batch that it is as far as, at the end of each epoch.
+        Progress at the end of each epoch, in steps of the smallest batch.
     noise
-        In each epoch, the square of the gradient's norm and the variance of the gradient of the smallest batch.
+        Square of the gradient's norm and variance of the smallest batch's gradient, in each epoch.
     """
 
     progress: tuple[float, ...]
@@ -54,7 +54,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """What a step takes in one shape, by the batch of one device, ascending: seconds in all, and of them exchange."""
+    """Times of a step in one shape, by the batch of one device, ascending: seconds in all, and of exchange."""
 
     batches: tuple[float, ...]
     step_s: tuple[float, ...]
@@ -68,11 +68,11 @@ class AdaptiveTraining:
     Attributes
     ----------
     curves
-        By the batch of all devices together.
+        Curves by the batch of all devices together.
     times
-        By kind of device and shape.
+        Times by kind of device and shape.
     devices_per_node
-        By kind of device: the most that were measured on one node.
+        Largest number measured on one node, by kind of device.
     """
 
     curves: Mapping[int, Curve]
@@ -81,12 +81,12 @@ class AdaptiveTraining:
 
     @property
     def n_epochs(self) -> int:
-        """Those of the shortest curve."""
+        """Number of epochs of the shortest curve."""
         return min(len(curve.progress) for curve in self.curves.values())
 
     @property
     def epoch_steps(self) -> list[float]:
-        """What each epoch brings: the least progress of all curves at its end counts."""
+        """Return the progress in each epoch: the least of all curves at its end counts."""
         ends = [min(curve.progress[i] for curve in self.curves.values()) for i in range(self.n_epochs)]
         return [end - begin for begin, end in zip([0.0, *ends], ends, strict=False)]
 
@@ -133,7 +133,7 @@ class AdaptiveTraining:
         return tuple(best)
 
     def _gains(self, batches: "FloatArray") -> "FloatArray":
-        """What a step of each batch is worth in steps of the smallest one, shape (n_epochs, n_batches)."""
+        """Return the worth of a step of each batch in steps of the smallest one, shape (n_epochs, n_batches)."""
         import numpy as np
 
         sizes = sorted(self.curves)
@@ -147,16 +147,16 @@ class AdaptiveTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveSpeed:
-    """How fast one model gets on, in steps of the smallest batch.
+    """Speed of one model, in steps of the smallest batch.
 
     Attributes
     ----------
     work_steps
-        The whole training.
+        Steps of the whole training.
     average
         By kind of device: in one shape from beginning to end the training takes what all its epochs take together.
     phases
-        Where each epoch begins, and the speed in it.
+        Start of each epoch, and the speed in it.
     """
 
     work_steps: float
@@ -188,7 +188,7 @@ class AdaptiveTables:
             )  # fmt: skip
 
     def speed(self, model: str, device_batch_max: float = inf) -> AdaptiveSpeed:
-        """How fast `model` gets on; computed once."""
+        """Return the speed of `model`; cached."""
         key = model, device_batch_max
         if key not in self._speeds:
             self._speeds[key] = _speed(self.trainings[model], device_batch_max)
@@ -254,7 +254,7 @@ def _curve(path: Path) -> Curve:
 
 
 def _rows(path: Path, *columns: str) -> list[dict[str, str]]:
-    """The rows of a table of step times; none where there is no such table."""
+    """Return the rows of a table of step times; empty without such a table."""
     return list(table_rows(path, {*columns, "local_bsz", "step_time", "sync_time"})) if path.exists() else []
 
 

@@ -1,4 +1,4 @@
-"""Everybody is as much faster than with a fair share as can be, and the slowest count most."""
+"""Maximise a power mean of the jobs' speed-ups over a fair share, in which the slowest count most."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -86,22 +86,22 @@ class Goodput(PolicyBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Standing:
-    """Where each job stands; all of shape (n_jobs,).
+    """State of each job; all of shape (n_jobs,).
 
     Attributes
     ----------
     weights
-        How much it counts.
+        Its weight.
     fair_sps
         Its rate with a fair share.
     ages_s
-        Since its submission.
+        Seconds since its submission.
     n_restarts
         Changes that it has been through, its first start not counted.
     delays_s
-        What one more would cost.
+        Cost of one more, seconds.
     columns
-        That of what it has; 0: it holds nothing; -1: it may not have that any more.
+        Column of its allocation; 0: it holds nothing; -1: it may not keep it.
     """
 
     weights: FloatArray
@@ -112,7 +112,7 @@ class _Standing:
     columns: IntArray
 
     def factors(self) -> FloatArray:
-        """What is left of a speed-up after a change, (T − R δ) / (T + δ); a job that holds nothing counts as δ older."""
+        """Return the factor on a speed-up after a change, (T − R δ) / (T + δ); a waiting job counts as δ older."""
         ages_s = self.ages_s + np.where(self.columns == 0, self.delays_s, 0.0)
         left_s, past_s = np.maximum(0.0, ages_s - self.n_restarts * self.delays_s), ages_s + self.delays_s
         return np.where(self.delays_s > 0, left_s / np.where(past_s > 0, past_s, 1.0), 1.0)
@@ -154,7 +154,7 @@ class _Round:
         )
 
     def _fair_sps(self, candidate: Candidate) -> float:
-        """The rate with an equal share of what there is; of several kinds of devices the mean, each as often as it is there."""
+        """Return the rate with an equal share; the mean over kinds of devices, weighted by their number."""
         shares, n_fair = self._shares(candidate), self._n_fair(candidate)
         rate = sum(share * _rate_with(candidate, kind, n_fair) for kind, share in shares.items())
         return rate / sum(shares.values()) if rate > 0 else candidate.options.fastest
@@ -164,11 +164,11 @@ class _Round:
         return max(1, ceil(capacity / candidate.options.per_worker / len(self._candidates)))
 
     def _shares(self, candidate: Candidate) -> dict[str, int]:
-        """What there is of each kind of devices on which the job can run."""
+        """Return the capacity of each kind of devices on which the job can run."""
         return {pool[0]: self._problem.capacities[pool] for pool in candidate.options.pools}
 
     def _allowed(self) -> BoolArray:
-        """A job that may not be paused goes on, on its kind of nodes: what it leaves, it might not find elsewhere."""
+        """Return the columns that keep jobs that may not be paused running on their kind of nodes."""
         allowed = self._problem.table.allowed.copy()
         for i, candidate in enumerate(self._candidates):
             if candidate.n and not may_pause(candidate.view):
@@ -183,7 +183,7 @@ class _Round:
         return bool((chosen < table.rates.max(axis=1)).any())
 
     def _explain(self, speedups: FloatArray) -> None:
-        """Say what each change is worth, and to the first job that waits what it waits for."""
+        """Explain the worth of each change, and the first waiting job's reason."""
         waiting = []
         for i, (candidate, k) in enumerate(zip(self._candidates, self._problem.columns_given().tolist(), strict=True)):
             if self._builder.grants.get(candidate.id):
@@ -220,7 +220,7 @@ class _Round:
         )
 
     def _restarts(self) -> dict[str, int]:
-        """How often each job was changed, with this plan."""
+        """Return the number of changes of each job, with this plan's."""
         counted: dict[str, int] = {}
         for view in (candidate.view for candidate in self._candidates):
             is_changed = view.started_at is not None and bool(self._builder.grants.get(view.id))
@@ -235,7 +235,7 @@ def _delay_s(candidate: Candidate) -> float:
 
 
 def _rate_with(candidate: Candidate, kind: str, n_fair: int) -> float:
-    """The rate on a kind with the largest number not above `n_fair`, or with the smallest there is."""
+    """Return the rate on a kind with the largest number not above `n_fair`, or else with the smallest."""
     options = candidate.options
     columns = [i for i, on in enumerate(options.kinds) if i and on == kind]
     fitting = [i for i in columns if options.counts[i] <= n_fair] or columns[:1]
@@ -256,7 +256,7 @@ def speedups_of(standing: _Standing, rates: FloatArray) -> FloatArray:
     Parameters
     ----------
     rates
-        Shape (n_jobs, n_columns), 0 where there is no such number, and in column 0.
+        Shape (n_jobs, n_columns), 0 for numbers that a job may not have, and in column 0.
     """
     changes = np.not_equal(standing.columns[:, None], np.arange(rates.shape[1]))
     plain = rates / standing.fair_sps[:, None]
@@ -264,11 +264,11 @@ def speedups_of(standing: _Standing, rates: FloatArray) -> FloatArray:
 
 
 def values_of(speedups: FloatArray, weights: FloatArray, power: float, least: float) -> FloatArray:
-    """The terms of which the power mean is made, the larger the better: w (s + least)^p / p."""
+    """Return the terms of the power mean, the larger the better: w (s + least)^p / p."""
     return np.asarray(weights[:, None] * (speedups + least) ** power / power)
 
 
 def power_mean(value: float, weight: float, power: float) -> float:
-    """The power mean of speed-ups of which the terms add up to `value`; infinite where no speed-ups have so large a sum."""
+    """Return the power mean of speed-ups whose terms add up to `value`; infinite if none have so large a sum."""
     mean = power * value / weight
     return float(mean ** (1.0 / power)) if mean > 0 else inf

@@ -1,4 +1,4 @@
-"""The jobs of SMD's experiments as one-shot problems: speed, amounts, limit and utility of each, with no cluster."""
+"""Jobs of SMD's experiments as one-shot problems, without a cluster: speed, amounts, limit and utility."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ from punctual.papers.smd.sum_of_ratios import PairProblem, pairs
 from punctual.sim.traces.job import TraceJob
 
 Kind = Literal["sync", "async"]
-#: What the source's t_f is the time of: the forward pass of a whole batch, as in its model of layers, or of one sample.
+#: Reading of the source's t_f: time of the forward pass of a whole batch, as in its model of layers, or of one sample.
 Forward = Literal["batch", "sample"]
-#: What a job's limit is a multiple of; *by resource*: another multiple of the worker for each resource.
+#: Base of a job's limit, a multiple of it; *by resource*: another multiple of the worker for each resource.
 Limit = Literal["worker", "worker and server", "mean worker", "another job's worker", "worker, by resource"]
 Pair = tuple[int, int, float]
 Array = NDArray[np.float64]
@@ -38,7 +38,7 @@ _PAIRS = ("rounded", "exact", "equal", "marginal")
 
 @dataclass(frozen=True, slots=True)
 class Interpretation:
-    """One way to read what the source leaves open.
+    """One reading of the points that the source leaves open.
 
     Attributes
     ----------
@@ -62,11 +62,11 @@ class Case:
     Attributes
     ----------
     theta
-        Of the sum of ratios, in seconds for all iterations.
+        Coefficients of the sum of ratios, in seconds for all iterations.
     worker, server, limit
         Shape (4,).
     utility
-        With the middle at γ3 units of time.
+        Utility with its middle at γ3 units of time.
     """
 
     id: int
@@ -119,7 +119,7 @@ class Case:
         return choice.workers, choice.servers, choice.value
 
     def best_unit(self, w: int, p: int, whole: Array) -> tuple[float, int, int] | None:
-        """Time gained for the dominant share of `whole`, by one more worker or server; None if none fits and gains."""
+        """Return the best gain of time per dominant share of `whole` by one more worker or server; None: no gain."""
         units = [(1, 0, self.worker), (0, 1, self.server)]
         gains = [
             ((self.time_s(w, p) - self.time_s(w + dw, p + dp)) / _dominant(amount, whole), dw, dp)
@@ -130,14 +130,14 @@ class Case:
 
 
 def cases(kind: Kind, n_jobs: int, seed: int, interpretation: Interpretation) -> list[Case]:
-    """The jobs of one experiment; those are left out whose limit has no room for one worker and one server."""
+    """Return the jobs of one experiment whose limit holds a worker and a server."""
     jobs = list(SmdJobs(n_jobs=n_jobs).jobs(seed))
     made = [_case(i, jobs, kind, interpretation) for i in range(n_jobs)]
     return [case for case in made if case.fits(1, 1)]
 
 
 def in_units(several: Sequence[Case], factor: float) -> list[Case]:
-    """The same jobs with a unit of time that is `factor` times as long; pairs do not depend on it and are found once."""
+    """Return the jobs with a unit of time `factor` times as long; their pairs, which do not change, are kept."""
     made = [replace(case, utility=_stretched(case.utility, factor)) for case in several]
     for case, before in zip(made, several, strict=True):
         case.__dict__.update({name: getattr(before, name) for name in _PAIRS})
@@ -215,7 +215,7 @@ def _layers(job: TraceJob, what: str) -> tuple[float, ...]:
 
 
 def _exposed_frac(forward_s: Sequence[float], backward_s: Sequence[float], transfer_s: Sequence[float]) -> float:
-    """η3 with wait-free back-propagation; all that is exposed counts as communication, so that η1 = η2 = 1."""
+    """Return η3 with wait-free back-propagation; exposed time counts as communication, so η1 = η2 = 1."""
     times = tuple(forward_s), tuple(backward_s), tuple(transfer_s)
     model = Layered(forward_s=times[0], backward_s=times[1], transfer_s=times[2], overlap="wait-free")
     return model.exposed_frac(Shape(n_workers=1, n_servers=1))
@@ -232,16 +232,16 @@ def best_together(
     capacity: ArrayLike,
     gap_limit: float = 0.01,
 ) -> tuple[list[tuple[int, int]], float, float]:
-    """What `smd-exact` decides: workers and servers of each job (zeros: none), total utility, and its bound.
+    """Return the decision of `smd-exact`: workers and servers of each job (zeros: none), total utility, and its bound.
 
     Parameters
     ----------
     kind, theta, per_worker, per_server, limits
-        Of each job, see `punctual.papers.smd.sum_of_ratios.PairProblem`: any number of resources.
+        Data of each job, see `punctual.papers.smd.sum_of_ratios.PairProblem`: any number of resources.
     utilities
-        Of each job, what a completion time is worth.
+        Utility of each job by its completion time.
     capacity
-        Of each resource.
+        Capacity of each resource.
     """
     given = zip(theta, per_worker, per_server, limits, utilities, strict=True)
     jobs = [_ways(PairProblem.of(kind, *numbers), utility) for *numbers, utility in given]

@@ -1,6 +1,6 @@
-"""The experiments of SMD: which jobs to admit, with how many workers and parameter servers, decided once.
+"""The experiments of SMD: admit jobs and choose their workers and parameter servers, once.
 
-There is no time in them, so nothing is simulated: the policies' own code is asked for pairs and for the admission.
+They have no time, so nothing is simulated: the policies' own code computes the pairs and the admission.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -59,17 +59,17 @@ _ORDERS: dict[str, Callable[[Case], float]] = {
     "most useful first": lambda case: -case.worth(case.marginal),
 }
 _N_JOBS = 50
-#: With more jobs the capacity grows in proportion: the published totals do.
+#: Capacity for each job: it grows in proportion to the jobs, like the published totals.
 _UNITS_PER_JOB = 5 / _N_JOBS
 
-#: Where the readings are compared, by figure.
+#: Points at which the readings are compared, by figure.
 _POINTS = {
     "SMD / ESW": " at capacity 3",
     "SMD / Optimus, limits": " at capacity 3",
     "SMD / Optimus, use": " at capacity 3",
     "SMD / optimum": f" at capacity 1, {_N_JOBS} jobs,",
 }
-#: From this ratio on the rival is worth next to nothing.
+#: Ratio from which the rival is worth next to nothing.
 _NEXT_TO_NOTHING = 1e3
 
 _NOTE = """\
@@ -95,7 +95,7 @@ Disk counts as the fourth resource in all of this."""
 
 
 def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:  # noqa: ARG001 -- this one needs no data
-    """Sweeps over capacity and jobs, the distance to the optimum, what is used, and what `smd-exact` gains."""
+    """Sweep over capacity and jobs, and report the distance to the optimum, the use, and the gain of `smd-exact`."""
     sweep = Sweep((1, 3, 5), (40, 120), (10, 50)) if quick else Sweep()
     rows = [row for kind in (_KINDS[:1] if quick else _KINDS) for row in rows_of(kind, seeds, sweep)]
     return Reproduction(title="[smd2021]: total utility of the admitted jobs", rows=tuple(rows), note=_NOTE)
@@ -111,7 +111,7 @@ class Sweep:
 
 
 def rows_of(kind: Kind, n_seeds: int, sweep: Sweep) -> list[Row]:
-    """All figures for one way of training."""
+    """Return all figures for one way of training."""
     interpretation, fifty = _fitted(kind, Interpretation(), n_seeds)
     many = {n: _draws(kind, n_seeds, n, interpretation) for n in sweep.n_jobs}
     by_capacity = {n: _totals(fifty, n * UNIT) for n in sweep.capacities}
@@ -191,7 +191,7 @@ def _at_best(draws: Sequence[Sequence[Case]]) -> float:
 
 
 def _admitted(several: Sequence[Case], pairs: Sequence[Pair], capacity: Array, **parameters: object) -> float:
-    """Utility of those that SMD admits."""
+    """Return the utility of the jobs that SMD admits."""
     worths = np.array([case.worth(pair) for case, pair in zip(several, pairs, strict=True)])
     return float(worths[_chosen(several, worths, capacity, **parameters)].sum())
 
@@ -211,7 +211,7 @@ def _first_come(several: Sequence[Case], capacity: Array) -> float:
 
 
 def _marginal_gains(several: Sequence[Case], capacity: Array) -> float:
-    """Utility where everyone gets a worker and a server, then whoever gains most time gets one more, while it fits."""
+    """Return the utility of the greedy way: a pair for each job, then one more for the largest gain, while it fits."""
     left, held = capacity.copy(), {}
     for i, case in enumerate(several):
         if (case.worker + case.server <= left).all():
@@ -223,7 +223,7 @@ def _marginal_gains(several: Sequence[Case], capacity: Array) -> float:
         w, p = held[i][0] + dw, held[i][1] + dp
         if (amount <= left).all():
             left, held[i] = left - amount, (w, p)
-        # What does not fit now never will: the job keeps what it has.
+        # A step that does not fit now never will: the job keeps its pair.
         gains[i] = several[i].best_unit(w, p, capacity) if held[i] == (w, p) else None
     return sum(several[i].worth((w, p, several[i].time_s(w, p))) for i, (w, p) in held.items())
 
@@ -235,7 +235,7 @@ def _same_admission(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
 
 
 def _to_optimum(draws: Sequence[Sequence[Case]], *, exact_pairs: bool = False) -> float:
-    """SMD over the best pairs and the best admission, in one unit of capacity; `exact_pairs`: its admission alone."""
+    """Return SMD over the optimum, in one unit of capacity; `exact_pairs`: its admission alone."""
     best = sum(_admitted(several, [case.exact for case in several], UNIT, admission="exact") for several in draws)
     if exact_pairs:
         return sum(_admitted(several, [case.exact for case in several], UNIT) for several in draws) / best
@@ -266,7 +266,7 @@ def _exact(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
 
 
 def _fitted(kind: Kind, interpretation: Interpretation, n_seeds: int) -> tuple[Interpretation, list[list[Case]]]:
-    """With the unit of time that gives ESW's ratio at three units of capacity; and its draws of 50 jobs."""
+    """Choose the unit of time that gives ESW's ratio at three units of capacity; return it and draws of 50 jobs."""
     seconds = _draws(kind, n_seeds, _N_JOBS, replace(interpretation, unit_s=1.0))
     published = _CAPACITY[kind][3][0] / _CAPACITY[kind][3][1]
 
@@ -278,7 +278,7 @@ def _fitted(kind: Kind, interpretation: Interpretation, n_seeds: int) -> tuple[I
 
 
 def _readings(kind: Kind, n_seeds: int) -> Iterable[Row]:
-    """All ratios under every reading, the one of the main rows first, that with other units of time too."""
+    """Yield the ratios of every reading, the main one first, and that one also with other units of time."""
     for forward, limit in product(_FORWARDS, _LIMITS):
         tried, draws = _fitted(kind, Interpretation(forward, limit), n_seeds)
         yield from _figures(kind, str(tried), tried.unit_s, draws)
@@ -315,7 +315,7 @@ def _nearest(readings: Sequence[Row], figure: str) -> str:
 
 
 def _orders(kind: Kind, fifty: Sequence[Sequence[Case]]) -> Iterable[Row]:
-    """SMD over Optimus where its jobs are admitted in another order than that of submission."""
+    """Yield SMD over Optimus with other orders of admission than submission."""
     for name, key in _ORDERS.items():
         for n in (1, 3, 5):
             published = _CAPACITY[kind][n]
@@ -325,6 +325,6 @@ def _orders(kind: Kind, fifty: Sequence[Sequence[Case]]) -> Iterable[Row]:
 
 
 def _to_equal(draws: Sequence[Sequence[Case]]) -> float:
-    """SMD over ESW; infinite where ESW's pairs are worth nothing, as all pairs are in a unit of time that is too short."""
+    """Return SMD over ESW; infinite if ESW's pairs are worth nothing, as with too short a unit of time."""
     theirs = _equal(draws, 3 * UNIT)
     return _smd(draws, 3 * UNIT) / theirs if theirs else inf

@@ -1,4 +1,4 @@
-"""Which jobs to admit when each takes a fixed amount of several resources: the multi-dimensional 0-1 knapsack."""
+"""Multi-dimensional 0-1 knapsack: admit jobs that take fixed amounts of several resources."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -13,7 +13,7 @@ from punctual.solvers.solution import BoolArray, FloatArray, Solution, status_of
 _WHERE = "the packing problem"
 #: A basic variable this close to 1 is 1.
 _WHOLE = 1.0 - 1e-9
-#: What the solver calls equal.
+#: Relative gap that counts as equal.
 _PROVEN_FRAC = 1e-9
 
 
@@ -37,7 +37,7 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
     -------
     Solution
         `choices`, shape (n,): whether each job is admitted; `bound`: the linear relaxation; `n_rounds`: the linear
-        programmes that were solved. Never infeasible: nobody can always be admitted.
+        programmes that were solved. Never infeasible: it may admit no job.
 
     Raises
     ------

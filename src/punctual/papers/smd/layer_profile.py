@@ -134,7 +134,7 @@ def _layers(
 
 
 def _owners(model: "Module", begun: dict[str, float]) -> "dict[Parameter, str]":
-    """The module of each parameter that is called, or is around one that is not; of several, the one called first."""
+    """Return for each parameter the innermost module around it that is called; of several, the first called."""
     owners: dict[Parameter, str] = {}
     for path, parameter in model.named_parameters(remove_duplicate=False):
         name = path
@@ -158,7 +158,7 @@ def _check_loss(total: object) -> None:
 
 
 def _now(device: "device") -> float:
-    """The instant at which the model's device has done all that it was asked for."""
+    """Return the instant after the device has finished all queued work."""
     import torch
 
     if device.type != "cpu":

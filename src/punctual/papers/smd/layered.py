@@ -24,7 +24,7 @@ class LayeredServers(WithServers):
         File with the measured layers of one network, which all jobs train, or folder with ``MODEL.csv`` for the models
         that the trace names.
     bandwidth_bytes_per_s
-        Of the link between a worker and a server. The default is 10 Gbit/s.
+        Bandwidth of the link between a worker and a server. The default is 10 Gbit/s.
     overlap, slice_s, worker_s, server_s
         See the law.
     """

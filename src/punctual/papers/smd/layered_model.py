@@ -1,4 +1,4 @@
-"""The model of layers of [smd2021]: how much of the communication hides behind the computing; see layered_model.md."""
+"""The model of layers of [smd2021]: communication that hides behind computation; see layered_model.md."""
 
 from dataclasses import dataclass, field, replace
 from math import exp, inf, log, sqrt
@@ -16,14 +16,14 @@ _N_POINTS_MAX = 48
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What is believed of one factor on the transfers, given the points.
+    """Belief about one factor on the transfers, given the points.
 
     Attributes
     ----------
     weight
         Its probability.
     scales
-        Of each kind of device: mean and variance of the logarithm of the factor on all times.
+        Mean and variance of the logarithm of the factor on all times, by kind of device.
     """
 
     log_ratio: float
@@ -33,7 +33,7 @@ class Belief:
 
 @dataclass(frozen=True, slots=True)
 class LayeredState:
-    """What the model knows of a job. The beliefs follow from the points, so they do not take part in equality."""
+    """The model's state of a job. The beliefs follow from the points, so equality ignores them."""
 
     points: tuple[Point, ...] = ()
     status: FitStatus = "no-points"
@@ -61,9 +61,9 @@ class Layered:
     ratio_std, scale_std
         Standard deviation of the natural logarithm of the factor on transfers and, if `times_known`, on all times.
     misfit_frac
-        How far a measured speed lies from the formula, relative.
+        Relative misfit of the formula to measured speeds.
     memory_s
-        For how long a measurement counts against a later one of the same shape, in seconds.
+        Seconds for which a measurement counts against a later one of the same shape.
 
     Notes
     -----
@@ -98,12 +98,12 @@ class Layered:
         object.__setattr__(self, "law", law)
 
     def init(self, spec: JobSpec) -> LayeredState:
-        """What the job's profile tells; without one, the times as declared if they are known."""
+        """Return the state from the job's profile; without one, from the declared times if they are known."""
         points = with_seen((), spec.profile, memory_s=self.memory_s, n_points_max=_N_POINTS_MAX)
         return self._believing(points)
 
     def update(self, state: LayeredState, seen: SeenRate) -> LayeredState:
-        """Weigh the factors anew with one more measurement."""
+        """Weigh the factors again with one more measurement."""
         points = with_seen(state.points, (seen,), memory_s=self.memory_s, n_points_max=_N_POINTS_MAX)
         return state if points == state.points else self._believing(points)
 
@@ -161,7 +161,7 @@ class Layered:
         return mean, 1 / (precision + prior), squares
 
     def _log_time(self, state: LayeredState, shape: Shape) -> tuple[float, float]:
-        """Mean and variance of the logarithm of a step's seconds; of several kinds of device the slowest one's."""
+        """Return mean and variance of the logarithm of a step's seconds, on the slowest kind of device."""
         kinds = self._kinds(state, shape)
         if not kinds or not state.beliefs or not possible(shape):
             return inf, inf

@@ -13,7 +13,7 @@ from punctual.core.errors import InvalidSpec, check_above_zero
 from punctual.core.speed import Shape
 from punctual.request.input_file import text_of
 
-#: How pushes and pulls share the time with computing: not at all; each layer as soon as its gradient is ready; or that,
+#: Overlap of pushes and pulls with computing: not at all; each layer as soon as its gradient is ready; or that,
 #: and the lowest layer first.
 Overlap = Literal["sequential", "wait-free", "priority"]
 
@@ -27,14 +27,14 @@ _REMEDY = f"Give a table with the columns {', '.join(COLUMNS)}, as `punctual.pap
 
 @dataclass(frozen=True, slots=True)
 class LayerProfile:
-    """One layer as it was measured on one worker.
+    """Measurements of one layer on one worker.
 
     Attributes
     ----------
     forward_s, backward_s
-        With the batch of a whole step.
+        Seconds with the batch of a whole step.
     parameter_bytes
-        Of the parameters that are trained.
+        Size of the trained parameters.
     """
 
     layer: str
@@ -84,9 +84,9 @@ class LayeredServed:
     Attributes
     ----------
     times
-        With one worker and one server.
+        Times with one worker and one server.
     slice_s
-        With ``"priority"``: seconds to transfer one slice.
+        Seconds to transfer one slice, with ``"priority"``.
     worker_s, server_s
         Seconds of overhead for each connected worker and server.
     factor
@@ -144,7 +144,7 @@ class LayeredServed:
         return 1.0 / self.step_s(w, p, load)
 
     def step_s(self, w: int, p: int, load: float) -> float:
-        """Seconds of a step with `w` workers and `p` servers, of which the busiest exchanges `load` times all parameters."""
+        """Seconds of a step with `w` workers and `p` servers; the busiest exchanges `load` times all parameters."""
         pipeline_s = _pipeline_s(self.times, self.overlap, self.slice_s, w, load)
         return self.factor * (pipeline_s + self.worker_s * w + self.server_s * p)
 
@@ -155,7 +155,7 @@ class LayeredServed:
 
 @lru_cache(maxsize=4096)
 def _pipeline_s(times: LayerTimes, overlap: Overlap, slice_s: float, w: int, load: float) -> float:
-    """Seconds of a step without overheads; cached because all jobs of one network ask for the same."""
+    """Return the seconds of a step without overheads; cached, because jobs of one network share it."""
     shared = times.scaled(1 / w, 1 / w, load)
     if overlap == "sequential":
         return sequential_s(shared)
@@ -212,7 +212,7 @@ def _pushed_by_priority(times: LayerTimes) -> list[float]:
 
 
 def read_tables(path: str | Path) -> dict[str, tuple[LayerProfile, ...]]:
-    """Read the layers of each model: those of a file are under the empty name, those of a folder's ``MODEL.csv`` under MODEL.
+    """Read the layers of each model: a file's under the empty name, a folder's ``MODEL.csv`` under MODEL.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Workers and servers of each job by itself, then which jobs to admit."""
+"""Choose each job's workers and servers by itself, then admit jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from punctual.papers.smd.worker_server_pairs import formula_of, limit_of, vector
 from punctual.policies._base import PolicyBase
 from punctual.solvers.solution import FloatArray
 
-#: How a job gets its numbers: the published way, exactly, or as many servers as workers.
+#: Choice of a job's numbers: the published way, exactly, or as many servers as workers.
 Pairing = Literal["rounded", "exact", "equal"]
 Admission = Literal["frieze-clarke", "exact"]
 
-#: With more jobs than this a linear programme for each would take seconds.
+#: Number of jobs above which a linear programme for each would take seconds.
 _N_SUBSETS_MAX = 100
 
 
@@ -41,7 +41,7 @@ class Smd(PolicyBase):
     epsilon
         Ratio of neighbours on the grid of the published way, less 1.
     scale
-        What its point is multiplied by before rounding.
+        Factor on its point before rounding.
     n_tries
         Most roundings.
     admission
@@ -98,7 +98,7 @@ class Smd(PolicyBase):
 
     @property
     def guarantee(self) -> float:
-        """How many times as long as necessary a job may take with the pair of the published way, by [smd2021]."""
+        """Bound of a job's time with the published pair, in multiples of the shortest, by [smd2021]."""
         return (24.0 / self.scale + 4.0) / self.delta
 
     def allocate(self, snapshot: Snapshot) -> Plan:
@@ -116,7 +116,7 @@ class Smd(PolicyBase):
         return start.plan(objective=started)
 
     def admit(self, profits: Sequence[float], costs: ArrayLike, capacities: ArrayLike) -> list[bool]:
-        """Which jobs are admitted, given what each is worth and charged for of each resource."""
+        """Return for each job whether it is admitted, given its worth and its charge for each resource."""
         if self.admission == "exact":
             return [bool(yes) for yes in exact_packing(profits, costs, capacities).choices]
         size = self.subset_size if len(profits) <= _N_SUBSETS_MAX else 0
@@ -136,7 +136,7 @@ class Smd(PolicyBase):
         return ChosenPair(offer, offered.index(choice.workers, choice.servers), facts)
 
     def pair(self, problem: PairProblem, seed: int = 0) -> PairChoice:
-        """The pair of one job by itself; `seed` is that of the rounding."""
+        """Return the pair of one job by itself; `seed` drives the rounding."""
         if self.pairing == "exact":
             return fastest_pair(problem)
         if self.pairing == "equal":
@@ -147,7 +147,7 @@ class Smd(PolicyBase):
 def filled(
     admitted: Sequence[bool], worths: Sequence[float], costs: FloatArray, capacities: FloatArray
 ) -> Sequence[bool]:
-    """The admitted jobs and, the worthiest first, those that still fit beside them: what is rounded down leaves room."""
+    """Return the admitted jobs and, by worth, those that fit in the room that rounding down leaves."""
     yes = np.array(admitted, dtype=bool)
     left = capacities - costs[yes].sum(axis=0)
     for i in np.argsort(-np.asarray(worths), kind="stable"):
@@ -157,7 +157,7 @@ def filled(
 
 
 def _charge(start: StartingRound, spec: JobSpec, kind: str) -> FloatArray:
-    """What the job is charged for: its limit."""
+    """Return the amount that the job is charged for: its limit."""
     hardware = start.builder.hardware
     return start.on_kind(kind, vector(hardware, limit_of(hardware, spec, kind)))
 

@@ -1,4 +1,4 @@
-"""Workers, servers and admission of all waiting jobs in one knapsack, of what they use."""
+"""Choose workers, servers and admission of all waiting jobs in one knapsack of the amounts they use."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -102,7 +102,7 @@ def undominated(uses: FloatArray, utilities: FloatArray) -> IntArray:
     utilities
         Shape (k,); those of zero or below are left out.
     """
-    # Of equally useful ways the smallest comes first, so that it is the one that stays.
+    # Sort equally useful ways by size, so that the smallest one stays.
     order = np.lexsort((uses.sum(axis=1), -utilities))
     kept: list[int] = []
     for i in order[utilities[order] > 0].tolist():
@@ -119,7 +119,7 @@ def fill(
     Parameters
     ----------
     uses, utilities
-        Of each job shapes (k, R) and (k,), k may differ.
+        Arrays of each job, shapes (k, R) and (k,), with its own k.
     capacity
         Shape (R,).
     """

@@ -32,7 +32,7 @@ class SmdJobs:
     Parameters
     ----------
     n_jobs
-        How many; 10 to 200 in the paper.
+        Number of jobs; 10 to 200 in the paper.
 
     Notes
     -----

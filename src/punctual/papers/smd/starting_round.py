@@ -18,13 +18,13 @@ from punctual.policies._repair import apply_demands, repair
 from punctual.solvers.placement import place_together
 from punctual.solvers.solution import FloatArray
 
-#: Where a pair finds no nodes, so many others are tried.
+#: Number of other pairs to try if one finds no nodes.
 _N_FALLBACKS = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """What a waiting job may have on one kind of nodes, and what each pair is worth now."""
+    """Possible pairs of a waiting job on one kind of nodes, and the worth of each now."""
 
     view: JobView
     kind: str
@@ -79,13 +79,13 @@ class StartingRound:
 
     @property
     def running(self) -> list[JobView]:
-        """The jobs that hold something on nodes that there are."""
+        """Return the jobs that hold something on present nodes."""
         kind_of = self.builder.hardware.kind_of
         held = ((view, self.builder.held(view)) for view in self.builder.snapshot.holding)
         return [view for view, allocation in held if allocation and next(iter(allocation)) in kind_of]
 
     def offers(self, view: JobView) -> list[Offer]:
-        """What a job may have on each kind of nodes where it can run, the fastest kind first; said to it if nothing."""
+        """Return the job's offers on each kind of nodes where it can run, the fastest first; explain if it has none."""
         hardware = self.builder.hardware
         pairs_on = [(kind, pairs_of(hardware, view, kind)) for kind in self._kinds]
         offers = [
@@ -96,11 +96,11 @@ class StartingRound:
         return sorted(offers, key=lambda offer: float(offer.pairs.step_s.min()))
 
     def capacity(self) -> FloatArray:
-        """Shape (kinds · R,): what there is of each kind of nodes, used or not."""
+        """Return the capacity of each kind of nodes, used or not; shape (kinds · R,)."""
         return self._on_kinds(self.builder.hardware.capacity)
 
     def free(self) -> FloatArray:
-        """Shape (kinds · R,): what is free."""
+        """Return the free amounts; shape (kinds · R,)."""
         return self._on_kinds(self.builder.free)
 
     def _on_kinds(self, rooms: Mapping[NodeId, Resources]) -> FloatArray:
@@ -122,7 +122,7 @@ class StartingRound:
         return self.builder.hardware.kind_of[next(iter(allocation))]
 
     def start(self, chosen_pairs: Sequence[ChosenPair]) -> float:
-        """Find nodes for the chosen pairs, the largest first; what the jobs that start are worth together."""
+        """Place the chosen pairs, the largest first. Returns the total worth of the jobs that start."""
         capacity = np.maximum(self.capacity(), 1.0)
         shares = [
             (self.on_kind(chosen.offer.kind, chosen.amounts) / capacity).max(initial=0.0) for chosen in chosen_pairs
@@ -133,7 +133,7 @@ class StartingRound:
         return sum(self._start(chosen) for _, chosen in order)
 
     def _start(self, chosen: ChosenPair) -> float:
-        """What the job that starts is worth; 0 if there is no room."""
+        """Start the job and return its worth; 0 if it does not fit."""
         for i in _tries(chosen):
             allocation = self._place(chosen.offer, i)
             if allocation is not None:
@@ -171,7 +171,7 @@ class StartingRound:
         return Reason("starts", text, facts)
 
     def plan(self, *, objective: float | None = None, bound: float | None = None) -> Plan:
-        """The plan, in which the first job that waits is told what for."""
+        """Return the plan, with a reason for the first job that waits."""
         left = [view for view in self._unplaced if not self._decided(view)]
         again_at = self._next_at if left else None
         if left and not self.waiting and again_at is not None:
@@ -192,7 +192,10 @@ class StartingRound:
 
 
 def _next_at(carried: object, at: float, interval_s: float) -> tuple[float | None, bool]:
-    """When jobs that now wait are decided about if not now, and whether they are now.
+    """Return the instant of the next decision about waiting jobs, and whether it is now.
+
+    `carried` is the instant from the last plan; without one, because no job waited, new jobs wait for the next
+    multiple of the interval.
 
     `carried` is what the last plan said; without it, because nobody waited, those that came since wait for the next
     multiple of the interval.

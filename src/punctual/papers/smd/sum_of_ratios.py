@@ -27,7 +27,7 @@ class PairProblem:
     Parameters
     ----------
     kind
-        How the workers train together.
+        Kind of the workers' training.
     theta
         Shape (5,) for sync, (4,) for async, not below zero; see Notes.
     per_worker, per_server
@@ -120,7 +120,7 @@ _NO_PAIR = PairChoice(status="infeasible", value=np.inf, bound=np.inf, workers=0
 
 
 def pairs(problem: PairProblem) -> tuple[IntArray, IntArray, FloatArray]:
-    """All pairs that keep the limits: workers, servers and times, each of shape (k,), in order of workers, then servers.
+    """Return all pairs within the limits: workers, servers and times of shape (k,), by workers, then servers.
 
     For lists of (use, utility) from which an allocator chooses. O(most workers · most servers · R).
 
@@ -216,7 +216,7 @@ def relaxed_pair(problem: PairProblem, *, epsilon: float = 0.01) -> RelaxedPair:
     Returns
     -------
     RelaxedPair
-        With the number of linear programmes that were solved.
+        The pair, with the number of linear programmes solved.
 
     Raises
     ------
@@ -280,7 +280,7 @@ def approximate_pair(
     epsilon
         See `relaxed_pair`.
     seed
-        Of the rounding.
+        Seed of the rounding.
     n_tries
         Most roundings; the first that keeps the limits is taken (F in the paper).
     scale
@@ -374,7 +374,7 @@ def _geometric(least: float, largest: float, epsilon: float) -> FloatArray:
 
 
 def _best_vertices(problem: PairProblem, objective: int, others: IntArray, grid: FloatArray) -> FloatArray:
-    """For each point of the grid with a non-empty polytope, the vertex with the least ratio of the objective."""
+    """Return the vertex of least objective for each point of the grid with a non-empty polytope."""
     numerators, denominators = _ratios(problem)
     fixed = np.broadcast_to(_lines(problem), (len(grid), *_lines(problem).shape))
     bounded = numerators[others] / grid[:, :, None] - denominators[others]
@@ -385,7 +385,7 @@ def _best_vertices(problem: PairProblem, objective: int, others: IntArray, grid:
 
 
 def _vertices(lines: FloatArray) -> tuple[FloatArray, BoolArray]:
-    """Intersections of two lines that keep all the others: (k, pairs, 2), NaN where not; and whether there is one."""
+    """Return intersections of two lines that keep all others, (k, pairs, 2), NaN elsewhere; and whether one exists."""
     first, second = np.triu_indices(lines.shape[1], 1)
     a, b = lines[:, first], lines[:, second]
     determinant = a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
@@ -418,7 +418,7 @@ def _most(limits: FloatArray, each: FloatArray) -> int:
 
 
 def _most_each(limits: FloatArray, each: FloatArray) -> FloatArray:
-    """How many fit, for each row of limits."""
+    """Return the number that fits, for each row of limits."""
     used = each > 0
     return np.asarray(np.floor(limits[:, used] / each[used] * (1.0 + _TOLERANCE_FRAC) + _TOLERANCE_FRAC).min(axis=1))
 

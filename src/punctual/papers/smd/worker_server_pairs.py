@@ -1,4 +1,4 @@
-"""What a job may hold on the nodes of one kind, in workers and parameter servers, and how fast it would be."""
+"""A job's possible workers and parameter servers on the nodes of one kind, and its speed with them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from punctual.solvers.solution import BoolArray, FloatArray, IntArray
 
 #: A model is asked about so many pairs at most; beyond that, the formula that fits what it says speaks for it.
 _N_ASKED_MAX = 256
-#: What any job is worth beside its utility, as a share of its height: the rest of the nodes is for jobs that are late.
+#: Worth of any job beside its utility, as a share of its height: late jobs get the rest of the nodes.
 _LATE_FRAC = 1e-3
 #: A deadline without a utility: so many times as steep as one that takes the deadline itself to fall.
 _DEADLINE_STEEPNESS = 10.0
@@ -41,7 +41,7 @@ class Pairs:
     step_s
         Shape (k,), seconds a step; infinite where the job cannot run.
     known
-        Whether anything is known of the speed; otherwise it is taken as proportional to the workers.
+        Whether the speed is known; otherwise it is assumed to be proportional to the workers.
     """
 
     workers: IntArray
@@ -56,19 +56,19 @@ class Pairs:
         return np.asarray(self.step_s.min() / self.step_s)
 
     def index(self, workers: int, servers: int) -> int:
-        """Of the pair, or of the closest one that the job may have."""
+        """Return the index of the pair, or of the closest one that the job may have."""
         return int((np.abs(self.workers - workers) + np.abs(self.servers - servers)).argmin())
 
 
 def pairs_of(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
-    """What the job may have on a kind of nodes if they were empty; None if they cannot hold it or it cannot run there."""
+    """Return the job's pairs on empty nodes of a kind; None if these cannot hold it or it cannot run there."""
     if view.spec.worker is None:
         return _one_amount(hardware, view, kind)
     return hardware.speed(view).derived(("pairs", kind), lambda: _pairs(hardware, view, kind))
 
 
 def limit_of(hardware: Hardware, spec: JobSpec, kind: str) -> Resources:
-    """The most the job may take of a kind of nodes: its ceiling, or all that there is."""
+    """Return the most the job may take of a kind of nodes: its ceiling, or their whole capacity."""
     return spec.ceiling.at_most(hardware.total_of[kind])
 
 
@@ -78,7 +78,7 @@ def vector(hardware: Hardware, amount: Resources) -> FloatArray:
 
 
 def worths(view: JobView, pairs: Pairs, at: float) -> FloatArray:
-    """What the job is worth with each pair, if it started at instant `at`; above zero where it can run."""
+    """Return the job's worth with each pair, if it started at instant `at`; above zero for pairs that can run."""
     height = view.spec.utility.height if view.spec.utility else view.spec.weight
     curve, steps = utility_of(view.spec), view.remaining_steps(at)
     if curve is None or steps is None or not pairs.known:
@@ -97,7 +97,7 @@ def _utilities(curve: Sigmoid, completion_s: FloatArray) -> FloatArray:
 
 
 def utility_of(spec: JobSpec) -> Sigmoid | None:
-    """The utility that was declared, or one that falls around the deadline; None without either."""
+    """Return the declared utility, or one that falls around the deadline; None without either."""
     if spec.utility is not None or spec.deadline_s is None:
         return spec.utility
     steepness_per_s = _DEADLINE_STEEPNESS / spec.deadline_s
@@ -117,7 +117,7 @@ _FORMULAS: tuple[Literal["sync", "async"], ...] = ("sync", "async")
 
 
 def _terms(kind: Literal["sync", "async"], workers: IntArray, servers: IntArray) -> FloatArray:
-    """Shape (k, 5) or (k, 4): what the coefficients are multiplied by."""
+    """Return the factors of the coefficients; shape (k, 5) or (k, 4)."""
     w, p = workers.astype(np.float64), servers.astype(np.float64)
     ones = np.ones_like(w)
     return np.stack([w, p, ones, w / p, 1 / w] if kind == "sync" else [ones, p / w, 1 / w, 1 / p], axis=1)
@@ -135,7 +135,7 @@ def _fit(
 
 
 def _one_amount(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
-    """A job without workers gets what it demands, as far as one node has it."""
+    """Return the single amount of a job without workers: its demand, as far as one node has it."""
     floor = least(view.spec)
     wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
     rooms = hardware.room_sizes[kind]
@@ -172,7 +172,7 @@ def _pairs(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
 
 
 def _counts(hardware: Hardware, spec: JobSpec, kind: str) -> tuple[IntArray, IntArray]:
-    """All pairs of which the nodes of a kind have room for the workers alone and for the servers alone."""
+    """Return all pairs whose workers alone and servers alone fit on the nodes of a kind."""
     rooms = hardware.room_sizes[kind]
     n_workers = _n_fitting(spec.worker or NOTHING, rooms)
     workers = [n for n in spec.worker_counts() if n <= n_workers]
@@ -189,7 +189,7 @@ def _n_fitting(part: Resources, rooms: Counter[Resources]) -> int:
 
 
 def _asked(workers: IntArray, servers: IntArray) -> BoolArray:
-    """The pairs about which the model is asked: all, or where there are many those of numbers that spread evenly."""
+    """Return a mask of the pairs to ask the model about: all, or an evenly spread part of many."""
     if len(workers) <= _N_ASKED_MAX:
         return np.ones(len(workers), dtype=bool)
     return np.asarray(np.isin(workers, _spread(workers)) & np.isin(servers, _spread(servers)))

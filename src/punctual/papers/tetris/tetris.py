@@ -1,4 +1,4 @@
-"""The job that suits best what is free comes first."""
+"""Start the job that fits the free amounts best."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Tetris(PolicyBase):
     Parameters
     ----------
     size
-        Which of its allowed counts a job gets.
+        The allowed count that a job gets.
     shortness
         Weight of a short remaining time against a good fit; 0: only the fit counts.
 
@@ -77,7 +77,7 @@ class Tetris(PolicyBase):
         return builder.build(watch=watch or any(not builder.held(view) for view in idle))
 
     def _requests(self, builder: PlanBuilder, views: Sequence[JobView]) -> list[tuple[JobView, RigidRequest]]:
-        """What the waiting jobs ask for, in order of submission."""
+        """Return the requests of the waiting jobs, in order of submission."""
         requests = []
         for view in sorted(views, key=seniority):
             request = builder.hardware.request(view, self.size)
@@ -110,7 +110,7 @@ class Tetris(PolicyBase):
 
 
 class _Packer:
-    """Where jobs fit and how well, with what is free now; nodes with the same free amounts are looked at once."""
+    """Placements of jobs and their fit, with the present free amounts; nodes with the same ones are tried once."""
 
     def __init__(self, builder: PlanBuilder) -> None:
         self._builder = builder
@@ -137,7 +137,7 @@ class _Packer:
         return fsum(self._alignment(amount, node) for node, amount in allocation.items()) / len(allocation)
 
     def work(self, request: RigidRequest) -> float:
-        """Share of all there is, times the time it will be held."""
+        """Return the request's share of all capacities, times the time it will be held."""
         return fsum(shares_of(request.amount, self._builder.hardware.total)) * request.remaining_s
 
     def _alignment(self, amount: Resources, node: NodeId) -> float:

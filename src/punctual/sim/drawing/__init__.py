@@ -1,1 +1,1 @@
-"""What a study looks like. Matplotlib is imported when something is drawn."""
+"""Drawings of a study. Matplotlib is imported when something is drawn."""

@@ -1,4 +1,4 @@
-"""The figures of a study; each takes axes to draw on, so that a page and a notebook share them."""
+"""Figures of a study; each takes axes to draw on, so that a page and a notebook share them."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -18,7 +18,7 @@ _RUNNING, _WAITING = "#0072b2", "#e69f00"
 
 #: A curve of a distribution is drawn through so many of its quantiles.
 _N_QUANTILES = 400
-#: Of the shortest jobs, this share is not drawn: on a logarithmic axis they would take half of it.
+#: Share of the shortest jobs that is not drawn: on a logarithmic axis they would take half of it.
 _SHORTEST_FRAC = 0.005
 #: Lateness is drawn linearly up to so many % of the deadline, either way.
 _LINEAR_PERCENT = 100.0
@@ -32,7 +32,7 @@ Runs = Mapping[str, Sequence[StoredRun]]
 
 
 def overview(runs: Runs, ink: str = "#222222") -> "Figure":
-    """Job completion times, lateness if there are deadlines, queue and utilisation, on one sheet."""
+    """Draw completion times, lateness if jobs have deadlines, queue and utilisation, on one sheet."""
     from matplotlib.figure import Figure
 
     late = [lateness] if _has_deadlines(runs) else []
@@ -66,7 +66,7 @@ def completion_times(axes: "Axes", runs: Runs) -> None:
 
 
 def lateness(axes: "Axes", runs: Runs) -> None:
-    """How late or early jobs landed against their deadline, over all seeds."""
+    """Draw the lateness of jobs against their deadlines, over all seeds."""
     latest = _LINEAR_PERCENT
     for (label, some), colour in zip(runs.items(), cycle(COLOURS), strict=False):
         values, shares = _distribution([_late_frac(run) for run in some])
@@ -103,7 +103,7 @@ def utilisation(axes: "Axes", runs: Runs) -> None:
 
 
 def gantt(run: StoredRun, ink: str = "#222222") -> "Figure":
-    """All jobs of one run over time, as an image; see `punctual.sim.drawing.raster` for its rule."""
+    """Draw all jobs of one run over time, as an image; see `punctual.sim.drawing.raster` for its rule."""
     from matplotlib.figure import Figure
 
     image = raster(stays_of(run))
@@ -119,7 +119,7 @@ def gantt(run: StoredRun, ink: str = "#222222") -> "Figure":
 
 
 def stays_of(run: StoredRun) -> Stays:
-    """When the run's jobs were there, and when they held something."""
+    """Return the spans in which the run's jobs existed, and in which they held something."""
     import numpy as np
 
     submitted_s = run.jobs["submitted_at"].to_numpy()
@@ -206,7 +206,7 @@ def _step(axes: "Axes", curve: Curve, unit_s: float, **style: Any) -> None:
 
 
 def averaged(curve: Curve, n_stretches: int = _N_STRETCHES) -> Curve:
-    """The same course as means over equal stretches of time: what changes faster than can be drawn hides all else."""
+    """Return the course as means over equal stretches of time, since faster changes would hide all else."""
     import numpy as np
 
     if len(curve["at"]) <= n_stretches:

@@ -40,9 +40,9 @@ class Raster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stays:
-    """When jobs, numbered in order of submission, were there and when they held something.
+    """Spans in which jobs, numbered in order of submission, existed and held something.
 
-    Job i was there from ``submitted_s[i]`` to ``ended_s[i]``; job ``i_job[k]`` held something from ``from_s[k]`` to
+    Job i existed from ``submitted_s[i]`` to ``ended_s[i]``; job ``i_job[k]`` held something from ``from_s[k]`` to
     ``until_s[k]``.
     """
 
@@ -82,7 +82,7 @@ def raster(stays: Stays, n_rows_max: int = N_ROWS_MAX, n_columns: int = N_COLUMN
 
 
 def _covered(i_row: "Integers", begun: "Floats", ended: "Floats", shape: tuple[int, int]) -> "Floats":
-    """How much of each column the stretches from `begun` to `ended` (in columns) cover, summed by row."""
+    """Return how much of each column the stretches from `begun` to `ended` (in columns) cover, summed by row."""
     import numpy as np
 
     # Each edge changes what all later columns get: by a fraction in its own column, by the rest in the next one.

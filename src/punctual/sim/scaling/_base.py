@@ -1,7 +1,7 @@
-"""From what a trace says about a job to a job that can be simulated, by a stated rule.
+"""Turn a trace's record of a job into a job to simulate, by a stated rule.
 
-Every rule keeps what was recorded: with the devices it had, a job takes the time it took. What it would take with
-others is the rule's own assumption.
+Every rule keeps the record: with the devices it had, a job takes the time it took. The time with others
+is the rule's own assumption.
 
 All rules: a share of a device counts as a whole one, because devices are given whole. A job that asked for no devices
 is one worker with its cores (one, if the trace does not say). The kind of device it asked for is not insisted on.
@@ -24,7 +24,7 @@ from punctual.sim.trace_values import deadline_s_of, duration_s_of, others_of
 from punctual.sim.traces import TraceJob
 from punctual.sim.truth import ByDevice, Truth
 
-#: What a job declares of its speed: everything, only the speed that was recorded, or nothing.
+#: Declared part of a job's speed: all, only the recorded speed, or nothing.
 Knowledge = Literal["all", "recorded", "nothing"]
 
 T = TypeVar("T")
@@ -37,29 +37,29 @@ class ScalingRule(Protocol):
     """Turns a job of a trace into one of the simulated world; deterministic for its seed."""
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        """The job; raises `InvalidSpec` if the trace does not say enough about it."""
+        """Return the job; raise `InvalidSpec` if the trace lacks a value."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingBase:
-    """What all rules take: how jobs are declared.
+    """Parameters of all rules: the declaration of jobs.
 
     Attributes
     ----------
     model
         Performance model that learns the job's speed from its profile and its reports; None: none.
     startup_s
-        From a launch to the first step.
+        Seconds from a launch to the first step.
     preemptible
         Whether a policy may pause the job.
     cores_and_memory
         Whether a worker also takes the cores and memory the trace says; otherwise devices only.
     worker_others
-        What a worker takes of further kinds of hardware, by name; the trace's parameter ``worker_NAME`` stands above it.
+        A worker's further kinds of hardware, by name; the trace's parameter ``worker_NAME`` stands above it.
         A job without workers takes it as a whole.
     devices_per_node
-        Of the cluster on which the job was recorded.
+        Devices in a node of the recorded cluster.
     size_sigma
         Standard deviation of the logarithm of declared over true work: 0.5 makes sizes wrong by a factor of about
         1.6. The declaration is wrong, not the work.
@@ -80,7 +80,7 @@ class ScalingBase:
         Resources(others=self.worker_others)
 
     def worker(self, trace: TraceJob, n: int) -> Resources:
-        """What one of the job's `n` workers holds."""
+        """Return the amount of one of the job's `n` workers."""
         others = others_of(trace, "worker", self.worker_others)
         if not trace.n_gpus:
             return Resources(cores=trace.cores or 1.0, others=others)
@@ -89,13 +89,13 @@ class ScalingBase:
         return Resources((trace.cores or 0.0) / n, 1, ceil((trace.memory_bytes or 0.0) / n), others)
 
     def declared_steps(self, trace: TraceJob, work_steps: float, seed: int) -> float:
-        """The work as it is declared."""
+        """Return the work as declared, which may differ from the true work."""
         if not self.size_sigma:
             return work_steps
         return work_steps * log_normal(stream(seed, "size", trace.id), self.size_sigma)
 
     def spec(self, trace: TraceJob, work_steps: float, seed: int, controller: str | None, **own: Any) -> JobSpec:
-        """The job as it is declared; `own` are the fields of which each rule has its own idea."""
+        """Return the job's declaration; `own` are fields that each rule sets itself."""
         return JobSpec(
             id=JobId(trace.id),
             work_steps=self.declared_steps(trace, work_steps, seed),
@@ -113,7 +113,7 @@ class ScalingBase:
         return ceil(n / self.devices_per_node)
 
     def shapes(self, worker: Resources, counts: Iterable[int], kinds: Iterable[str]) -> list[Shape]:
-        """With `counts` workers, together on one node and on as few as they fit on."""
+        """Return shapes with `counts` workers, on one node and on the fewest nodes that hold them."""
         return [
             Shape(n_workers=n, cores=worker.cores * n, n_nodes=n_nodes, device=kind)
             for n in counts
@@ -122,14 +122,14 @@ class ScalingBase:
         ]
 
     def seen(self, truth: Truth, shapes: Iterable[Shape]) -> tuple[SeenRate, ...]:
-        """What a job declares of its speed: the true one in `shapes`; nothing if no model would learn from it."""
+        """Return the job's declared speeds: the true ones in `shapes`; empty if no model would learn from them."""
         if not self.model:
             return ()
         rates = [(shape, truth.rate_sps(shape)) for shape in shapes]
         return tuple([SeenRate(shape=shape, rate_sps=rate) for shape, rate in rates if rate > 0])
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` finds out about jobs that are declared alike, made once; one `key` always means the same."""
+        """Return `make()`, cached for jobs that are declared alike; one `key` must always mean the same."""
         if key not in self._alike:
             self._alike[key] = make()
         return cast(T, self._alike[key])
@@ -137,12 +137,12 @@ class ScalingBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changing(ScalingBase):
-    """What the rules for elastic jobs take beside.
+    """Further parameters of the rules for elastic jobs.
 
     Attributes
     ----------
     knows
-        What is declared of the speed; the rest has to be learned.
+        The declared part of the speed; the rest has to be learned.
     resize_cost_s
         Training time that a change of the grant costs.
     restarts
@@ -162,7 +162,7 @@ class Changing(ScalingBase):
         self, trace: TraceJob, truth: Truth, work_steps: float, counts: tuple[int, ...], worker: Resources,
         profile: tuple[SeenRate, ...], seed: int, controller: str | None,
     ) -> SimJob:  # fmt: skip
-        """The job that may have any of `counts` workers; `profile`: what is declared of its speed."""
+        """Return the job that may have any of `counts` workers; `profile`: its declared speeds."""
         spec = self.spec(
             trace,
             work_steps,
@@ -178,7 +178,7 @@ class Changing(ScalingBase):
         return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
 
     def known(self, truth: Truth, n: int, shapes: Iterable[Shape]) -> tuple[SeenRate, ...]:
-        """What a job that had `n` workers declares of its speed in `shapes`."""
+        """Return the declared speeds in `shapes` of a job that had `n` workers."""
         declared = shapes if self.knows == "all" else [shape for shape in shapes if shape.n_workers == n]
         return () if self.knows == "nothing" else self.seen(truth, declared)
 
@@ -191,7 +191,7 @@ def sim_jobs(
     Parameters
     ----------
     seed
-        Of what is declared wrongly.
+        Seed of wrong declarations.
     controller
         Registered name of what steers each job; None: nothing looks at it between events.
     """

@@ -15,7 +15,7 @@ from punctual.sim.traces import TraceJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cores(ScalingBase):
-    """The job computes on any share of a machine's cores, by `punctual.sim.truth.CoresTruth`; devices count as cores.
+    """Jobs that compute on any share of a machine's cores, by `punctual.sim.truth.CoresTruth`; devices count as cores.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Jobs of a file of jobs, which say themselves what they may hold."""
+"""Jobs of a file of jobs, which declare their amounts themselves."""
 
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,7 @@ class Declared:
     Attributes
     ----------
     startup_s
-        From a launch to the first step.
+        Seconds from a launch to the first step.
     communication_frac, across_factor
         See `punctual.sim.truth.AllReduceTruth`.
     """

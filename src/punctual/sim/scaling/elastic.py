@@ -1,4 +1,4 @@
-"""Jobs that change their devices, with the speed of ring all-reduce."""
+"""Elastic jobs with the speed of ring all-reduce."""
 
 from dataclasses import dataclass
 from math import inf
@@ -45,7 +45,7 @@ class Elastic(Changing):
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
         n, work_steps = n_workers_of(trace), work_steps_of(trace)
-        # What one worker would need so that n need what was recorded.
+        # Time of one worker with which n workers take the recorded time.
         slowness = 1.0 / self._law(1.0).rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))
         truth = by_kind(trace, work_steps, lambda rate: self._law(1.0 / (rate * slowness)))
         counts = self._counts(trace, n)

@@ -14,7 +14,7 @@ from punctual.sim.traces import TraceJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured(Changing):
-    """The job's speed is that of a measured table, for its model and batch; it may have any measured number.
+    """Jobs with the speed of a measured table, for their model and batch; any measured number is allowed.
 
     The trace's own count of steps is taken where it has one. Otherwise the job does as much as it could in the
     recorded time with the recorded devices, or with the measured number nearest to them.

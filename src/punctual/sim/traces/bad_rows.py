@@ -1,14 +1,14 @@
-"""Rows of a trace that cannot be used: skipped and counted, or fatal."""
+"""Invalid rows of a trace: skipped and counted, or fatal."""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
 from punctual.core.errors import InvalidSpec
 
-#: What to do with a row that cannot be used: leave it out and remember it, or stop with an error.
+#: Treatment of an invalid row: leave it out and remember it, or stop with an error.
 OnBad = Literal["skip", "fail"]
 
-#: So many bad rows are remembered; all are counted.
+#: Number of bad rows that are remembered; all are counted.
 N_KEPT = 100
 
 
@@ -48,7 +48,7 @@ class BadRows:
         Raises
         ------
         InvalidSpec
-            When bad rows are fatal.
+            Bad rows are fatal.
         """
         if self.on_bad == "fail":
             raise InvalidSpec(

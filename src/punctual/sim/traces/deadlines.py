@@ -27,7 +27,7 @@ class Keep:
     """The deadlines the trace has."""
 
     def apply(self, job: TraceJob, seed: int) -> TraceJob:
-        """`job` as it is."""
+        """Return `job` unchanged."""
         return job
 
 
@@ -68,7 +68,7 @@ class UniformSlack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChronusDeadlines:
-    """A deadline at a random multiple of the duration and some time more; some jobs are best-effort and have none.
+    """Deadlines at a random multiple of the duration plus some time; best-effort jobs have none.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def assign(jobs: Iterable[TraceJob], rule: DeadlineRule, seed: int) -> Iterator[
     Raises
     ------
     InvalidSpec
-        When the rule needs a duration and a job has none.
+        The rule needs a duration and a job has none.
     """
     return (rule.apply(job, seed) for job in jobs)
 

@@ -1,4 +1,4 @@
-"""Random numbers that are the same for a seed on every platform and in every version of Python."""
+"""Random numbers that depend only on the seed, not on the platform or the version of Python."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -41,11 +41,11 @@ class Draw:
         return self._random() < frac
 
     def one_of(self, choices: Sequence[T]) -> T:
-        """One of `choices`, all equally likely."""
+        """Return one of `choices`, all equally likely."""
         return choices[self.count(0, len(choices) - 1)]
 
     def pick(self, choices: Sequence[tuple[T, float]]) -> T:
-        """One of `choices`, each as likely as the number beside it says; the numbers may have any sum."""
+        """Return one of `choices`, with probability proportional to its number."""
         left = self._random() * weight_of(choices)
         for choice, weight in choices:
             left -= weight
@@ -71,7 +71,7 @@ class Draw:
             n_whole += 1
 
     def between(self, quantiles: Sequence[tuple[float, float]]) -> float:
-        """From a distribution given by some of its quantiles, linear between them.
+        """Draw from a distribution given by some of its quantiles, linear between them.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What a trace says about one job."""
+"""A trace's record of one job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
 from punctual.core.slots import set_by_slots
 
-#: No time lies as far off; the difference of two is finite.
+#: Bound of all times; the difference of two is finite.
 _LATEST_S = 1e300
 #: Fields that may not be negative, and such that must be above zero, with their units.
 _NOT_NEGATIVE = (("n_gpus", "GPUs"), ("cores", "cores"), ("memory_bytes", "bytes"))
@@ -18,7 +18,7 @@ _ABOVE_ZERO = (("duration_s", "s"), ("work_steps", "steps"), ("batch_size", "sam
 @set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """One job of a trace; None where the trace says nothing.
+    """One job of a trace; None for values that the trace lacks.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class TraceJob:
     work_steps
         Training steps it did or was to do.
     model_name, batch_size
-        What was trained, and samples per step as the trace counts them.
+        The model trained, and samples per step as the trace counts them.
     deadline_s
         Seconds from submission to the deadline.
     device
@@ -39,17 +39,17 @@ class TraceJob:
     device_durations_s
         Seconds it would run on each kind of device.
     cores, memory_bytes
-        What it asked for beside its devices, over all nodes.
+        Cores and memory that it asked for, over all nodes.
     user
-        Who submitted it; of traces without users, the virtual cluster it belonged to.
+        The submitting user; in traces without users, the virtual cluster it belonged to.
     weight
-        How much it counts against others.
+        Weight against others.
     best_effort
         Whether the trace calls it a job without claim to be served in time.
     parameters
         Numbers with names for a speed model, units in the names.
     spec
-        What was declared of the job, where that is more than a trace says.
+        The job's declaration, if it has more than a trace.
     """
 
     id: str
@@ -92,7 +92,7 @@ class TraceJob:
 
     @property
     def device_s(self) -> float | None:
-        """Device-seconds it took; None if the trace does not say."""
+        """Device-seconds of the job; None if the trace lacks them."""
         return None if self.n_gpus is None or self.duration_s is None else self.n_gpus * self.duration_s
 
     def _check(self, holds: bool, must: str, got: object, unit: str) -> None:

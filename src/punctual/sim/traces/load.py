@@ -1,6 +1,6 @@
-"""How much a trace asks of a cluster, and making that more or less.
+"""A trace's load on a cluster, and changing it.
 
-What is asked for, and what the cluster has, is counted in devices or in cores.
+Requests and capacity are counted in devices or in cores.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from math import fsum
 from punctual.core.errors import InvalidSpec, check_above_zero
 from punctual.sim.traces.job import TraceJob
 
-#: What a job asks for; None if the trace does not say.
+#: Request of a job; None if the trace does not say.
 Amount = Callable[[TraceJob], float | None]
 
 
@@ -20,17 +20,17 @@ def device_s(job: TraceJob) -> float | None:
 
 
 def core_s(job: TraceJob) -> float | None:
-    """Core-seconds; without cores a device counts as one, and what says neither has one."""
+    """Return the job's core-seconds; without cores a device counts as one, and a job without either as one core."""
     return None if job.duration_s is None else (job.cores or job.n_gpus or 1.0) * job.duration_s
 
 
 def offered_load(jobs: Sequence[TraceJob], n_units: int, amount: Amount = device_s) -> float:
-    """What `jobs` ask for, over what `n_units` devices, or cores, have from the first to the last submission.
+    """Return the requests of `jobs` over the capacity of `n_units` devices or cores, first to last submission.
 
     Raises
     ------
     InvalidSpec
-        When a job does not say its amount, no job asks for any, or all are submitted at one instant.
+        A job does not say its amount, no job asks for any, or all are submitted at one instant.
     """
     return _total(jobs, amount) / (_check_units(n_units) * _span_s(jobs))
 
@@ -48,7 +48,7 @@ def rescaled(jobs: Iterable[TraceJob], load: float, n_units: int, amount: Amount
     Raises
     ------
     InvalidSpec
-        When `load` is not above zero, or the present load is not known (see `offered_load`).
+        `load` is not above zero, or the present load is not known (see `offered_load`).
     """
     listed = list(jobs)
     check_above_zero("a trace", load=load)

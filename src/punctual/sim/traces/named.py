@@ -1,4 +1,4 @@
-"""The checks of parameters that rules and generators share."""
+"""Checks of parameters, shared by rules and generators."""
 
 from math import inf
 
@@ -12,7 +12,7 @@ def check(holds: bool, must: str, got: object, name: str) -> None:
 
 
 def check_bounds(name: str, **bounds: float) -> None:
-    """The same unless the two parameters `bounds`, the lower one first, are finite, above zero and in order."""
+    """Raise `InvalidSpec` unless the parameters `bounds`, the lower one first, are finite, positive and in order."""
     (low, lowest), (high, highest) = bounds.items()
     got = f"{low}={lowest:g}, {high}={highest:g}"
     check(0 < lowest <= highest < inf, f"0 < `{low}` <= `{high}` must hold", got, name)

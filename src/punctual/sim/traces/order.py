@@ -12,7 +12,7 @@ _made, _rest_of = maker(TraceJob), attrgetter(*[field.name for field in fields(T
 
 
 def normalized(jobs: Iterable[TraceJob]) -> list[TraceJob]:
-    """`jobs` by time of submission, the first at 0; of those submitted together, in the order given.
+    """Return `jobs` by time of submission, the first at 0; ties keep their order.
 
     A name that was taken before gets ``~2``, ``~3`` and so on, as happens when traces are joined. Holds all jobs in
     memory.

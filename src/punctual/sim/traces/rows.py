@@ -1,4 +1,4 @@
-"""Tables of text: one row a line, its cells by the names of their columns."""
+"""Tables of text: one row in a line, its cells by the names of their columns."""
 
 import csv
 from calendar import timegm
@@ -13,7 +13,7 @@ from punctual.sim.traces.bad_rows import BadRows
 from punctual.sim.traces.job import TraceJob
 from punctual.sim.traces.source import Source
 
-#: What files write where they know nothing.
+#: Marks of an unknown value in files.
 _BLANK = {"", "nan", "NaN", "None", "null"}
 
 _REMEDY = "Repair the row or leave it out."
@@ -22,20 +22,20 @@ _REMEDY = "Repair the row or leave it out."
 @set_by_slots
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row; its methods turn cells into values, and raise `InvalidSpec` where they cannot."""
+    """One row; its methods turn cells into values, and raise `InvalidSpec` for invalid ones."""
 
     line: int
     cells: Mapping[str, str]
 
     def text(self, column: str) -> str:
-        """What stands there."""
+        """Return the cell's text; raise `InvalidSpec` if it is blank or missing."""
         text = self.optional_text(column)
         if text is None:
             raise InvalidSpec(f"`{column}` must not be empty", "nothing", f"line {self.line}", _REMEDY)
         return text
 
     def optional_text(self, column: str) -> str | None:
-        """What stands there; None if that is nothing, or there is no such column."""
+        """Return the cell's text; None if it is blank or the column is missing."""
         text = self.cells.get(column, "").strip()
         return None if text in _BLANK else text
 
@@ -50,7 +50,7 @@ class Row:
         return number
 
     def optional_number(self, column: str) -> float | None:
-        """The number that stands there; None if nothing does."""
+        """Return the cell's number; None if it is blank or the column is missing."""
         return None if self.optional_text(column) is None else self.number(column)
 
     def count(self, column: str) -> int:
@@ -74,7 +74,7 @@ class Row:
 def rows_of(
     source: Source, bad: BadRows, *, separator: str = ",", columns: Sequence[str] | None = None
 ) -> Iterator[Row]:
-    """The rows of a table; blank lines are no rows.
+    """Yield the rows of a table, without blank lines.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def rows_of(
 
 
 def jobs_of(source: Source, bad: BadRows, rows: Iterator[Row], job_of: Callable[[Row], TraceJob]) -> Iterator[TraceJob]:
-    """One job a row; a row of which `job_of` makes none is a bad row."""
+    """Yield one job for each row; a row that `job_of` refuses is a bad row."""
     for row in rows:
         try:
             job = job_of(row)
@@ -109,7 +109,7 @@ def jobs_of(source: Source, bad: BadRows, rows: Iterator[Row], job_of: Callable[
 
 
 def reason_of(error: InvalidSpec) -> str:
-    """Why a row cannot be used."""
+    """Return the reason why a row cannot be used."""
     return f"{error.must}: got {error.got}"
 
 

@@ -1,4 +1,4 @@
-"""The lines of a trace file, plain or compressed, never all at once."""
+"""Lines of a trace file, plain or compressed, read piece by piece."""
 
 import gzip
 import io
@@ -29,7 +29,7 @@ class Head:
 
     @property
     def first(self) -> str:
-        """The first line that is not blank; empty if there is none."""
+        """Return the first line that is not blank; empty if all are."""
         return next((line for line in self.lines if line.strip()), "")
 
     def columns(self, separator: str = ",") -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Source:
         return str(self.path)
 
     def head(self) -> Head:
-        """What the file begins with; its last line may be cut."""
+        """Return the beginning of the file; its last line may be cut."""
         return Head(tuple(next(self.pieces(_N_HEAD_CHARACTERS), "").splitlines()))
 
     def lines(self) -> Iterator[tuple[int, str]]:
@@ -60,7 +60,7 @@ class Source:
         Raises
         ------
         InvalidSpec
-            When the file cannot be opened, ends in the middle of its compressed content, holds more of it than it may, or
+            The file cannot be opened, ends in the middle of its compressed content, holds more of it than it may, or
             has a line without end.
         """
         with self._reading() as text:
@@ -73,13 +73,13 @@ class Source:
                 yield number, line
 
     def pieces(self, n_characters: int) -> Iterator[str]:
-        """The text in pieces of `n_characters`; raises as `lines` does."""
+        """Yield the text in pieces of `n_characters`; raises as `lines` does."""
         with self._reading() as text:
             while piece := text.read(n_characters):
                 yield piece
 
     def beside(self, name: str) -> "Source | None":
-        """The file `name`, or its compressed form, in the same folder; None if there is none."""
+        """Return the file `name`, or its compressed form, in the same folder; None if neither exists."""
         here = (self.path.with_name(name), self.path.with_name(f"{name}.gz"))
         return next((replace(self, path=path) for path in here if path.is_file()), None)
 
@@ -112,12 +112,12 @@ class _Unpacked(gzip.GzipFile):
         self._path, self._gib_max = path, gib_max
 
     def read1(self, size: int = -1) -> bytes:
-        """What `TextIOWrapper` reads by.
+        """Read some bytes; `TextIOWrapper` calls it.
 
         Raises
         ------
         InvalidSpec
-            There is more than there may be.
+            The contents exceed the limit.
         """
         content = super().read1(size)
         if self.tell() > self._gib_max * _GIB_BYTES:
@@ -129,7 +129,7 @@ class _Unpacked(gzip.GzipFile):
 
 
 def _reason(error: Exception) -> str:
-    """Why it could not be read, in words."""
+    """Return a text that says why the file could not be read."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or "its end is missing"

@@ -1,4 +1,4 @@
-"""What a trace amounts to, in numbers."""
+"""Summary figures of a trace."""
 
 from array import array
 from collections import Counter
@@ -22,14 +22,14 @@ QUANTILES: Mapping[str, float] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """A trace in numbers; quantiles by name, empty where the trace says nothing.
+    """Summary of a trace; quantiles by name, empty if the trace lacks the values.
 
     Attributes
     ----------
     first_at
         Earliest submission, seconds on the trace's own clock; 0 for no jobs.
     span_s
-        From the first submission to the last.
+        Seconds from the first submission to the last.
     in_order
         Whether the file is in order of submission.
     n_gpus
@@ -73,7 +73,7 @@ def summarize(trace: Trace) -> TraceSummary:
 
 @dataclass(slots=True)
 class _Tally:
-    """What has been counted so far."""
+    """Counts so far."""
 
     submitted_at: "array[float]" = field(default_factory=lambda: array("d"))
     durations_s: "array[float]" = field(default_factory=lambda: array("d"))
@@ -121,7 +121,7 @@ class _Tally:
 
 
 def _known(value: T | None) -> tuple[T, ...]:
-    """`value`, if there is one."""
+    """Return `value` in a tuple; an empty one for None."""
     return () if value is None else (value,)
 
 

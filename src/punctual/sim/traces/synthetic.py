@@ -1,4 +1,4 @@
-"""What makes jobs."""
+"""Generators of traces: their protocol."""
 
 from collections.abc import Iterator
 from typing import Protocol

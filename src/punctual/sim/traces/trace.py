@@ -1,4 +1,4 @@
-"""From a file to jobs: which format it is, and reading it."""
+"""Detect a trace file's format, and read its jobs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,13 +24,13 @@ class Reader(Protocol):
         ...
 
     def read(self, source: Source, bad: BadRows) -> Iterator[TraceJob]:
-        """The jobs of the file, in its order; what cannot be used is reported to `bad`."""
+        """Yield the jobs of the file, in its order, and report invalid rows to `bad`."""
         ...
 
 
 @dataclass(slots=True)
 class Trace:
-    """The jobs of a file, in its order, read anew at each iteration.
+    """The jobs of a file, in its order; each iteration reads the file again.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Trace:
 
 
 def read(path: str | Path, on_bad: OnBad = "skip", unpacked_gib_max: float = UNPACKED_GIB_MAX) -> Trace:
-    """The jobs of a trace file; its format is told by its content.
+    """Open a trace file; its content determines the format.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ def read(path: str | Path, on_bad: OnBad = "skip", unpacked_gib_max: float = UNP
     on_bad
         Rows that cannot be used are skipped and counted in the result's `bad`, or raise `InvalidSpec`.
     unpacked_gib_max
-        What a compressed file may hold, in GiB; reading more raises `InvalidSpec`.
+        Limit of a compressed file's contents, in GiB; reading more raises `InvalidSpec`.
 
     Raises
     ------
     InvalidSpec
-        When the file cannot be read, or is of no known format.
+        The file cannot be read, or is of no known format.
     """
     source = Source(Path(path), unpacked_gib_max)
     head = source.head()

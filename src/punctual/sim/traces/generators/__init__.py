@@ -1,1 +1,1 @@
-"""One generator each: the file's name is the generator's."""
+"""Generators of traces, one for each file, which has its name."""

@@ -1,4 +1,4 @@
-"""What generators share: arrivals, and the checks of their parameters."""
+"""Shared parts of generators: arrivals, and the checks of their parameters."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ Choices = Sequence[tuple[int, float]]
 
 
 def steady_arrivals(draw: Draw, n_jobs: int, gap_s: float) -> Iterator[float]:
-    """Times of a Poisson process with mean gap `gap_s`; the first job comes at 0."""
+    """Yield the times of a Poisson process with mean gap `gap_s`; the first is 0."""
     at = 0.0
     for _ in range(n_jobs):
         yield at
@@ -29,7 +29,7 @@ def daily_arrivals(draw: Draw, n_jobs: int, gap_s: float, swing_frac: float, pea
     gap_s
         Mean gap over whole days.
     swing_frac
-        How far the rate goes above and below its mean: 0 steady, 1 down to nothing.
+        Relative amplitude of the rate: 0 steady, 1 down to zero.
     peak_at_s
         Time of day of the highest rate, seconds after the start; twelve hours later it is lowest.
     """
@@ -54,6 +54,6 @@ def check_choices(name: str, parameter: str, choices: Choices) -> None:
 
 
 def _wave(since_peak_s: float) -> float:
-    """From 1 at the peak straight down to -1 twelve hours before and after it."""
+    """Return a triangle wave: 1 at the peak, -1 twelve hours before and after it."""
     share = since_peak_s / DAY_S % 1.0
     return 1.0 - 4.0 * min(share, 1.0 - share)

@@ -1,4 +1,4 @@
-"""Jobs that come by day more than by night."""
+"""Jobs that arrive more often by day than by night."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from punctual.sim.traces.named import check
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diurnal(Poisson):
-    """As `poisson`, with a rate of arrivals that rises and falls every day; `load` is that over whole days.
+    """`poisson` with a rate of arrivals that rises and falls every day; `load` is the mean over whole days.
 
     Queues then form at a mean load below 1, as they do in real clusters.
 
@@ -24,9 +24,9 @@ class Diurnal(Poisson):
     n_jobs, load, n_devices, gpus, duration_s
         See `poisson`.
     swing_frac
-        How far the rate goes above and below its mean.
+        Amplitude of the rate relative to its mean.
     peak_at_s
-        When the rate is highest, seconds after the start of each day; the first day starts at 0.
+        Time of the highest rate, seconds after the start of each day; the first day starts at 0.
     """
 
     name: ClassVar[str] = "diurnal"
@@ -40,5 +40,5 @@ class Diurnal(Poisson):
         check(isfinite(self.peak_at_s), "`peak_at_s` must be a time of day", self.peak_at_s, self.name)
 
     def arrivals(self, draw: Draw, gap_s: float) -> Iterator[float]:
-        """When the jobs come."""
+        """Yield the instants of arrival, with a mean gap of `gap_s`."""
         return daily_arrivals(draw, self.n_jobs, gap_s, self.swing_frac, self.peak_at_s)

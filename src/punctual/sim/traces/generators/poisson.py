@@ -1,4 +1,4 @@
-"""Jobs that come at random, as textbooks have them."""
+"""Jobs that arrive at random, in a Poisson process."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Poisson:
     Parameters
     ----------
     n_jobs
-        How many.
+        Number of jobs.
     load
         Expected device-seconds of the jobs over those of `n_devices`: sets the gap between arrivals.
     n_devices
@@ -56,5 +56,5 @@ class Poisson:
             )
 
     def arrivals(self, draw: Draw, gap_s: float) -> Iterator[float]:
-        """When the jobs come, with a mean gap of `gap_s`."""
+        """Yield the instants of arrival, with a mean gap of `gap_s`."""
         return steady_arrivals(draw, self.n_jobs, gap_s)

@@ -1,1 +1,1 @@
-"""One file format each: the file's name is the format's."""
+"""Readers of file formats, one for each file, which has the format's name."""

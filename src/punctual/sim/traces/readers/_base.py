@@ -1,4 +1,4 @@
-"""What readers share: most formats are a table with a header, one job a row."""
+"""Shared parts of readers: most formats are a table with a header and one job in a row."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -29,14 +29,14 @@ class TableReader(ABC):
     optional_columns: ClassVar[str] = ""
 
     def recognises(self, head: Head) -> bool:
-        """By its header."""
+        """Whether the file's header fits."""
         required, present = set(self.columns.split()), set(head.columns())
         return required <= present <= required | set(self.optional_columns.split())
 
     def read(self, source: Source, bad: BadRows) -> Iterator[TraceJob]:
-        """The jobs, in the order of the file, which need not be that of submission."""
+        """Yield the jobs in the order of the file, which may differ from that of submission."""
         return jobs_of(source, bad, rows_of(source, bad), self.job)
 
     @abstractmethod
     def job(self, row: Row) -> TraceJob:
-        """The job of a row; raises `InvalidSpec` if there is none."""
+        """Return the job of a row; raise `InvalidSpec` if the row has none."""

@@ -1,4 +1,4 @@
-"""The objects of a JSON list, one after the other, whatever the lines they are written on."""
+"""The objects of a JSON list, one after the other, regardless of line breaks."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 from punctual.sim.traces.bad_rows import BadRows
 from punctual.sim.traces.source import Source
 
-#: No object of a trace is near this size: what is not whole by then is broken.
+#: Size far above any object of a trace: one that is not complete by then is broken.
 _N_CHARACTERS_MAX = 4_000_000
 
 #: The file is read in pieces of this size; an object that is not whole yet is tried again with the next piece.
@@ -19,7 +19,7 @@ _DECODER = json.JSONDecoder()
 
 
 def objects_of(source: Source, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects and the lines they begin on; where the text stops being JSON, the rest is one bad row."""
+    """Yield the objects and their first lines; after invalid JSON the rest is one bad row."""
     text, line = "", 1
     for piece in source.pieces(_N_CHARACTERS):
         text += piece
@@ -51,6 +51,6 @@ def _values(text: str) -> Iterator[tuple[int, int, Any]]:
 
 
 def _start(text: str, end: int) -> int:
-    """Where the next value starts."""
+    """Return the position of the next value."""
     between = _BETWEEN.match(text, end)
     return between.end() if between else end

@@ -18,7 +18,7 @@ class Itp(TableReader):
     optional_columns = "num_iteration model_name deadline batch_size"
 
     def recognises(self, head: Head) -> bool:
-        """By its header, with all of the columns that were made up or none."""
+        """Whether the file's header fits, with all of the invented columns or none."""
         return super().recognises(head) and len(_MADE_UP & set(head.columns())) in {0, len(_MADE_UP)}
 
     def job(self, row: Row) -> TraceJob:

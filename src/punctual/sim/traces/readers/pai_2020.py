@@ -25,7 +25,7 @@ _PERCENT = 100.0
 
 @dataclass(slots=True)
 class _Roles:
-    """What the roles of one job (workers, parameter servers, ...) hold together, and from when to when."""
+    """Total amount of one job's roles (workers, parameter servers, ...), and their time."""
 
     n_gpus: float = 0.0
     cores: float = 0.0
@@ -35,7 +35,7 @@ class _Roles:
     devices: set[str] = field(default_factory=set)
 
     def add(self, row: Row) -> None:
-        """Count one role in; nothing of it if a cell of it cannot be read."""
+        """Add one role, or nothing if one of its cells is invalid."""
         n_instances = _number(row, "inst_num", 1.0)
         n_gpus = n_instances * _number(row, "plan_gpu", 0.0) / _PERCENT
         cores = n_instances * _number(row, "plan_cpu", 0.0) / _PERCENT
@@ -61,7 +61,7 @@ class Pai2020:
     """
 
     def recognises(self, head: Head) -> bool:
-        """By its statuses, as it has no header; or by a header that was added."""
+        """Whether the file has this format's statuses (it has no header), or an added header that fits."""
         return _is_table(head, _JOB_COLUMNS) or _is_table(head, _ROLE_COLUMNS)
 
     def read(self, source: Source, bad: BadRows) -> Iterator[TraceJob]:

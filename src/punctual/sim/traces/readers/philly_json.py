@@ -21,7 +21,7 @@ class PhillyJson:
     """
 
     def recognises(self, head: Head) -> bool:
-        """By the names in its first object."""
+        """Whether the first object has this format's names."""
         text = "\n".join(head.lines)
         return text.lstrip()[:1] in ("[", "{") and '"jobid"' in text and '"attempts"' in text
 
@@ -51,7 +51,7 @@ def _job(line: int, record: Mapping[str, Any]) -> TraceJob:
 
 
 def _attempt_s(line: int, attempt: Mapping[str, Any]) -> float:
-    """How long an attempt ran; 0 if its start or end was not recorded."""
+    """Seconds that an attempt ran; 0 if its start or end was not recorded."""
     cells = Row(line, {name: str(attempt.get(name, "")) for name in ("start_time", "end_time")})
     if cells.optional_text("start_time") is None or cells.optional_text("end_time") is None:
         return 0.0
