@@ -1,4 +1,4 @@
-"""What a host answers to other processes of its user."""
+"""Handler of the control requests of this user's other processes."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from punctual.request.submission import Submission, check_plug_ins
 
 
 class ControlHandler:
-    """Answers requests, JSON objects with a `verb`; each is called in a thread of its own.
+    """Answers requests, JSON objects with a `verb`; each call has a thread of its own.
 
     ============ =================== ================================================================================
     verb         with                answer
@@ -77,7 +77,7 @@ class ControlHandler:
         self._settle = settle
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to `request`; raises `InvalidSpec` for the user's mistakes and `ValueError` for the program's."""
+        """Return the answer to `request`; raises `InvalidSpec` for a user's mistake, `ValueError` for a program's."""
         match request:
             case {"verb": "status"}:
                 wanted = request.get("jobs")
@@ -107,7 +107,7 @@ class ControlHandler:
         raise ValueError(f"no such request: {request}")
 
     def _answer_about(self, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request that something be done to a job."""
+        """Perform a request that acts on a job and return the answer."""
         status = self._host.status(job)
         match request:
             case {"verb": "change", "change": dict(change)}:
@@ -125,7 +125,7 @@ class ControlHandler:
         return {"job": job}
 
     def _quote(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What a deadline would take, of a job that is here or of one that is not submitted; changes nothing."""
+        """Quote a deadline for a known job, or for a submission that is not made; changes nothing."""
         amounts = [Resources(float(cores)) for cores in request.get("cores", ())]
         now = self._host.clocks()
         if (told_job := request.get("submission")) is not None:
@@ -156,7 +156,7 @@ class ControlHandler:
         return self._host.knows(job) and not self._host.has_ended(job)
 
     def _change(self, status: JobStatus, when: str | None, change: dict[str, Any]) -> dict[str, Any]:
-        """`when`: another deadline, as its user writes it; `none`: it is to have none any more."""
+        """Change a job's declaration; `when`: a new deadline as its user writes it; `none`: drop the deadline."""
         now = self._host.clocks()
         if when is not None:
             is_none = when.strip().lower() == NO_DEADLINE
@@ -177,13 +177,13 @@ class ControlHandler:
 
 
 def as_told(submission: Submission) -> dict[str, Any]:
-    """A submission as a request holds it."""
+    """Encode a submission for a request."""
     event = submitted(submission)
     return {"submitted": encode(event), "inherited": dict(submission.inherited), "argv": submission.argv}
 
 
 def told_submission(told: Mapping[str, Any]) -> Submission:
-    """What `as_told` gave; raises `InvalidSpec` if it is of another time, or names a plug-in that this process does not have."""
+    """Decode a submission that `as_told` encoded; raises `InvalidSpec` for an impossible time or an unknown plug-in."""
     event = decode("JobSubmitted", told["submitted"])
     assert isinstance(event, JobSubmitted)
     assert event.program is not None
@@ -207,7 +207,7 @@ def told_submission(told: Mapping[str, Any]) -> Submission:
 
 
 def standing(status: JobStatus) -> dict[str, Any]:
-    """How the job stands, in plain fields; seconds count from its submission."""
+    """Encode the job's status as plain fields; seconds count from its submission."""
     forecast = status.forecast
     return {
         "steps_done": float(status.steps_done),
