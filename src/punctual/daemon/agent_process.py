@@ -81,8 +81,8 @@ def _log_of(run: RunFolder) -> Path:
 def main(text: str) -> int:
     """Start an agent as a detached process and return the exit status.
 
-    Ray ends the children of its workers when these end or their raylet does, but not the children's children. The status is 0 once the
-    agent answers, and that of the agent if it has ended before.
+    Ray ends the children of its workers when these end or their raylet does, but not the children's children. The
+    status is 0 once the agent answers, and that of the agent if it has ended before.
     """
     answers, answering = os.pipe()
     agent = os.fork()

@@ -11,7 +11,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class DescribedNodes:
-    """Finds the group of each node: the one that names it, else one that wants no names, has room, and asks for no more than it has.
+    """Finds the group of each node: the one that names it, else one without names that has room and fits the node.
 
     A node keeps its group as long as it is there. What is not as described is told once.
     """

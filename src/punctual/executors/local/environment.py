@@ -19,7 +19,7 @@ def job_environment(
     is_read: bool,
     devices: Sequence[str] | None = None,
 ) -> dict[str, str]:
-    """The variables of the job's process.
+    """Return the environment variables of the job's process.
 
     Parameters
     ----------
