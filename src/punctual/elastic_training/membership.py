@@ -1,4 +1,4 @@
-"""Who trains together, as a worker sees it."""
+"""Members of a generation, as a worker sees them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,14 +8,14 @@ from typing import Any, Self
 
 from punctual.elastic_training.links import Links
 
-#: How far a worker's copy of the training is: steps, then evaluations since the last step. Empty where copies differ on
+#: Progress of a worker's copy of the training: steps, then evaluations since the last step. Empty if copies differ on
 #: purpose: none is further than another. None: it has no copy.
 Progress = Sequence[int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """A node of a generation that lies on several: where its first worker listens, and how many workers it has."""
+    """A node of a generation with several: the address of its first worker, and its number of workers."""
 
     address: str
     port: int
@@ -71,24 +71,24 @@ class Membership:
 
     @property
     def places(self) -> list[range]:
-        """The ranks of the workers of each node."""
+        """Ranks of the workers of each node."""
         counts = [place.n_workers for place in self.nodes] or [self.n_workers]
         ends = list(accumulate(counts))
         return [range(end - n, end) for end, n in zip(ends, counts, strict=True)]
 
     def words(self) -> dict[str, Any]:
-        """As it is sent: without links and peers, which are handed over as files."""
+        """Return the fields to send, without links and peers, which are handed over as files."""
         return {name: value for name, value in asdict(self).items() if name not in ("links", "peers")}
 
     @classmethod
     def of(cls, words: Mapping[str, Any]) -> Self:
-        """The membership that `words` made, also if JSON has carried it."""
+        """Make a membership from the fields that `words` returned, also after JSON."""
         nodes = tuple(NodePlace(**place) for place in words.get("nodes", ()))
         return cls(**{**words, "lacking": tuple(words["lacking"]), "nodes": nodes})
 
 
 def source_of(progresses: Sequence[Progress]) -> tuple[int, tuple[int, ...]]:
-    """`source` and `lacking` of a membership of workers that are so far, by rank."""
+    """Compute `source` and `lacking` of a membership from the workers' progress, by rank."""
     holders = [rank for rank, progress in enumerate(progresses) if progress is not None]
     if not holders:
         return -1, ()

@@ -132,7 +132,7 @@ class JobGrant:
             self._resume()
 
     def _of_workers(self, n_workers: int) -> Resources:
-        """Return the resources of `n_workers` workers, a number from the page: at least one and at most those allowed."""
+        """Return the resources of `n_workers` workers, a number from the page, within the allowed range."""
         assert self._spec.unit is not None
         return self._spec.unit * min(max(1, n_workers), self._spec.worker_counts()[-1])
 
