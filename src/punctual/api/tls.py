@@ -45,7 +45,7 @@ class Tls:
         return tuple(name for kind, name in shown.get("subjectAltName", ()) if kind in _KINDS)
 
     def _shown(self) -> Mapping[str, Any]:
-        """Return the certificate that a caller sees, by a handshake with this process: Python cannot read one otherwise."""
+        """Return the certificate that a caller sees, by a handshake with this process: Python has no other way."""
         caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         caller.check_hostname = False
         caller.load_verify_locations(self.certificate)

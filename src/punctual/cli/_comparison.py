@@ -1,4 +1,4 @@
-"""Policies of finished studies side by side, as a table or for machines."""
+"""Compare policies of finished studies, as a table or for machines."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

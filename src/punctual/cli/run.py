@@ -1,4 +1,4 @@
-"""`punctual run`: a program and its deadline, or the jobs of a file."""
+"""`punctual run`: run a program, or the jobs of a file, to their deadlines."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -35,7 +35,7 @@ from punctual.request.submission import (
     Submission,
 )
 
-#: What follows the program's name is the program's, also without `--` before it.
+#: Settings by which arguments after the program's name are the program's, even without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}
 
 Deadline = Annotated[
@@ -198,7 +198,7 @@ PolicyName = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
-    """What `punctual run` and `punctual submit` take; fields are named as those that they are handed to."""
+    """Options of `punctual run` and `punctual submit`; fields are named as in the objects that receive them."""
 
     program: Annotated[
         list[str] | None,
@@ -244,7 +244,7 @@ class StartOptions:
     quiet: Quiet = False
 
     def submissions(self, run: RunFolder | None) -> list[Submission]:
-        """The jobs that are asked for, by these options or by the file that they name; `run`: of the service that there is."""
+        """Return the jobs of these options, or of the file that they name; `run`: that of the present service."""
         told = {option.name: getattr(self, option.name, None) for option in fields(JobOptions)}
         told = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
         job = JobOptions(**{name: value for name, value in told.items() if value is not None})
@@ -276,13 +276,13 @@ class StartOptions:
             )
 
     def host(self, *, shared: bool) -> HostOptions:
-        """Those of a host; raises `InvalidSpec` if something cannot be."""
+        """Return the options of a host; raises `InvalidSpec` if one is impossible."""
         options = HostOptions(actuator=self.actuator, policy=self.policy, shared=shared, jobs_at_once=self.jobs_at_once)
         options.check()
         return options
 
     def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
-        """Bring the jobs to their ends, shown as these options say; the exit status."""
+        """Run the jobs to their ends, shown as these options say; return the exit status."""
         told = {
             option.name: getattr(self, option.name) for option in fields(OutputOptions) if hasattr(self, option.name)
         }
@@ -292,7 +292,7 @@ class StartOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(StartOptions):
-    """What `punctual run` takes."""
+    """Options of `punctual run`."""
 
     alone: Alone = False
 
@@ -331,7 +331,7 @@ def warn_of_room(submissions: Sequence[Submission]) -> None:
 
 
 def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost:
-    """The host of new jobs: the one that there is, or a new one of the name of the first job."""
+    """Return an opener of the new jobs' host: the present one, or a new one with the first job's name."""
 
     def opened(output_of: OutputOf) -> AbstractContextManager[JoinedHost]:
         argv = submissions[0].program.argv

@@ -1,4 +1,4 @@
-"""`punctual simulate`: what these policies would do to those jobs on that cluster."""
+"""`punctual simulate`: jobs under several policies on a simulated cluster."""
 
 from pathlib import Path
 from typing import Annotated

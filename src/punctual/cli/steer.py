@@ -1,4 +1,4 @@
-"""`punctual set`, `pause`, `resume` and `stop`: commands that change one job, and tell its host's answer."""
+"""`punctual set`, `pause`, `resume` and `stop`: commands that change one job, and show its host's answer."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

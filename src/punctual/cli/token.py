@@ -1,4 +1,4 @@
-"""`punctual token`: who may use the service over HTTP."""
+"""`punctual token`: tokens for the service's HTTP API."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

@@ -1,4 +1,4 @@
-"""`punctual trace`: what lies in a trace file."""
+"""`punctual trace`: describe a trace file."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""`punctual up`: a service, which trains whatever it is given."""
+"""`punctual up`: a service that runs the jobs it is given."""
 
 import os
 import shlex
@@ -46,7 +46,7 @@ from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.journal.errors import JournalTaken
 from punctual.request.json_text import json_text
 
-#: What the command leaves with when another process has taken its place.
+#: Exit status when another process has taken its place.
 EXIT_REPLACED = 1
 
 Policy = Annotated[
@@ -176,7 +176,7 @@ def up(
 
 
 def unit(options: HostOptions, http: HttpOptions) -> str:
-    """What systemd is to know, for a service of this user that is started at login."""
+    """Return systemd's unit file for a service of this user that starts at login."""
     home = os.environ.get(HOME_VARIABLE)
     variable = f"{HOME_VARIABLE}={Path(home).absolute()}".replace("%", "%%") if home else ""
     environment = f"Environment={shlex.quote(variable)}\n" if home else ""
@@ -245,7 +245,7 @@ def _steer(host: ServiceHost) -> None:
 
 
 def _left(jobs: Sequence[JobStatus], *, is_alone: bool, is_local: bool) -> str:
-    """What becomes of the jobs that have not ended."""
+    """Describe the fate of the open jobs."""
     if not jobs:
         return "No job was left."
     if is_alone and not is_local:
@@ -287,7 +287,7 @@ def _tell(pid: int, addresses: Sequence[str], jobs: Sequence[str], *, as_json: b
 
 
 def _told_of_page(addresses: Sequence[str], token_file: Path) -> list[str]:
-    """The address that opens the page with the owner's token: for a terminal, since what is in a log may be read by others."""
+    """Return the page's address with the owner's token: for a terminal, since others may read a log."""
     url = next(address for address in addresses if address.startswith(("http:", "https:")))
     try:
         return [f"see all jobs in a browser: {url}/#token={token_file.read_text().strip()}"]
@@ -296,14 +296,14 @@ def _told_of_page(addresses: Sequence[str], token_file: Path) -> list[str]:
 
 
 def _tell_of_others(host: ServiceHost) -> None:
-    """Say which jobs are still not steered: those of a run that is not this one."""
+    """Report jobs of other runs that are still not steered."""
     for job in open_jobs():
         if job.run != host.run_folder and job.steering == "unsteered":
             write_error(f"punctual: job {job.title} is of another run, and not steered: punctual attach {job.title}")
 
 
 def _notify_systemd(state: str) -> None:
-    """Tell systemd how the service stands, if it has started this process."""
+    """Tell systemd the service's state, if systemd has started this process."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -312,14 +312,14 @@ def _notify_systemd(state: str) -> None:
 
 
 class _Leaving:
-    """SIGINT and SIGTERM have the service leave its jobs as they are; also one that comes before there is a host."""
+    """Makes the service leave its jobs running on SIGINT or SIGTERM, even one that comes before there is a host."""
 
     def __init__(self) -> None:
         self._host: ServiceHost | None = None
         self.received: int | None = None
 
     def pass_on_to(self, host: ServiceHost) -> None:
-        """Have `host` leave when a signal comes, or because one has come already."""
+        """Make `host` leave on a signal, or at once if one has come already."""
         self._host = host
         if self.received is not None:
             host.leave()
