@@ -1,4 +1,4 @@
-"""What goes in and out over HTTP. The client reads answers into the same classes."""
+"""Requests and answers of the HTTP API. The client reads answers into the same classes."""
 
 import json
 import re
@@ -47,24 +47,24 @@ ShortText = Annotated[str, Field(max_length=64), AfterValidator(_without_nul)]
 VariableName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
 Weight = Annotated[float, Field(gt=0, le=WEIGHT_MAX)]
 _Plain = bool | Annotated[int, Field(ge=-(2**53), le=2**53)] | float | ShortText | None
-#: What a policy is made with: no deeper, since it is written into the journal as it is.
+#: Value of a policy's parameter: no deeper, since it is written into the journal as it is.
 ParameterValue = _Plain | Annotated[list[_Plain], Field(max_length=64)]
 Folder = Annotated[str, Field(max_length=4096), AfterValidator(_without_nul), AfterValidator(_absolute)]
 
 
 class RequestBody(BaseModel):
-    """What a caller says; a name that is not known is refused."""
+    """Body of a request; an unknown name is refused."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="forbid")
 
 
 class AnswerBody(BaseModel):
-    """What the service says; a client that does not know a name leaves it out."""
+    """Body of an answer; a client ignores names that it does not know."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="ignore")
 
     def model_dump_json(self, **options: Any) -> str:
-        """As JSON. A command may have arguments that are no Unicode: of such a sign a question mark is told."""
+        """Return the model as JSON; characters of a command's arguments that are no Unicode become question marks."""
         try:
             return super().model_dump_json(**options)
         except PydanticSerializationError:
@@ -73,7 +73,7 @@ class AnswerBody(BaseModel):
 
 
 class SubmitRequest(RequestBody):
-    """A job: what `punctual run` takes, written as there."""
+    """A job to submit: the options of `punctual run`, written as there."""
 
     program: Annotated[list[Text], Field(min_length=1, max_length=4096)] = Field(
         description="The program and its arguments; no shell reads them.", examples=[["python", "train.py"]]
@@ -127,7 +127,7 @@ class SubmitRequest(RequestBody):
 
 
 class ChangeRequest(RequestBody):
-    """What is to be changed of a job, all of it or, where something is wrong, nothing; what is not named stays."""
+    """Changes of a job, made together or, if one is wrong, not at all; fields that are not named stay."""
 
     deadline: ShortText | None = Field(
         None,
@@ -145,7 +145,7 @@ class ChangeRequest(RequestBody):
 
 
 class PolicyRequest(RequestBody):
-    """The policy that is to share out what there is, and what it is made with."""
+    """The policy that is to make the plans, with its parameters."""
 
     name: ShortText = Field(examples=["promises-first"])
     parameters: Annotated[dict[VariableName, ParameterValue], Field(max_length=64)] = Field(
@@ -154,7 +154,7 @@ class PolicyRequest(RequestBody):
 
 
 class StopRequest(RequestBody):
-    """That a job is to end, after a checkpoint if it can make one."""
+    """Request that a job end, after a checkpoint if it can make one."""
 
     cause: Annotated[str, Field(max_length=256), AfterValidator(_without_nul)] = Field(
         "", description="Why, for `why` and the job's record."
@@ -162,7 +162,7 @@ class StopRequest(RequestBody):
 
 
 class PauseRequest(RequestBody):
-    """That a job is to hold nothing until it is resumed; its deadline goes on counting."""
+    """Request that a job be paused until it is resumed; its deadline goes on counting."""
 
     cause: Annotated[str, Field(max_length=256), AfterValidator(_without_nul)] = Field("", description="Why.")
 
@@ -172,21 +172,21 @@ CoreAmounts = Annotated[list[Annotated[float, Field(gt=0, le=1e6)]], Field(max_l
 
 
 class JobQuoteRequest(RequestBody):
-    """What another deadline would take."""
+    """Request for a quote of another deadline of a job."""
 
     deadline: ShortText | None = Field(None, description="As in a change; null: the one that the job has.")
     cores: CoreAmounts = Field(default_factory=list, description="For which the finish is told; none: a few.")
 
 
 class NewQuoteRequest(RequestBody):
-    """What a job would take that is not submitted."""
+    """Request for a quote of a job that is not submitted."""
 
     job: SubmitRequest
     cores: CoreAmounts = Field(default_factory=list, description="For which the finish is told; none: a few.")
 
 
 class ReasonText(AnswerBody):
-    """Why something was decided."""
+    """Reason of a decision."""
 
     code: str
     text: str
@@ -194,7 +194,7 @@ class ReasonText(AnswerBody):
 
 
 class JobStanding(AnswerBody):
-    """One job as it stands. Times of the clock are ISO 8601 with an offset from UTC."""
+    """Standing of one job. Times of the clock are ISO 8601 with an offset from UTC."""
 
     name: str
     state: ToldState
@@ -251,7 +251,7 @@ class JobStanding(AnswerBody):
 
 
 class FinishEntry(AnswerBody):
-    """When a job would land with so much from now on; low to high holds nine of ten."""
+    """Expected landing of a job that holds these cores from now on; low to high holds nine of ten."""
 
     cores: float
     workers: int | None
@@ -261,7 +261,7 @@ class FinishEntry(AnswerBody):
 
 
 class HurtEntry(AnswerBody):
-    """A job that would have less."""
+    """A job that would get less."""
 
     job: str
     promised_until: datetime | None = Field(description="The promise that it would lose; null: it loses none.")
@@ -271,7 +271,7 @@ class HurtEntry(AnswerBody):
 
 
 class QuoteAnswer(AnswerBody):
-    """What a deadline would take; asking has changed nothing."""
+    """Consequences of a deadline; asking has changed nothing."""
 
     job: str
     promises: bool = Field(description="Whether the policy promises anything.")
@@ -287,14 +287,14 @@ class QuoteAnswer(AnswerBody):
 
 
 class JobPage(AnswerBody):
-    """Some jobs in order of submission."""
+    """A page of jobs in order of submission."""
 
     jobs: list[JobStanding]
     next_cursor: str | None = Field(description="Ask with it as `cursor` for the jobs that follow; null: none do.")
 
 
 class WhyEntry(AnswerBody):
-    """One thing that happened to a job, with what led to it."""
+    """One event of a job, with its causes."""
 
     elapsed_seconds: Number = Field(description="Seconds since the job's submission.")
     time: datetime
@@ -304,7 +304,7 @@ class WhyEntry(AnswerBody):
 
 
 class WhyAnswer(AnswerBody):
-    """What happened to a job and why, oldest first."""
+    """Events of a job and their causes, oldest first."""
 
     job: str
     entries: list[WhyEntry]
@@ -319,7 +319,7 @@ class Amounts(AnswerBody):
 
 
 class NodeStanding(AnswerBody):
-    """One machine. `slowness`: how many times as much steps cost there as on other nodes of its kind; 1 unless it is slow."""
+    """Standing of one machine. `slowness`: cost of steps relative to other nodes of its kind; 1 unless it is slow."""
 
     name: str
     device: str
@@ -332,14 +332,14 @@ class NodeStanding(AnswerBody):
 
 
 class PromiseEntry(AnswerBody):
-    """That a job is promised to be done by a time."""
+    """Promise that a job is done by a time."""
 
     job: str
     until: datetime
 
 
 class ClusterStanding(AnswerBody):
-    """What there is, and who holds how much of it."""
+    """Resources of the cluster: in all, held and free, and the promises."""
 
     policy: str | None
     nodes: list[NodeStanding]
@@ -351,14 +351,14 @@ class ClusterStanding(AnswerBody):
 
 
 class BudgetShare(AnswerBody):
-    """What a job held over time."""
+    """Cores that a job held over time."""
 
     job: str | None = Field(description="null: all others together.")
     cores: list[float] = Field(description="Mean of each part, oldest first.")
 
 
 class PlannedCores(AnswerBody):
-    """What a job is to hold from now on."""
+    """Cores that a job is expected to hold from now on."""
 
     job: str
     cores: float = Field(
@@ -369,7 +369,7 @@ class PlannedCores(AnswerBody):
 
 
 class BudgetHistory(AnswerBody):
-    """Who held how many cores between two times, in equal parts, and what is planned from then on."""
+    """Cores that jobs held between two times, in equal parts, and the plan from then on."""
 
     since: datetime
     until: datetime
@@ -386,7 +386,7 @@ class CourseCurve(AnswerBody):
 
 
 class PhaseTimes(AnswerBody):
-    """When an evaluation, a checkpoint or another phase was under way, in seconds since the job's submission."""
+    """Begin and end of an evaluation, a checkpoint or another phase, in seconds since the job's submission."""
 
     name: str
     since_seconds: float
@@ -394,7 +394,7 @@ class PhaseTimes(AnswerBody):
 
 
 class LineToDeadline(AnswerBody):
-    """A part of the straight line to the deadline: where it begins and ends, in seconds since submission and in percent."""
+    """A part of the straight line to the deadline: its begin and end, in seconds since submission and in percent."""
 
     since_seconds: float
     since_percentage: float
@@ -424,7 +424,7 @@ class JobHistory(AnswerBody):
 
 
 class JobProgram(AnswerBody):
-    """What a job runs. Secrets are left out as far as they can be told."""
+    """Program of a job. Secrets are left out as far as they are recognised."""
 
     arguments: list[str] = Field(description="The command line, without what looks like a secret.")
     folder: str | None = Field(description="Where it runs; null: where its host does.")
@@ -444,13 +444,13 @@ class PolicyEntry(AnswerBody):
 
 
 class PolicyList(AnswerBody):
-    """The policies there are."""
+    """Available policies."""
 
     policies: list[PolicyEntry]
 
 
 class PolicyStanding(AnswerBody):
-    """The policy that shares out what there is."""
+    """The policy that makes the plans."""
 
     name: str
     parameters: dict[str, Any] = Field(description="What it is made with, beside its defaults.")
@@ -458,13 +458,13 @@ class PolicyStanding(AnswerBody):
 
 
 class WhatIfRequest(RequestBody):
-    """Another policy for the jobs that there are."""
+    """Request to simulate the present jobs under another policy."""
 
     policy: PolicyRequest
 
 
 class WhatIfOutcome(AnswerBody):
-    """What becomes of a job in the simulation."""
+    """A job's fate in the simulation."""
 
     state: JobState
     verdict: Verdict | None
@@ -483,7 +483,7 @@ class WhatIfJob(AnswerBody):
 
 
 class WhatIfAnswer(AnswerBody):
-    """What would become of all jobs that have not ended, if no other came; asking has changed nothing."""
+    """Simulated fates of all open jobs, if no other came; asking has changed nothing."""
 
     since: datetime = Field(description="From when on it was simulated.")
     policy: str = Field(description="The policy that there is.")
@@ -492,7 +492,7 @@ class WhatIfAnswer(AnswerBody):
 
 
 class Health(AnswerBody):
-    """That the service answers."""
+    """Health of the service."""
 
     status: Literal["ok", "leaving"]
     version: str
@@ -503,7 +503,7 @@ class Health(AnswerBody):
 
 
 class FaultText(AnswerBody):
-    """What is wrong, in four parts."""
+    """A mistake in four parts."""
 
     must: str
     got: str
@@ -513,7 +513,7 @@ class FaultText(AnswerBody):
 
 
 class Problem(AnswerBody):
-    """Why a request was not done, as RFC 9457 has it; a user's mistake in four parts."""
+    """Reason why a request was not done, as RFC 9457 has it; a user's mistake in four parts."""
 
     type: str = "about:blank"
     title: str

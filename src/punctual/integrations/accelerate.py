@@ -91,7 +91,7 @@ class AcceleratedLoop:
         return self._loop.finish()
 
     def _batches(self, n_skipped: int) -> Iterator[Any]:
-        """The rest of an epoch."""
+        """Yield the rest of an epoch."""
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(self.epoch)
         loader = self._accelerator.skip_first_batches(self._loader, n_skipped) if n_skipped else self._loader
@@ -102,11 +102,11 @@ class AcceleratedLoop:
             yield batch
 
     def report_loss(self, loss: Any) -> None:
-        """The loss of the step under way, a number or a tensor of one, for ``punctual run --until``."""
+        """Report the loss of the present step, a number or a tensor of one, for ``punctual run --until``."""
         self._loop.report_loss(loss)
 
     def save(self) -> None:
-        """Make a checkpoint after the batch under way, in all processes; older ones go when it is complete.
+        """Make a checkpoint after the present batch, in all processes; older ones are removed when it is complete.
 
         Raises
         ------
@@ -154,7 +154,7 @@ def elastic(
     clip_norm: float | None = None,
     **options: Any,
 ) -> "Iterator[ElasticRun]":
-    """An elastic training of what ``accelerator.prepare`` has given, whose loop may call `accelerator.backward` and `optimizer.step`.
+    """Return an elastic training of ``accelerator.prepare``'s results, with `accelerator.backward` and `optimizer.step`.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from punctual.integrations._elastic import check_alone, refusing, replaced, step
 def elastic(
     context: Context, fabric: Any, model: Any, optimizer: Any, *, clip_norm: float | None = None, **options: Any
 ) -> Iterator[ElasticRun]:
-    """An elastic training of what ``fabric.setup`` has given, whose loop may call `fabric.backward` and `optimizer.step`.
+    """Return an elastic training of ``fabric.setup``'s results, with `fabric.backward` and `optimizer.step`.
 
     Parameters
     ----------

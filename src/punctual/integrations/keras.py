@@ -12,7 +12,7 @@ from punctual.integrations._loop import FrameworkLoop, OpenPhase, folder_of_chec
 
 
 class KerasCallback(Callback):
-    """Tells Punctual the batches and evaluations of `fit`; asked to stop, it saves weights and optimizer first.
+    """Reports the batches and evaluations of `fit`; asked to stop, it saves weights and optimizer first.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class KerasCallback(Callback):
 
     @property
     def initial_epoch(self) -> int:
-        """The epoch to go on with, for ``model.fit(initial_epoch=)``."""
+        """Epoch to continue with, for ``model.fit(initial_epoch=)``."""
         newest = self._newest()
         return 0 if newest is None else int(newest.name.split(".")[0].removeprefix("epoch-"))
 

@@ -16,7 +16,7 @@ Estimator = TypeVar("Estimator")
 
 
 class NumberedBatches(Protocol):
-    """The arguments of each call, by number: (X,) or (X, y)."""
+    """Arguments of each call, by number: (X,) or (X, y)."""
 
     def __len__(self) -> int: ...
 
@@ -32,7 +32,7 @@ def partial_fit(
     evaluate: Callable[[Estimator], object] | None = None,
     **options: Any,
 ) -> Estimator:
-    """Fit `estimator` to all batches, `epochs` times, a batch a step; goes on from the checkpoint in the folder.
+    """Fit `estimator` to all batches, `epochs` times, a batch a step; continues from the checkpoint in the folder.
 
     Parameters
     ----------

@@ -156,7 +156,7 @@ _OTHER = re.compile(
     r"|tokeniz|preproc|prepar|featuriz|generating|sampling|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard"
 )
 _TRAINING = re.compile(r"train(?!able)|pretrain|finetun|fit")
-#: Where these are sampled, that is the training.
+#: Words for sampling that is the training itself.
 _CHAINS = {"chain", "chains", "draw", "draws"}
 #: A bar that is called by an activity (`Tokenizing`, `Resizing images`) is of that activity, but for these.
 _TRAINING_GERUNDS = {
@@ -354,7 +354,7 @@ class _Place:
         return not _without_label(self._before).strip(_ROW) and _NAMED_VALUE.search(self._after) is not None
 
     def _is_beside_count(self) -> bool:
-        """Return whether a share stands in brackets behind a count, as in `iter 300 (12%)`; one of an epoch is of that alone."""
+        """Whether a share stands in brackets behind a count, as in `iter 300 (12%)`; an epoch's is its own share."""
         if _COUNT_BESIDE.search(self._before):
             return True
         behind = _COUNT_BEFORE.search(self._before)

@@ -1,4 +1,4 @@
-"""From what a user says about time to instants: the only place where the wall clock meets the monotonic one."""
+"""Convert times that users write to instants: the only place where the wall clock meets the monotonic one."""
 
 import os
 import time
@@ -43,7 +43,7 @@ class Now:
     at
         Monotonic seconds, as instants of events are.
     wall
-        The same moment as people say it, in local time.
+        The same moment in local time.
     """
 
     at: float
@@ -54,7 +54,7 @@ class Now:
         return cls(time.monotonic(), datetime.now().astimezone())
 
     def wall_of(self, at: float) -> datetime:
-        """The wall time of instant `at`, with the offset from UTC that is in force then; at most that of the year 9999."""
+        """Return the wall time of instant `at`, with its offset from UTC; at most that of the year 9999."""
         ahead_s = min(at - self.at, (_LAST_WALL - self.wall).total_seconds())
         return (self.wall + timedelta(seconds=ahead_s)).astimezone()
 
