@@ -134,7 +134,7 @@ class DeviceUse:
     memory_bytes, total_bytes
         Most memory that the process has reserved there, and what there is.
     waited_ns, n_turns
-        How long it waited for its turns on a device that it shares, and how many it had.
+        Nanoseconds of waiting for its turns on a shared device, and number of turns.
     """
 
     name: str = ""
@@ -248,7 +248,7 @@ class WorkerStatus:
     n_servers
         Parameter servers that train with them.
     devices
-        Which of the devices that the job's process is shown its workers use, counted from 0.
+        Indices of the workers' devices among those that the job's process is shown, counted from 0.
     cause
         Why the last target was given up; empty: it was not.
     """

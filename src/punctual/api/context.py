@@ -45,21 +45,21 @@ class ServiceContext:
     signal
         Notified of each message of the host.
     takes_jobs
-        Whether jobs can be submitted: not where the host ends with those that it has.
+        Whether jobs can be submitted: not if the host ends with its present ones.
     is_closing
         Set once streams must end.
     standings, metrics
-        What is told of each job: as JSON, and as lines of metrics.
+        Cached texts of each job: as JSON, and as lines of metrics.
     chains
         Why jobs got what they got.
     courses
-        How jobs went on.
+        Cached courses of jobs.
     budget
-        Which job held how many cores when.
+        Cache of cores held by each job over time.
     what_ifs
-        Whose turn it is to have other policies simulated.
+        Turns of callers to simulate other policies.
     tracer
-        What makes a span of each request; None: none is made.
+        Makes a span of each request; None: none is made.
     """
 
     host: LocalHost

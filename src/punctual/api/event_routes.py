@@ -63,7 +63,7 @@ async def events(
 ) -> Response:
     """Stream messages as they come, after a given number or from now on.
 
-    Of what is long past, timers and most reports of progress are not kept.
+    Timers and most progress reports of long ago are not kept.
     """
     begin_after = last_event_id if last_event_id is not None else after
     if begin_after is None:

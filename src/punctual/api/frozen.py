@@ -50,7 +50,7 @@ def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId
     Parameters
     ----------
     messages
-        Of the journal, those that may concern one of the jobs, oldest first.
+        Messages of the journal that may concern one of the jobs, oldest first.
     said
         The jobs, and what each came to in a sentence or two.
     """

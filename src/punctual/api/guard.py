@@ -65,7 +65,7 @@ class RequestGuard:
     Parameters
     ----------
     tokens
-        Who is let in; None: everybody, who must be the service's own user.
+        Tokens of admitted callers; None: all callers, who must be the service's own user.
     host_names
         Names under which the service may be asked. A page that a browser has from elsewhere cannot have its name point
         here and read the answers; None: any.

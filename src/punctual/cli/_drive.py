@@ -48,7 +48,7 @@ def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) ->
     Raises
     ------
     InvalidSpec
-        When they cannot be run as wished; nothing was started then, and what ran already goes on as before.
+        The jobs cannot be run as wished; nothing was started then, and running jobs go on as before.
     """
     if options.report is not None:
         check_can_plot(options.report, n_jobs=len(jobs))

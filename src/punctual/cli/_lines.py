@@ -30,7 +30,7 @@ class Lines:
     Parameters
     ----------
     write
-        Gets each line, without its end.
+        Called with each line, without its end.
     grants
         Whether changes of the grant are told.
     quiet

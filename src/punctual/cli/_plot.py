@@ -34,12 +34,12 @@ def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> 
     option
         The one that `path` was given with.
     n_jobs
-        How many are to be drawn: several only fit on a page.
+        Number of jobs to be drawn: several only fit on a page.
 
     Raises
     ------
     InvalidSpec
-        When the file's kind is unknown, it cannot be written, or it is a picture and Matplotlib is not installed.
+        The file's kind is unknown, it cannot be written, or it is a picture and Matplotlib is not installed.
     """
     where = f"`{option} {path}`"
     if path.suffix not in SUFFIXES:

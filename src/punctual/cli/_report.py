@@ -120,7 +120,7 @@ def draw(path: Path, run: RunFolder, messages: Sequence[Message], *jobs: JobId) 
     Raises
     ------
     InvalidSpec
-        When `path` cannot be written.
+        `path` cannot be written.
     """
     summaries = [summarize(messages, job) for job in jobs]
     try:

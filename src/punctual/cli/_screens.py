@@ -22,7 +22,7 @@ class Screen(Protocol):
     Attributes
     ----------
     on_output
-        Gets what the job writes, if there is but one; None: the job writes where this process does.
+        Called with the output of a single job; None: the job writes where this process does.
     """
 
     on_output: Callable[[bytes], None] | None

@@ -38,7 +38,7 @@ def started_service(options: HostOptions, arguments: Sequence[str] = ()) -> RunF
     Raises
     ------
     InvalidSpec
-        It has ended at once, and why; or it does not answer.
+        The service has ended at once, with its reason; or it does not answer.
     """
     command = up_command(options, arguments)
     log = log_file()

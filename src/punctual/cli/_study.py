@@ -283,7 +283,7 @@ def check_folder(folder: Path, option: str) -> None:
     Raises
     ------
     InvalidSpec
-        It cannot be made, or not written to.
+        The folder cannot be made or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

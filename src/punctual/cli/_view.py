@@ -71,7 +71,7 @@ def table(jobs: Sequence[JobStatus], now: Now, width: int) -> Table:
     Parameters
     ----------
     width
-        Of the terminal, in characters; where it is narrow, names are cut in the middle.
+        Width of the terminal, in characters; if it is narrow, names are cut in the middle.
     """
     lines = Table(box=None, padding=(0, 2 if width >= _WIDE else 1, 0, 0), expand=True, header_style="dim")
     n_characters = max(_NAME_LEAST, width // 4)
@@ -191,7 +191,7 @@ class View:
     Parameters
     ----------
     draw
-        Gives what is shown, of the last part of a line that the job has written; None: nothing yet.
+        Returns the text to show of an incomplete last line of the job; None: nothing yet.
     """
 
     def __init__(self, draw: Callable[[str], RenderableType | None], console: Console) -> None:

@@ -28,7 +28,7 @@ _UNTIL_RESUMED = "until it is resumed: punctual up, then punctual resume {job}"
 
 
 class JobsThen(StrEnum):
-    """What to do with a service's jobs at its end."""
+    """Treatment of a service's jobs at its end."""
 
     CONTINUE = "continue"
     PAUSE = "pause"

@@ -77,7 +77,7 @@ def _named(words: list[str]) -> KnownJob | None:
     Raises
     ------
     InvalidSpec
-        One word alone is the name of a job that has ended, or neither a job nor a program.
+        A single word is the name of a job that has ended, or neither a job nor a program.
     """
     if len(words) > 1:
         return None

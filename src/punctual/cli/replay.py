@@ -77,7 +77,7 @@ def _opened(text: str) -> tuple[RunFolder, SqliteJournal]:
     Raises
     ------
     InvalidSpec
-        There is none, or it cannot be read.
+        There is no such journal, or it cannot be read.
     """
     path = Path(text)
     if path.is_file():

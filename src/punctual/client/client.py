@@ -138,7 +138,7 @@ class Client:
     ca_file
         Certificates that are trusted beside those of the system.
     timeout_s
-        How long an answer may take.
+        Seconds that an answer may take.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Client:
         InvalidSpec
             The job is refused.
         ServiceFailed
-            Nobody answered.
+            No answer came.
         """
         asked = SubmitRequest(program=list(program), **self._completed(options))
         body = asked.model_dump(by_alias=True, exclude_unset=True)
@@ -297,7 +297,7 @@ class Client:
         InvalidSpec
             There is no such policy, or it cannot be made so.
         ServiceFailed
-            The token has not the role of an operator (403), or nobody answered.
+            The token has not the role of an operator (403), or no answer came.
         """
         body = {"name": name, "parameters": dict(parameters or {})}
         return self._answer(PolicyStanding, "PUT", "/policy", body=body)

@@ -44,7 +44,7 @@ def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[Jo
     Raises
     ------
     InvalidSpec
-        Somebody else steers one.
+        Another process steers one.
     """
     kept: dict[JobId, Kept] = {}
     for job in jobs:
@@ -109,17 +109,17 @@ def adopted(
 ) -> dict[JobId, Allocation]:
     """Have the executor continue the running jobs; return what each job holds.
 
-    One that cannot be gone on with, because of what it has written, is ended: it may be started again.
+    A job that cannot be continued, because of what it has written, is ended: it may be started again.
 
     Parameters
     ----------
     launched
-        How a job was launched, and what was last reported of it, in the executor's time.
+        Returns a job's launch and its last progress report, in the executor's time.
 
     Raises
     ------
     InvalidSpec
-        What belongs to a job cannot be used by this user, or by this version of Punctual.
+        A job's page or control groups are unusable for this user, or for this version of Punctual.
     """
     granted = {}
     for job, claim in kept.items():

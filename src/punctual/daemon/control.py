@@ -47,15 +47,15 @@ class ControlHandler:
     Parameters
     ----------
     facts
-        What does not change while a job runs.
+        Returns facts that do not change while a job runs.
     budget
-        What all jobs share out; asked once for an answer about any number of them.
+        Returns the resources that all jobs share; called once for an answer about any number of them.
     submit
-        Has jobs run, all or none.
+        Submits jobs, all or none.
     capacity
-        What one job can have at most, and what the workers of one can have on all nodes; None: there is one node.
+        Returns the most that one job can have, and that its workers can have on all nodes; None: there is one node.
     leave
-        Has the host leave its jobs to another process; returns at once.
+        Makes the host leave its jobs to another process; returns at once.
     settle
         Returns once the journal has what was changed; raises `InvalidSpec` if it cannot.
     """

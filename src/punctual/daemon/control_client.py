@@ -134,7 +134,7 @@ def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams) 
     InvalidSpec
         The host refuses one.
     ControlFailed
-        Nobody has answered.
+        No answer came.
     """
     jobs = [as_told(submission) for submission in submissions]
     ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(streams)}, timeout_s=_SUBMIT_S_MAX)

@@ -48,14 +48,14 @@ class ControlSocket:
     Parameters
     ----------
     path
-        Where the socket is made. A socket left behind by a process that is gone is replaced.
+        Path of the socket. A socket left behind by a process that is gone is replaced.
     take
         Also replace one of a process that is still there.
 
     Raises
     ------
     InvalidSpec
-        Somebody answers there already, or `path` is another kind of file.
+        Another process answers there already, or `path` is another kind of file.
     """
 
     def __init__(self, path: Path, answer: Answer, *, take: bool = False) -> None:
@@ -92,7 +92,7 @@ def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0) -> dict[str
     InvalidSpec
         The request was refused as the user's mistake.
     ControlFailed
-        Nobody answered in time, or answering failed.
+        No answer came in time, or answering failed.
     """
     try:
         with _connected(path, timeout_s) as connection, connection.makefile("rw", encoding="utf-8") as lines:
@@ -199,7 +199,7 @@ def make_room(path: Path, take: bool) -> None:
     Raises
     ------
     InvalidSpec
-        Somebody answers there, or `path` is another kind of file.
+        Another process answers there, or `path` is another kind of file.
     """
     try:
         mode = path.lstat().st_mode

@@ -96,11 +96,11 @@ class Engine:
     Parameters
     ----------
     time
-        Where events and time come from.
+        Source of events and time.
     journal
         None: nothing is kept.
     listeners
-        Called in the thread of `run` with each message, once it is in the journal. What they raise ends `run`; see `logged`.
+        Called in the thread of `run` with each journalled message. Their exceptions end `run`; see `logged`.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Engine:
         Raises
         ------
         InvariantBroken
-            From the scheduler; the event that led to it is not in the journal.
+            The scheduler broke an invariant; the event that led to it is not in the journal.
         """
         time = self._time
         while self._missed:

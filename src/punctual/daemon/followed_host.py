@@ -64,9 +64,9 @@ class FollowedHost(BoardReader):
     Parameters
     ----------
     jobs
-        Those that are asked about; the messages about others are not looked at. None: all.
+        Jobs to follow; messages about others are not read. None: all.
     waits
-        Whether this process takes the host's place if nobody else does; False: it only looks.
+        Whether this process takes the host's place if no other does; False: it only watches.
     """
 
     def __init__(self, run: RunFolder, jobs: Sequence[JobId] | None, *, waits: bool = True) -> None:

@@ -45,11 +45,11 @@ class Host(BoardReader):
     Parameters
     ----------
     scheduler, board
-        Of the same history: new, or restored from a journal.
+        Scheduler and status board of the same history: new, or restored from a journal.
     time
-        Where events and time come from; safe from any thread.
+        Source of events and time; safe from any thread.
     afterwards
-        Gets each message once scheduler, board and listeners have all that was written together with it.
+        Called with each message once scheduler, board and listeners have all that was written together with it.
     policy
         Name of the policy with which the history began.
     """
@@ -109,9 +109,9 @@ class Host(BoardReader):
         Parameters
         ----------
         parameters
-            What it is made with, plain values; None: what it has by itself.
+            Parameters of the policy, plain values; None: its defaults.
         by
-            Who wants it; empty: the owner, at the terminal.
+            User who requests it; empty: the owner, at the terminal.
 
         Raises
         ------
@@ -152,9 +152,9 @@ class Host(BoardReader):
         Parameters
         ----------
         cause
-            Why, for whoever asks.
+            Reason of the pause, for queries.
         by
-            Who wants it; empty: the owner, at the terminal.
+            User who requests it; empty: the owner, at the terminal.
 
         Raises
         ------
@@ -196,16 +196,16 @@ class Host(BoardReader):
         Parameters
         ----------
         by
-            Who wants it; empty: the owner, at the terminal.
+            User who requests it; empty: the owner, at the terminal.
 
         Returns
         -------
-        What is declared from now on.
+        The declaration from now on.
 
         Raises
         ------
         InvalidSpec
-            There is no such job, it works no more, or it cannot be so.
+            The job is unknown or works no more, or the change is impossible.
         """
         status = self._working(job, "a job can be changed only while it works")
         nodes = [node.capacity for node in self._board.nodes()]

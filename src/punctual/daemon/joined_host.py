@@ -57,7 +57,7 @@ class JoinedHost:
     Parameters
     ----------
     output_of
-        Says who gets what the jobs of this command write; it comes from their logs, whoever steers them.
+        Returns the receiver of the output of a job of this command; it comes from the job's log.
     """
 
     def __init__(self, output_of: OutputOf) -> None:
@@ -184,7 +184,7 @@ class JoinedHost:
         Raises
         ------
         InvalidSpec
-            As `resumed_host` does.
+            As for `resumed_host`.
         """
         with host_lock(_LOCK_S_MAX), ExitStack() as hosting:
             local = hosting.enter_context(resumed_host(run, output_of=receiver_of_none, take=take))

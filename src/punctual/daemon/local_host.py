@@ -70,9 +70,9 @@ class LocalHost(Host):
     Attributes
     ----------
     run_folder
-        Where the run is kept.
+        Folder of the run.
     executor
-        What can be asked about processes: actuator, workers, faults.
+        Executor for queries about processes: actuator, workers, faults.
     """
 
     def __init__(self, state: HostState, site: Site, planner: QuotingPlanner) -> None:
@@ -156,7 +156,7 @@ class LocalHost(Host):
         Parameters
         ----------
         streams
-            Where each writes; None: as suits where this process writes.
+            Output streams of each job; None: like this process's own.
         """
         _ = self.capacity  # without any node a job would be turned away as too large
         ordered = in_order([self._without_finished(submission, submissions) for submission in submissions], self._known)
@@ -198,7 +198,7 @@ class LocalHost(Host):
         Raises
         ------
         InvalidSpec
-            As `submit` does.
+            As for `submit`.
         ControlFailed
             The host is leaving or too busy.
         """
@@ -475,9 +475,9 @@ def local_host(
     Parameters
     ----------
     name
-        One that can be a file's.
+        Name of the run; valid as a file's name.
     output_of
-        Says who gets what a job writes.
+        Returns the receiver of a job's output.
     facts
         Kept in the run's record (JSON values): command line, wall time.
 
@@ -550,9 +550,9 @@ def opened(
     Parameters
     ----------
     policy
-        As `HostState.policy` says.
+        Policy and parameters, as returned by `HostState.policy`.
     begin
-        Called with the host before anybody can talk to it.
+        Called with the host before other processes can talk to it.
     take
         Take the socket of a host that hangs.
     """

@@ -58,7 +58,7 @@ class AgentOptions:
     node
         The node's name in grants.
     lost_after_s
-        As of `punctual.executors.cluster.executor.ClusterExecutor`.
+        As for `punctual.executors.cluster.executor.ClusterExecutor`.
     address
         Address at which other nodes reach this one; `PUNCTUAL_NODE_ADDRESS` overrides it. Empty: none.
     """

@@ -57,7 +57,7 @@ class QuotingPlanner(Planner, Protocol):
         Raises
         ------
         QuoteFailed
-            There is none within `limit_s` seconds.
+            There is no answer within `limit_s` seconds.
         """
         ...
 
@@ -102,7 +102,7 @@ class SharingPlanner:
     Parameters
     ----------
     policy, parameters
-        Registered name of the policy for several jobs, and what it is made with: plain values.
+        Registered name of the policy for several jobs, and its parameters: plain values.
     alone
         Registered name of the policy for a single one, which plans also while there is no worker.
     """
@@ -203,7 +203,7 @@ class ProcessPlanner:
     Parameters
     ----------
     policy, parameters
-        Registered name, and what it is made with: plain values.
+        Registered name, and parameters: plain values.
     limit_s
         Seconds that a plan may take, from the request on.
     fallback

@@ -57,7 +57,7 @@ class Channel:
         EOFError
             The other side is gone.
         BadFrameError
-            It is too long.
+            The frame is too long.
         OSError
             The timeout is over, or the channel is broken.
         """

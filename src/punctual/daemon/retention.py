@@ -31,7 +31,7 @@ class RetentionLimits:
     age_s
         Since it was last written to, in seconds.
     n_runs, n_bytes
-        Of all runs together.
+        Number and size of all runs together.
     """
 
     age_s: float = 30 * 86_400.0

@@ -44,7 +44,7 @@ class RunFolder:
     Attributes
     ----------
     name
-        That of its host; an earlier run of the same name is kept as ``name.1``.
+        Name of its host; an earlier run of the same name is kept as ``name.1``.
     """
 
     name: str
@@ -201,11 +201,11 @@ class RunFolder:
         message
             The text of its submission, in case this process is killed before that is in the journal.
         variables
-            Those that it gets from its user's shell; only this user can read them.
+            Variables from its user's shell; only this user can read them.
         argv
             Its whole command line, if it has secrets in it.
         streams
-            Where it is to write; None: as suits its host.
+            Output streams of the job; None: the host chooses.
         """
         kept: dict[str, Any] = {"environment": dict(variables), "submitted": {"message": message}}
         if argv is not None:
@@ -391,7 +391,7 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None) -> RunFolder:
     Parameters
     ----------
     name
-        One that can be a file's.
+        Name of the run; valid as a file's name.
     facts
         Kept in the run's record beside process id and its start (JSON values): command line, wall time.
 

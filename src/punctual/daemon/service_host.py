@@ -65,7 +65,7 @@ class ServiceHost(JoinedHost):
         Raises
         ------
         InvalidSpec
-            There is a service already, or no host can be had.
+            There is a service already, or no host could be begun.
         """
         give_up_at = time.monotonic() + _START_S_MAX
         while not self._try_to_begin(options, facts):
@@ -185,7 +185,7 @@ def service_host(
     Parameters
     ----------
     listen
-        Opens what it is reached by; entered once the host is there, and left before the host is.
+        Opens the service's addresses; entered once the host exists, and left before it ends.
     """
     with ServiceHost() as host:
         host.begin(options, facts)

@@ -145,7 +145,7 @@ class Agent:
     Parameters
     ----------
     train
-        What a worker does with its connection.
+        The worker's training function, called with its connection.
     hang_s
         Seconds after which a worker that stands still while others wait for it is ended.
     preloaded

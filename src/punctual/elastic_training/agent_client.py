@@ -47,7 +47,7 @@ class AgentClient(Protocol):
         n_steps
             Steps this worker's state has behind it; 0 for a newcomer, which takes another's state.
         progress
-            How far this worker's copy of the training is; the agent says of whose the others take over.
+            Progress of this worker's copy of the training; the agent names the copy that the others take over.
         after_fault
             The last generation ended because a collective failed.
         has_state

@@ -60,7 +60,7 @@ def named_optimizers(given: object) -> dict[str, Optimizer]:
     Raises
     ------
     ValueError
-        One of them is none, needs a closure, or has a parameter that another one has too.
+        An element is no optimizer, needs a closure, or shares a parameter with another one.
     """
     if isinstance(given, Mapping):
         optimizers = {f"optimizer/{name}": optimizer for name, optimizer in given.items()}

@@ -35,7 +35,7 @@ _CLAIM_WAIT_S = 5.0
 class CheckpointStore:
     """A folder of checkpoints, written by one training.
 
-    Who asks for the `latest` goes on from it, and is the folder's writer from then on, until it closes or ends.
+    The caller of `latest` continues from it, and is the folder's writer from then on, until it closes or ends.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class CheckpointStore:
     every_s
         Seconds between two checkpoints; None: chosen so that they cost less than 1 % of the time, and at least 10 s.
     n_kept
-        How many are kept; during a write there is one more.
+        Number of checkpoints that are kept; during a write there is one more.
 
     Raises
     ------
@@ -279,7 +279,7 @@ def _locked(folder: Path, wait_s: float) -> int:
     Raises
     ------
     ValueError
-        It is not given up in time by whoever has it.
+        The present holder does not release it in time.
     """
     fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     _locks.add(fd)

@@ -52,7 +52,7 @@ class Collectives:
     places, i_node
         The ranks of the workers of each node, and which node this is.
     nodes
-        Of the first worker of a node, where there are several: its connections to the others.
+        Connections to other nodes, for the first worker of a node if there are several.
     """
 
     def __init__(

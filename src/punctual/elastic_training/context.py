@@ -62,8 +62,8 @@ class Context:
         optimizer
             One, or a list or dictionary of several with parameters of their own: `ElasticRun.step` steps them all.
         extra
-            By name, what else must be alike in all workers and outlive them: schedulers, averages of weights; anything
-            with `state_dict` and `load_state_dict`.
+            Other objects, by name, that must be alike in all workers and outlive them: schedulers, averages of weights;
+            all with `state_dict` and `load_state_dict`.
         virtual_ranks
             Parts that each global batch is cut into, at least as many as there are ever workers. They are part of the
             training: with another number it is another training. None: eight, or as many as Punctual may have workers

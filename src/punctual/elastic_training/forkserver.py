@@ -65,7 +65,7 @@ class ScriptOrigin:
     main_path
         The script's file; None: there is none.
     board_fd
-        Where the board is mapped from.
+        Descriptor of the board.
     preloaded
         Modules that are loaded before the script.
     """

@@ -60,9 +60,9 @@ class WorkerGroup:
     Attributes
     ----------
     rank, n_workers
-        Which worker this is, and of how many.
+        Rank of this worker, and number of all.
     device
-        Where tensors must be that are sent.
+        Device of tensors that are sent.
     """
 
     def __init__(self, membership: Membership, device: torch.device, agent: AgentClient | None = None) -> None:
@@ -80,7 +80,7 @@ class WorkerGroup:
         Raises
         ------
         GroupFault
-            One of them is gone already.
+            A member is gone already.
         """
         group = cls(membership, device, agent)
         if membership.links is not None:

@@ -29,7 +29,7 @@ class Handshakes:
     Parameters
     ----------
     listening
-        Where others connect; it stays the caller's.
+        Socket for incoming connections; it stays the caller's.
     """
 
     def __init__(self, sockets: SecureSockets, listening: socket.socket) -> None:
@@ -49,7 +49,7 @@ class Handshakes:
         Raises
         ------
         OSError
-            One that this process has begun cannot be made. Those of strangers are closed without a word.
+            A connection begun here cannot be made. Those of strangers are closed silently.
         """
         poll = select.poll()
         poll.register(self._listening, select.POLLIN)

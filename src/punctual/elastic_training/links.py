@@ -36,7 +36,7 @@ class Links:
         Sockets to the workers that this one waits for: the one above it in the tree, None for the first worker, and
         those below it.
     listening
-        Of the first worker of a node, where there are several: the socket at which others connect.
+        Socket to which other nodes connect, for the first worker of a node if there are several.
     """
 
     memory_fd: int

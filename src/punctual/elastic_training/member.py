@@ -36,12 +36,12 @@ class Member:
     Attributes
     ----------
     fuses, moving
-        What has been found out about the model: whether virtual ranks may go through it together, and which buffers it
+        Findings about the model: whether virtual ranks may go through it together, and which buffers it
         moves; None: not known, or to be found out anew.
     can_fuse
         Whether they are ever to go together.
     place
-        Where in the script this worker is.
+        Place of this worker in the script.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Member:
         Raises
         ------
         Leave
-            It is not wanted there.
+            The worker is not wanted in it.
         """
         while True:
             self.group.drop(after_fault=after_fault)

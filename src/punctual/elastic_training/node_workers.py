@@ -99,11 +99,11 @@ class LocalWorkers:
     Parameters
     ----------
     train
-        What a worker does with its connection.
+        The worker's training function, called with its connection.
     preloaded
         Modules that workers find loaded.
     poll
-        Is told of what can be read, by descriptors.
+        Registers the descriptors to read from.
     """
 
     def __init__(

@@ -55,9 +55,9 @@ class RemoteWorkers:
     Attributes
     ----------
     fd
-        Of the connection with it.
+        Descriptor of the connection to the node.
     address
-        Where its workers listen.
+        Address at which its workers listen.
     stats
         Keep the status on the page there.
     """
@@ -169,7 +169,7 @@ class OtherNodes:
     here
         The workers of this node, whose first one those of other nodes connect to.
     poll
-        Is told of what can be read.
+        Registers the descriptors to read from.
     """
 
     def __init__(self, page: Page, here: LocalWorkers, poll: select.poll) -> None:

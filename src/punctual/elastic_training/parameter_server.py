@@ -61,13 +61,13 @@ class Push:
     Attributes
     ----------
     version
-        Of the parameters that they were computed with.
+        Version of the parameters from which the gradients were computed.
     notes
         Numbers that are summed up like gradients.
     had
-        Whether there is a gradient, for each parameter of the model. One that nobody has a gradient for is left alone.
+        Whether there is a gradient, for each parameter of the model. One without any gradient is left alone.
     exit_code
-        With which Punctual wants the processes to end; 0: it does not, or this worker does not know.
+        Exit code with which Punctual wants the processes to end; 0: none, or unknown to this worker.
     settings
         The optimizer's, for each group, if they have changed.
     """

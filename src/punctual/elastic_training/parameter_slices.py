@@ -38,12 +38,12 @@ def shared_out(sizes: Sequence[int], n_servers: int) -> list[list[Slice]]:
     sizes
         Elements of each parameter.
     n_servers
-        At least 1.
+        Number of servers, at least 1.
 
     Returns
     -------
     list of lists of Slice
-        What each server keeps, in the order of the parameters.
+        Slices of each server, in the order of the parameters.
     """
     mean = sum(sizes) / n_servers
     slices = [one for i, size in enumerate(sizes) for one in _cut(i, size, mean)]

@@ -18,7 +18,7 @@ def take_apart(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     Raises
     ------
     ValueError
-        It holds an object that is neither a tensor nor a number, a text, a list, a tuple or a mapping.
+        The value holds an object that is neither a tensor nor a number, a text, a list, a tuple or a mapping.
     """
     if isinstance(value, Tensor):
         tensors[name] = value.detach()

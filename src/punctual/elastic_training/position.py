@@ -23,7 +23,7 @@ class Position:
     n_steps
         Steps done since the training began.
     results
-        By place, in the order in which they were made: those before the first loop, and those since the last step.
+        Results by place, in the order of making: those before the first loop, and those since the last step.
     losses
         The last ones reported, as many as tell whether the training has come to its goal: all workers tell it alike.
     finished

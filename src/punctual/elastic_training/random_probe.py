@@ -18,7 +18,7 @@ class RandomProbe:
     Parameters
     ----------
     seeds
-        What the pass was seeded with, just now.
+        Seeds of the pass, set just before.
     """
 
     def __init__(self, dropout: RankDropout, *seeds: int) -> None:

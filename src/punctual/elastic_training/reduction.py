@@ -143,7 +143,7 @@ class BucketedSum:
     Parameters
     ----------
     buffers
-        Those of the generation before, to be used again; filled if it is empty.
+        Buffers of the generation before, to be used again; filled if empty.
     """
 
     def __init__(

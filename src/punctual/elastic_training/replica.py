@@ -58,9 +58,9 @@ class Replica:
     Attributes
     ----------
     optimizers
-        By the names that their states have.
+        Optimizers by the names that their states have.
     params
-        What they train.
+        Parameters that the optimizers train.
 
     Raises
     ------

@@ -145,7 +145,7 @@ class ElasticRun:
     def phase(self, name: str, *, units: int | None = None) -> Iterator[span.PhaseSpan]:
         """Report work that is not a step, as `punctual.phase`; only the first worker's is reported.
 
-        The others may have to wait for it as long as it takes: nobody in here is taken for a worker that hangs.
+        The others wait for it as long as it takes: a worker inside is not taken to hang.
         """
         with self._member.agent.excused(), span.phase(name, units=units) as progress:
             yield progress
@@ -245,9 +245,9 @@ class ElasticRun:
         Parameters
         ----------
         dataset
-            Has a length, and a sample for each number.
+            Dataset with a length, and a sample for each number.
         global_batch_size
-            Samples of a step, over all workers; the last step of an epoch takes what is left.
+            Samples of a step, over all workers; the last step of an epoch takes the rest.
         collate
             Makes a batch of a list of samples; None: torch's default. With one of your own, virtual ranks go through
             the model one by one.

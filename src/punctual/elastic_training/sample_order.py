@@ -12,7 +12,7 @@ class SampleOrder:
     Parameters
     ----------
     global_batch_size
-        Samples of a step; the last step of an epoch has what is left.
+        Samples of a step; the last step of an epoch has the rest.
     shuffles
         Whether to draw an order at all.
     """

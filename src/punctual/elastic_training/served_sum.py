@@ -63,14 +63,14 @@ class ServedSum:
     optimizer
         Each element must be stepped by itself; its settings must be what its constructor takes for a group.
     connections
-        One to each server.
+        One connection to each server.
 
     Attributes
     ----------
     staleness
         Steps that others have made between the last gradient's parameters and its use; 0 when synchronous.
     exit_code
-        To be told to all workers with the next step; after it, what all are told.
+        Exit code to send all workers with the next step; after it, the code that all have received.
 
     Raises
     ------

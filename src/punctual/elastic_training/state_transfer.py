@@ -19,7 +19,7 @@ def share(group: WorkerGroup, source: int, state: TrainingState | None, *, wants
     Parameters
     ----------
     state
-        That of the source; the others give None.
+        State of the source; other members pass None.
     wants
         Whether this member needs the state; if not, what it receives is thrown away.
 

@@ -45,7 +45,7 @@ class Step:
     parts
         This worker's share.
     is_over
-        It has been taken, or given up.
+        Whether the step has been taken, or given up.
     """
 
     places: list[range]
@@ -69,7 +69,7 @@ class Stepper:
     leaves
         Since the last step it is known that this generation ends here.
     exit_code
-        With which Punctual wants the processes to end, as all know since the last step; 0: it does not.
+        Exit code with which Punctual wants the processes to end, as all know since the last step; 0: none.
     wants_comparison
         This worker wants all to compare what they have, after the next step.
     compares

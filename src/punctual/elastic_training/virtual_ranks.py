@@ -74,7 +74,7 @@ class Piece:
     Attributes
     ----------
     i_piece
-        Which piece of its virtual rank: 0 unless a rank is larger than a micro-batch.
+        Number of the piece in its virtual rank: 0 unless a rank is larger than a micro-batch.
     places
         The samples' places in the step's global batch.
     """
@@ -131,9 +131,9 @@ def share(
     Parameters
     ----------
     places
-        Those of each virtual rank in the step's global batch.
+        Places of each virtual rank in the step's global batch.
     virtual_ranks
-        Those that the worker has.
+        Virtual ranks of the worker.
     is_fused
         Whether several virtual ranks may go through the model together.
     n_samples_max

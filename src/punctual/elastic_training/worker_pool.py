@@ -244,11 +244,11 @@ class Silence:
     Attributes
     ----------
     is_waiting
-        It waits for others: in a collective, or for the next generation.
+        Whether it waits for others: in a collective, or for the next generation.
     is_excused
-        It keeps the others waiting on purpose.
+        Whether it keeps the others waiting on purpose.
     is_stopped
-        A signal has stopped its process.
+        Whether a signal has stopped its process.
     """
 
     worker: Worker

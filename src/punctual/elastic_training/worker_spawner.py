@@ -26,7 +26,7 @@ class WorkerSpawner:
     Parameters
     ----------
     train
-        What a worker does with its connection; found there by the name of its module and its own.
+        The worker's training function, called with its connection; found by the name of its module and its own.
     board_fd
         Kept open in the workers.
     preloaded

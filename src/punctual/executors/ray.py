@@ -130,7 +130,7 @@ class RayChannel:
     Attributes
     ----------
     limit
-        How much of the node is used.
+        Limit of the node's use.
     """
 
     def __init__(self, start: Callable[[], AgentChannel], name: str, ray_node: str) -> None:
@@ -227,15 +227,15 @@ class RayMembers:
     Parameters
     ----------
     address
-        Of the cluster, as `ray.init` takes it; empty: that of this machine.
+        Address of the cluster, as for `ray.init`; empty: that of this machine.
     name
         Tells the relays of one service from those of another.
     limits
-        Which nodes are used, and how much of them.
+        Returns limits of the nodes to use.
     needs_token
         Whether the cluster must ask for a token.
     names
-        File in which the names of machines are kept for those that come later; None: they are not.
+        File of the names of machines, which outlives this process; None: there is none.
 
     Raises
     ------

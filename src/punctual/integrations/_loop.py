@@ -34,7 +34,7 @@ class FrameworkLoop:
     n_steps_per_epoch
         0: there are no epochs, or they are of no use.
     phases
-        What is known of each kind of phase; without a count it comes once after each epoch.
+        Declaration of each kind of phase; without a count it comes once after each epoch.
     after
         Names of those that come once this training has ended.
     save

@@ -31,7 +31,7 @@ class AcceleratedLoop:
     Parameters
     ----------
     accelerator
-        What has prepared the model, the optimizer and `loader`.
+        Accelerator that has prepared the model, the optimizer and `loader`.
     loader
         A prepared loader that has a length.
     epochs
@@ -111,7 +111,7 @@ class AcceleratedLoop:
         Raises
         ------
         ValueError
-            There is no folder for it.
+            No folder is given.
         """
         if self._folder is None:
             raise ValueError("AcceleratedLoop needs checkpoint_dir=, or `punctual run --checkpoint-dir`, to save")
@@ -154,18 +154,18 @@ def elastic(
     clip_norm: float | None = None,
     **options: Any,
 ) -> "Iterator[ElasticRun]":
-    """Return an elastic training of ``accelerator.prepare``'s results, with `accelerator.backward` and `optimizer.step`.
+    """Return an elastic training of ``accelerator.prepare``'s results, with its `backward` and `optimizer.step`.
 
     Parameters
     ----------
     context
-        What `punctual.elastic` gives the training function.
+        Context that `punctual.elastic` passes to the training function.
     accelerator
-        Of one process: to it, each worker is a training of its own.
+        Accelerator of one process: to it, each worker is a training of its own.
     clip_norm
         The gradients' norm is cut to this at each step.
     options
-        As for `context.elastic`.
+        Options of `context.elastic`.
 
     Raises
     ------

@@ -18,13 +18,13 @@ def elastic(
     Parameters
     ----------
     context
-        What `punctual.elastic` gives the training function.
+        Context that `punctual.elastic` passes to the training function.
     fabric
         A `Fabric` with one device: to it, each worker is a training of its own.
     clip_norm
         The gradients' norm is cut to this at each step.
     options
-        As for `context.elastic`.
+        Options of `context.elastic`.
 
     Raises
     ------

@@ -17,14 +17,14 @@ class KerasCallback(Callback):
     Parameters
     ----------
     checkpoint_dir
-        Where they go; None: ``punctual run --checkpoint-dir``, and without that the training cannot be asked to stop. Give
+        Folder of checkpoints; None: ``punctual run --checkpoint-dir``, else the training cannot be asked to stop. Give
         ``initial_epoch=callback.initial_epoch`` to `fit` to go on from there. Keras begins with the first batch of an
         epoch: batches of an epoch that was left in its middle are seen, and counted, again.
     total_steps
         Batches of all calls of `fit` in this script together, the same at each of them, and for data without a length; None:
         as `punctual.total_steps` declares, or as Keras says of this one.
     loss
-        What of Keras's logs ``punctual run --until`` looks at, as "val_loss", after each epoch; None: the running mean of the
+        Key of Keras's logs for ``punctual run --until``, as "val_loss", after each epoch; None: the running mean of the
         loss, after each batch.
     """
 

@@ -24,13 +24,13 @@ class LightGBMCallback:
     Parameters
     ----------
     checkpoint_dir
-        Where the model goes, as ``stopped.txt``; None: ``punctual run --checkpoint-dir``, and without that the training
+        Folder of the model ``stopped.txt``; None: ``punctual run --checkpoint-dir``, and without that the training
         cannot be asked to stop.
     total_steps
         Rounds of all trainings in this script together (continued ones, folds, those of a search), the same at each of them;
         None: as `punctual.total_steps` declares, or this training is the only one.
     loss
-        Which evaluation ``punctual run --until`` looks at, as ("valid_0", "binary_logloss"); None: none.
+        Evaluation for ``punctual run --until``, as ("valid_0", "binary_logloss"); None: none.
     """
 
     def __init__(

@@ -46,13 +46,13 @@ class LightningCallback(Callback):
     Parameters
     ----------
     checkpoint_dir
-        Where that checkpoint goes, as ``stopped.ckpt``; None: ``punctual run --checkpoint-dir``, or else the trainer's
+        Folder of that checkpoint, ``stopped.ckpt``; None: ``punctual run --checkpoint-dir``, or else the trainer's
         `default_root_dir`.
     total_steps
         Batches of all calls of `fit` in this script together, the same at each of them, and where the loader has no length;
         None: as `punctual.total_steps` declares, or as the trainer's limits say of this one.
     after
-        What follows `fit`, "test" or "predict", with what is known of each, as `punctual.Phase(units=79, cost_steps=0.4)`: it is
+        Phases after `fit`, "test" or "predict", declared as `punctual.Phase(units=79, cost_steps=0.4)`: each is
         part of the plan, and the job lands when it is done.
     loss
         Name of a logged metric, looked at after each evaluation, for ``punctual run --until``; None: the loss of each
@@ -61,7 +61,7 @@ class LightningCallback(Callback):
     Raises
     ------
     ValueError
-        When the training begins, its number of batches is not known.
+        The number of batches is unknown when the training begins.
     """
 
     def __init__(

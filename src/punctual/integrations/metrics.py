@@ -32,7 +32,7 @@ class MetricsReporter:
     Parameters
     ----------
     write
-        Called in the reporter's thread. What it raises ends the reporting, and not the training.
+        Called in the reporter's thread. Its exceptions end the reporting, and not the training.
     """
 
     def __init__(self, write: Write, *, period_s: float = 10.0) -> None:

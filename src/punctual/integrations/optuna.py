@@ -32,7 +32,7 @@ def optimize(
     n_trials
         Trials of the whole study that completed or were pruned.
     callbacks, options
-        As `study.optimize` has them: `timeout`, `n_jobs`, `catch` and others.
+        Arguments of `study.optimize`: `timeout`, `n_jobs`, `catch` and others.
     """
     n_done = min(n_trials, len(_ended(study)))
     loop = FrameworkLoop(n_trials, start_step=n_done, save=lambda: None)  # the study keeps its trials itself
@@ -88,7 +88,7 @@ def optimize_until(
     end_at
         Instant, in seconds since 1970, as `time.time` has them.
     callbacks, options
-        As `study.optimize` has them: `n_trials`, `n_jobs`, `catch` and others. `study.stop` ends this too.
+        Arguments of `study.optimize`: `n_trials`, `n_jobs`, `catch` and others. `study.stop` ends this too.
 
     Returns
     -------

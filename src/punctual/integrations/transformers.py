@@ -19,7 +19,7 @@ class TransformersCallback(TrainerCallback):
     Parameters
     ----------
     loss
-        Which of the logged numbers ``punctual run --until`` looks at: "loss" of the training, or "eval_loss".
+        Logged number for ``punctual run --until``: "loss" of the training, or "eval_loss".
     total_steps
         Steps of all trainings in this script together, the same at each of them; None: as `punctual.total_steps` declares,
         or this training is the only one.

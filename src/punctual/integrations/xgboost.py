@@ -20,13 +20,13 @@ class XGBoostCallback(TrainingCallback):
     n_rounds
         Rounds of the model, those that it has already included.
     checkpoint_dir
-        Where the model goes, as ``stopped.ubj``; None: ``punctual run --checkpoint-dir``, and without that the training
+        Folder of the model ``stopped.ubj``; None: ``punctual run --checkpoint-dir``, and without that the training
         cannot be asked to stop.
     total_steps
         Rounds of all trainings in this script together (continued ones, folds, those of a search), the same at each of them;
         None: as `punctual.total_steps` declares, or this training is the only one.
     loss
-        Which evaluation ``punctual run --until`` looks at, as ("validation", "logloss"); None: none.
+        Evaluation for ``punctual run --until``, as ("validation", "logloss"); None: none.
     """
 
     def __init__(

@@ -245,7 +245,7 @@ class Outer:
     inner_step, inner_laps
         Number and laps of the inner series when it was noted last, and at the last change of the outer one.
     n_restarts, n_passed
-        How often the inner series began anew with a new epoch, and how often it went on.
+        Number of new epochs with which the inner series began anew, and of those through which it went on.
     """
 
     series: Series
@@ -326,7 +326,7 @@ class SeriesTable:
         return series.n_seen > 1 or series.last_line > self.n_lines - _N_LINES_ALIVE
 
     def stated(self, family: str, least: int, counted: Series) -> int | None:
-        """Return the total of a family announced before the `counted` series; None if none was, or one below `least`."""
+        """Return the total of a family announced before the `counted` series; None if none, or one below `least`."""
         said = [series.last for series in self._announced(counted) if series.mention.family == family]
         return next((total for total in said if total >= max(least, 2)), None)
 

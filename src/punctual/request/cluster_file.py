@@ -36,11 +36,11 @@ class NodeGroup(BaseModel):
     gpus
         Devices of each node.
     cores, memory_gib
-        Of each node; None: so much that it limits no job.
+        Cores and memory of each node; None: so much that it limits no job.
     device
         Kind of the devices.
     jobs_at_once
-        How many jobs that are not made of workers may run on a node at once; None: as many as fit.
+        Jobs without workers that may run on a node at once; None: as many as fit.
     others
         Amounts of further kinds of hardware, of each node, by names with their units: ``disk_mbps``. Of those that only
         other groups have, it has none.

@@ -69,9 +69,9 @@ def text_of(path: Path) -> str:
     Raises
     ------
     OSError, UnicodeDecodeError
-        It cannot be read, or is no text.
+        The file cannot be read, or is no text.
     InvalidSpec
-        It is longer than any such file, or it is a pipe from which nothing comes.
+        The file is longer than any such file, or it is a pipe from which nothing comes.
     """
     with TextIOWrapper(BytesIO(_content(path)), encoding="utf-8") as file:
         text = file.read(N_CHARACTERS_MAX + 1)

@@ -46,13 +46,13 @@ class JobOptions:
     Attributes
     ----------
     cwd
-        Where the program runs; None: here.
+        Folder in which the program runs; None: the present one.
     env
         Variables beside `inherited`, and over them.
     inherited
         Variables that the program gets anyway; None: those of this process.
     secret_env
-        Names of variables whose values are left out of what is recorded of the command line.
+        Names of variables whose values are left out of the record of the command line.
     """
 
     program: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class JobOptions:
         Raises
         ------
         InvalidSpec
-            It can never run on hardware with `capacity`, an option cannot be read, or two exclude each other.
+            The job can never run on hardware with `capacity`, an option cannot be read, or two exclude each other.
         """
         checks = OptionChecks()
         read_deadline = partial(deadline_s, started_at=started_at, now=Now.read())
@@ -118,7 +118,7 @@ class JobOptions:
         Raises
         ------
         InvalidSpec
-            It can never run on a node with `capacity`, does not say what it costs, or an option cannot be read.
+            The job can never run on a node with `capacity`, its cost is not given, or an option cannot be read.
         """
         checks = OptionChecks()
         options = replace(self, name=self.name or f"job-{i_job}", cwd=None, env={}, inherited={}, secret_env=())

@@ -54,9 +54,9 @@ def read_jobs(
     started_at
         Instant from which deadlines count, monotonic seconds.
     capacity, together
-        What one node has at most, and all of them; see `checked_submission`.
+        Most that one node has, and all of them; see `checked_submission`.
     tell
-        Gets a sentence about what of the file does not count here.
+        Called with a sentence about each part of the file that has no effect here.
     earlier_run
         Finds the job that `like` names.
 

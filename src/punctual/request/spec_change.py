@@ -56,7 +56,7 @@ class SpecChange:
         Raises
         ------
         InvalidSpec
-            One of them is no such range; it says of each what is wrong.
+            A range is invalid; each mistake is named.
         """
         checks = OptionChecks()
         nothing: tuple[float | None, float | None] = (None, None)

@@ -84,7 +84,7 @@ class JobRequest:
     cwd
         Folder in which the program runs; None: that of this process.
     inherited
-        The variables that the program gets beside those that Punctual sets. They may hold secrets, and are kept apart.
+        Variables that the program gets beside those that Punctual sets. They may hold secrets, and are kept apart.
     secret_env
         Variables whose values are left out of the record of `argv`, beside values that look secret.
     floor_cores, ceiling_cores
@@ -163,7 +163,7 @@ class Submission:
     has_chosen_name
         Whether its name is the user's; False: it was made up.
     by
-        Who wants it; empty: the owner, at the terminal.
+        User who submits it; empty: the owner, at the terminal.
     """
 
     submitted_at: float
@@ -183,7 +183,7 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
     Raises
     ------
     InvalidSpec
-        It can never run there, it names a plug-in that does not exist or cannot be loaded, its name cannot be a
+        The job can never run there, it names a plug-in that does not exist or cannot be loaded, its name cannot be a
         file's, or its progress pattern cannot be used.
     """
     checks = OptionChecks()

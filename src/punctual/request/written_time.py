@@ -123,14 +123,14 @@ def parse_when(text: str, what: str = "`deadline`", where: str = "the job", reme
     Parameters
     ----------
     text
-        As a user has written it.
+        Text of the user.
     what, where, remedy
-        For errors: the instant that was asked for, what for, and what could be written.
+        Parts of errors: the instant that was asked for, its object, and valid texts.
 
     Raises
     ------
     InvalidSpec
-        When `text` has no meaning, or two.
+        `text` has no meaning, or two.
 
     Examples
     --------

@@ -25,7 +25,7 @@ def whole(value: object, name: str, where: str, least: int = 0) -> int:
     Raises
     ------
     ValueError
-        It is something else.
+        `value` is something else.
     """
     try:
         number = operator.index(value)  # type: ignore[arg-type]

@@ -87,7 +87,7 @@ class DeviceTurns:
     Parameters
     ----------
     path
-        Of the device's files, without their suffixes.
+        Path of the device's files, without their suffixes.
     share
         The job's part of the device.
     """

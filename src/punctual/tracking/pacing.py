@@ -26,7 +26,7 @@ class Pacer:
     Attributes
     ----------
     excused
-        What a wait is made inside of.
+        Context inside of which waits are made.
     """
 
     def __init__(self, page: Page) -> None:

@@ -38,7 +38,7 @@ class Course:
             )
 
     def n_occurrences_left(self, phase: Phase) -> int | None:
-        """Number of occurrences of `phase` from now on, as declared or one after each epoch; None: unknown."""
+        """Number of occurrences of `phase` from `start_step` on, declared or one after each epoch; None: unknown."""
         if phase.count is not None:
             return phase.count - phase.count * self.start_step // max(1, self.total_steps)
         if not self.n_steps_per_epoch:

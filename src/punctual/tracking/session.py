@@ -53,7 +53,7 @@ class Session:
     Parameters
     ----------
     page
-        Where to tell it; None: the session counts in silence.
+        Page to report to; None: the session counts in silence.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ class Session:
         continues
             A loop with the total of the one before is another part of the same count.
         may_follow
-            One that comes after another, with a count of its own, is no fault of the script.
+            Whether a loop that comes after another, with a count of its own, is no fault of the script.
 
         Returns
         -------

@@ -46,7 +46,7 @@ class BridgeEnd:
     open_cluster
         Connects to the cluster. Raises `InvalidSpec`.
     away
-        What a user is to know when the cluster does not say which nodes there are.
+        Message for the user when the cluster does not report its nodes.
     """
 
     def __init__(self, open_cluster: Callable[[], BridgedCluster], away: str) -> None:

@@ -68,16 +68,16 @@ class ClusterExecutor:
     known
         The nodes on which jobs of an earlier host may run; nothing is left of what runs on others.
     environment_of, argv_of
-        As of `punctual.executors.local.executor.LocalExecutor`.
+        As for `punctual.executors.local.executor.LocalExecutor`.
     on_output
-        Gets what jobs write, as it comes and from other threads.
+        Called with the output of jobs, as it comes and from other threads.
     lost_after_s
-        After so many seconds without an answer a node is lost, and its jobs may be started elsewhere. Its agent must know it too.
+        Seconds without an answer until a node is lost, and its jobs may start elsewhere. Its agent must know it too.
     report_s
-        How often each agent reports progress while a job of it is looked at often. Otherwise it does so less often, but always
+        Seconds between an agent's reports while a job of it is observed often. Otherwise they are rarer, but always
         at once when something happens.
     version
-        Of Punctual; agents of another one are replaced. Empty: they are not.
+        Version of Punctual; agents of another one are replaced. Empty: they are not.
 
     Raises
     ------

@@ -100,7 +100,7 @@ class NodeLink:
     resets
         Whether nothing may be left of what the agent did before it is greeted for the first time.
     n_losses
-        How often the node was lost before.
+        Number of times that the node was lost before.
 
     Attributes
     ----------

@@ -70,11 +70,11 @@ class SpreadJob:
     Parameters
     ----------
     launch
-        How it was launched, which is how its parts are.
+        Launch of the job, which its parts copy.
     first
         Its first node.
     tell
-        Gets the answers, and the end of the job.
+        Called with the answers, and the end of the job.
     """
 
     def __init__(

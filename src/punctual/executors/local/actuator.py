@@ -27,7 +27,7 @@ class Unusable(Exception):
     Parameters
     ----------
     why
-        As a clause, with the file that decides it.
+        Reason as a clause, with the file that decides it.
     """
 
 
@@ -116,12 +116,12 @@ def choose(name: str, candidates: Sequence[Actuator]) -> Choice:
     name
         ``auto``, or the name of a candidate; of several with that name the first usable one.
     candidates
-        In order of preference.
+        Actuators in order of preference.
 
     Raises
     ------
     InvalidSpec
-        There is none of that name, or it cannot be used here.
+        No candidate has that name, or it cannot be used here.
     """
     asked = [one for one in candidates if name in ("auto", one.name)]
     if not asked:

@@ -44,7 +44,7 @@ class DevicePool:
     Parameters
     ----------
     ids
-        As ``CUDA_VISIBLE_DEVICES`` has them.
+        Ids of the devices, in the form of ``CUDA_VISIBLE_DEVICES``.
     """
 
     def __init__(self, ids: Sequence[str]) -> None:
@@ -68,7 +68,7 @@ class DevicePool:
         Raises
         ------
         NoDeviceError
-            There are not so many that no other job has; the job keeps what it has.
+            Too few devices are free; the job keeps those that it has.
         """
         with self._lock:
             share = self._shared(job, n_devices) if n_devices < 1.0 - TOLERANCE else self._exclusive(job, n_devices)
@@ -132,7 +132,7 @@ class JobDevices:
     Parameters
     ----------
     shown
-        What the process is shown, in order; None: whatever it inherits.
+        Devices that the process is shown, in order; None: those that it inherits.
     """
 
     def __init__(self, pool: DevicePool, job: JobId, shown: tuple[str, ...] | None) -> None:
@@ -147,7 +147,7 @@ class JobDevices:
         Parameters
         ----------
         can_grow
-            The process can be told to use others of those that it is shown. It is shown all then, its own ones first.
+            Whether the process can be told to use others of its devices. It is shown all then, its own ones first.
         """
         own = pool.assign(job, n_devices)
         if not own:

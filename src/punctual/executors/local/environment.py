@@ -26,7 +26,7 @@ def job_environment(
     is_read
         Its output passes through the process that steers it.
     devices
-        The GPUs that it is shown; None: those that this process is.
+        The GPUs that the job is shown; None: those of this process.
 
     Notes
     -----

@@ -71,19 +71,19 @@ class LocalExecutor:
     runtime_dir
         Folder for what exists only while a job runs; made if it is missing.
     clock
-        That of the runtime; must agree with the machine's monotonic clock, which is what jobs use for their stamps.
+        Clock of the runtime; must agree with the machine's monotonic clock, which jobs use for their stamps.
     actuator
         ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``; or a `Choice`, one that is chosen already.
     stop_grace_s
         Seconds that a job which can make a checkpoint gets for it when it is stopped.
     on_kept
-        Is told the two processes that keep a job and outlive this one, keeper and guard, before the job is started.
+        Called with the two processes that keep a job and outlive this one, keeper and guard, before the job starts.
     lease_s
         A job is taken for unsteered after so many seconds without `renew`. None: it needs no renewal.
     fence_s
         A job is ended after so many seconds without `renew`. None: it is not.
     end_file_of
-        Where the keeper of a job writes down how the job ended. None: nowhere.
+        Returns the file in which a job's keeper records the job's end. None: none.
     log_of
         The file for what a job writes, see `punctual.executors.local.job_log`. None: one in `runtime_dir`.
     environment_of
@@ -92,14 +92,14 @@ class LocalExecutor:
     argv_of
         The whole command line of a job whose program has lost secrets on its way into the journal; None: it is not there.
     devices
-        Ids of the GPUs that jobs are given; None: those that this process may use.
+        Ids of the GPUs for jobs; None: all that this process may use.
     output_of
-        What gets the output of a job, as it comes and from another thread; None: it goes where that of this process does.
+        Returns the receiver of a job's output, called in another thread; None: the output is this process's own.
     streams_of
-        Where a job writes; None: as suits where this process writes.
+        Returns a job's output streams; None: like this process's own.
     may_steer
-        Says, from any thread, whether the jobs are still this process's. One that was stopped asks before it does anything
-        to a job; if another process has them, nothing is done to them here and nothing answered any more.
+        Tells, in any thread, whether the jobs are still this process's. A process that was stopped asks before it acts on
+        a job; if another process has them, nothing is done to them here and nothing answered any more.
 
     Raises
     ------
@@ -171,7 +171,7 @@ class LocalExecutor:
         Parameters
         ----------
         latest
-            What was last reported of its progress; None: nothing was.
+            Its last progress report; None: there is none.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class LocalExecutor:
     def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
         """Renew the lease with the keepers of all jobs.
 
-        `is_paused_by_user`: whether one of them is to stay paused, once it is, also when nobody steers it any more.
+        `is_paused_by_user`: whether a paused job is to stay so even when no process steers it.
         """
         for job, run in list(self._runs.items()):
             if not run.ended:

@@ -24,7 +24,7 @@ def found_faults(
     Parameters
     ----------
     faults
-        Those that the job's own process noticed.
+        Faults that the job's own process noticed.
     reported
         Whether it reported any progress.
     """

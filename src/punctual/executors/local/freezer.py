@@ -49,7 +49,7 @@ class CgroupFreezer:
     Parameters
     ----------
     folder
-        Of the group: of version 2, which has a file ``cgroup.freeze``, or of the `freezer` hierarchy of version 1.
+        Folder of the group: of version 2, with a file ``cgroup.freeze``, or of the `freezer` hierarchy of version 1.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -22,7 +22,7 @@ class JobGrant:
     Parameters
     ----------
     amount
-        What the process was started with.
+        Resources with which the process was started.
     """
 
     def __init__(self, spec: JobSpec, process: JobProcess, amount: Resources) -> None:
@@ -78,7 +78,7 @@ class JobGrant:
         OSError
             The group refused it.
         NoDeviceError
-            There are not so many devices, or the process cannot be told to use them.
+            There are too few devices, or the process cannot be told to use them.
         """
         if not amount:
             return self._pause()

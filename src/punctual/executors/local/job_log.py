@@ -26,11 +26,11 @@ class JobLog:
     Parameters
     ----------
     path
-        The file; what is there already stays.
+        The file; its present content stays.
     source_fd
-        Where the job's output can be read; becomes non-blocking.
+        Descriptor to read the job's output from; becomes non-blocking.
     bell_fd
-        Gets a byte when something was written; becomes non-blocking. None: nobody follows.
+        Pipe that gets a byte for each addition; becomes non-blocking. None: no process follows.
     """
 
     def __init__(self, path: str, limit_bytes: int, source_fd: int, bell_fd: int | None = None) -> None:

@@ -63,7 +63,7 @@ class JobRun:
     Parameters
     ----------
     process
-        One that is to be started, or one that runs already.
+        Process to be started, or one that runs already.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class Ending:
     job_pid
         The job's own process, the leader of its group.
     grace_s
-        How long that has before all others are asked too.
+        Seconds until all others are asked too.
     """
 
     def __init__(self, job_pid: int, grace_s: float) -> None:

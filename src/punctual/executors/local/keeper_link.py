@@ -73,7 +73,7 @@ class KeeperLink:
     def renew(self, *, stays_paused: bool = False) -> None:
         """Renew the lease with the keeper, if it has a job; never blocks.
 
-        `stays_paused`: it is paused, and is to stay so when nobody steers it any more.
+        `stays_paused`: whether the job is paused and is to stay so when no process steers it.
         """
         if not self._has_request:
             return
@@ -119,10 +119,10 @@ class KeeperLink:
         Parameters
         ----------
         address
-            Of the keeper's takeover socket. If this process was stopped for longer than the lease, the keeper has closed
+            The keeper's takeover socket. If this process was stopped for longer than the lease, the keeper has closed
             the connection, and it is made again there.
         end_file
-            Where the last line is found if the job has ended meanwhile, or the keeper was killed when it had.
+            File with the last line if the job has ended meanwhile, or the keeper was killed afterwards.
         on_regained
             Called when the connection has been made again, with the new bells, see `Kept`, which are its to close: the
             keeper has lifted the quota and closed the bells before.
@@ -244,11 +244,11 @@ def start_keeper(
     Parameters
     ----------
     prefix
-        What the command line begins with.
+        First words of the command line.
     fds
         Handed to the keeper under the same numbers, for its request.
     stdout_fd, stderr_fd
-        Where the job writes; None: where this process does.
+        Descriptors for the job's output; None: those of this process.
 
     Raises
     ------
@@ -281,11 +281,11 @@ class Kept:
     link
         Closing it leaves the job as it was found.
     request
-        What its keeper was told, without the environment.
+        Request that its keeper got, without the environment.
     started_at
-        When the job's process was started, monotonic seconds.
+        Start of the job's process, monotonic seconds.
     bell_fds
-        For each log a pipe that gets a byte when there is more in it.
+        Pipe for each log that gets a byte when the log grows.
     """
 
     link: KeeperLink

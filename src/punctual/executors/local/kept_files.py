@@ -87,7 +87,7 @@ def _for_its_user(path: str, flags: int) -> int:
 def write_whole(path: str | None, text: str) -> bool:
     """Write a file completely or not at all, into the space that was reserved for it.
 
-    False: it could not be written, and somebody may ask for it; nobody does where it has no path or its folder is gone.
+    False: writing failed, and another process may need the file; not if it has no path or its folder is gone.
     """
     if path is None:
         return True

@@ -213,12 +213,12 @@ class JobProcess:
         Returns
         -------
         dict
-            What the keeper says: ``started``, or ``failed`` if the program cannot be run.
+            The keeper's answer: ``started``, or ``failed`` if the program cannot be run.
 
         Raises
         ------
         OSError, NotStartedError, NoDeviceError
-            There is no process, and `clear_away` is to be called.
+            No process was started, and `clear_away` is to be called.
         SteeringLostError
             The same, and another process steers the job.
         """

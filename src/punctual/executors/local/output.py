@@ -76,12 +76,12 @@ class LogFollower:
     path
         The log; may still be missing.
     bell_fd
-        Where a byte comes when there is more, and an end when nobody rings any more: the job and its keeper have ended, or
+        Pipe that gets a byte for each addition. Its end means: the job and its keeper have ended, or
         the keeper has closed it, and `hear` gives another. Closed here at its end.
     receive
-        Gets the output in pieces, in order. If it raises, it is called again with the next piece.
+        Called with the output in pieces, in order. If it raises, it is called again with the next piece.
     skip
-        Begin with what is written from now on.
+        Whether to begin with new output only.
     with_earlier
         Begin with the file that was last rotated away, if there is one.
     look_s
@@ -250,7 +250,7 @@ class JobOutput:
             Receivers of the output by stream, 1 or 2, called as it comes and from another thread. None: the output is written
             where this process writes.
         streams
-            None: those that suit where this process writes.
+            Form of the streams; None: like this process's own.
         """
         streams = streams or Streams.here(None if receiver_of is None else receiver_of(1))
         size = streams.terminal_size
@@ -341,9 +341,9 @@ class LogTail:
     Parameters
     ----------
     logs
-        Of the job, by `logs_of`; may still be missing.
+        Logs of the job, by `logs_of`; may still be missing.
     receive
-        Gets the output as it comes, from another thread. None: it is written where this process writes.
+        Called with the output as it comes, from another thread. None: it is written where this process writes.
     skip, with_earlier
         Begin with what is written from now on; or with the files that were last rotated away.
     """

@@ -268,9 +268,9 @@ class OutputProgress:
     pattern
         See `punctual.core.program.Program`; None: it may use `punctual.track`, and does not yet.
     steps_total, deadline_s
-        What the user has declared; None: nothing.
+        Declarations of the user; None: there are none.
     latest
-        What is known already.
+        Progress known so far.
 
     Raises
     ------

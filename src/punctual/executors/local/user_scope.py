@@ -30,7 +30,7 @@ class UserScope:
     Parameters
     ----------
     mount
-        Where version 2 is mounted; None: it is not.
+        Folder at which version 2 is mounted; None: it is not.
     """
 
     name = "cgroup-v2"

@@ -29,7 +29,7 @@ class Workers:
     Parameters
     ----------
     worker
-        What one of them holds.
+        Resources of one worker.
     """
 
     def __init__(self, page: Page, worker: Resources) -> None:
@@ -63,7 +63,7 @@ class Workers:
         Parameters
         ----------
         devices
-            Which of those that the job is shown they may use; empty: all.
+            Indices, among the devices that the job is shown, of those that workers may use; empty: all.
         spans_nodes
             Whether the job has others on other nodes.
         """
