@@ -35,7 +35,8 @@ def quote(
         typer.Argument(metavar="JOB | -- PROGRAM [ARGS]...", help="A running job, or a program."),
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="As for `punctual deadline`, or for a program as for `run`.")
+        str | None,
+        typer.Option(metavar="WHEN", help="Deadline as for `punctual deadline`, or for a program as for `run`."),
     ] = None,
     at_cores: Annotated[
         list[str] | None,
@@ -46,13 +47,15 @@ def quote(
         str | None, typer.Option(metavar="JOB", help="Take it from this earlier job. [default: of the same program]")
     ] = None,
     allowed: Annotated[
-        str | None, typer.Option("--cores", metavar="A..B", help="Of a program, as for `punctual run`.")
+        str | None, typer.Option("--cores", metavar="A..B", help="Cores of a program, as for `punctual run`.")
     ] = None,
-    workers: Annotated[str | None, typer.Option(metavar="A..B", help="Of a program, as for `punctual run`.")] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="A..B", help="Workers of a program, as for `punctual run`.")
+    ] = None,
     cores_per_worker: Annotated[
         str | None, typer.Option(metavar="N", help="Of a program, as for `punctual run`.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(metavar="N", help="Of a program, as for `punctual run`.")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Steps of a program, as for `punctual run`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Estimate whether a deadline can be met. Names the earliest that can, and the jobs that it would delay."""

@@ -44,7 +44,7 @@ def replay(
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only jobs submitted before then.")] = None,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where results go, for `compare` and `why --study`.")
+        Path, typer.Option(metavar="DIR", help="Folder of results, for `compare` and `why --study`.")
     ] = FOLDER,
     report: Annotated[bool, typer.Option(help="Write DIR/report.html.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,

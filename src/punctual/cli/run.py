@@ -88,7 +88,8 @@ Servers = Annotated[
 CheckpointDir = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="Where a program that uses `punctual.elastic` keeps checkpoints, and goes on from."
+        metavar="DIR",
+        help="Folder of checkpoints for a program that uses `punctual.elastic`; it resumes from the newest.",
     ),
 ]
 Retries = Annotated[
@@ -96,26 +97,23 @@ Retries = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="How often in a row to start it again, from its checkpoint, after a failure. "
-        "[default: 3 with --checkpoint-dir, else 0]",
+        help="Restarts in a row after failures, from its checkpoint. [default: 3 with --checkpoint-dir, else 0]",
         show_default=False,
     ),
 ]
 SecretEnv = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", help="Record nothing of the value of this variable; the program gets it. Once for each."
+        metavar="NAME", help="Leave the value of this variable out of records; the program gets it. Repeatable."
     ),
 ]
 JobsFile = Annotated[
     Path | None, typer.Option(metavar="FILE.toml", help="Run the jobs of a file, a table `[[job]]` for each, at once.")
 ]
-Alone = Annotated[
-    bool, typer.Option("--alone", help="Share nothing: count with the whole machine, whatever else runs on it.")
-]
+Alone = Annotated[bool, typer.Option("--alone", help="Plan with the whole machine, whatever else runs on it.")]
 Weight = Annotated[
     float,
-    typer.Option(metavar="NUMBER", help="How much the job counts against others that share the machine, above 0."),
+    typer.Option(metavar="NUMBER", help="Weight against other jobs that share the machine, above 0."),
 ]
 Preemptible = Annotated[
     bool | None,
@@ -135,7 +133,8 @@ Margin = Annotated[
     ),
 ]
 Guarantee = Annotated[
-    bool, typer.Option("--guarantee", help="Run only if the deadline is promised; else say which could be, and leave.")
+    bool,
+    typer.Option("--guarantee", help="Run only if the deadline is promised; else name one that could be, and exit."),
 ]
 Work = Annotated[
     str | None,
@@ -151,13 +150,15 @@ AtDeadline = Annotated[
     str | None,
     typer.Option(
         metavar="train-on|stop",
-        help="When the deadline comes: train on, or have been asked to save and end by then. [default: train-on]",
+        help="Train on after the deadline, or save and end by then. [default: train-on]",
         show_default=False,
     ),
 ]
 OnStall = Annotated[
     str | None,
-    typer.Option(metavar="tell|stop|retry", help="When no step comes any more. [default: tell]", show_default=False),
+    typer.Option(
+        metavar="tell|stop|retry", help="Action if no step comes any more. [default: tell]", show_default=False
+    ),
 ]
 StopGrace = Annotated[
     str | None,
@@ -190,7 +191,7 @@ PolicyName = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="How jobs share the machine, see `punctual plugins policies`; the first command chooses for all.",
+        help="Policy by which jobs share the machine (`punctual plugins policies`); the first command chooses for all.",
         autocompletion=policy_names,
     ),
 ]
@@ -223,7 +224,7 @@ class StartOptions:
     work: Work = None
     like: Like = None
     controller: ControllerName = None
-    actuator: Annotated[str, typer.Option(metavar="NAME", help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = (
+    actuator: Annotated[str, typer.Option(metavar="NAME", help=f"Enforcement of grants: {', '.join(ACTUATORS)}.")] = (
         "auto"
     )
     checkpoint_dir: CheckpointDir = None

@@ -50,14 +50,17 @@ from punctual.request.json_text import json_text
 EXIT_REPLACED = 1
 
 Policy = Annotated[
-    str, typer.Option(help="How jobs share the machine, see `punctual plugins policies`.", autocompletion=policy_names)
+    str,
+    typer.Option(
+        help="Policy by which jobs share the machine, see `punctual plugins policies`.", autocompletion=policy_names
+    ),
 ]
 Address = Annotated[str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)]
 ClusterFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.toml",
-        help="Which nodes of the Ray cluster to use, and how much of them, in tables `[[cluster]]`. [default: all]",
+        help="Nodes of the Ray cluster to use, with limits, in tables `[[cluster]]`. [default: all]",
         show_default=False,
     ),
 ]
@@ -84,15 +87,13 @@ Listen = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT|none",
-        help=f"Where it can be asked over HTTP; `*:PORT`: at all addresses. [default: {DEFAULT_ADDRESS}, or a free port]",
+        help=f"Address for HTTP; `*:PORT`: all addresses. [default: {DEFAULT_ADDRESS}, or a free port]",
         show_default=False,
     ),
 ]
 HostName = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME", help="A name by which it may be asked, beside those in the certificate.", show_default=False
-    ),
+    typer.Option(metavar="NAME", help="A name in its URL, beside those in the certificate.", show_default=False),
 ]
 AllowPlain = Annotated[
     bool, typer.Option("--allow-plain", help="Listen for other machines without TLS: tokens can be read on the way.")
@@ -119,9 +120,9 @@ _UNIT_FILE = "~/.config/systemd/user/trainings.service"
 
 def up(
     policy: Policy = SHARING_POLICY,
-    actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
+    actuator: Annotated[str, typer.Option(help=f"Enforcement of grants: {', '.join(ACTUATORS)}.")] = "auto",
     jobs_at_once: JobsAtOnce = None,
-    engine: Annotated[str, typer.Option(help=f"Where jobs run: {', '.join(ENGINES)}.")] = "local",
+    engine: Annotated[str, typer.Option(help=f"Place where jobs run: {', '.join(ENGINES)}.")] = "local",
     address: Address = "",
     cluster: ClusterFile = None,
     autoscale: Autoscale = 0,
@@ -129,14 +130,14 @@ def up(
     allow_unauthenticated_ray: AllowUnauthenticatedRay = False,
     listen: Listen = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="Certificate chain (PEM), to be asked by other machines.")
+        Path | None, typer.Option(help="Certificate chain (PEM), for access from other machines.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     host_name: HostName = None,
     allow_plain: AllowPlain = False,
     otel: Otel = False,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
-    systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and leave.")] = False,
+    systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
 ) -> None:
     """Run a service. It trains what `punctual submit` and `punctual run` bring, and stays when that has ended."""

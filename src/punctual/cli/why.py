@@ -21,7 +21,7 @@ _TOGETHER_S = 1.0
 
 def why(
     job: AnyJob = None,
-    last: Annotated[int, typer.Option(metavar="N", min=1, help="How many of the latest decisions to tell.")] = 10,
+    last: Annotated[int, typer.Option(metavar="N", min=1, help="Number of the latest decisions to show.")] = 10,
     every: Annotated[
         bool,
         typer.Option("--all", help="Also tell of new pacing lines, and of each of several changes within a second."),

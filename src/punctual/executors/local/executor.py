@@ -98,7 +98,7 @@ class LocalExecutor:
     streams_of
         Returns a job's output streams; None: like this process's own.
     may_steer
-        Tells, in any thread, whether the jobs are still this process's. A process that was stopped asks before it acts on
+        Whether the jobs are still this process's; for any thread. A process that was stopped asks before it acts on
         a job; if another process has them, nothing is done to them here and nothing answered any more.
 
     Raises
