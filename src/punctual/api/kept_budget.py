@@ -29,7 +29,7 @@ FloatArray = NDArray[np.float64]
 _HOLDING = (JobStarted, GrantApplied, GrantFailed)
 _ENDING = (JobFinished, JobFailed, RejectJob)
 _ABOUT = About(kinds=tuple(kind.__name__ for kind in (*_HOLDING, *_ENDING, NodeLost, SteeringResumed)))
-#: So many changes are kept: of jobs that hold nothing any more those that changed last, of others the last changes.
+#: Changes that are kept: of idle jobs those that changed last, of others the last changes.
 _N_CHANGES_MAX = 100_000
 
 

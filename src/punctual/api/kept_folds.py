@@ -19,7 +19,7 @@ class Fold(Protocol):
 
 F = TypeVar("F", bound=Fold)
 
-#: So many folds are kept, those asked for last.
+#: Folds that are kept, the last ones requested.
 _N_KEPT = 32
 
 

@@ -103,7 +103,7 @@ class Turns:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._lock = Lock()
-        #: From when on it may be done; None: somebody does it.
+        #: Instant from which it is free; None: a caller has the turn.
         self._free_at: float | None = -float("inf")
 
     @contextmanager

@@ -22,7 +22,7 @@ from punctual.request.submission import check_name
 router = APIRouter(tags=["jobs"])
 
 MEDIA_TYPE = "text/plain"
-#: Between two looks whether there is more, and at whether the job has ended.
+#: Seconds between two looks for more output, and whether the job has ended.
 _LOOK_S = 0.1
 #: Seconds that a reader may take for the last output once the job has ended.
 _END_S_MAX = 60.0

@@ -25,9 +25,9 @@ Value = str | bool | int | float
 SpanEvent = tuple[str, int, Mapping[str, Value]]
 
 _KINDS = (RequestPlan, PlanProposed, JobFinished, JobFailed, RejectJob)
-#: Between two looks at what has come, in seconds.
+#: Seconds between two looks at new messages.
 _LOOK_S = 1.0
-#: So many messages wait for the next look, and so many ends for a journal that cannot be read: beyond that the oldest go.
+#: Messages that wait for the next look, and ends that wait for a readable journal, at most: the oldest are dropped.
 _N_MESSAGES_MAX, _N_ENDS_MAX = 10_000, 1000
 
 

@@ -35,7 +35,7 @@ Level = Literal["ok", "warning", "fault"]
 _FREE_FAULT_BYTES = 64 << 20
 #: File systems of other machines, on which a journal cannot be shared among processes as it must be.
 _REMOTE = ("nfs", "cifs", "smb", "afs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
-#: From this on a difference between clocks matters to a deadline, in seconds.
+#: Seconds of difference between clocks from which it matters to a deadline.
 _STEP_S = 1.0
 #: Size of the kernel's record of its clock (`struct timex`, 64-bit Linux), index of the status, its bit for no server.
 _TIMEX_BYTES, _I_STATUS, _UNSYNCHRONISED = 256, 40, 0x40

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".png")
 _INK = "#222222"
-#: So many characters of the text below the plots fit in a line; of what is longer than so many lines the rest is left out.
+#: Characters of the text below the plots that fit in a line, and most lines of it.
 _LINE_CHARACTERS, _LINES_MAX = 130, 4
 _LINE_INCHES = 0.16
 

@@ -20,7 +20,7 @@ from punctual.daemon.runs import KnownJob, jobs_of
 from punctual.daemon.sharing import service_run
 from punctual.request.json_text import json_text
 
-#: Between two looks at what the service does.
+#: Seconds between two looks at the service's progress.
 _LOOK_S = 0.1
 #: Seconds that the service may take to end once its jobs are in the wanted state.
 _END_S_MAX = 60.0

@@ -18,7 +18,7 @@ from punctual.daemon.kept_log import KeptLog
 from punctual.daemon.runs import KnownJob, job_to_tell_of, jobs_of
 from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_all
 
-#: Between two looks whether the job has ended, and how long its last output may take.
+#: Seconds between two looks whether the job has ended, and seconds that its last output may take.
 _LOOK_S, _END_S_MAX = 0.2, 5.0
 
 

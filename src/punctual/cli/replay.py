@@ -26,7 +26,7 @@ from punctual.sim.replay import Replay
 from punctual.sim.replay import replay as played
 
 FOLDER = Path("replay")
-#: So many jobs are named with why they are estimated or left out; `--json` has all.
+#: Most jobs that are named with the reason why they are estimated or left out; `--json` has all.
 _N_NAMED = 3
 
 

@@ -31,7 +31,7 @@ SETTINGS = running.SETTINGS
 Wait = Annotated[bool, typer.Option("--wait", help="Follow the jobs to their ends, as `punctual run` does.")]
 NoStart = Annotated[bool, typer.Option("--no-start", help="Do not start a service where none runs: end with an error.")]
 
-#: Between two looks whether a guarantee is decided.
+#: Seconds between two looks whether a guarantee is decided.
 _LOOK_S = 0.1
 #: Options of `punctual run` that only tell of something where the command follows its jobs.
 _ONLY_WAITING = ("strict", "report", "quiet", "page")

@@ -20,7 +20,7 @@ from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
 from punctual.journal.state import loads
 
-#: Between two questions to the host; and how long it may take to answer one.
+#: Seconds between two queries to the host; and seconds that an answer may take.
 _ASK_S, _ANSWER_S_MAX = 1.0, 4.0
 #: A host that has not answered for so long is stopped or hangs. Longer than what its jobs' keepers wait for.
 SILENT_S = 10.0

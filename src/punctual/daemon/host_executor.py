@@ -37,7 +37,7 @@ from punctual.journal.sqlite import SqliteJournal
 #: This machine.
 HERE = NodeId("local")
 
-#: At which size a log is begun anew, as those of this machine are.
+#: Size at which a log is begun anew, as on this machine.
 _LOG_BYTES_MAX = 1 << 26
 
 OutputOf = Callable[[JobId], OnOutput]

@@ -35,7 +35,7 @@ from punctual.request.submission import Submission
 
 _LOG = logging.getLogger(__name__)
 
-#: Between two looks at what another process does.
+#: Seconds between two looks at another process's progress.
 _LOOK_S = 0.1
 #: After an attempt to take the host's place that failed; and after how long of attempts that fail alike it is said why.
 _PAUSE_S, _ALIKE_S = 0.1, 5.0

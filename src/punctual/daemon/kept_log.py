@@ -9,7 +9,7 @@ from zlib import crc32
 
 from punctual.executors.local.output import MISSING, earlier_log
 
-#: So much is read at once.
+#: Bytes read at once.
 PIECE_BYTES = 65_536
 #: A place in a log is known again by so many bytes before it: the number of a file that is gone is soon that of another.
 _TAIL_BYTES = 64

@@ -95,7 +95,7 @@ class LocalHost(Host):
         self.node_news = site.news
         self._timers = state.time
         state.time.pulse(self._beat)
-        #: One thread at a time writes the run's record.
+        #: Lock for writing the run's record.
         self._record_lock = Lock()
         self._suspended_s = accounted_s(state.run.facts())
         #: Messages that the run's folder lacks: not in the journal yet, or the folder could not be written.

@@ -39,7 +39,7 @@ from punctual.executors.local.output import Streams, earlier_log
 
 _LOG = logging.getLogger(__name__)
 
-#: Between two looks of the agent itself at its jobs, which a host that polls makes superfluous; and between two words to keepers.
+#: Seconds between two looks of the agent at its jobs, which a host's polls make superfluous; and between two renewals.
 _LOOK_S, _RENEW_S = 0.25, 1.0
 _WAIT_S_MAX = 10.0
 #: Bytes of one log that are sent at a time.

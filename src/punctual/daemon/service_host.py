@@ -24,7 +24,7 @@ from punctual.request.submission import Submission
 Listen = Callable[[LocalHost], AbstractContextManager[Sequence[str]]]
 
 _NAME = "service"
-#: Between two looks at what another process does.
+#: Seconds between two looks at another process's progress.
 _LOOK_S = 0.1
 #: Seconds that another host may take to leave, and to be found not to.
 _LEAVE_S_MAX = 10.0

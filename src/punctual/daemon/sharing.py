@@ -12,7 +12,7 @@ from punctual.daemon.paths import refused_if_unwritable, runtime_root
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs, live_folders
 
-#: Between two attempts to get the lock: jobs may be unsteered until it is had.
+#: Seconds between two attempts to get the lock: jobs may be unsteered until then.
 _LOOK_S = 0.01
 
 

@@ -54,7 +54,7 @@ from punctual.elastic_training.worker_pool import (
 from punctual.tracking import session
 from punctual.tracking.complaint import invalid, warn
 
-#: Between two looks for workers that hang, which read the state of their processes.
+#: Seconds between two looks for workers that hang, which read the state of their processes.
 _CHECK_S_MAX = 1.0
 #: The same as a share of `HANG_S`, if that is shorter; and the share above which this process itself has stood still.
 _CHECK_FRAC = 0.05
@@ -66,7 +66,7 @@ _START_S_MAX = 600.0
 _LEAVE_S_MAX = 10.0
 #: Deaths before a first step, one after the other, or workers that stood still after the same one: another would, too.
 _N_DEATHS_MAX = 3
-#: Between two looks at the page and at the board; a change of size is not urgent, training goes on meanwhile.
+#: Seconds between two looks at the page and at the board; a change of size is not urgent: training goes on.
 _LOOK_S = 0.05
 #: The end of a process is told by the forkserver a moment after those that it was connected with have told that; more
 #: than a moment where the machine is busy.

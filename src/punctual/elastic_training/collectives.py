@@ -24,7 +24,7 @@ from punctual.elastic_training.links import N_TURNS, SLOT_BYTES, Links, n_memory
 from punctual.elastic_training.node_connections import NodeConnections
 from punctual.elastic_training.virtual_ranks import cut
 
-#: If all workers together have no more than this, each adds up everything: cheaper than to wait twice for the others.
+#: Bytes of all workers together up to which each adds up everything: cheaper than to wait twice for the others.
 _ONE_WAIT_BYTES = 1 << 18
 #: Seconds between two checks whether the generation has lost a member.
 _LOOK_S = 0.1

@@ -29,7 +29,7 @@ from punctual.elastic_training.node_connections import NodeConnections
 #: agent, which ends it.
 _TIMEOUT_S = 1800.0
 _CONNECTING_TIMEOUT_S = 30.0
-#: Between two looks at whether the device has done a collective.
+#: Seconds between two looks at whether the device has done a collective.
 _DEVICE_POLL_S = 0.0001
 
 #: Whether NCCL's watchdog ends the process when a collective fails: it must not, the group is formed again.

@@ -19,7 +19,7 @@ from punctual.elastic_training.membership import Membership
 #: First message of a worker: the generation and the node that it connects for.
 _HELLO = struct.Struct("<qq")
 _CONNECT_S_MAX = 30.0
-#: Between two looks whether the generation has lost a member.
+#: Seconds between two looks whether the generation has lost a member.
 _LOOK_S = 0.1
 #: Bytes encrypted at once: each repeated try to send must be of the same bytes.
 _PIECE_BYTES = 1 << 18

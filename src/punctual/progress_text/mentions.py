@@ -138,7 +138,7 @@ _IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i"}
 _TOTAL = {"max", "maximum", "total", "num", "n", "number", "nb"}
 #: Before a counted word they change nothing.
 _ENDS = {("start", "of"), ("begin", "of"), ("beginning", "of"), ("end", "of")}
-#: Between a counted word and its number they change nothing: `max_iters overwritten as 500`.
+#: Words between a counted word and its number that change nothing: `max_iters overwritten as 500`.
 _LINKS = {"is", "are", "was", "as", "to", "set", "overwritten", "equals"}
 #: Before a counted word they make it a setting, or a count of something that is not the training.
 _SETTING = re.compile(
@@ -220,7 +220,7 @@ _WITHIN = re.compile(r"([A-Za-z]{1,16})_in_[A-Za-z]{1,16}$")
 #: A bar whose name has a fraction before it: `1/5 * Epoch: 32%|###  | 50/156`.
 _NAMED_BAR = re.compile(r"\d/\d.{1,100}\d%\s?\|")
 _OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
-#: So many are in each part of something.
+#: Pattern for an amount in each part of something.
 _EACH = re.compile(r"\s{0,3}\w+(?:/|\s(?:each|per|in each|an?)\b)")
 _SHARE = re.compile(r"\d+%\s?\|?")
 _DRAWING = re.compile(r"\|?[█▉▊▋▌▍▎▏━╸╺▇▆▅▄▃▂▁#=>.\s-]{3,}\|?|\|\s*\|")

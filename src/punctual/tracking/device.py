@@ -16,7 +16,7 @@ from punctual.channel import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, Devic
 #: DeviceTurns last this long times the job's part of the device. Measured by bench/gpu.py: what changing hands costs is below a
 #: percent of that, and a job never waits longer than a few tenths of a second for the others.
 _ROUND_S = 0.2
-#: Between two looks whether a turn is free.
+#: Seconds between two looks whether a turn is free.
 _POLL_S = 0.0005
 #: A job that has waited so long for its turn computes without it: whoever has it stands still, or has a very long step.
 _PATIENCE_NS = 2_000_000_000

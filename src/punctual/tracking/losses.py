@@ -10,7 +10,7 @@ from typing import Any
 from punctual.channel import GOAL_VARIABLE, N_LOSSES_MAX, Page
 from punctual.tracking.complaint import warn
 
-#: One low batch is no arrival: the middle of so many losses counts.
+#: Number of losses whose middle counts: one low batch is no arrival.
 N_ARRIVED = 3
 
 

@@ -18,7 +18,7 @@ from punctual.executors.cluster.link_loop import in_thread
 
 _LOG = logging.getLogger(__name__)
 
-#: Between two looks which nodes there are, and how long one may take until that is told.
+#: Seconds between two queries for the nodes, and seconds of a query until a long one is reported.
 _LOOK_S, _NODES_S_MAX = 1.0, 10.0
 #: Seconds that the end waits for the last request for room.
 _WANT_S_MAX = 2.0

@@ -37,7 +37,7 @@ from punctual.core.protocols import Message
 from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 
 Request = dict[str, Any]
-#: So many CPUs and GPUs on one node.
+#: CPUs and GPUs on one node.
 Bundle = dict[str, int]
 Answer = dict[str, Any]
 

@@ -32,7 +32,7 @@ from punctual.executors.local.progress import ProgressSample
 
 _LOG = logging.getLogger(__name__)
 
-#: Between two looks for the answer to a command that takes a while.
+#: Seconds between two looks for the answer to a slow command.
 _LOOK_S = 0.02
 #: The same at a paused job, for a signal that has killed it.
 _PAUSED_LOOK_S = 0.25

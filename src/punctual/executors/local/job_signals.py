@@ -19,7 +19,7 @@ else:
 
 #: Seconds from SIGTERM to SIGKILL, unless others are set.
 GRACE_S = 5.0
-#: Between two looks for processes that were born while their parents were being killed.
+#: Seconds between two looks for processes that were born while their parents were being killed.
 SWEEP_S = 0.05
 #: Variable with the end of a job's allocation in Slurm, in seconds since 1970.
 ALLOCATION_END_VARIABLE = "SLURM_JOB_END_TIME"

@@ -56,7 +56,7 @@ END_S_MAX = GRACE_S + 2 * _OUTPUT_S_MAX
 _LOOK_S = 0.05
 #: A launcher takes a second or so to leave after its training has.
 _LEAVING_S = 2.0
-#: So much of a log's end is searched for why the process has ended.
+#: Bytes of a log's end that are searched for the cause of the process's end.
 _LAST_BYTES = 4096
 
 

@@ -27,7 +27,7 @@ MISSING = b"\n[punctual: some output may be missing here: it was written faster 
 Receive = Callable[[bytes], None]
 
 _PIECE_BYTES = 65_536
-#: Between two looks at a file that is written to all the time: a job may write a thousand lines a second.
+#: Seconds between two looks at a file that is written to all the time: a job may write a thousand lines a second.
 _PAUSE_S = 0.01
 #: The longest time between two looks, and so to the end of a follower that is stopped.
 _LOOK_S = 5.0

@@ -8,7 +8,7 @@ from punctual.executors.local.job_signals import descendants
 
 #: Times that the kernel adds up for ended children are in these.
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-#: Not every kernel lists the children of a thread; without, all processes must be looked through.
+#: Whether the kernel lists the children of a thread; without that, all processes must be searched.
 _LISTS_CHILDREN = Path("/proc/thread-self/children").exists()
 
 
