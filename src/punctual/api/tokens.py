@@ -133,7 +133,7 @@ def _check(name: str, role: str, lifetime_s: float | None) -> None:
         )
     if role not in ROLES:
         raise InvalidSpec(
-            "the role of a token must be one of those there are",
+            "the role of a token must be a known one",
             repr(role),
             "the new token",
             f"Choose one of: {', '.join(ROLES)}.",

@@ -14,7 +14,7 @@ _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Interrupts:
-    """The first signal asks the jobs of this command to end, the second ends them.
+    """Handler of signals: the first asks this command's jobs to end, the second ends them.
 
     Signals are caught from before the host is there until after it is cleared away, so that none of them can leave half
     of it behind. Those that are the jobs' own are passed on to them.

@@ -59,6 +59,6 @@ def _steered_or_ended(job: KnownJob) -> InvalidSpec:
 
 def _refused(got: str, where: str) -> InvalidSpec:
     return InvalidSpec(
-        "there must be a job of this machine that has not ended and that nobody steers", got, where,
+        "the job must be an open one of this machine that no process steers", got, where,
         "See `punctual ps` for what runs, and whether it is steered.",
     )  # fmt: skip

@@ -94,7 +94,7 @@ def _ask_all(
     while any(told["job"] in names and told["state"] not in states for told in standings(run)):
         if not is_alive(process):
             raise InvalidSpec(
-                "the service must go on until its jobs stand as they should",
+                "the service must run until its jobs are in the wanted state",
                 "a service that has ended",
                 f"process {process['pid']}",
                 "See `punctual ps` for what runs.",
@@ -116,7 +116,7 @@ def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:
     while not holds():
         if time.monotonic() > give_up_at:
             raise InvalidSpec(
-                "a service that was asked to end must do so",
+                "a service must end when asked to",
                 f"one that has not within {_END_S_MAX:g} s",
                 f"process {process['pid']}",
                 "See whether it is stopped or hangs; end it with `kill`: its jobs go on.",

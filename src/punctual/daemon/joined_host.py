@@ -106,7 +106,7 @@ class JoinedHost:
         while not self._try_to_run(submissions, options, facts):
             if time.monotonic() > give_up_at:
                 raise InvalidSpec(
-                    "the host of this machine's jobs must answer, or another process must be able to take its place",
+                    "the host of this machine's jobs must answer, or this command must be able to take its place",
                     "; ".join(("no answer", *self._refusals)),
                     f"the host of '{self.run_folder.name}'" if self._followed else "the shared host",
                     "See `punctual ps`, or run these jobs beside it (`--alone`).",

@@ -326,10 +326,10 @@ class LocalHost(Host):
             self.ask(lambda _: None, _SETTLE_S_MAX)
         except TimeoutError:
             raise StoreUnreachable(
-                "the journal must have a change before it is told to be accepted",
-                f"a host that has not written it in {_SETTLE_S_MAX:g} s",
+                "a change must be in the journal before it is reported as accepted",
+                f"a host that has not saved it within {_SETTLE_S_MAX:g} s",
                 self._journal.place,
-                "Look how the job stands before you say it again: it may be in force, and is kept once it is written.",
+                "Check `punctual show` before you retry: the change may be in force, and may still be saved.",
             ) from None
 
     @property
@@ -517,7 +517,7 @@ def _check_names_are_free(jobs: Collection[str], run: RunFolder) -> None:
     for other in open_jobs(but=run):
         if other.title in jobs:
             raise InvalidSpec(
-                "`name` must be that of no job that has not ended",
+                "`name` must not be that of an open job",
                 f"'{other.title}', which a job of '{other.run.name}' has",
                 f"job '{other.title}'",
                 "Choose another name (`--name`).",

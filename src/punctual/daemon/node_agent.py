@@ -473,7 +473,7 @@ def _locked(run: RunFolder) -> int:
         os.close(file)
         raise InvalidSpec(
             "an agent must be the only one of its name on a machine",
-            "another process that is it",
+            "another agent of this name",
             f"'{run.name}'",
             "End that process, or give this one another name.",
         ) from None

@@ -429,7 +429,7 @@ def _check_free(run: RunFolder) -> None:
     """Raise if the name belongs to a run that is live, has open jobs, or is another machine's."""
     if (taken := _taken(run)) is not None:
         got, remedy = taken
-        raise InvalidSpec("`name` must be that of no live run", got, f"job '{run.name}'", remedy)
+        raise InvalidSpec("`name` must not be that of a live run", got, f"job '{run.name}'", remedy)
 
 
 def _taken(run: RunFolder) -> tuple[str, str] | None:

@@ -71,8 +71,8 @@ class ServiceHost(JoinedHost):
         while not self._try_to_begin(options, facts):
             if time.monotonic() > give_up_at:
                 raise self._refused or InvalidSpec(
-                    "the host of this machine's jobs must leave its place to the service",
-                    "one that does not",
+                    "the shared host must hand this machine's jobs to the service",
+                    "a host that still schedules them",
                     "the shared host",
                     "See `punctual ps` for what runs, and `punctual doctor` for what is wrong.",
                 )
