@@ -33,7 +33,7 @@ def _told(folder: Path, what: str, remedy: str) -> Iterator[str]:
 
 
 def _too_large(folder: Path) -> Iterator[str]:
-    """Whether the disk lacks room for another checkpoint: the present one stays until the next is written."""
+    """Yield a warning if the disk lacks room for another checkpoint: the present one stays until that is written."""
     largest_bytes = max(map(_bytes_of, _entries(folder)), default=0)
     free_bytes = free_in(folder)
     if free_bytes < largest_bytes:

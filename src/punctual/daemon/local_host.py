@@ -249,7 +249,7 @@ class LocalHost(Host):
         return self._scheduler.promises()
 
     def budget(self) -> dict[str, Any]:
-        """Return the cores that this host shares out, and those that no job holds."""
+        """Return this host's resources, in all and free, its policy, and news of its nodes."""
         nodes = self._board.nodes()
         cores = sum(node.capacity.cores for node in nodes)
         jobs = self.jobs()

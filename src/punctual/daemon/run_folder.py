@@ -433,7 +433,7 @@ def _check_free(run: RunFolder) -> None:
 
 
 def _taken(run: RunFolder) -> tuple[str, str] | None:
-    """Return the object that has the name and the user's remedy; None: the name is free."""
+    """Describe the run that has the name, and the user's remedy; None: the name is free."""
     if run.is_live() or run.kept_jobs():
         return f"'{run.name}'", f"Choose another name, or end that one first (`punctual stop {run.name}`)."
     if run.machine() is not None and run.runtime_dir.exists():

@@ -162,7 +162,7 @@ def now_of(run: RunFolder) -> Now:
 
 
 def messages_of(run: RunFolder, jobs: Sequence[JobId] | None = None) -> list[Message]:
-    """Yield the messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
+    """Return the messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
     with run.read_journal() as journal:
         return [message for _, message in read_about(journal, jobs)]
 

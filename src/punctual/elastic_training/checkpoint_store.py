@@ -175,7 +175,7 @@ class CheckpointStore:
             return self._blocks.pop() if self._blocks else None
 
     def _next(self) -> Image | None:
-        """Wait for the next image to be written; None: there will be none."""
+        """Wait for an image to write; None: the store is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is not None or self._closes)
             image, self._waiting = self._waiting, None

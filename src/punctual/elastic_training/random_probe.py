@@ -33,7 +33,7 @@ class RandomProbe:
         return not any(torch.equal(state, expected) for expected in self._expected()) or self._others != _others()
 
     def _expected(self) -> Iterator[Tensor]:
-        """Return the random states that dropout alone may have left; draws of a repeated pass are taken back."""
+        """Yield the random states that dropout alone may have left; draws of a repeated pass are taken back."""
         generator = torch.Generator().manual_seed(self._seed)
         yield generator.get_state()
         for _ in range(self._dropout.n_draws - self._n_draws):

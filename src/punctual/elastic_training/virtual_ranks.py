@@ -126,7 +126,7 @@ def places_of(n_samples: int, global_batch_size: int, n_virtual_ranks: int) -> l
 def share(
     places: Sequence[range], virtual_ranks: range, *, is_fused: bool, n_samples_max: int | None = None
 ) -> list[Part]:
-    """Yield a worker's share of a step, part by part.
+    """Return a worker's share of a step, part by part.
 
     Parameters
     ----------

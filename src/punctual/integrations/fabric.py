@@ -13,7 +13,7 @@ from punctual.integrations._elastic import check_alone, refusing, replaced, step
 def elastic(
     context: Context, fabric: Any, model: Any, optimizer: Any, *, clip_norm: float | None = None, **options: Any
 ) -> Iterator[ElasticRun]:
-    """Return an elastic training of ``fabric.setup``'s results, with `fabric.backward` and `optimizer.step`.
+    """Yield an elastic training of ``fabric.setup``'s results, with `fabric.backward` and `optimizer.step`.
 
     Parameters
     ----------

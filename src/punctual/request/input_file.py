@@ -83,7 +83,7 @@ def text_of(path: Path) -> str:
 
 
 def _content(path: Path) -> bytes:
-    """Return the first bytes of a file: one more than its greatest length at least, if it is longer."""
+    """Return the first bytes of a file: enough to see whether it has more characters than allowed."""
     pieces, n_left = list[bytes](), 4 * (N_CHARACTERS_MAX + 1)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is opened though nobody writes it
     try:

@@ -334,7 +334,7 @@ def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
 
 
 def _check_pattern(request: JobRequest, pattern: str) -> None:
-    """Raise `InvalidSpec` unless `pattern` can read progress, and the controller can use it."""
+    """Raise `InvalidSpec` for a pattern that is too long, or cannot tell the total that a deadline needs."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise InvalidSpec(
             f"the progress pattern must have at most {PATTERN_LENGTH_MAX} characters",

@@ -280,7 +280,7 @@ class Session:
         self._n_bodies += 1
 
     def tell_cut(self, n_steps: int) -> None:
-        """Note a loop's end after its declared steps; its iterable may have more."""
+        """Tell the author once that a loop ended after its declared steps though its iterable may have more."""
         if self._page is not None and not self._has_told_cut:
             self._has_told_cut = True
             tell(

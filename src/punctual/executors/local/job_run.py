@@ -435,7 +435,7 @@ class JobRun:
             self._tell_end(event)
 
     def _tell_cut_off(self, last: Mapping[str, Any] | None) -> None:
-        """Warn that a job was ended by force: a checkpoint that it was writing is incomplete."""
+        """Warn that a stopped job was killed: a checkpoint that it was writing is incomplete."""
         forced_after_s = self._forced_after_s if last is None else last.get("forced_after_s", self._forced_after_s)
         if self._stop_cause is not None and forced_after_s is not None:
             text = (
@@ -509,7 +509,7 @@ class JobRun:
             self._context.poller.watch(self._miss_end, _END_KNOWN_S_MAX)
 
     def _miss_end(self) -> None:
-        """Report a process outside its group that has not ended: it was moved elsewhere. Called by the poller."""
+        """Answer with the failure of a process whose group is gone but that has not ended. Called by the poller."""
         with self._lock:
             if not self.ended and self._without_group is not None and self._without_group[0] == self._request:
                 self._answer(self._without_group[1])

@@ -17,7 +17,7 @@ class PacingOnly:
     keeper_prefix = ()
 
     def check(self) -> None:
-        """Return always: pacing is usable everywhere."""
+        """Accept every machine: pacing is usable everywhere."""
 
     def open(self, job: JobId, keeper_pid: int) -> "PacingOnlyGroup":
         return PacingOnlyGroup(keeper_pid)
