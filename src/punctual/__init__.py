@@ -54,7 +54,7 @@ def __getattr__(name: str) -> object:
 
 
 def load_ipython_extension(shell: object) -> None:
-    """What ``%load_ext punctual`` calls."""
+    """Load the extension of ``%load_ext punctual``."""
     from punctual.integrations import notebook
 
     notebook.load(shell)

@@ -49,7 +49,7 @@ CHECKPOINT_VARIABLE = "PUNCTUAL_CHECKPOINT_DIR"
 WORKERS_VARIABLE = "PUNCTUAL_WORKERS_MAX"
 
 #: Environment variable that tells an elastic training the least and the most parameter servers it may have, as ``1..2``:
-#: as many as the target says, within this range.
+#: the number in the target, within this range.
 SERVERS_VARIABLE = "PUNCTUAL_SERVERS"
 
 #: Environment variable that tells an elastic training at which address of its node other nodes reach it.
@@ -89,7 +89,7 @@ _N_READS_MAX = 200
 
 
 class ProgramState(IntEnum):
-    """How far the training process is."""
+    """State of the training process."""
 
     STARTING = 0
     TRAINING = 1
@@ -98,7 +98,7 @@ class ProgramState(IntEnum):
 
 
 class Fault(IntEnum):
-    """What the training process declared or did that does not fit; it goes on, and the run's end reports it."""
+    """Contradictions between a process's declaration and its work; it goes on, and the run's end reports them."""
 
     NONE = 0
     ZERO_STEPS = 1
@@ -134,7 +134,7 @@ class DeviceUse:
     memory_bytes, total_bytes
         Most memory that the process has reserved there, and what there is.
     waited_ns, n_turns
-        How long it waited for its turns on a device that it shares, and how many it had.
+        Nanoseconds of waiting for its turns on a shared device, and number of turns.
     """
 
     name: str = ""
@@ -146,7 +146,7 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Who trains, and what it declared. `total_steps` 0: not declared."""
+    """Process id and declaration of the training. `total_steps` 0: not declared."""
 
     pid: int = 0
     total_steps: int = 0
@@ -172,7 +172,7 @@ class PhaseEntry:
 
 @dataclass(frozen=True, slots=True)
 class Directives:
-    """What Punctual wants of the process. Work is in steps; a unit of phase i counts `phase_cost_steps[i]` steps.
+    """Directives of Punctual to the process. Work is in steps; a unit of phase i counts `phase_cost_steps[i]` steps.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class Directives:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTarget:
-    """How many workers the training is to have. `n_workers` 0: the job is not made of workers.
+    """Wanted workers of the training. `n_workers` 0: the job has no workers.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ class WorkerTarget:
     n_servers
         Parameter servers beside the workers.
     devices
-        Which of the devices that the job's process is shown (in `CUDA_VISIBLE_DEVICES`) its workers may use, counted
+        Indices of the devices (in the process's `CUDA_VISIBLE_DEVICES`) that its workers may use, counted
         from 0 and below 63; empty: all. Workers that use another one already keep it.
     spans_nodes
         Whether there are workers on other nodes too, or will be, for whom the training must listen.
@@ -248,7 +248,7 @@ class WorkerStatus:
     n_servers
         Parameter servers that train with them.
     devices
-        Which of the devices that the job's process is shown its workers use, counted from 0.
+        Indices of the workers' devices among those that the job's process is shown, counted from 0.
     cause
         Why the last target was given up; empty: it was not.
     """
@@ -293,7 +293,7 @@ class _Region:
         self._guard.pack_into(page, self._closing_offset, version)
 
     def read(self, page: mmap.mmap) -> tuple[object, ...] | None:
-        """The payload; None if it was never written, or if its writer stopped while writing."""
+        """Return the payload; None if it was never written, or if its writer stopped while writing."""
         for _ in range(_N_READS_MAX):
             (closing,) = self._guard.unpack_from(page, self._closing_offset)
             fields = self._payload.unpack_from(page, self._payload_offset)
@@ -302,12 +302,12 @@ class _Region:
         return None
 
     def version(self, page: mmap.mmap) -> int:
-        """The opening guard. It is written byte by byte: a value that changes tells no more than that it changes."""
+        """Version at the opening of a write, written byte by byte: compare it for a change only."""
         (opening,) = self._guard.unpack_from(page, self.offset)
         return int(opening)
 
     def version_done(self, page: mmap.mmap) -> int:
-        """The closing guard. Whoever remembers it to see what is new misses nothing of a write that is under way."""
+        """Version after the last complete write; compare it to detect new data."""
         (closing,) = self._guard.unpack_from(page, self._closing_offset)
         return int(closing)
 
@@ -327,11 +327,11 @@ _LOSSES = _Region(2048, "q" + "qd" * N_LOSSES_MAX)
 
 
 class PageError(Exception):
-    """The file is no page of this layout."""
+    """Raised if the file is no page of this layout."""
 
 
 class PageVersionError(PageError):
-    """It is a page of another version of Punctual."""
+    """Raised if it is a page of another version of Punctual."""
 
 
 class Page:
@@ -340,7 +340,7 @@ class Page:
     def __init__(self, mapped: mmap.mmap) -> None:
         self._map = mapped
         self._seen: dict[int, tuple[object, ...] | None] = {}
-        #: What of all that was read was not believed, because it cannot be.
+        #: Names of values that were read and rejected as impossible.
         self.disbelieved: set[str] = set()
         # A process that takes over a page (a restarted training) goes on counting where its predecessor stopped.
         self._progress_version = _PROGRESS.version(mapped)
@@ -355,7 +355,7 @@ class Page:
 
     @classmethod
     def create(cls, path: str) -> Page:
-        """Make a new page at `path`, readable by its owner only; fails if the file exists or there is no room for it."""
+        """Make a new page at `path`, readable by its owner only; fails if the file exists or the disk is full."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             if hasattr(os, "posix_fallocate"):
@@ -394,7 +394,7 @@ class Page:
 
     @classmethod
     def of(cls, content: bytes) -> Page:
-        """A page of its own with what another one held; raises `PageError` if that was none."""
+        """Make a page with another one's content; raises `PageError` if that was no page."""
         if len(content) != PAGE_BYTES or not content.startswith(_MAGIC):
             raise PageError(f"{len(content)} bytes that are no Punctual page of {PAGE_BYTES}")
         mapped = mmap.mmap(-1, PAGE_BYTES)
@@ -405,13 +405,13 @@ class Page:
         self._map.close()
 
     def keep_copy(self) -> None:
-        """Go on with a copy of what the page says now, which holds no file; also while another thread reads the page."""
+        """Continue with a private copy of the page, which holds no file; also while another thread reads the page."""
         copy = mmap.mmap(-1, PAGE_BYTES)
         copy[:] = self._map[:]
         self._map = copy
 
     def _read(self, region: _Region) -> tuple[object, ...] | None:
-        """The payload of `region`; what was read last if its writer stopped while writing; None before the first."""
+        """Return the payload of `region`; the last one read if a write is incomplete; None before the first."""
         fields = region.read(self._map)
         if fields is None:
             return self._seen.get(region.offset)
@@ -427,7 +427,7 @@ class Page:
     def publish_progress(
         self, n_steps: int, stamp_ns: int, cpu_ns: int, i_phase: int, busy_ns: int = 0, device_ns: int = 0
     ) -> None:
-        """Say that a unit is done. The hot path: one call a step."""
+        """Publish the end of a unit. The hot path: one call a step."""
         self._progress_version += 1
         _PROGRESS.write(self._map, self._progress_version, n_steps, stamp_ns, cpu_ns, i_phase, busy_ns, device_ns)
 
@@ -457,14 +457,14 @@ class Page:
         _PHASES.write(self._map, self._phases_version, min(len(entries), N_PHASES_MAX), *flat)
 
     def publish_losses(self, n_losses: int, latest: Sequence[tuple[int, float]]) -> None:
-        """Say that there have been `n_losses`, of which `latest` were the last `N_LOSSES_MAX` or less: steps and loss."""
+        """Publish the number of all losses, and the `latest` ones, `N_LOSSES_MAX` or less: steps and loss."""
         flat: list[object] = [number for seen in latest for number in seen]
         flat += [0, 0.0] * (N_LOSSES_MAX - len(latest))
         self._losses_version += 1
         _LOSSES.write(self._map, self._losses_version, n_losses, *flat)
 
     def directives_version(self) -> int:
-        """Changes whenever there are new directives; cheap enough to ask at every step."""
+        """Number that changes with the directives; cheap enough to read at every step."""
         return _DIRECTIVES.version_done(self._map)
 
     def directives(self) -> Directives:
@@ -475,12 +475,12 @@ class Page:
         return Directives(bool(pacing), bool(stop), bool(leave), end_ns, end_work, ns_per_step, tuple(costs))  # type: ignore[arg-type]
 
     def heartbeat_ns(self) -> int:
-        """When Punctual last ticked; 0: never."""
+        """Instant of Punctual's last tick; 0: none."""
         fields = self._read(_HEARTBEAT)
         return int(fields[0]) if fields else 0  # type: ignore[call-overload]
 
     def worker_target(self) -> WorkerTarget:
-        """How many workers there are to be; an empty target for a job that is not made of workers."""
+        """Return the wanted workers; an empty target for a job without workers."""
         fields = self._read(_TARGET)
         if fields is None:
             return WorkerTarget()
@@ -488,11 +488,11 @@ class Page:
         return WorkerTarget(*counts, _devices_of(devices), bool(spans_nodes))  # type: ignore[arg-type, call-arg]
 
     def publish_group(self, port: int, key: bytes) -> None:
-        """Say where the agent listens for other nodes, and the key; only the agent calls it, once."""
+        """Publish the port and key for other nodes; only the agent calls it, once."""
         _GROUP.write(self._map, 1, port, key)
 
     def publish_workers(self, status: WorkerStatus) -> None:
-        """Say who trains; only the agent calls it."""
+        """Publish the status of the workers; only the agent calls it."""
         *counts, devices, cause = astuple(status)
         self._status_version += 1
         _STATUS.write(self._map, self._status_version, *counts, _mask_of(devices), _fit(cause, _CAUSE_BYTES))
@@ -500,7 +500,7 @@ class Page:
     # Punctual's side.
 
     def progress(self) -> Progress:
-        """The latest unit; an empty one before the first."""
+        """Return the latest unit; an empty one before the first."""
         fields = self._read(_PROGRESS)
         if fields is None:
             return Progress()
@@ -510,7 +510,7 @@ class Page:
         return Progress(n_steps, stamp_ns, cpu_ns, i_phase, *clocks_ns)
 
     def device(self) -> DeviceUse:
-        """The device that the training computes on; an empty one where it tells of none."""
+        """Return the device that the training computes on; an empty one if it reports none."""
         fields = self._read(_DEVICE)
         if fields is None:
             return DeviceUse()
@@ -548,7 +548,7 @@ class Page:
         return entries
 
     def losses(self) -> tuple[int, list[tuple[int, float]]]:
-        """How many losses there have been in all, and the last of them, in their order: steps and loss."""
+        """Return the number of all losses, and the last of them in order: steps and loss."""
         fields = self._read(_LOSSES)
         if fields is None:
             return 0, []
@@ -579,14 +579,14 @@ class Page:
         _TARGET.write(self._map, self._target_version, *counts, _mask_of(devices), spans_nodes)
 
     def group(self) -> tuple[int, bytes] | None:
-        """The port at which the agent listens for other nodes, and the key; None: it does not."""
+        """Return the port at which the agent listens for other nodes, and the key; None: it does not listen."""
         fields = self._read(_GROUP)
         if fields is None or not 0 < _count_of(fields[0]) < 65_536 or not isinstance(fields[1], bytes):
             return None
         return _count_of(fields[0]), fields[1]
 
     def worker_status(self) -> WorkerStatus:
-        """Who trains; an empty status before there is an agent."""
+        """Return the status of the workers; an empty one before there is an agent."""
         fields = self._read(_STATUS)
         if fields is None:
             return WorkerStatus()
@@ -596,7 +596,7 @@ class Page:
 
 
 def _in_range(value: object) -> object:
-    """What a field can hold of `value`: no integer is larger than a word."""
+    """Limit an integer to the range of a field; other values stay."""
     return max(-_WORD_MAX, min(value, _WORD_MAX)) if isinstance(value, int) else value
 
 
@@ -606,12 +606,12 @@ def _fit(name: str, n_bytes: int = _NAME_BYTES) -> bytes:
 
 
 def short_name(name: str) -> str:
-    """The name of a phase as the page has it."""
+    """Return a phase's name as the page stores it."""
     return _fit(name).decode()
 
 
 def process_number() -> int:
-    """The number that `/proc` has for this process; in a PID namespace whose `/proc` is another's, not that of `getpid`.
+    """Number of this process in `/proc`; in a PID namespace whose `/proc` is another's, not that of `getpid`.
 
     Whoever opens a page of another process by `/proc` is known there by this number.
     """

@@ -48,7 +48,7 @@ def check_extras(user: str, *extras: str) -> None:
     Parameters
     ----------
     user
-        What needs the libraries of `extras`: ``"a study"``.
+        Name of the feature that needs the libraries of `extras`: ``"a study"``.
 
     Raises
     ------

@@ -105,7 +105,7 @@ def maker(family: str) -> Callable[[str], Any]:
 
 
 def summary(family: str, name: str) -> str:
-    """Return the first paragraph of the docstring, on one line. A plug-in of ours is read, not imported: it may need an extra."""
+    """Return the first paragraph of the docstring, on one line. Our plug-ins are not imported: they may need extras."""
     place = _place(family, name)
     docstring = ast.get_docstring(_class_node(place)) if place.is_ours else inspect.getdoc(load(family, name))
     return " ".join((docstring or "").partition("\n\n")[0].split())
@@ -190,7 +190,7 @@ def _own_module(module: str, where: str) -> ModuleType:
 
 
 def _install_command(library: str) -> str:
-    """What installs a library of ours that is missing: the others of its extra are needed as well."""
+    """Return the command that installs a missing library of ours with the rest of its extra."""
     extra = next((extra for extra, modules in EXTRAS.items() if library in modules), None)
     return f"pip install {library}" if extra is None else install_command(extra)
 

@@ -1,1 +1,1 @@
-"""The service: HTTP to and from a host, who may do what, and a client for programs. It decides nothing about jobs."""
+"""The service: HTTP access to a host, with tokens and roles. It decides nothing about jobs."""

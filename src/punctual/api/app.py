@@ -44,10 +44,10 @@ _DESCRIPTION = (
 
 
 class _Application(FastAPI):
-    """Makes its document when somebody first asks for it: that takes longer than everything else at the start."""
+    """Makes its OpenAPI document on the first request for it: that takes longer than the rest of the start."""
 
     def openapi(self) -> dict[str, Any]:
-        """The document, which is kept."""
+        """Return the OpenAPI document, which is cached."""
         is_new = self.openapi_schema is None
         document = super().openapi()
         if is_new:
@@ -56,7 +56,7 @@ class _Application(FastAPI):
 
 
 def make_app(context: ServiceContext) -> FastAPI:
-    """The application of a host. It lets everybody in: `punctual.api.guard` stands before it."""
+    """Make the application of a host. It lets every caller in: `punctual.api.guard` stands before it."""
     app = _Application(
         title="Punctual",
         version=__version__,
@@ -80,6 +80,6 @@ def _operation_id(route: APIRoute | BaseRoute) -> str:
 
 
 def _schemas_of_problem() -> dict[str, Any]:
-    """The schema of `Problem`, which no route has as its model, and those of its parts."""
+    """Return the schema of `Problem`, which no route has as its model, and those of its parts."""
     schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
     return {**schema.pop("$defs", {}), "Problem": schema}

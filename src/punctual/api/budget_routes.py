@@ -1,4 +1,4 @@
-"""The budget over time: who held how many cores, and what is planned."""
+"""Routes of the budget over time: cores held by jobs, and the plan."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -28,7 +28,7 @@ def budget_history(
     hours: Annotated[float, Query(gt=0, le=24 * 31, description="How far back.")] = 1.0,
     points: Annotated[int, Query(ge=2, le=500, description="Into how many equal parts that is divided.")] = 200,
 ) -> BudgetHistory:
-    """Tell who held how many cores, part by part, and who is to hold how many until when."""
+    """Show the cores that jobs held over time, and those planned for them."""
     host, now = context.host, context.host.clocks()
     edges_at = np.linspace(now.at - 3600.0 * hours, now.at, points + 1)
     planned = [share for status in host.jobs() if (share := _planned(context, status, now)) is not None]
@@ -42,7 +42,7 @@ def budget_history(
 
 
 def _shares(means: Mapping[JobId, FloatArray]) -> list[BudgetShare]:
-    """The jobs that held most, in their order, and then all others as one."""
+    """Return the jobs that held most, in their order, and then all others as one."""
     largest = set(sorted(means, key=lambda job: -means[job].sum())[:_N_JOBS])
     shares = [BudgetShare(job=job, cores=_rounded(cores)) for job, cores in means.items() if job in largest]
     others = [cores for job, cores in means.items() if job not in largest]
@@ -54,7 +54,7 @@ def _rounded(cores: FloatArray) -> list[float]:
 
 
 def _planned(context: ServiceContext, status: JobStatus, now: Now) -> PlannedCores | None:
-    """What the job is to hold from now on; None: nothing, or nothing is known of it."""
+    """Estimate the cores that the job will hold from now on; None: none, or nothing is known of it."""
     if status.ended or status.landed:
         return None
     promised_at, remaining = context.host.promised_until_at(status.id), remaining_time(status, now.at)

@@ -1,4 +1,4 @@
-"""The cluster, the policies, the metrics, and whether the service answers."""
+"""Routes of the cluster, the policies, the metrics, and the service's health."""
 
 from functools import cache
 
@@ -17,7 +17,7 @@ router = APIRouter(tags=["cluster"])
 
 @router.get("/cluster", response_model=ClusterStanding, responses=answers())
 async def cluster(context: Context) -> Response:
-    """Show the nodes, what of them is held, free and promised."""
+    """Show the nodes, and their held, free and promised resources."""
     return told(cluster_standing(context.host))
 
 
@@ -42,13 +42,13 @@ def policies(context: Context) -> PolicyList:
     },
 )
 async def metrics(context: Context) -> Response:
-    """Tell the metrics, in Prometheus's text format."""
+    """Show the metrics, in Prometheus's text format."""
     return Response(metrics_text(context.host, context.metrics), media_type=MEDIA_TYPE)
 
 
 @router.get("/health", responses=answers())
 async def health(context: Context, caller: Viewer) -> Health:
-    """Say that the service answers, and who asks."""
+    """Show that the service answers, and the caller's name and role."""
     host = context.host
     return Health(
         status="ok" if host.takes_changes else "leaving",

@@ -1,4 +1,4 @@
-"""Connections: which are taken, and the thread that serves them."""
+"""Connections of the service, and the thread that serves them."""
 
 import asyncio
 import logging
@@ -29,15 +29,15 @@ _LOG = logging.getLogger(__name__)
 #: Loggers that get a line, or a traceback, for each caller who sends nonsense.
 _OF_SERVER = ("uvicorn.error", "asyncio", __name__)
 
-#: How long requests may still take when the server is to end, in seconds.
+#: Seconds that requests may still take when the server is to end.
 _END_S = 2
-#: What the kernel says of the process at the other end of a socket: its id, its user and its group.
+#: Layout of the kernel's record of a socket's other end: process, user and group.
 _CREDENTIALS = struct.Struct("3i")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A socket that listens, and who is let in there; see `punctual.api.guard.RequestGuard`."""
+    """A listening socket, and the callers that it admits; see `punctual.api.guard.RequestGuard`."""
 
     listening: LimitedSocket
     tokens: Tokens | None
@@ -46,9 +46,9 @@ class Endpoint:
 
 
 class TimedConnection(H11Protocol):
-    """A connection that ends if a request, the first or a later one, takes long to come."""
+    """A connection that ends if a request, the first or a later one, takes long to arrive."""
 
-    #: How long that may take from the connection's beginning or the request's first byte on, in seconds.
+    #: Seconds that a request may take to arrive, from the connection's beginning or its first byte on.
     request_s: float = 10.0
     _giving_up: asyncio.TimerHandle | None = None
 
@@ -61,7 +61,7 @@ class TimedConnection(H11Protocol):
         self._await_request()
 
     def _await_request(self) -> None:
-        """End the connection soon, unless a request is being answered; what is told until the next one comes changes nothing."""
+        """End the connection soon, unless a request is being answered or one arrives in time."""
         is_answering = not getattr(self.cycle, "response_complete", True)  # None before the first request
         if self._giving_up is None and not is_answering:
             self._giving_up = self.loop.call_later(self.request_s, self.transport.abort)
@@ -71,7 +71,7 @@ class TimedConnection(H11Protocol):
 
 
 class OwnConnection(TimedConnection):
-    """One of a process of the service's own user; that of any other is ended before anything is read."""
+    """Connection of a process of the service's own user; any other's is ended before anything is read."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -82,7 +82,7 @@ class OwnConnection(TimedConnection):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """One at whose servers a caller has `handshake_s` seconds to agree on keys; uvicorn has no option for that."""
+    """Event loop whose servers give a caller `handshake_s` seconds to agree on keys; uvicorn has no option for that."""
 
     def __init__(self, handshake_s: float) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 @contextmanager
 def endpoints_served(context: ServiceContext, endpoints: Sequence[Endpoint]) -> Iterator[None]:
-    """Answer at all endpoints, in one thread, until this is left."""
+    """Answer at all endpoints, in one thread, while the block runs."""
     app = make_app(context)
     servers = [_server(app, context, endpoint) for endpoint in endpoints]
     for endpoint in endpoints:
@@ -127,7 +127,7 @@ def _run(servers: Sequence[uvicorn.Server], endpoints: Sequence[Endpoint], hands
 
 @contextmanager
 def _log_limited() -> Iterator[None]:
-    """Log a line a minute at most from one place, until this is left."""
+    """Log at most a line a minute from one place, while the block runs."""
     limit = LogLimit(untraced=(OSError, ProtocolError))
     with ExitStack() as ending:
         for name in _OF_SERVER:
@@ -138,7 +138,7 @@ def _log_limited() -> Iterator[None]:
 
 
 def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log in one line that a connection failed, or could not be accepted for want of descriptors; else as usual."""
+    """Log in one line that a connection failed, or could not be accepted for lack of descriptors; else as usual."""
     error = context.get("exception")
     if isinstance(error, OSError):
         _LOG.warning("%s: %s", context["message"], error)

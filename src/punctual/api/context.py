@@ -1,4 +1,4 @@
-"""What routes have in common: the host, who asks, and what is kept."""
+"""Context that routes share: the host, the caller, and the caches."""
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -38,28 +38,28 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ServiceContext:
-    """A host, and what its service keeps.
+    """A host, and its service's caches and database.
 
     Attributes
     ----------
     signal
         Notified of each message of the host.
     takes_jobs
-        Whether jobs can be submitted: not where the host ends with those that it has.
+        Whether jobs can be submitted: not if the host ends with its present ones.
     is_closing
         Set once streams must end.
     standings, metrics
-        What is told of each job: as JSON, and as lines of metrics.
+        Cached texts of each job: as JSON, and as lines of metrics.
     chains
         Why jobs got what they got.
     courses
-        How jobs went on.
+        Cached courses of jobs.
     budget
-        Which job held how many cores when.
+        Cache of cores held by each job over time.
     what_ifs
-        Whose turn it is to have other policies simulated.
+        Turns of callers to simulate other policies.
     tracer
-        What makes a span of each request; None: none is made.
+        Makes a span of each request; None: none is made.
     """
 
     host: LocalHost
@@ -86,7 +86,7 @@ class ServiceContext:
         self.budget = KeptBudget(self.host.run_folder)
 
     def status(self, name: str) -> JobStatus:
-        """How the job stands; raises `Refused` if there is none of that name."""
+        """Return the job's status; raises `Refused` if there is no job of that name."""
         if not self.host.knows(JobId(name)):
             raise Refused(404, "there is no such job")
         return self.host.status(JobId(name))
@@ -98,17 +98,17 @@ class ServiceContext:
 
 
 def note_change(caller: Caller, what: str) -> None:
-    """Write down who has changed something."""
+    """Log a change and the caller who made it."""
     _LOG.info("%s, by %s", what, caller)
 
 
 def json_answer(body: bytes, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer that is written as its model would be: the framework checks no answer once more."""
+    """Wrap an encoded answer: the framework does not check it again."""
     return Response(body, code, headers=headers, media_type="application/json")
 
 
 def told(answer: AnswerBody) -> Response:
-    """An answer, by its model."""
+    """Encode an answer."""
     return json_answer(answer.model_dump_json(by_alias=True).encode())
 
 
@@ -134,7 +134,7 @@ Operator = Annotated[Caller, Depends(_role("operator"))]
 
 
 class CountedStream(StreamingResponse):
-    """A stream that counts as open until it has ended, however that is; raises `Refused` if there are too many.
+    """A stream that counts as open until it has ended in any way; raises `Refused` if there are too many.
 
     `close` is called then, and also where the stream is refused or nothing of it is sent.
     """

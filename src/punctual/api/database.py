@@ -1,4 +1,4 @@
-"""What the service keeps beside its runs: tokens as digests, and which job an idempotency key has led to."""
+"""Database of the service beside its runs: tokens as digests, and the job of each idempotency key."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ _CREATE = """
     );
     CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value);
 """
-#: What version 1 did not have. Its keys count as accepted: no job is run a second time.
+#: Test for a column that version 1 lacks. Its keys count as accepted: no job is run a second time.
 _HAS_ACCEPTED = "SELECT 1 FROM pragma_table_info('submission_key') WHERE name = 'is_accepted'"
 _ADD_ACCEPTED = "ALTER TABLE submission_key ADD COLUMN is_accepted INTEGER NOT NULL DEFAULT 1"
 _FILE = "service.db"
-#: What SQLite finds wrong with a file; the lowest byte of a code says what kind it is.
+#: SQLite's codes for a damaged file; the lowest byte of a code is its kind.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB}
-#: How long a statement waits for another process's write, in seconds.
+#: Seconds that a statement waits for another process's write.
 _BUSY_S = 10.0
 
 
@@ -40,7 +40,7 @@ class ServiceDatabase:
     Parameters
     ----------
     folder
-        Where the file is, and made if it is missing.
+        Folder of the file, which is made if it is missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,13 +64,13 @@ class ServiceDatabase:
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All that `query` has."""
+        """Return all rows of `query`."""
         with self._lock, self._checked():
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction."""
+        """Run the block in a transaction."""
         with self._lock, self._checked():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -83,7 +83,7 @@ class ServiceDatabase:
 
     @contextmanager
     def _checked(self) -> Iterator[None]:
-        """Raise `InvalidSpec` where the file is found to be damaged."""
+        """Raise `InvalidSpec` if the file is found to be damaged."""
         try:
             yield
         except sqlite3.DatabaseError as error:

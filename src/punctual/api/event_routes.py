@@ -1,4 +1,4 @@
-"""The messages of the journal as server-sent events; the id of each is its number there, from which one can go on."""
+"""Route of the journal's messages as server-sent events; each id is the message's number, to continue from."""
 
 import asyncio
 import json
@@ -29,9 +29,9 @@ UNASKED_KINDS = frozenset({"TimerFired", "SetTimer", "RequestPlan", "PlanPropose
 
 #: Rows fetched at once.
 _N_ROWS = 200
-#: What comes within so many seconds is read at once: to look for each message alone would cost much of a core.
+#: Seconds of messages that are read at once: looking for each alone would cost much of a core.
 _GATHERED_S = 0.2
-#: A sign of life after so many seconds without an event; and how long a client waits until it connects again.
+#: Seconds without an event until a sign of life is sent; and seconds that a client waits before it connects again.
 _SILENCE_S, _RETRY_MS = 15.0, 2000
 #: A store that is away is asked again after so many seconds.
 _AWAY_S = 1.0
@@ -61,9 +61,9 @@ async def events(
         int | None, Header(ge=0, le=_SEQUENCE_MAX, description="The same; what a browser sends by itself.")
     ] = None,
 ) -> Response:
-    """Tell what happens, as it happens; without a number to begin behind, from now on.
+    """Stream messages as they come, after a given number or from now on.
 
-    Of what is long past, timers and most reports of progress are not kept.
+    Timers and most progress reports of long ago are not kept.
     """
     begin_after = last_event_id if last_event_id is not None else after
     if begin_after is None:
@@ -81,7 +81,7 @@ async def _told(
     wanted = About(kinds=tuple(kinds))
 
     def read(begin: int) -> tuple[list[Row], int]:
-        """The next rows, and the number of the last message that was looked at."""
+        """Read the next rows; return them and the number of the last message examined."""
         n_written = journal.last_sequence
         rows = journal.rows_from(begin, _N_ROWS, wanted)
         return rows, rows[-1][0] if rows else max(begin - 1, n_written)
@@ -111,7 +111,7 @@ async def _told(
 
 
 def _event(sequence: int, kind: str, message: dict[str, Any], job: str | None, now: Now) -> bytes:
-    """One event; empty if it is not about `job`."""
+    """Encode one event; empty if it is not about `job`."""
     about = message.get("job") or message.get("spec", {}).get("id")
     if job is not None and about != job:
         return b""

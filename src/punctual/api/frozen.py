@@ -1,4 +1,4 @@
-"""The page, frozen: one file that shows the jobs of a run as they stood, and asks nobody for anything.
+"""Frozen page: one file that shows the jobs of a run as they stood, and makes no requests.
 
 It has the scripts of the page, and in place of a service what that would have answered.
 """
@@ -27,7 +27,7 @@ from punctual.request.json_text import json_text
 
 FOLDER = Path(__file__).with_name("dashboard")
 
-#: Of a job's output, and of its reasons, the last.
+#: Bytes of the end of a job's output, and number of its last reasons, that the page contains.
 _LOG_BYTES, _N_REASONS = 500_000, 50
 _STREAMS = {"stdout": False, "stderr": True}
 _IMPORTED = re.compile(r'"\./(\w+\.js)"')
@@ -35,7 +35,7 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsa
 
 
 class NoPlans:
-    """Nothing is planned any more."""
+    """Plans of a run that is over: none."""
 
     def promised_until_at(self, _: JobId) -> float | None:
         return None
@@ -45,12 +45,12 @@ class NoPlans:
 
 
 def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId, str]) -> str:
-    """The page with some jobs of a run, as HTML.
+    """Return the page with some jobs of a run, as HTML.
 
     Parameters
     ----------
     messages
-        Of the journal, those that may concern one of the jobs, oldest first.
+        Messages of the journal that may concern one of the jobs, oldest first.
     said
         The jobs, and what each came to in a sentence or two.
     """
@@ -63,7 +63,7 @@ def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId
 
 
 def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[JobStatus], now: Now) -> dict[str, str]:
-    """What a service would answer, by path."""
+    """Compute a service's answers, by path."""
     standings = [job_standing(NoPlans(), status, now) for status in statuses]
     told = {
         "/health": Health(
@@ -114,6 +114,6 @@ def _document(told: Mapping[str, object], title: str) -> str:
 
 
 def _inline(path: Path) -> str:
-    """A script as an address of its own, with its imports under the names of the import map."""
+    """Return a script as a data address, with its imports under the names of the import map."""
     text = _IMPORTED.sub(r'"punctual/\1"', path.read_text(encoding="utf-8"))
     return "data:text/javascript;base64," + b64encode(text.encode()).decode()

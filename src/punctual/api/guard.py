@@ -1,4 +1,4 @@
-"""What stands before every route: where a request is from, who sends it, how long it is and how many there are."""
+"""Guard before every route: checks a request's origin, caller, length and rate."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -22,7 +22,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-#: What every answer has unless it says otherwise, as those with a file of the page do.
+#: Headers of every answer that does not set its own, as those with a file of the page do.
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -36,12 +36,12 @@ _NO_TOKEN = {"WWW-Authenticate": 'Bearer realm="punctual"', "Connection": "close
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request.
+    """Sender of a request.
 
     Attributes
     ----------
     name
-        That of the token; empty: the service's own user, over its socket.
+        Name of the token; empty: the service's own user, over its socket.
     """
 
     name: str
@@ -55,17 +55,17 @@ class Caller:
         return f"token '{self.name}'" if self.name else "the owner"
 
 
-#: Who comes by the socket of the service's own user; whoever else does is sent away before.
+#: Caller at the socket of the service's own user; other users' connections are ended before.
 SELF = Caller("", "operator")
 
 
 class RequestGuard:
-    """Passes on what may be passed on.
+    """Passes on the requests that are allowed.
 
     Parameters
     ----------
     tokens
-        Who is let in; None: everybody, who must be the service's own user.
+        Tokens of admitted callers; None: all callers, who must be the service's own user.
     host_names
         Names under which the service may be asked. A page that a browser has from elsewhere cannot have its name point
         here and read the answers; None: any.
@@ -111,7 +111,7 @@ class RequestGuard:
             await self._answer_while_known(request, _replayed(body, receive), with_headers)
 
     async def _answer_while_known(self, request: Request, receive: Receive, send: Send) -> None:
-        """Pass a request on, and end the answer soon after its token was revoked or has expired: a stream goes on for ever."""
+        """Pass a request on, and end its answer soon after its token's end: a stream never ends by itself."""
         is_under_way = False
 
         async def noted(message: Message) -> None:
@@ -134,7 +134,7 @@ class RequestGuard:
             answer.result()
 
     def _check_place(self, request: Request) -> None:
-        """Refuse what a page of another site sends, or asks for under a name that is not ours."""
+        """Refuse requests from pages of other sites, or to names that are not the service's."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         own_address, _ = request.scope.get("server") or (None, None)
         if self._host_names is not None and not self._host_names.has(host, own_address):
@@ -154,7 +154,7 @@ class RequestGuard:
         return Caller(token.name, token.role)
 
     def _token(self, request: Request) -> Token | None:
-        """The token that a request has, as of now; None: none that lets anybody in."""
+        """Return the valid token of a request; None: it has none."""
         assert self._tokens is not None
         kind, _, text = request.headers.get("authorization", "").partition(" ")
         return self._tokens.of(text.strip()) if kind.lower() == "bearer" else None
@@ -184,7 +184,7 @@ class RequestGuard:
 
 
 def _check_one_of_each(request: Request) -> None:
-    """Of two headers of one name each reader may believe another."""
+    """Refuse a header that is given twice: readers could differ in which one they believe."""
     for name in ("host", "origin", "authorization", "content-length", "idempotency-key"):
         if len(request.headers.getlist(name)) > 1:
             raise Refused(400, f"the header {name} must be given once")
@@ -202,7 +202,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """What was read of a request, for whoever reads it next; after that, what `receive` has: that the caller is gone."""
+    """Return a `receive` that yields the body again, and then the messages of `receive`, such as a disconnect."""
     is_told = False
 
     async def told() -> Message:

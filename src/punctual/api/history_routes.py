@@ -1,4 +1,4 @@
-"""The course of a job: progress, forecasts, cores, losses; and what it runs."""
+"""Routes of a job's course (progress, forecasts, cores, losses) and of its program."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ def history(
     context: Context,
     points: Annotated[int, Query(ge=2, le=N_POINTS_MAX, description="How many a curve may have.")] = N_POINTS,
 ) -> JobHistory:
-    """Tell how the job came to stand as it does."""
+    """Show the course of a job."""
     status, now = context.status(job), context.host.clocks()
     with context.courses.of(status.id) as course:
         course.thin(N_POINTS_MAX)
@@ -27,5 +27,5 @@ def history(
 
 @router.get("/jobs/{job}/program", responses=answers(404))
 def program(job: str, context: Context) -> JobProgram:
-    """Tell what the job runs, without secrets."""
+    """Show the job's program, without secrets."""
     return job_program(context.host.run_folder, context.status(job))

@@ -1,4 +1,4 @@
-"""Names under which a service may be asked."""
+"""Host names of a service."""
 
 import re
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ class HostNames:
 
 
 def check_host_name(name: str) -> str:
-    """`name`, as the header Host has it; raises `InvalidSpec` if it cannot stand there."""
+    """Return `name` as the header Host has it; raises `InvalidSpec` if it cannot stand there."""
     name = name[1:-1] if name.startswith("[") and name.endswith("]") else name
     with suppress(ValueError):
         return str(ip_address(name))
@@ -51,7 +51,7 @@ def check_host_name(name: str) -> str:
 
 
 def _name_of(host: str) -> str | None:
-    """The name in a header Host, without its port."""
+    """Return the name in a header Host, without its port."""
     try:
         return urlsplit(f"//{host}").hostname
     except ValueError:
@@ -59,7 +59,7 @@ def _name_of(host: str) -> str | None:
 
 
 def _canonical(name: str) -> str:
-    """A name as it is compared: in lower case, and an address in its shortest form."""
+    """Return a name in the form that is compared: in lower case, and an address in its shortest form."""
     try:
         address = ip_address(name)
     except ValueError:

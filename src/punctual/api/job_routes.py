@@ -1,4 +1,4 @@
-"""Jobs: submit, list, show, why, change, pause, resume, stop."""
+"""Routes of jobs: submit, list, show, why, change, pause, resume, stop."""
 
 import base64
 import json
@@ -45,7 +45,7 @@ from punctual.request.submission import Submission
 
 router = APIRouter(tags=["jobs"])
 
-#: What a program gets of the service's variables without being asked.
+#: Variables of the service that every program gets.
 USUAL_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 
 _N_ON_PAGE_MAX = 500
@@ -67,7 +67,7 @@ def submit(
     caller: Submitter,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Have a job run; answers once the journal has it."""
+    """Submit a job; answers once the journal has it."""
     if not context.takes_jobs:
         raise Refused(
             403, "this is the page of a run, which ends with its own jobs: use `punctual run` or `punctual up`"
@@ -91,7 +91,7 @@ async def list_jobs(
     cursor: Annotated[str | None, Query(max_length=256, description="`nextCursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=_N_ON_PAGE_MAX)] = 100,
 ) -> Response:
-    """List jobs in order of submission: those that have not ended, and those that have ended lately."""
+    """List jobs in order of submission: open ones, and those that have ended lately."""
     now, after = context.host.clocks(), None if cursor is None else _read_cursor(cursor)
     wanted = [
         status
@@ -111,7 +111,7 @@ async def list_jobs(
 
 @router.get("/jobs/{job}", response_model=JobStanding, responses=answers(404))
 async def show(job: str, context: Context) -> Response:
-    """Show how one job stands."""
+    """Show the status of one job."""
     return json_answer(context.standings.of(context.status(job), context.host.clocks()))
 
 
@@ -122,14 +122,14 @@ def why(
     last: Annotated[int, Query(ge=1, le=N_LINKS_MAX, description="How many of the latest.")] = 10,
     every: Annotated[bool, Query(description="Also new pacing lines that changed no grant.")] = False,
 ) -> Response:
-    """Tell why the job got what it got: reading, demand with its reason, grant asked, grant given."""
+    """Explain the job's grants: reading, demand with its reason, grant asked, grant given."""
     status, now = context.status(job), context.host.clocks()
     return told(why_answer(status, context.chains.links(status.id, last, every=every), now))
 
 
 @router.patch("/jobs/{job}", response_model=JobStanding, responses=answers(404, 415))
 def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) -> Response:
-    """Change the job while it works: all that is said, or, where something of it is wrong, nothing."""
+    """Change the job while it works: all parts of the request or, if one is wrong, none."""
     status = context.status(job)
     context.check_takes_changes()
     change = _spec_change(context, status, asked)
@@ -142,7 +142,7 @@ def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) 
 
 @router.post("/jobs/{job}/stop", status_code=202, response_model=JobStanding, responses=answers(404, 415))
 def stop(job: str, context: Context, caller: Submitter, asked: StopRequest | None = None) -> Response:
-    """Ask the job to end, after a checkpoint if it can make one; one that has ended stays as it is."""
+    """Ask the job to end, after a checkpoint if it can make one; an ended job stays as it is."""
     status = context.status(job)
     context.check_takes_changes()
     if not status.ended:
@@ -155,7 +155,7 @@ def stop(job: str, context: Context, caller: Submitter, asked: StopRequest | Non
 
 @router.post("/jobs/{job}/pause", status_code=202, response_model=JobStanding, responses=answers(404, 415))
 def pause(job: str, context: Context, caller: Submitter, asked: PauseRequest | None = None) -> Response:
-    """Have the job hold nothing until it is resumed."""
+    """Pause the job until it is resumed."""
     status = context.status(job)
     context.check_takes_changes()
     context.host.pause(status.id, "" if asked is None else asked.cause, by=str(caller))
@@ -166,7 +166,7 @@ def pause(job: str, context: Context, caller: Submitter, asked: PauseRequest | N
 
 @router.post("/jobs/{job}/resume", status_code=202, response_model=JobStanding, responses=answers(404))
 def resume(job: str, context: Context, caller: Submitter) -> Response:
-    """Have a job that was paused go on."""
+    """Resume a paused job."""
     status = context.status(job)
     context.check_takes_changes()
     context.host.resume(status.id, by=str(caller))
@@ -182,7 +182,7 @@ def _shown(
 
 
 def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeRequest) -> SpecChange:
-    """What is to be different; raises `InvalidSpec` for what cannot be read."""
+    """Read the requested change; raises `InvalidSpec` if it cannot be read."""
     checks = OptionChecks()
     moved_s = partial(context.host.moved_deadline_s, status.id, now=context.host.clocks())
     none_any_more_s = inf if "deadline" in asked.model_fields_set else None
@@ -206,7 +206,7 @@ def _submitted(context: ServiceContext, asked: SubmitRequest, caller: Caller) ->
 
 
 def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Caller, claimed: ClaimedKey) -> JobId:
-    """The job that the key was given to; it is submitted if it never came to that.
+    """Return the job that the key belongs to, after submitting it if it never was.
 
     Raises `Refused` if it did and the host has forgotten it.
     """
@@ -237,7 +237,7 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Calle
 
 
 def checked_submission_of(asked: SubmitRequest, capacity: Resources, together: Resources | None = None) -> Submission:
-    """The job that is meant; raises `InvalidSpec`."""
+    """Read the submission of a request; raises `InvalidSpec`."""
     options = asked.model_dump(exclude={"inherit_env"})
     options.update(
         program=tuple(asked.program),
@@ -251,7 +251,7 @@ def checked_submission_of(asked: SubmitRequest, capacity: Resources, together: R
 
 
 def _inherited(names: list[str]) -> dict[str, str]:
-    """The variables of the service that a program gets: the usual ones, and those that are asked for."""
+    """Return the service's variables that a program gets: the usual ones, and those asked for."""
     for name in names:
         if name not in os.environ:
             raise InvalidSpec(

@@ -1,4 +1,4 @@
-"""Which job held how many cores when, read from the journal as it grows."""
+"""Cores of each job over time, read from the journal as it grows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,21 +29,21 @@ FloatArray = NDArray[np.float64]
 _HOLDING = (JobStarted, GrantApplied, GrantFailed)
 _ENDING = (JobFinished, JobFailed, RejectJob)
 _ABOUT = About(kinds=tuple(kind.__name__ for kind in (*_HOLDING, *_ENDING, NodeLost, SteeringResumed)))
-#: So many changes are kept: of jobs that hold nothing any more those that changed last, of others the last changes.
+#: Changes that are kept: of idle jobs those that changed last, of others the last changes.
 _N_CHANGES_MAX = 100_000
 
 
 @dataclass(slots=True)
 class _Held:
-    """The changes of one job: instants on the clock of messages, ascending, and the cores held from each on."""
+    """Changes of one job: instants on the clock of messages, ascending, and the cores held from each on."""
 
     since_at: list[float] = field(default_factory=list)
     cores: list[float] = field(default_factory=list)
-    #: What it holds now.
+    #: Allocation now.
     granted: Allocation = field(default_factory=dict)
 
     def take(self, at: float, granted: Allocation) -> bool:
-        """Note what is held from `at` on; whether that is a change of the cores."""
+        """Note the allocation from `at` on; return whether the cores have changed."""
         self.granted, cores = granted, total(granted.values()).cores
         if (self.cores[-1] if self.cores else 0.0) == cores:
             return False
@@ -52,7 +52,7 @@ class _Held:
         return True
 
     def halve(self) -> int:
-        """Forget the older half of the changes; how many these were."""
+        """Drop the older half of the changes; return their number."""
         n_forgotten = len(self.cores) // 2
         del self.since_at[:n_forgotten], self.cores[:n_forgotten]
         return n_forgotten
@@ -65,17 +65,17 @@ class _Held:
 
 
 class KeptBudget:
-    """What the jobs of a run held over time; only what is new in the journal is read. May be used by any thread."""
+    """Cores that the jobs of a run held over time; only new messages of the journal are read. Thread-safe."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._lock = Lock()
         self._sequence, self._n_changes = 1, 0
-        #: Those that changed last are the last.
+        #: Changes by job, ordered by the last change.
         self._held: dict[JobId, _Held] = {}
 
     def means(self, edges_at: FloatArray) -> Mapping[JobId, FloatArray]:
-        """Mean cores of each job between neighbouring edges, of those that held any, in order of their first grants.
+        """Return the mean cores of each job between neighbouring edges, if above zero, in order of their first grants.
 
         Raises `InvalidSpec` where the journal cannot be read.
         """
@@ -122,7 +122,7 @@ class KeptBudget:
             self._make_room(job)
 
     def _make_room(self, last: JobId) -> None:
-        """Forget what there is no room for: jobs, but for `last`, that hold nothing any more, else older changes of one."""
+        """Drop jobs, but for `last`, that hold nothing any more, or else older changes of one, until there is room."""
         while self._n_changes > _N_CHANGES_MAX:
             idle = next((job for job, changes in self._held.items() if job != last and not changes.granted), None)
             if idle is not None:

@@ -1,4 +1,4 @@
-"""Why jobs got what they got, read from the journal as it grows."""
+"""Explanations of jobs' grants, read from the journal as it grows."""
 
 from functools import partial
 
@@ -12,13 +12,13 @@ N_LINKS_MAX = 10_000
 
 
 class KeptChains:
-    """The chains of some jobs of a run. May be used by any thread."""
+    """Chains of some jobs of a run. Thread-safe."""
 
     def __init__(self, run: RunFolder) -> None:
         self._chains = {every: KeptFolds(run, partial(Chain, every=every)) for every in (False, True)}
 
     def links(self, job: JobId, n_links: int, *, every: bool) -> list[Link]:
-        """The last links of the job's chain, `N_LINKS_MAX` at most; `every` as `punctual.history.chain.chain` has it.
+        """Return the last links of the job's chain, `N_LINKS_MAX` at most; `every` as in `punctual.history.chain`.
 
         Raises `InvalidSpec` where the journal cannot be read.
         """

@@ -1,4 +1,4 @@
-"""What was made of single jobs' messages, kept for the next time it is asked for."""
+"""Cache of folds of single jobs' messages."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,19 +12,19 @@ from punctual.daemon.runs import read_about
 
 
 class Fold(Protocol):
-    """Takes in the messages about a job, in the order of the journal; ones about others change nothing."""
+    """Fold of the messages about a job, in the order of the journal; messages about others change nothing."""
 
     def take(self, message: Message) -> None: ...
 
 
 F = TypeVar("F", bound=Fold)
 
-#: So many folds are kept, those asked for last.
+#: Folds that are kept, the last ones requested.
 _N_KEPT = 32
 
 
 class KeptFolds(Generic[F]):
-    """Folds of some jobs of a run; of each only what is new in the journal is read. May be used by any thread.
+    """Folds of some jobs of a run; only new messages of the journal are read. Thread-safe.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class KeptFolds(Generic[F]):
 
     @contextmanager
     def of(self, job: JobId) -> Iterator[F]:
-        """The job's fold, which has all that the journal has; nobody else has it before the block ends.
+        """Yield the job's fold, up to the end of the journal; no other thread has it before the block ends.
 
         Raises `InvalidSpec` where the journal cannot be read.
         """

@@ -1,4 +1,4 @@
-"""What is told of each job, kept from request to request: of hundreds of jobs few change between two of them."""
+"""Cache of jobs' encoded answers: of hundreds of jobs few change between two requests."""
 
 from collections.abc import Callable, Hashable, Sequence
 from math import inf
@@ -11,21 +11,21 @@ from punctual.request.deadlines import Now
 
 T = TypeVar("T")
 
-#: By so much the wall clock may move against the monotonic one before the times that are kept are wrong, in seconds.
+#: Seconds that the wall clock may move against the monotonic one before cached times are wrong.
 _CLOCK_S = 0.01
-#: So many texts may be of jobs that the host has forgotten.
+#: Texts of jobs that the host has forgotten, at most.
 _N_FORGOTTEN_MAX = 1000
 
 
 class KeptTexts(Generic[T]):
-    """What `make` gives for a job, made again once something that it depends on has changed.
+    """Results of `make` for jobs, made again once something that they depend on has changed.
 
     May be used by any thread.
 
     Parameters
     ----------
     make
-        Takes a job and the present. What it gives may depend on the job's status, verdict, promise and demand, on the
+        Takes a job and the present. Its result may depend on the job's status, verdict, promise and demand, on the
         wall clock, and, of a job with a forecast, on the present.
     """
 
@@ -37,13 +37,13 @@ class KeptTexts(Generic[T]):
         self._clocks_apart_s = inf
 
     def of_all(self, jobs: Sequence[JobStatus], now: Now) -> list[T]:
-        """That of each job, in their order."""
+        """Return the result of each job, in their order."""
         self._drop_if_clocks_moved(now)
         promises = self._host.promises()
         return [self._of(status, now, promises.get(status.id)) for status in jobs]
 
     def of(self, status: JobStatus, now: Now) -> T:
-        """That of one job."""
+        """Return the result of one job."""
         self._drop_if_clocks_moved(now)
         return self._of(status, now, self._host.promised_until_at(status.id))
 
@@ -70,6 +70,6 @@ class KeptTexts(Generic[T]):
         return made
 
     def _forget(self) -> None:
-        """Leave out the jobs that the host has forgotten."""
+        """Drop the jobs that the host has forgotten."""
         self._kept = {job: kept for job, kept in list(self._kept.items()) if self._host.knows(job)}
         self._n_kept_max = len(self._kept) + _N_FORGOTTEN_MAX

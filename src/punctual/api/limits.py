@@ -1,4 +1,4 @@
-"""How much a caller may ask for."""
+"""Limits of a caller's requests."""
 
 import socket
 import time
@@ -12,12 +12,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one service.
+    """Limits of one service.
 
     Attributes
     ----------
     body_bytes
-        The longest body of a request.
+        Greatest length of a request's body.
     requests_per_s, n_burst
         Requests of one token: in the long run, and at once.
     n_streams, n_streams_each
@@ -25,7 +25,7 @@ class Limits:
     n_connections
         Connections of each kind, TCP and the user's own.
     request_s
-        How long a caller may take to send a request.
+        Seconds that a caller may take to send a request.
     """
 
     body_bytes: int = 1 << 20
@@ -38,14 +38,14 @@ class Limits:
 
 
 class LimitedSocket(socket.socket):
-    """One that listens, and ends each connection at once that is one too many, encrypted or not."""
+    """Listening socket that ends surplus connections at once, encrypted or not."""
 
-    #: How many may be open.
+    #: Open connections, at most.
     n_connections: int = Limits().n_connections
     _open: tuple[socket.socket, ...] = ()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection, and where it is from; raises `ConnectionAbortedError` if it is one too many."""
+        """Accept the next connection; raises `ConnectionAbortedError` if it is one too many."""
         connection, place = super().accept()
         self._open = tuple(other for other in self._open if other.fileno() >= 0)  # else it was closed meanwhile
         if len(self._open) >= self.n_connections:
@@ -56,15 +56,15 @@ class LimitedSocket(socket.socket):
 
 
 class RequestRate:
-    """Lets each caller ask so often: what is not asked for is saved up to a burst."""
+    """Limits each caller's rate of requests: unused ones are saved up to a burst."""
 
     def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._now = limits, now
-        #: Of each caller, how many requests it may send at once, and when that was reckoned.
+        #: Requests that each caller may send at once, and the instant of that number.
         self._saved: dict[str, tuple[float, float]] = {}
 
     def wait_s(self, caller: str) -> float:
-        """0: the caller may ask now, and has; above: how long it should wait."""
+        """Take a request of the caller: 0 if it is admitted, else the seconds to wait."""
         now, limits = self._now(), self._limits
         saved, reckoned_at = self._saved.get(caller, (float(limits.n_burst), now))
         saved = min(limits.n_burst, saved + (now - reckoned_at) * limits.requests_per_s)
@@ -74,20 +74,20 @@ class RequestRate:
 
 
 class OpenStreams:
-    """Counts the streams that are open; to be used by one thread."""
+    """Counter of open streams; for one thread."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._n_of: dict[str, int] = {}
 
     def has_room(self, caller: str) -> bool:
-        """Whether the caller may open another."""
+        """Whether the caller may open another stream."""
         n_all, n_own = sum(self._n_of.values()), self._n_of.get(caller, 0)
         return n_all < self._limits.n_streams and n_own < self._limits.n_streams_each
 
     @contextmanager
     def counted(self, caller: str) -> Iterator[None]:
-        """A stream of the caller is open within."""
+        """Count a stream of the caller as open while the block runs."""
         self._n_of[caller] = self._n_of.get(caller, 0) + 1
         try:
             yield
@@ -98,17 +98,17 @@ class OpenStreams:
 
 
 class Turns:
-    """Lets one caller at a time do something, and after it nobody for as long as it took: it has half a core at most."""
+    """Gives a costly task to one caller at a time, with a pause of equal length after it: half a core at most."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._lock = Lock()
-        #: From when on it may be done; None: somebody does it.
+        #: Instant from which it is free; None: a caller has the turn.
         self._free_at: float | None = -float("inf")
 
     @contextmanager
     def turn(self) -> Iterator[int]:
-        """0: it is the caller's turn until this is left; above: how many seconds it should wait."""
+        """Yield 0 if it is the caller's turn for the block, else the seconds to wait."""
         begun_at = self._now()
         with self._lock:
             wait_s = 1 if self._free_at is None else ceil(max(0.0, self._free_at - begun_at))

@@ -1,4 +1,4 @@
-"""A limit for lines of a log that others cause: callers of the service, or a collector that does not answer."""
+"""Limit of log lines that others cause: callers of the service, or a collector that does not answer."""
 
 import logging
 import time
@@ -10,7 +10,7 @@ _PERIOD_S = 60.0
 
 
 class LogLimit(logging.Filter):
-    """Passes a record of each place in the code once in `period_s` seconds; it says how many were left out since.
+    """Passes a record of each place in the code once in `period_s` seconds, with the number left out since.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class LogLimit(logging.Filter):
     ) -> None:
         super().__init__()
         self._period_s, self._untraced, self._now = period_s, untraced, now
-        #: Of each place, when a record was passed, and how many were left out since.
+        #: Instant of each place's last record, and the number left out since.
         self._passed: dict[tuple[object, ...], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:

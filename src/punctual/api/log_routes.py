@@ -1,4 +1,4 @@
-"""What a job has written: all that is kept, a range of it, or as it comes."""
+"""Route of a job's output: all of it, a range, or a stream."""
 
 import asyncio
 import re
@@ -22,9 +22,9 @@ from punctual.request.submission import check_name
 router = APIRouter(tags=["jobs"])
 
 MEDIA_TYPE = "text/plain"
-#: Between two looks whether there is more, and at whether the job has ended.
+#: Seconds between two looks for more output, and whether the job has ended.
 _LOOK_S = 0.1
-#: How long a reader may take for the last output once the job has ended.
+#: Seconds that a reader may take for the last output once the job has ended.
 _END_S_MAX = 60.0
 #: Pieces that a slow reader may leave unread; then no more is read for it.
 _N_PIECES_MAX = 16
@@ -47,7 +47,7 @@ async def logs(
     follow: Annotated[bool, Query(description="Go on until the job has ended; ignores a range.")] = False,
     range: Annotated[str | None, Header(max_length=64, description="`bytes=0-999`, `bytes=-1000`.")] = None,
 ) -> Response:
-    """Give what the job has written; the oldest goes when its log is full, and then a range begins elsewhere."""
+    """Return the job's output; a full log drops its oldest part, and ranges then refer to the rest."""
     status = context.status(job)
     check_name(status.id)
     of_errors = stream == "stderr"
@@ -74,7 +74,7 @@ _RANGE = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?(?<!=-)")
 
 
 def _range(text: str | None, n_bytes: int) -> tuple[int, int] | None:
-    """First byte, and that behind the last; all of them if no range can be read from `text`; None: there are none."""
+    """Return a range's first byte and the one behind its last; the whole if `text` has no valid range; None: empty."""
     told = _RANGE.fullmatch(text or "")
     if told is None:
         return 0, n_bytes
@@ -107,7 +107,7 @@ async def _followed(context: ServiceContext, job: JobId, *, of_errors: bool) -> 
 def _tailed(
     context: ServiceContext, job: JobId, *, of_errors: bool
 ) -> Iterator[tuple["Queue[bytes]", Callable[[float], None]]]:
-    """What is written to a log, piece by piece, and what waits for the last of it, so many seconds at most."""
+    """Yield a queue of the log's new pieces, and a function that waits for the last, for so many seconds at most."""
     pieces: Queue[bytes] = Queue(_N_PIECES_MAX)
     is_over = Event()
 

@@ -1,4 +1,4 @@
-"""Waiting, in an event loop, for the messages of a host, which come in another thread."""
+"""Signal that lets an event loop wait for a host's messages, which come in another thread."""
 
 import asyncio
 from collections.abc import Collection, Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 
 class MessageSignal:
-    """Wakes everybody who waits; `notify` may be called from any thread."""
+    """Wakes all waiters; `notify` may be called from any thread."""
 
     def __init__(self) -> None:
         self._waiters: frozenset[Waiter] = frozenset()
@@ -20,7 +20,7 @@ class MessageSignal:
 
     @contextmanager
     def waiter(self, kinds: Collection[str]) -> Iterator["Waiter"]:
-        """Somebody who is woken for messages of these kinds; to be used in one event loop."""
+        """Yield a waiter for messages of these kinds; to be used in one event loop."""
         waiter = Waiter(kinds)
         self._waiters |= {waiter}
         try:
@@ -30,7 +30,7 @@ class MessageSignal:
 
 
 class Waiter:
-    """Waits in the event loop that runs now, for messages of some kinds."""
+    """Waits in the running event loop for messages of some kinds."""
 
     def __init__(self, kinds: Collection[str]) -> None:
         self.kinds = kinds
@@ -39,19 +39,19 @@ class Waiter:
         self._is_notified = False
 
     def notify(self) -> None:
-        """Wake it; costs next to nothing if it was woken before and has not looked since."""
+        """Wake the waiter; costs next to nothing if it was woken before and has not looked since."""
         if not self._is_notified:
             self._is_notified = True
             with suppress(RuntimeError):  # its loop has ended
                 self._loop.call_soon_threadsafe(self._event.set)
 
     def look(self) -> None:
-        """Say that what has happened so far will be looked at after this."""
+        """Clear the signal before reading all that has happened so far."""
         self._event.clear()
         self._is_notified = False
 
     async def wait(self, most_s: float) -> bool:
-        """Whether it was woken since `look`, within `most_s` seconds."""
+        """Wait at most `most_s` seconds; return whether it was woken since `look`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(most_s):
                 return await self._event.wait()

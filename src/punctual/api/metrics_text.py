@@ -1,4 +1,4 @@
-"""The metrics of a service, and the text in which Prometheus reads them (text format, version 0.0.4)."""
+"""Metrics of a service, and their text for Prometheus (text format, version 0.0.4)."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -15,7 +15,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Sample(NamedTuple):
-    """A value, the labels that say of what, and both as Prometheus reads them: made at once, because samples are kept."""
+    """A value with its labels, and their text for Prometheus: made at once, because samples are cached."""
 
     labels: Mapping[str, str]
     value: float
@@ -23,7 +23,7 @@ class Sample(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """What is measured of several jobs or nodes, each at its present value."""
+    """A metric of several jobs or nodes, with their present values."""
 
     name: str
     text: str
@@ -46,7 +46,7 @@ _OF_JOBS = (
 
 
 def metrics(host: LocalHost, kept: KeptTexts[JobMetrics]) -> list[Metric]:
-    """How jobs and nodes stand; `kept` has what `job_metrics` makes."""
+    """Return the metrics of jobs and nodes; `kept` caches the results of `job_metrics`."""
     now, cluster = host.clocks(), cluster_standing(host)
     states = [({"state": state}, float(cluster.jobs_by_state.get(state, 0))) for state in get_args(ToldState)]
     told = [_metric("punctual_jobs", "Jobs by state, those that have ended lately included.", states)]
@@ -62,7 +62,7 @@ def metrics(host: LocalHost, kept: KeptTexts[JobMetrics]) -> list[Metric]:
 
 
 def metrics_text(host: LocalHost, kept: KeptTexts[JobMetrics]) -> str:
-    """`metrics` as Prometheus reads them."""
+    """Return `metrics` in Prometheus's format."""
     lines = []
     for metric in metrics(host, kept):
         lines += [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} gauge"]
@@ -71,7 +71,7 @@ def metrics_text(host: LocalHost, kept: KeptTexts[JobMetrics]) -> str:
 
 
 def job_metrics(status: JobStatus, now: Now) -> JobMetrics:
-    """The samples of one job, as `KeptTexts` makes them."""
+    """Make the samples of one job, for `KeptTexts`."""
     told, remaining = verdict(status, now.at), remaining_time(status, now.at)
     remaining_s = None if remaining is None else remaining.expected_s
     used = status.usage_cores, status.memory_bytes

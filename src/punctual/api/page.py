@@ -1,4 +1,4 @@
-"""The page: files that a browser gets without a token. They hold nothing of any job; what they show they ask for with one."""
+"""Files of the page, which a browser gets without a token. They contain nothing about jobs: the page requests that."""
 
 from functools import cache
 
@@ -7,7 +7,7 @@ from starlette.responses import Response
 from punctual.api.frozen import FOLDER
 
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-#: Nothing from elsewhere, nothing inline; the page asks its own service only.
+#: Policy that forbids foreign and inline content; the page makes requests to its own service only.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -15,7 +15,7 @@ CONTENT_SECURITY_POLICY = (
 
 
 def page_file(method: str, path: str) -> Response | None:
-    """The answer with a file of the page; None: the path is none of its, or it is not only read."""
+    """Return a file of the page; None: the path is not the page's, or the request is not a read."""
     if method not in {"GET", "HEAD"}:
         return None
     file = _files().get(path)
@@ -26,7 +26,7 @@ def page_file(method: str, path: str) -> Response | None:
 
 @cache
 def _files() -> dict[str, tuple[bytes, str]]:
-    """Content and media type by path. Only what is in the table can be had: no path of a request reaches the disk."""
+    """Return content and media type by path. Only paths in the table are served: no request reaches the disk."""
     named = {path.name: path for path in FOLDER.iterdir() if path.suffix in _MEDIA_TYPES}
     read = {name: (path.read_bytes(), _MEDIA_TYPES[path.suffix]) for name, path in named.items()}
     return {"/": read["index.html"], **{f"/page/{name}": file for name, file in read.items()}}

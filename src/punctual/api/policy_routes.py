@@ -1,4 +1,4 @@
-"""The policy that shares out what there is: show it, and have another one do it."""
+"""Routes of the policy: show and change it."""
 
 from fastapi import APIRouter
 
@@ -12,13 +12,13 @@ router = APIRouter(tags=["cluster"])
 
 @router.get("/policy", responses=answers())
 async def policy(context: Context) -> PolicyStanding:
-    """Show which policy makes the plans, and what it is made with."""
+    """Show the policy that makes the plans, and its parameters."""
     return PolicyStanding(name=context.host.policy, parameters=dict(context.host.policy_parameters), before=None)
 
 
 @router.put("/policy", responses=answers(415))
 def change_policy(asked: PolicyRequest, context: Context, caller: Operator) -> PolicyStanding:
-    """Have another policy make the plans, or the same one with other parameters; jobs go on meanwhile."""
+    """Make plans with another policy, or with other parameters; jobs go on meanwhile."""
     context.check_takes_changes()
     before = context.host.policy
     checks = OptionChecks()

@@ -1,4 +1,4 @@
-"""What a caller is told of a request that was not done: `application/problem+json`."""
+"""Answers to failed requests: `application/problem+json`."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ _RETRY = {"Retry-After": "1"}
 
 
 class Refused(Exception):
-    """A request that is not done, for a reason other than what is in it."""
+    """Raised for a request that is refused for a reason other than its content."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -39,7 +39,7 @@ class Refused(Exception):
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **parts: Any) -> Response:
-    """An answer that says why the request was not done."""
+    """Make an answer that explains why the request was refused."""
     told = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, **parts)
     # Escaped: what was got may hold characters that cannot be encoded.
     text = json.dumps(told.model_dump(by_alias=True, exclude_none=True))
@@ -47,7 +47,7 @@ def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, 
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route declares about answers with `statuses`, beside those that every route may give."""
+    """Return a route's declaration of answers with `statuses`, and those that every route may give."""
     every = (400, 401, 403, 413, 422, 429, 503)
     schema = {"$ref": "#/components/schemas/Problem"}
     return {
@@ -57,14 +57,14 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def told_of(error: InvalidSpec, status: int = 422, headers: Mapping[str, str] | None = None) -> Response:
-    """A user's mistake, with what else is wrong with the same request; with another status, what is not the user's."""
+    """Make the answer to a user's mistakes in one request; another status than 422: a fault that is not theirs."""
     first, *others = [_fault(each) for each in error.all()]
     return problem(status, str(error), headers, **first.model_dump(), others=others)
 
 
 @contextmanager
 def within(part: str) -> Iterator[None]:
-    """What is found wrong within is about a part of the request, `job` for instance, or about an option in it."""
+    """Attribute mistakes found in the block to a part of the request, such as `job`, or an option in it."""
     try:
         yield
     except InvalidSpec as error:
@@ -74,7 +74,7 @@ def within(part: str) -> Iterator[None]:
 
 
 def install(app: FastAPI) -> None:
-    """Answer with problems wherever a route raises."""
+    """Register handlers that answer with problems if a route raises."""
 
     @app.exception_handler(Refused)
     async def _refused(_: Request, error: Refused) -> Response:
@@ -118,7 +118,7 @@ async def _unavailable(_: Request, error: Exception) -> Response:
 
 
 async def _short(_: Request, error: Exception) -> Response:
-    """No thread could be had for a route, say, because a job takes them all; another failure is raised again."""
+    """Answer that resources are short, as when no thread is left for a route; other failures are raised again."""
     what = short_of(error)
     if not what:
         raise error
@@ -132,7 +132,7 @@ def _fault(error: InvalidSpec) -> FaultText:
 
 
 def _fault_of(error: Mapping[str, Any]) -> FaultText:
-    """What pydantic has found wrong: it is told of the innermost field, and never of what is within a secret one."""
+    """Convert an error of pydantic: it names the innermost field, and shows nothing of a secret one."""
     place, *path = error["loc"]
     fields = [part for part in path if isinstance(part, str)]  # the others are places in lists
     secret = next((name for name in fields if name in _SECRET_FIELDS), None)
@@ -151,7 +151,7 @@ def _pointer(path: Sequence[str | int]) -> str:
 
 
 def _said(value: object) -> str:
-    """What was got, unless it has parts."""
+    """Return the value that was got, unless it has parts."""
     if isinstance(value, dict | list):
         return _NOT_REPEATED
     text = " ".join(redacted([value])) if isinstance(value, str) else repr(value)

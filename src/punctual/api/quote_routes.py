@@ -1,4 +1,4 @@
-"""Quotes: what a deadline would take, before anything is changed."""
+"""Routes of quotes: the consequences of a deadline, before anything is changed."""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,7 +35,7 @@ _NAMES = {
 
 @router.post("/jobs/{job}/quote", responses=answers(404, 415))
 def quote(job: str, asked: JobQuoteRequest, context: Context, _: Submitter) -> QuoteAnswer:
-    """Tell what another deadline of the job would take, and who would be hurt; nothing is changed."""
+    """Quote another deadline of the job, and the jobs that it would delay; nothing is changed."""
     status = context.status(job)
     checks = OptionChecks()
     moved_s = partial(context.host.moved_deadline_s, status.id, now=context.host.clocks())
@@ -47,7 +47,7 @@ def quote(job: str, asked: JobQuoteRequest, context: Context, _: Submitter) -> Q
 
 @router.post("/quote", responses=answers(415))
 def quote_new(asked: NewQuoteRequest, context: Context, _: Submitter) -> QuoteAnswer:
-    """Tell what a job would take that is not submitted; nothing is changed."""
+    """Quote a job that is not submitted; nothing is changed."""
     with within("job"):
         submission = checked_submission_of(asked.job, context.host.capacity, context.host.capacity_together)
     amounts = [Resources(cores) for cores in asked.cores]
@@ -65,7 +65,7 @@ def _answered(context: ServiceContext, quoted: Callable[[], Quote]) -> QuoteAnsw
 
 
 def quote_answer(quote: Quote, now: Now) -> QuoteAnswer:
-    """The quote as it is told elsewhere too, under the names that fields have over HTTP."""
+    """Encode the quote with HTTP's field names."""
     fields = told(quote, now)
     reason = {"code": fields["reason"], "text": fields["text"], "facts": finite(fields["facts"])}
     return QuoteAnswer.model_validate({**_renamed(fields), "reason": reason})

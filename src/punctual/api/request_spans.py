@@ -10,7 +10,7 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def traced(app: Application, tracer: Tracer) -> Application:
-    """`app`, with a span for each request, a part of the caller's trace if the request names one."""
+    """Wrap `app` with a span for each request, a part of the caller's trace if the request names one."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -32,27 +32,27 @@ if TYPE_CHECKING:
     from punctual.api.connections import Endpoint
 
 DEFAULT_ADDRESS = "127.0.0.1:4747"
-#: In place of a name: all addresses of the machine, of IPv4 and of IPv6.
+#: Listening name for all addresses of the machine, of IPv4 and of IPv6.
 _EVERYWHERE = "*"
 
 _BACKLOG = 128
-#: How long a thread that computes may keep the others from going on, in seconds. An answer waits for it up to once for
+#: Seconds for which a computing thread may block the others. An answer waits for it up to once for
 #: each thing that it has to ask of the system; the usual 5 ms make 20 of it.
 _SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
 class ServedAddress:
-    """Where a service can be asked.
+    """Address of a service.
 
     Attributes
     ----------
     url
-        None: at its socket only.
+        Address over HTTP; None: it is reached at its socket only.
     socket
-        For programs of its own user, which need no token; None: another service of this user has it, for other processors.
+        Socket for its own user's programs, without a token; None: another service of this user has it.
     token_file
-        The owner's token, as long as that was not revoked.
+        File of the owner's token, as long as that is not revoked.
     """
 
     url: str | None
@@ -61,7 +61,7 @@ class ServedAddress:
 
 
 def free_address() -> str:
-    """The usual address; if another program listens there, one that leaves the choice of a port to the system."""
+    """Return the usual address; if another program listens there, one with a free port chosen by the system."""
     name, port = _parsed(DEFAULT_ADDRESS)
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -73,7 +73,7 @@ def free_address() -> str:
 
 
 def check_installed() -> None:
-    """Raise `InvalidSpec` unless the libraries of the service are there; imports none of them."""
+    """Raise `InvalidSpec` unless the libraries of the service are installed; imports none of them."""
     check_extras("the service", "service")
 
 
@@ -88,7 +88,7 @@ def serve(
     limits: Limits | None = None,
     tracer: "Tracer | None" = None,
 ) -> Iterator[ServedAddress]:
-    """Serve a host over HTTP, in a thread of its own, until this is left.
+    """Serve a host over HTTP, in a thread of its own, while the block runs.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def serve(
 
 @contextmanager
 def serve_run(host: LocalHost) -> Iterator[str]:
-    """Serve the host of a command on the loopback interface until this is left; the address of its page, with a token.
+    """Serve a command's host on the loopback interface while the block runs; yield its page's address, with a token.
 
     The token is for this alone, and nothing can be submitted. Raises `InvalidSpec` as `serve` does.
     """
@@ -168,7 +168,7 @@ def _answered(
     takes_jobs: bool = True,
     tracer: "Tracer | None" = None,
 ) -> Iterator[None]:
-    """Requests at `endpoints` are answered until this is left."""
+    """Answer requests at `endpoints` while the block runs."""
     from punctual.api.connections import endpoints_served
     from punctual.api.context import ServiceContext
 
@@ -188,7 +188,7 @@ def _answered(
 
 @contextmanager
 def _quick_threads() -> Iterator[None]:
-    """Have no thread of this process wait long for another: one answers while others steer, make plans and read journals."""
+    """Shorten the switch interval of threads: one answers while others steer, make plans and read journals."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
     gc.freeze()  # what was imported stays: to look whether it is garbage would stop all threads for some 20 ms
@@ -247,7 +247,7 @@ def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[Li
 
 @contextmanager
 def _own_socket(path: Path) -> Iterator[LimitedSocket]:
-    """A socket that only this user can open; removed in the end."""
+    """Open a socket that only this user can use; it is removed in the end."""
     make_room(path, take=_is_replaced(listener_pid(path)))
     with LimitedSocket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         with short_enough(path) as place:
@@ -264,19 +264,19 @@ def _own_socket(path: Path) -> Iterator[LimitedSocket]:
 
 
 def _is_replaced(listener: int | None) -> bool:
-    """Whether the process that listens steers no run any more: it was stopped, and another one has its jobs."""
+    """Whether the listening process steers no run any more: it was stopped, and another one has its jobs."""
     if listener is None or listener == os.getpid():
         return False
     return _service_of(listener) is None
 
 
 def _service_of(pid: int | None) -> RunFolder | None:
-    """The run that a process steers as a service; None: there is no such process, or it steers none."""
+    """Return the run that a process steers as a service; None: there is no such process, or it steers none."""
     return next((run for run in live_folders() if run.has_service() and run.record()["pid"] == pid), None)
 
 
 def _names(name: str, listening: socket.socket, tls: Tls | None, host_names: Sequence[str]) -> list[str]:
-    """Names by which a service that listens at `name` may be asked, the best one to tell first."""
+    """Return the names by which a service that listens at `name` may be addressed, the best one first."""
     given = [check_host_name(each) for each in host_names]
     certified = [] if tls is None else tls.names()
     bound = listening.getsockname()[0]
@@ -287,7 +287,7 @@ def _names(name: str, listening: socket.socket, tls: Tls | None, host_names: Seq
 
 
 def _bound(name: str) -> str:
-    """The address to listen at."""
+    """Bind the address to listen at."""
     if name == _EVERYWHERE:
         return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 -- it is asked for
     return name

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry of what a host does: of each decision of the policy and of each job, from its messages."""
+"""Spans of OpenTelemetry for each decision of the policy and each job, from a host's messages."""
 
 import logging
 from collections import deque
@@ -25,14 +25,14 @@ Value = str | bool | int | float
 SpanEvent = tuple[str, int, Mapping[str, Value]]
 
 _KINDS = (RequestPlan, PlanProposed, JobFinished, JobFailed, RejectJob)
-#: Between two looks at what has come, in seconds.
+#: Seconds between two looks at new messages.
 _LOOK_S = 1.0
-#: So many messages wait for the next look, and so many ends for a journal that cannot be read: beyond that the oldest go.
+#: Messages that wait for the next look, and ends that wait for a readable journal, at most: the oldest are dropped.
 _N_MESSAGES_MAX, _N_ENDS_MAX = 10_000, 1000
 
 
 class SpanReader:
-    """Makes spans of a host's messages, in a thread of its own, as long as it is entered.
+    """Makes spans of a host's messages, in a thread of its own, while it is entered.
 
     What a job did is read from the journal once the job has ended, so nothing is kept of jobs that run, and a job that
     was submitted to an earlier host has its whole span.
@@ -48,7 +48,7 @@ class SpanReader:
         self._thread = Thread(target=self._read, name="punctual-spans", daemon=True)
 
     def take(self, message: Message) -> None:
-        """Put a message aside: all that is done in the thread that steers."""
+        """Queue a message: the steering thread does no more than that."""
         if isinstance(message, _KINDS):
             self._messages.append(message)
 
@@ -116,7 +116,7 @@ class SpanReader:
         self._tell("job", span, _attributes(summary), events, error=_error(summary))
 
     def _events(self, summary: RunSummary, messages: Sequence[Message]) -> list[SpanEvent]:
-        """What happened to a job. Of more than a span may have, the SDK drops the first: changes of grants come first."""
+        """Return a job's events. If a span has too many, the SDK drops the first: changes of grants come first."""
         since = summary.submitted_at
         told: list[SpanEvent] = [
             (link.kind, self._ns(since + link.elapsed_s), {"text": link.text}) for link in chain(messages, summary.job)
@@ -152,7 +152,7 @@ class SpanReader:
 
 
 def _life(messages: Sequence[Message], job: JobId, end: Message) -> list[Message]:
-    """The messages of the job that ended with `end`: an earlier job may have had its name. Empty: its end is not there."""
+    """Return the messages of the job that ended with `end`, without earlier ones of its name; empty: no such end."""
     life: list[Message] = []
     has_ended = False
     for message in messages:
@@ -167,7 +167,7 @@ def _life(messages: Sequence[Message], job: JobId, end: Message) -> list[Message
 
 
 def _error(summary: RunSummary) -> str:
-    """Why a job did not succeed; empty: it did, or its user stopped it."""
+    """Return why a job did not succeed; empty: it did, or its user stopped it."""
     return "" if summary.status in ("finished", "stopped") else summary.cause or str(summary.status)
 
 

@@ -1,4 +1,4 @@
-"""How jobs and nodes stand, as the service tells it."""
+"""Standing of jobs and nodes, in the service's models."""
 
 from collections import Counter
 from datetime import datetime
@@ -14,7 +14,7 @@ from punctual.request.deadlines import Now
 
 
 class KnowsPlans(Protocol):
-    """What is known of a job beside its status: its promise, and what its controller wants; a host knows them."""
+    """Promises and demands, which `JobStatus` lacks."""
 
     def promised_until_at(self, job: JobId) -> float | None: ...
 
@@ -22,7 +22,7 @@ class KnowsPlans(Protocol):
 
 
 def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
-    """One job as it stands `now`."""
+    """Return one job's standing at `now`."""
     remaining = remaining_time(status, now.at)
     done_frac, reason = status.done_frac, status.reason
     line_from = status.line_from or (None, None)
@@ -74,12 +74,12 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
 
 
 def standing_json(host: KnowsPlans, status: JobStatus, now: Now) -> bytes:
-    """`job_standing` as JSON."""
+    """Encode `job_standing` as JSON."""
     return job_standing(host, status, now).model_dump_json(by_alias=True).encode()
 
 
 def cluster_standing(host: LocalHost) -> ClusterStanding:
-    """What there is, and who holds how much of it."""
+    """Return the standing of the cluster: capacity, held and free resources, promises."""
     now, jobs, promises, news = host.clocks(), host.jobs(), host.promises(), host.node_news()
     grants = [status.granted for status in jobs if status.granted]
     nodes = []
@@ -115,7 +115,7 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
 
 
 def _earliest_deadline_at(status: JobStatus) -> float | None:
-    """The earliest deadline that would have been accepted of a job that was turned away; None: it was not, or none would."""
+    """Earliest deadline that a job that was turned away could have had; None: it was not, or there is none."""
     if status.state != "turned away" or status.reason is None:
         return None
     earliest_s = status.reason.facts.get("earliest_deadline_s")
@@ -131,5 +131,5 @@ def _amounts(resources: Resources) -> Amounts:
 
 
 def _free(capacity: Resources, held: Resources) -> Amounts:
-    """What is left; a device that was lost may have been held still."""
+    """Return the free resources; a device that was lost may still be held."""
     return _amounts(capacity - held)

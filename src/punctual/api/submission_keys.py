@@ -1,4 +1,4 @@
-"""A submission that is said twice with the same key leads to one job."""
+"""Idempotency keys: a submission that is repeated with the same key leads to one job."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ KEPT_S = 86_400.0
 
 
 class SubmissionKeys:
-    """Which job each key of each caller has led to."""
+    """Job of each caller's key."""
 
     def __init__(self, database: ServiceDatabase) -> None:
         self._database = database
@@ -24,7 +24,7 @@ class SubmissionKeys:
 
     @contextmanager
     def claimed(self, caller: str, key: str, request: bytes) -> Iterator["ClaimedKey"]:
-        """What is known of a key, which nobody else may use meanwhile.
+        """Yield a key, which no other request may use meanwhile.
 
         Raises
         ------
@@ -57,7 +57,7 @@ class ClaimedKey:
             self.job, self.is_accepted = JobId(job), bool(is_accepted)
 
     def give_to(self, job: JobId) -> None:
-        """The key leads to `job` from now on; to be said before the job is submitted, in case of a kill."""
+        """Assign the key to `job`; to be called before the job is submitted, in case of a kill."""
         now = time.time()
         with self._database.writing() as connection:
             connection.execute("DELETE FROM submission_key WHERE at < ?", (now - KEPT_S,))
@@ -66,11 +66,11 @@ class ClaimedKey:
             )
 
     def accept(self) -> None:
-        """The host has the job for good."""
+        """Note that the host has the job for good."""
         with self._database.writing() as connection:
             connection.execute("UPDATE submission_key SET is_accepted = 1 WHERE caller = ? AND key = ?", self._row[:2])
 
     def forget(self) -> None:
-        """The job was refused: the key is new again."""
+        """Free the key after the job was refused."""
         with self._database.writing() as connection:
             connection.execute("DELETE FROM submission_key WHERE caller = ? AND key = ?", self._row[:2])

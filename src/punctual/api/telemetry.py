@@ -1,4 +1,4 @@
-"""Traces and metrics of a service for OpenTelemetry, sent over OTLP as its environment variables say."""
+"""Traces and metrics of a service for OpenTelemetry, sent over OTLP as its environment variables tell."""
 
 import logging
 import time
@@ -23,17 +23,17 @@ from punctual.api.telemetry_options import is_exported
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.logs import LogFormatter
 
-#: What one collection reads for one metric does for all others: they are read one after the other.
+#: Seconds for which a collection's metrics are reused: a collector reads them one after the other.
 _SAME_S = 1.0
-#: How long what is left may take to be sent in the end, in seconds; a collector that is away holds nobody up.
+#: Seconds for sending the rest in the end: an absent collector delays nothing.
 _END_S_MAX = 2.0
-#: Exporters complain each time that a collector does not answer. One complaint of each in so many seconds is told.
+#: Seconds between two logged complaints of an exporter, which complains each time that a collector does not answer.
 _COMPLAINT_S = 600.0
 
 
 @contextmanager
 def telemetry(host: LocalHost) -> Iterator[Tracer]:
-    """Send what the host does until this is left, by threads that steer nothing; what requests are to be traced with."""
+    """Send the host's telemetry while the block runs, in threads that steer nothing; yield the tracer for requests."""
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
@@ -47,7 +47,7 @@ def telemetry(host: LocalHost) -> Iterator[Tracer]:
 
 @contextmanager
 def observed(host: LocalHost, processors: Sequence[SpanProcessor], readers: Sequence[MetricReader]) -> Iterator[Tracer]:
-    """The same for any processors of spans and readers of metrics."""
+    """Send telemetry to any processors of spans and readers of metrics."""
     resource = _resource(host)
     traces = TracerProvider(resource=resource, shutdown_on_exit=False)
     for processor in processors:

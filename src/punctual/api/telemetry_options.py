@@ -1,4 +1,4 @@
-"""Whether a service sends traces and metrics to OpenTelemetry; loads nothing of it."""
+"""Options of a service for OpenTelemetry, read without loading it."""
 
 import os
 from typing import Literal
@@ -15,18 +15,18 @@ _HTTP = "http/protobuf"
 
 
 def is_configured() -> bool:
-    """Whether the environment names a collector, and does not forbid to use it."""
+    """Whether the environment names a collector, and does not forbid its use."""
     is_disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     return not is_disabled and any(os.environ.get(name) for name in _variables(_ENDPOINT))
 
 
 def is_exported(signal: Signal) -> bool:
-    """Whether this signal is wanted: both are, unless the environment says otherwise."""
+    """Whether a signal is wanted: each is, unless the environment disables it."""
     return os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip() != "none"
 
 
 def check_telemetry() -> None:
-    """Raise `InvalidSpec` where the libraries are not there or the environment asks for what they cannot do."""
+    """Raise `InvalidSpec` if libraries are missing, or the environment asks for more than they can do."""
     check_extras("OpenTelemetry", "otel")
     for name in _variables(_PROTOCOL):
         _check(
@@ -44,7 +44,7 @@ def check_telemetry() -> None:
 
 
 def _variables(name: str) -> list[str]:
-    """A variable, and those that take its place for one signal."""
+    """Return a variable, and those that replace it for one signal."""
     return [name, *(name.replace("OTLP_", f"OTLP_{signal.upper()}_") for signal in _SIGNALS)]
 
 

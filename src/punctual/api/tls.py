@@ -1,4 +1,4 @@
-"""The certificate of a service, and the names that it is for."""
+"""Certificate of a service, and its names."""
 
 import ssl
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class Tls:
         return context
 
     def names(self) -> tuple[str, ...]:
-        """Names and addresses that the certificate is for (its subjectAltName), in its order; empty if it has none."""
+        """Names and addresses of the certificate (its subjectAltName), in its order; empty if it has none."""
         try:
             shown = self._shown()
         except ssl.SSLError:  # callers cannot use it either, unless they do not check it
@@ -45,7 +45,7 @@ class Tls:
         return tuple(name for kind, name in shown.get("subjectAltName", ()) if kind in _KINDS)
 
     def _shown(self) -> Mapping[str, Any]:
-        """The certificate as a caller sees it, by a handshake with this process itself: Python has no other way to read one."""
+        """Return the certificate that a caller sees, by a handshake with this process: Python has no other way."""
         caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         caller.check_hostname = False
         caller.load_verify_locations(self.certificate)

@@ -1,4 +1,4 @@
-"""Who may do what: tokens with a name, a role and an end. What is kept of one does not let anybody in."""
+"""Tokens of the service, with a name, a role and an end. Stored records let no caller in."""
 
 import hmac
 import os
@@ -32,12 +32,12 @@ _N_SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token; instants in seconds since 1970.
+    """Record of a token; instants in seconds since 1970.
 
     Attributes
     ----------
     expires_at
-        None: it does not expire.
+        Instant of its end; None: it does not expire.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Token:
     expires_at: float | None
 
     def is_expired(self, at: float) -> bool:
-        """Whether it lets nobody in any more."""
+        """Whether the token has expired."""
         return self.expires_at is not None and at >= self.expires_at
 
 
@@ -80,12 +80,12 @@ class Tokens:
         return text
 
     def all(self) -> list[Token]:
-        """All tokens that were not revoked, the oldest first; those that have expired too."""
+        """Return all tokens that were not revoked, the oldest first; expired ones too."""
         rows = self._database.rows("SELECT name, role, created_at, expires_at FROM token ORDER BY created_at, name")
         return [Token(*row) for row in rows]
 
     def revoke(self, name: str) -> None:
-        """Let nobody in with the token any more, and end what it is still answered; raises `InvalidSpec` if there is none of that name."""
+        """Revoke the token, and end its present answers; raises `InvalidSpec` if there is none of that name."""
         with self._database.writing() as connection:
             n_removed = connection.execute("DELETE FROM token WHERE name = ?", (name,)).rowcount
             _forget_keys(connection, name)
@@ -96,7 +96,7 @@ class Tokens:
             owner_token_file(self._database.folder).unlink(missing_ok=True)
 
     def of(self, text: str) -> Token | None:
-        """The token whose text is `text`; None: there is none, or it has expired.
+        """Return the token whose text is `text`; None: there is none, or it has expired.
 
         What is compared are digests of 256 random bits, each in the same time wherever they differ.
         """
@@ -107,7 +107,7 @@ class Tokens:
         return None if told is None or told.is_expired(now) else told
 
     def make_first(self) -> bool:
-        """Make the owner's token, in a file that only this user can read, if none was ever made so; whether it did.
+        """Make the owner's first token, in a file that only this user can read; return False if that was done before.
 
         The file is written first: if that fails or this process is killed, the next start does it again.
         """
@@ -133,7 +133,7 @@ def _check(name: str, role: str, lifetime_s: float | None) -> None:
         )
     if role not in ROLES:
         raise InvalidSpec(
-            "the role of a token must be one of those there are",
+            "the role of a token must be a known one",
             repr(role),
             "the new token",
             f"Choose one of: {', '.join(ROLES)}.",
@@ -158,7 +158,7 @@ def _insert(connection: sqlite3.Connection, name: str, role: str, text: str, lif
 
 
 def _forget_keys(connection: sqlite3.Connection, name: str) -> None:
-    """Let no token of this name find the jobs that the idempotency keys of an earlier one have led to."""
+    """Remove the idempotency keys of an earlier token of this name."""
     connection.execute("DELETE FROM submission_key WHERE caller = ?", (name,))
 
 

@@ -1,4 +1,4 @@
-"""The course of a job and why it went so, as the service and a report tell it."""
+"""Course of a job and its reasons, for the service and for reports."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ N_POINTS, N_POINTS_MAX = 200, 500
 
 
 def job_history(status: JobStatus, course: RunCourse, now: Now, n_points: int = N_POINTS) -> JobHistory:
-    """How the job came to stand as it does; of each curve `n_points` at most."""
+    """Return the job's course, with `n_points` of each curve at most."""
     series, until_at = course.series(), now.at if status.ended_at is None else status.ended_at
     return JobHistory(
         job=status.id,
@@ -55,7 +55,7 @@ def job_history(status: JobStatus, course: RunCourse, now: Now, n_points: int = 
 
 
 def job_program(run: RunFolder, status: JobStatus) -> JobProgram:
-    """What the job runs, without secrets."""
+    """Return the job's program, without secrets."""
     program = status.program
     if program is None:
         return JobProgram(arguments=[], folder=None, variables={}, handed_on=[])
@@ -69,14 +69,14 @@ def job_program(run: RunFolder, status: JobStatus) -> JobProgram:
 
 
 def _curve(curve: Sequence[Point], n_points: int) -> CourseCurve:
-    """`curve` with `n_points` at most, its first and last among them."""
+    """Thin out `curve` to `n_points` at most, with its first and last."""
     if len(curve) > n_points:
         curve = [curve[round(i * (len(curve) - 1) / (n_points - 1))] for i in range(n_points)]
     return CourseCurve(seconds=[round(at_s, 3) for at_s, _ in curve], values=[round(value, 6) for _, value in curve])
 
 
 def why_answer(status: JobStatus, links: Sequence[Link], now: Now) -> WhyAnswer:
-    """What happened to the job and why, oldest first."""
+    """Return the job's events and their reasons, oldest first."""
     entries = [
         WhyEntry(
             elapsed_seconds=link.elapsed_s,

@@ -1,4 +1,4 @@
-"""What another policy would make of the jobs that there are, simulated from now on."""
+"""Route of what-if simulations: the present jobs under another policy, from now on."""
 
 from datetime import datetime
 
@@ -19,7 +19,7 @@ _LIMIT_S = 5.0
 
 @router.post("/what-if", responses=answers(415))
 def what_if(question: WhatIfRequest, context: Context, _: Submitter) -> WhatIfAnswer:
-    """Tell what would become of all jobs under another policy, beside the one that there is; nothing is changed.
+    """Simulate all jobs under another policy and the present one; nothing is changed.
 
     One question at a time is answered, and then none for as long as that took.
     """

@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Where a standard stream is closed, as in `>&-`, let it go nowhere; its number would go to the next file otherwise."""
+    """Replace closed standard streams, as of `>&-`, by the null device: their numbers would go to the next files."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             null_fd = os.open(os.devnull, os.O_RDWR)
@@ -54,7 +54,7 @@ def _open_streams() -> None:
 
 @contextmanager
 def _leaving_at_once(group: ExitStack) -> Iterator[None]:
-    """While modules are imported Ctrl-C ends the process: an exception would surface anywhere in a library."""
+    """Let Ctrl-C end the process during imports: an exception would surface anywhere in a library."""
 
     def leave(number: int, _: FrameType | None) -> None:
         group.close()

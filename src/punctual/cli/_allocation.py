@@ -1,4 +1,4 @@
-"""The allocation of a batch system that a command runs in: it ends at a time, whatever runs then."""
+"""Allocation of a batch system around a command: it ends at a given time, with all that runs in it."""
 
 import os
 import time
@@ -16,14 +16,14 @@ from punctual.request.submission import Submission
 
 @dataclass(frozen=True, slots=True)
 class SlurmAllocation:
-    """When an allocation ends, and when jobs in it are asked to stop; monotonic seconds."""
+    """End of an allocation, and the instant at which its jobs are asked to stop; monotonic seconds."""
 
     ends_at: float
     stop_at: float
 
 
 def allocation(environment: Mapping[str, str] = os.environ, *, grace_s: float | None = None) -> SlurmAllocation | None:
-    """The allocation that this command runs in; None: there is none, or its end is not known.
+    """Return the allocation that this command runs in; None: there is none, or its end is not known.
 
     Jobs are asked to stop a fiftieth of the time left before its end, but 1 to 5 minutes before it; with less than ten
     minutes left, a tenth. Where they are to have `grace_s` to end, it is no later than that, but not in the first half.
@@ -40,12 +40,12 @@ def allocation(environment: Mapping[str, str] = os.environ, *, grace_s: float | 
 
 
 def longest_grace_s(submissions: Sequence[Submission]) -> float | None:
-    """The longest time that one of these jobs is to have to end; None: that was not said of any."""
+    """Longest grace period of these jobs, in seconds; None: none of them has one."""
     return max((s.spec.ends.grace_s for s in submissions if s.spec.ends.grace_s is not None), default=None)
 
 
 def warn_of_end(submissions: Sequence[Submission], end: SlurmAllocation | None) -> None:
-    """Tell the user of each job whose deadline lies behind the moment at which it will be asked to stop."""
+    """Warn of each job whose deadline is later than the instant at which it will be asked to stop."""
     if end is None:
         return
     for submission in submissions:
@@ -63,7 +63,7 @@ def warn_of_end(submissions: Sequence[Submission], end: SlurmAllocation | None) 
 
 @contextmanager
 def stopped_before_end(host: JoinedHost, end: SlurmAllocation | None) -> Iterator[None]:
-    """Within, the jobs of `host` that belong to this command are asked to stop before the allocation ends."""
+    """Ask this command's jobs of `host` to stop before the allocation ends, while the block runs."""
     if end is None:
         yield
         return

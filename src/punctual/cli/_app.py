@@ -1,4 +1,4 @@
-"""Which command there is, and what becomes of a user's error."""
+"""Table of commands, and the handling of users' errors."""
 
 import logging
 import os
@@ -63,12 +63,12 @@ COMMANDS = {name: module for commands in _SECTIONS.values() for name, module in 
 _FOR_ALL_SYSTEMS = {"clean", "compare", "plugins", "read", "replay", "report", "reproduce", "simulate", "trace"}
 
 
-#: What Typer raises for a command line that cannot be read. Which module holds it depends on Typer's version.
+#: Typer's exception for an invalid command line. Its module depends on Typer's version.
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
 
 def prepared(arguments: list[str]) -> Callable[[], NoReturn]:
-    """The command that `arguments` name, with all that it needs imported; call it to run it."""
+    """Return the command that `arguments` name, with its modules imported; call it to run it."""
     argv = list(arguments) or ["--help"]
     if argv[0] == "help":
         argv = [*argv[1:], "--help"]
@@ -78,7 +78,7 @@ def prepared(arguments: list[str]) -> Callable[[], NoReturn]:
 
 
 def _begun_words() -> list[str]:
-    """What is written after the program's name where a shell asks how to go on: only that command is loaded then."""
+    """Return the words after the program's name on a completion's line: only their command is loaded then."""
     written = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     return written.split()[1:] if f"_{_PROGRAM.upper()}_COMPLETE" in os.environ else []
 
@@ -134,7 +134,7 @@ def _unreadable(argv: list[str], got: str) -> InvalidSpec:
 
 
 def application(argv: list[str]) -> typer.Typer:
-    """The application with the command that `argv` names; with all of them where help or completion lists them."""
+    """Return the application with the command that `argv` names, or with all commands for help and completion."""
     app = typer.Typer(
         name=_PROGRAM,
         pretty_exceptions_enable=False,
@@ -178,4 +178,4 @@ def _options(
         bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_tell_version)
     ] = False,
 ) -> None:
-    """Options before the command's name."""
+    """Handle the options before the command's name."""

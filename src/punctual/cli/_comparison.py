@@ -1,4 +1,4 @@
-"""Policies of finished studies side by side, as a table or for machines."""
+"""Compare policies of finished studies, as a table or for machines."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -26,7 +26,7 @@ def lay_side_by_side(folders: Sequence[Path], baseline: str | None, *, as_json: 
     Raises
     ------
     InvalidSpec
-        There are not two of them, or they have no job in common.
+        There are fewer than two studies or policies, or they have no job in common.
     """
     contenders = contenders_in(folders)
     first = _chosen(contenders, baseline)

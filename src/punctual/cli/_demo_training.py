@@ -45,7 +45,7 @@ def main(n_epochs: int, n_steps: int, folder: Path | None = None) -> None:
 
 
 def _digits() -> tuple[Tensor, Tensor]:
-    """Images, shape (n, 1, 28, 28) from 0 to 1, and their classes. Read from the file: importing the package takes seconds."""
+    """Read images, shape (n, 1, 28, 28) from 0 to 1, and classes from the package's file: its import takes seconds."""
     spec = find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("the digits come with scikit-learn: `pip install scikit-learn`")

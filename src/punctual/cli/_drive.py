@@ -1,4 +1,4 @@
-"""From a host to an exit status: displays, signals, the jobs themselves, and what is said at the end."""
+"""Run jobs from a host to an exit status: displays, signals, closing reports."""
 
 import os
 import sqlite3
@@ -32,7 +32,7 @@ OpenHost = Callable[[OutputOf], AbstractContextManager[JoinedHost]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """How a run is shown and judged. `grace_s`: how long its jobs are to have to end; None: nobody says."""
+    """Options of a run's display and judgement. `grace_s`: grace period of its jobs; None: not given."""
 
     as_json: bool = False
     strict: bool = False
@@ -43,12 +43,12 @@ class OutputOptions:
 
 
 def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) -> int:
-    """Bring jobs to their ends, show them, report them; the exit status of the command.
+    """Run jobs to their ends, show and report them; return the exit status of the command.
 
     Raises
     ------
     InvalidSpec
-        When they cannot be run as wished; nothing was started then, and what ran already goes on as before.
+        The jobs cannot be run as wished; nothing was started then, and running jobs go on as before.
     """
     if options.report is not None:
         check_can_plot(options.report, n_jobs=len(jobs))
@@ -71,7 +71,7 @@ def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) ->
 def _conclusion(
     outcomes: Sequence[Outcome], drawn: Path | None, exit_codes: Sequence[int], exit_code: int
 ) -> tuple[list[str], dict[str, Any]]:
-    """What the jobs came to, for people and for machines."""
+    """Return the closing report, for people and for machines."""
     if len(outcomes) == 1:
         return closing_report(outcomes[0], drawn), outcome_fields(outcomes[0], exit_code)
     jobs = [outcome_fields(outcome, code) for outcome, code in zip(outcomes, exit_codes, strict=True)]
@@ -79,7 +79,7 @@ def _conclusion(
 
 
 def _drawn(outcomes: Sequence[Outcome], path: Path | None) -> Path | None:
-    """Where the run was drawn; if it could not be, that is told, and the exit status of the training stays."""
+    """Draw the run and return the file's path; a failure is reported, and the training's exit status stays."""
     try:
         if path is not None:
             jobs = [outcome.job for outcome in outcomes]
@@ -95,7 +95,7 @@ def carry_out(
 ) -> list[Outcome]:
     """Run jobs to their ends; when this returns, nothing of them is left but the journal.
 
-    `page`: serve them meanwhile. `grace_s`: how long they are to have to end; None: nobody says.
+    `page`: serve them meanwhile. `grace_s`: grace period of the jobs; None: not given.
     """
     end = allocation(grace_s=grace_s)
     interrupts = Interrupts()
@@ -142,7 +142,7 @@ def carry_out(
 
 @contextmanager
 def _served(host: JoinedHost, screen: Screen) -> Iterator[None]:
-    """The page of the jobs that this process runs, until this is left; where there can be none that is told, and they run."""
+    """Serve the page of this process's jobs while the block runs; if that is impossible, say so and let them run."""
     with ExitStack() as serving:
         if host.local is None:
             why = "the host of another command runs this job. Give jobs to a service (`punctual up`), or use `--alone`"
@@ -177,7 +177,7 @@ def _outcome(
 
 
 def _leave_it_to_the_keeper(job: JobId, error: Exception) -> NoReturn:
-    """Crash at once: the keeper then lifts the quota and sees the job to its end, as after any other death of ours."""
+    """Exit at once: the keeper then lifts the quota and runs the job to its end, as after any death of this process."""
     text = (
         f"{told_failure(error)}; job '{job}' goes on at full speed and nobody steers it. "
         f"Take it over: `punctual attach {job}`; or end it: `punctual stop {job}`."

@@ -1,4 +1,4 @@
-"""How a user's error looks on a terminal: its four parts, one to a line."""
+"""Users' errors on a terminal: four parts, one to a line."""
 
 import errno
 import signal
@@ -11,36 +11,36 @@ from punctual.core.failures import cause_of, short_of
 from punctual.daemon.paths import state_root
 from punctual.executors.local.output import discard
 
-#: What the command leaves with when Ctrl-C ended it, as shells tell it; and when nobody reads what it prints any more, as Typer has it.
+#: Exit status after Ctrl-C, as shells have it; and if the reader of the output is gone, as Typer has it.
 EXIT_INTERRUPTED, EXIT_UNREAD = 128 + signal.SIGINT, 1
-#: What the command leaves with after an error of the user.
+#: Exit status after an error of the user.
 EXIT_USER_ERROR = 2
 
 _INDENT = " " * len("  to do: ")
-#: What comes of writing to something that was open: such an error names no file.
+#: Errors of writing to an open file: they name no file.
 _OF_WRITING = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def tell_user(error: InvalidSpec) -> None:
-    """Write the four parts of `error`, and of all that was found wrong with it, to standard error."""
+    """Write the four parts of `error`, and of the mistakes found with it, to standard error."""
     for each in error.all():
         write_error(*four_parts(each))
 
 
 def four_parts(error: InvalidSpec) -> list[str]:
-    """Lines that say what must hold, what was got, which object, what to do."""
+    """Return four lines: what must hold, what was got, which object, what to do."""
     parts = {"error: ": error.must, "  got:   ": error.got, "  for:   ": _where(error), "  to do: ": error.remedy}
     # Indented: what was got cannot look like a line of ours.
     return [line for head, part in parts.items() for line in f"{head}{part}".replace("\n", f"\n{_INDENT}").split("\n")]
 
 
 def traceback_lines(error: BaseException) -> list[str]:
-    """Where `error` was raised, for a report of a bug."""
+    """Format the traceback of `error` for a report of a bug."""
     return "".join(traceback.format_exception(error)).rstrip("\n").split("\n")
 
 
 def _where(error: InvalidSpec) -> str:
-    """The object, and the option of the command line by which it was given, unless that is told already."""
+    """Return the object, and its option on the command line, unless the text names that already."""
     option = f"--{error.option}".replace("_", "-")
     if error.option in {None, "program"} or option in f"{error.must} {error.where}":
         return error.where
@@ -48,7 +48,7 @@ def _where(error: InvalidSpec) -> str:
 
 
 def told_failure(error: Exception) -> str:
-    """What has failed of Punctual itself, for people; where it was raised is written before, unless a disk is to blame."""
+    """Describe a failure of Punctual itself; its traceback is written before, unless a disk is to blame."""
     if isinstance(error, OSError | sqlite3.Error):
         return f"Punctual cannot write what it keeps of its jobs ({error}): make room on the disk"
     write_error(*traceback_lines(error))
@@ -56,7 +56,7 @@ def told_failure(error: Exception) -> str:
 
 
 def exit_code_of(error: Exception) -> int:
-    """Tell the user of what there is too little of, or of a file, a folder or an output that cannot be used.
+    """Report a shortage, or an unusable file, folder or output, to the user; return the exit status.
 
     Raises `error` if it is about something else.
     """

@@ -1,4 +1,4 @@
-"""What can be wrong with this machine, this user's folders and the processes of Punctual, and what to do about it."""
+"""Checks of this machine, this user's folders and the processes of Punctual, with remedies."""
 
 import ctypes
 import os
@@ -35,13 +35,13 @@ Level = Literal["ok", "warning", "fault"]
 _FREE_FAULT_BYTES = 64 << 20
 #: File systems of other machines, on which a journal cannot be shared among processes as it must be.
 _REMOTE = ("nfs", "cifs", "smb", "afs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
-#: From this on a difference between clocks matters to a deadline, in seconds.
+#: Seconds of difference between clocks from which it matters to a deadline.
 _STEP_S = 1.0
-#: In the kernel's answer about its clock, `struct timex` of 64-bit Linux: where the status lies, and what says that no server sets it.
+#: Size of the kernel's record of its clock (`struct timex`, 64-bit Linux), index of the status, its bit for no server.
 _TIMEX_BYTES, _I_STATUS, _UNSYNCHRONISED = 256, 40, 0x40
 
 
-#: What each extra is for.
+#: Use of each extra.
 _USES = {
     "torch": "elastic training, checkpoints and `punctual demo`",
     "report": "pictures of runs",
@@ -54,7 +54,7 @@ _USES = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of one thing; `remedy` is empty where nothing is to be done."""
+    """Result of one check; `remedy` is empty if nothing is to be done."""
 
     level: Level
     text: str
@@ -63,7 +63,7 @@ class Finding:
 
 
 def findings(port: int | None = None) -> Iterator[Finding]:
-    """What is found, one thing after the other. `port`: one that is to be free; None: any."""
+    """Yield the results of all checks. `port`: one that must be free; None: any."""
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("control groups", _control_groups),
         ("processors", _processors),
@@ -130,7 +130,7 @@ def _folders() -> Iterator[Finding]:
 
 
 def _file_system_of(folder: Path) -> str:
-    """The kind of file system that a folder is on, as the kernel calls it."""
+    """Return the kind of the folder's file system, in the kernel's words."""
     place, kinds = folder.resolve(), {}
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mount, kind, *_ = line.split()
@@ -209,7 +209,7 @@ def _clock() -> Iterator[Finding]:
 
 
 def _wall_moved_s() -> float | None:
-    """How much more the wall clock has moved than the monotonic one since a journal in use was begun; None: there is none."""
+    """Seconds that the wall clock has moved against the monotonic one since an open journal began, if there is one."""
     moved = []
     for run in known_runs():
         if run.open_jobs():
@@ -221,7 +221,7 @@ def _wall_moved_s() -> float | None:
 
 
 def _is_synchronised() -> bool | None:
-    """Whether a server sets the wall clock; None: the kernel does not say."""
+    """Whether a server sets the wall clock; None: the kernel does not tell."""
     answer = ctypes.create_string_buffer(_TIMEX_BYTES)
     if ctypes.CDLL(None).adjtimex(answer) < 0:
         return None
@@ -253,7 +253,7 @@ def _hosts() -> Iterator[Finding]:
 
 
 def _ray_clusters() -> Iterator[Finding]:
-    """Look at the clusters of services that run, and at the one that Ray's own variable names."""
+    """Check the Ray clusters of running services, and the one that Ray's own variable names."""
     options = [HostOptions.of(run.facts()) for run in live_folders() if run.is_live()]
     used = [each.address or "auto" for each in options if each.engine == "ray"]
     named = os.environ.get("RAY_ADDRESS")

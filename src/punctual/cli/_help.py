@@ -1,4 +1,4 @@
-"""How help is laid out: commands and options in sections, examples below; and what a word that is no command may mean."""
+"""Layout of help: commands and options in sections, examples below; and suggestions for unknown commands."""
 
 from difflib import get_close_matches
 from typing import Any
@@ -50,7 +50,7 @@ class SectionedCommand(TyperCommand):
 
 
 class SectionedGroup(TyperGroup):
-    """The same of an application: its commands are in sections."""
+    """An application whose help has its commands in sections."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
@@ -70,12 +70,12 @@ def _write(formatter: Any, rows: dict[str, list[tuple[str, str]]]) -> None:
 
 
 def examples(*lines: str) -> str:
-    """The lines below the help of a command, left as they are."""
+    """Join the lines below the help of a command, left as they are."""
     return "\b\nExamples:\n" + "\n".join(f"  $ {line}" for line in lines)
 
 
 def meant_by(word: str, commands: list[str]) -> str:
-    """What to do instead of `word`, which is no command."""
+    """Suggest a command in place of `word`, which is none."""
     if word in ELSEWHERE:
         return f"`punctual {ELSEWHERE[word]}` does that; `punctual --help` lists all commands."
     close = get_close_matches(word, commands, n=1) or get_close_matches(word, list(ELSEWHERE), n=1)

@@ -1,4 +1,4 @@
-"""Where a service can be asked over HTTP, and whom it tells: options of `punctual up`, and what they come to."""
+"""HTTP options of `punctual up`: address, TLS, host names and telemetry of a service."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ NO_HTTP = "none"
 
 
 def notice_without_http() -> list[str]:
-    """The line that tells why a service has no page, and cannot be asked over HTTP; none: it can."""
+    """Explain why a service has no page and no HTTP API; no line if it has."""
     try:
         check_installed()
     except InvalidSpec as error:
@@ -35,7 +35,7 @@ def notice_without_http() -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """How a service can be asked over HTTP.
+    """Options of a service's HTTP access.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class HttpOptions:
         ``host:port``; `NO_HTTP`; None: the usual one, or any free port where that is taken, and nothing where the libraries
         are not installed.
     host_names
-        Names by which it may be asked, beside those of the address and the certificate.
+        Names by which it may be addressed, beside those of the address and the certificate.
     otel
         Traces and metrics go to OpenTelemetry; otherwise only if the environment names a collector.
     """
@@ -56,7 +56,7 @@ class HttpOptions:
     otel: bool = False
 
     def check(self) -> None:
-        """Raise `InvalidSpec` where they do not fit together or need what is not installed."""
+        """Raise `InvalidSpec` if options contradict each other or need missing libraries."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidSpec(
                 "a certificate and its key must be given together",
@@ -72,7 +72,7 @@ class HttpOptions:
             check_telemetry()
 
     def arguments(self) -> list[str]:
-        """These options as words of a command line, for a service in another folder."""
+        """Return these options as words of a command line, for a service in another folder."""
         words = [] if self.address is None else ["--listen", self.address]
         for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
             words += [] if path is None else [option, str(path.absolute())]
@@ -81,7 +81,7 @@ class HttpOptions:
         return [*words, *(["--otel"] if self.otel else [])]
 
     def listen(self) -> Listen:
-        """What makes a host known over HTTP."""
+        """Return the function that serves a host over HTTP."""
 
         @contextmanager
         def listening(host: LocalHost) -> Iterator[Sequence[str]]:
@@ -102,7 +102,7 @@ class HttpOptions:
             yield _told(served)
 
     def _telemetry(self, host: LocalHost) -> "AbstractContextManager[Tracer | None]":
-        """What the host is told to OpenTelemetry by; what the environment alone asks for and cannot be had is told."""
+        """Start the host's telemetry; a collector named by the environment alone may be missing, with a message."""
         if not self.otel:
             if not is_configured():
                 return nullcontext()

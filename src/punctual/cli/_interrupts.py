@@ -1,4 +1,4 @@
-"""What Ctrl-C and other signals mean to a command that brings jobs to their ends."""
+"""Handling of Ctrl-C and other signals in a command that runs jobs to their ends."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Interrupts:
-    """The first signal asks the jobs of this command to end, the second ends them.
+    """Handler of signals: the first asks this command's jobs to end, the second ends them.
 
     Signals are caught from before the host is there until after it is cleared away, so that none of them can leave half
     of it behind. Those that are the jobs' own are passed on to them.
@@ -25,7 +25,7 @@ class Interrupts:
         self.received: int | None = None
 
     def pass_on_to(self, host: JoinedHost) -> None:
-        """Let `host` know of signals from now on, and of one that has come already."""
+        """Pass `host` signals from now on, and one that has come already."""
         self._host = host
         if self.received is not None:
             self._stop_all(host, self.received)
@@ -63,7 +63,7 @@ class Interrupts:
 def caught(
     handler: Callable[[int, FrameType | None], None], numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 ) -> Iterator[None]:
-    """Within, `handler` has these signals, and nothing follows from SIGHUP."""
+    """Handle these signals by `handler` in the block, and ignore SIGHUP."""
     before = {number: signal.signal(number, handler) for number in numbers}
     # A terminal that is closed takes with it what is shown, not what is steered.
     before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)

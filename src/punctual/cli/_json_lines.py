@@ -31,7 +31,7 @@ class JsonLines:
         self._job = job
         self._progress_at = float("-inf")
         self._verb = "started"
-        #: What was declared about the job before the next message.
+        #: Declaration of the job before the next message.
         self._spec: JobSpec | None = None
 
     def tell(self, message: Message) -> None:

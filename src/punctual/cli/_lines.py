@@ -25,12 +25,12 @@ GRANT_QUIET_S = 3.0
 
 
 class Lines:
-    """Writes a line for what a person would want in a log.
+    """Writes a line for each message that a person would want in a log.
 
     Parameters
     ----------
     write
-        Gets each line, without its end.
+        Called with each line, without its end.
     grants
         Whether changes of the grant are told.
     quiet
@@ -58,11 +58,11 @@ class Lines:
         self._told_at = 0.0
         self._told_landed = False
         self._resumed = False
-        #: What was declared about the job before the next message.
+        #: Declaration of the job before the next message.
         self._spec: JobSpec | None = None
 
     def tell(self, message: Message) -> None:
-        """Write the line for `message`, if it is worth one; the status knows of it already."""
+        """Write the line for `message`, if it is worth one; the status reflects the message already."""
         line = self._line(message) or (self._failed(message) if self._named else "")
         is_warning = isinstance(message, WarnUser) and message.reason.code not in NOTICES
         if line and (not self._quiet or is_warning):
@@ -92,7 +92,7 @@ class Lines:
         return self._asked(message)
 
     def _asked(self, message: Message) -> str:
-        """What a user has asked; that the job is to stop is told where it is stopped."""
+        """Describe a user's request; a stop is reported when the job stops."""
         request = told_request(message, self._spec)
         if request is None or request.kind == "stop" or self._job.status().ended:
             return ""

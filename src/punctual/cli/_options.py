@@ -57,7 +57,7 @@ Options = TypeVar("Options")
 def taking(
     options: type[Options], sections: Mapping[str, Sequence[str]]
 ) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """Make a command of a function of `options`, a dataclass: each field is an option, with its annotation and default.
+    """Make a command of a function of `options`, a dataclass: each field is an option, with annotation and default.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def taking(
 
 
 def _place(name: str, section_of: Mapping[str, str]) -> int:
-    """Where a field stands among all; those of no section come last."""
+    """Return a field's place in the order of the help; fields without a section come last."""
     return list(section_of).index(name) if name in section_of else len(section_of)
 
 

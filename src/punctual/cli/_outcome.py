@@ -1,4 +1,4 @@
-"""What a job came to, as its command says it."""
+"""Outcome of a job, in its command's closing words."""
 
 import signal
 import time
@@ -20,27 +20,27 @@ from punctual.history.run import RunSummary
 EXIT_MISSED = 75
 #: Codes of warnings of a program whose output is read: nothing was found there, or it did not count to its end.
 _NOT_READ = ("no-progress", "ended-early")
-#: Of a job that has ended without landing and without a status of its own: it has failed; it was stopped.
+#: Exit statuses for a job that ended without landing and without its own status: failed, stopped.
 EXIT_FAILED, EXIT_STOPPED = 1, 128 + signal.SIGTERM
-#: What a job can have come to, the best first.
+#: Kinds of outcomes, the best first.
 _KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "turned away", "not landed")
 
-#: As in sysexits.h: an internal software error.
+#: Exit status of sysexits.h for an internal software error.
 EXIT_BROKEN = 70
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a job came to.
+    """Outcome of a job.
 
     Attributes
     ----------
     received
         The signal that ended it; None: none did.
     workers
-        Its workers, if it was made of any.
+        Status of its workers, if it had any.
     device
-        The device that it computed on, if it told of one.
+        Device that it computed on, if it reported one.
     controller_cpu_s
         CPU time that steering took, without starting this program and reading the journal at the end.
     """
@@ -56,7 +56,7 @@ class Outcome:
     controller_cpu_s: float
 
     def exit_code(self, *, strict: bool) -> int:
-        """What the command leaves with: what ended it, the job's own, the user's error, or a missed deadline."""
+        """Exit status of the command: the signal's, the job's own, that of a user's error, or of a missed deadline."""
         if self.received is not None:
             return self._exit_code_after(self.received)
         if self.summary.status == "turned away":
@@ -72,13 +72,13 @@ class Outcome:
         return EXIT_USER_ERROR if strict and any(map(self.summary.warned, _NOT_READ)) else 0
 
     def _exit_code_after(self, received: int) -> int:
-        """That of a job which was asked to end: its own, if its program has seen to its end itself, or as shells tell it."""
+        """Exit status after a signal: the job's own if its program ended by itself, else the shell's for the signal."""
         own = self.summary.exit_code
         return own if own is not None and 0 <= own <= 128 else 128 + received
 
 
 def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:
-    """Lines for people about a job at its end: what it came to, and where to look further."""
+    """Return lines for people about a job's end: its outcome, and where to look further."""
     run, job = outcome.run, outcome.job
     where = f"Why it got what it got: punctual why {job}; journal: {run.journal}; output: {run.log(job)}"
     report = f"; report: {drawn}" if drawn is not None else ""
@@ -90,7 +90,7 @@ def _told(outcome: Outcome) -> str:
 
 
 def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> list[str]:
-    """The same of several jobs: how many did what, and a line for each."""
+    """Return lines for people about several jobs' ends: their outcomes in numbers, and a line for each."""
     lines = [
         _tally([outcome.summary for outcome in outcomes]),
         *(f"{outcome.job}: {_told(outcome)}" for outcome in outcomes),
@@ -101,7 +101,7 @@ def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> li
 
 
 def _tally(summaries: Sequence[RunSummary]) -> str:
-    """What becomes of several jobs, the best first: `4 jobs: 2 on time, 1 late, 1 stopped.`."""
+    """Count the outcomes of several jobs, the best first: `4 jobs: 2 on time, 1 late, 1 stopped.`."""
     counts = Counter(_kind(summary) for summary in summaries)
     told = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind])
     return f"{len(summaries)} jobs: {told}."
@@ -118,7 +118,7 @@ def _kind(summary: RunSummary) -> str:
 
 
 def outcome_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
-    """The last object of `--json`; the job's own exit status is beside the command's."""
+    """Return the last object of `--json`; it has the job's own exit status beside the command's."""
     summary = outcome.summary
     return {
         **report_fields(outcome.run, summary),
@@ -134,12 +134,12 @@ def outcome_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
 
 
 def _shell_code(exit_code: int | None) -> int:
-    """A status as shells say it: 128 and the signal for a job that was killed; 0 where none is known."""
+    """Convert a status to the shell's: 128 and the signal for a killed job; 0 if none is known."""
     return 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code or 0
 
 
 def worker_fields(status: WorkerStatus | None) -> dict[str, Any] | None:
-    """What became of the workers, in plain fields; None: the job had none, or no agent."""
+    """Encode the statistics of the workers as plain fields; None: the job had none, or no agent."""
     if status is None or not status.agent_pid:
         return None
     return {
@@ -151,7 +151,7 @@ def worker_fields(status: WorkerStatus | None) -> dict[str, Any] | None:
 
 
 def told_of(status: WorkerStatus | None) -> str:
-    """The same as a sentence with a blank before it; empty if nothing has happened."""
+    """Describe the changes of workers in a sentence after a blank; empty if there were none."""
     if status is None or not status.longest_stop_ns:
         return ""
     lost = f", {status.n_workers_lost} lost and {status.n_steps_redone} steps done again" * (status.n_workers_lost > 0)
@@ -170,7 +170,7 @@ def _device_fields(use: DeviceUse) -> dict[str, Any]:
 
 
 def _told_of_device(use: DeviceUse | None) -> str:
-    """Name and memory of the device as a sentence with a blank before it; empty if there was none."""
+    """Describe the device in a sentence after a blank: name and memory; empty if there was none."""
     if use is None:
         return ""
     gib = f"{use.memory_bytes / 2**30:.1f} of {use.total_bytes / 2**30:.1f} GiB"

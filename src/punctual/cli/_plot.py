@@ -1,4 +1,4 @@
-"""The plot of a run as a picture. Matplotlib is imported only when it is drawn."""
+"""Plot of a run as a picture. Matplotlib is imported only for drawing."""
 
 import os
 import textwrap
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".png")
 _INK = "#222222"
-#: So many characters of the text below the plots fit in a line; of what is longer than so many lines the rest is left out.
+#: Characters of the text below the plots that fit in a line, and most lines of it.
 _LINE_CHARACTERS, _LINES_MAX = 130, 4
 _LINE_INCHES = 0.16
 
@@ -27,19 +27,19 @@ _PROGRESS, _GRANT, _USAGE, _DEADLINE = "#1f9d55", "#2b7de9", "#f08c2e", "#d6336c
 
 
 def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> None:
-    """Refuse what could not be drawn at the end, before anything was started.
+    """Refuse a plot that could not be drawn at the end, before anything is started.
 
     Parameters
     ----------
     option
         The one that `path` was given with.
     n_jobs
-        How many are to be drawn: several only fit on a page.
+        Number of jobs to be drawn: several only fit on a page.
 
     Raises
     ------
     InvalidSpec
-        When the file's kind is unknown, it cannot be written, or it is a picture and Matplotlib is not installed.
+        The file's kind is unknown, it cannot be written, or it is a picture and Matplotlib is not installed.
     """
     where = f"`{option} {path}`"
     if path.suffix not in SUFFIXES:
@@ -66,7 +66,7 @@ def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> 
 
 @dataclass(frozen=True, slots=True)
 class DrawnRun:
-    """What is drawn of a run, in seconds since the start of the command; `landed_s` is None where it did not land."""
+    """Contents of a run's plot, in seconds since the start of the command; `landed_s` None: it did not land."""
 
     series: RunSeries
     landed_s: float | None
@@ -74,7 +74,7 @@ class DrawnRun:
 
 
 def save(path: Path, run: DrawnRun, title: str, texts: Sequence[str] = ()) -> None:
-    """Write the picture of a run, with `texts` as paragraphs below it; raises `OSError` when `path` cannot be written."""
+    """Write the picture of a run, with `texts` as paragraphs below; raises `OSError` if `path` cannot be written."""
     figure = _draw(run, title, texts)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a box is drawn for it

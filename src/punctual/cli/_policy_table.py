@@ -1,4 +1,4 @@
-"""Policies side by side on a terminal."""
+"""Table of policies on a terminal."""
 
 from collections.abc import Sequence
 
@@ -12,16 +12,16 @@ from punctual.cli._words import visible
 from punctual.sim.measures import Measure, best_of
 from punctual.sim.result import Result
 
-#: What a column shows, and its cell for each policy.
+#: A column: its measure, and its cell for each policy.
 Column = tuple[Measure, list[Text]]
 
-#: Where lines go to a file or a pipe, none is broken.
+#: Width for a file or a pipe, in which no line is broken.
 _PIPE_WIDTH = 400
 _GAP = 2
 
 
 def print_policies(result: Result) -> None:
-    """A row for each policy, the best of each column in bold and marked; as many columns as the terminal has room for."""
+    """Print a row for each policy, each column's best in bold and marked; as many columns as fit the terminal."""
     console = table_console()
     columns = [(measure, _cells(measure, result)) for measure in result.measures]
     shown = _fitting(columns, console.width - max(map(cell_len, ["policy", *result.by_policy])))
@@ -37,13 +37,13 @@ def print_policies(result: Result) -> None:
 
 
 def table_console() -> Console:
-    """Standard output for tables, wide enough for any line where it is no terminal."""
+    """Return standard output for tables, wide enough for any line if it is no terminal."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
 
 
 def failure_lines(result: Result) -> list[str]:
-    """Lines about each run that failed, and where; none if no run did."""
+    """Return a line about each failed run, with its place; empty if no run failed."""
     lines: list[str] = []
     for one in result.failures:
         lines += ["", f"{one.policy}, seed {one.seed} failed: {one.what}", *one.trace.rstrip("\n").split("\n")]
@@ -63,7 +63,7 @@ def _cells(measure: Measure, result: Result) -> list[Text]:
 
 
 def _fitting(columns: Sequence[Column], width: int) -> list[Column]:
-    """The first columns that have room side by side, one at least."""
+    """Return the first columns that fit side by side, one at least."""
     shown: list[Column] = []
     for measure, cells in columns:
         width -= _GAP + max(cell_len(measure.heading), *(text.cell_len for text in cells))

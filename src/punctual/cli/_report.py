@@ -1,4 +1,4 @@
-"""What is said of a run at its end: a paragraph for people, an object for machines, and a file to look at."""
+"""Report of a finished run: a paragraph for people, an object for machines, and a file to look at."""
 
 import shlex
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from punctual.history.shortfall import Shortfall
 
 #: Less than this share of its ceiling that a job did not hold, or less than is written as 0.1, is not worth a word.
 _TOLD_FRAC, _TOLD_CORE_S = 0.01, 0.05
-#: What a program does for longer than this after its last declared step is told, also if it was in time.
+#: Seconds of work after the last declared step above which it is reported, even for a job that was in time.
 _WORKED_ON_S = 1.0
 
 
 def paragraph(summary: RunSummary) -> str:
-    """The run in plain words."""
+    """Describe the run in plain words."""
     if summary.status == "turned away":
         return _outcome(summary)
     return " ".join([_outcome(summary), _amounts(summary), *_changes(summary)])
@@ -78,7 +78,7 @@ def _changes(summary: RunSummary) -> list[str]:
 
 
 def _worked_on(summary: RunSummary) -> list[str]:
-    """What came after the last declared step, if that took long, or made the job late."""
+    """Report work after the last declared step, if it took long or made the job late."""
     is_cause = summary.deviation_s is not None and 0.0 < summary.deviation_s <= summary.worked_on_s
     if not is_cause and summary.worked_on_s < _WORKED_ON_S:
         return []
@@ -87,7 +87,7 @@ def _worked_on(summary: RunSummary) -> list[str]:
 
 
 def _shortfall(lack: Shortfall) -> str:
-    """A run that lands late often did not get what it was granted: that is told, with what else it may be."""
+    """Report missing CPU time as the likely cause of a late landing, with other possible causes."""
     return (
         f"For {short(lack.duration_s)} it used {lack.used_cores:.2f} of the {lack.granted_cores:.2f} cores that it held and can "
         "use: the machine gave it no more, or it waited for something other than the processor."
@@ -95,7 +95,7 @@ def _shortfall(lack: Shortfall) -> str:
 
 
 def report_fields(run: RunFolder, summary: RunSummary) -> dict[str, Any]:
-    """All that is known of a run in plain fields; instants in seconds since the start of the command."""
+    """Return all facts about a run as plain fields; instants in seconds since the start of the command."""
     known, facts, end = asdict(summary), run.facts(), run.end_facts(summary.job)
     for name in ("started", "landed", "ended"):
         at = known.pop(f"{name}_at")
@@ -115,12 +115,12 @@ def report_fields(run: RunFolder, summary: RunSummary) -> dict[str, Any]:
 
 
 def draw(path: Path, run: RunFolder, messages: Sequence[Message], *jobs: JobId) -> None:
-    """Write the report of `jobs`, which are of `run`, to `path`: the page of these jobs, frozen, or a picture of the first.
+    """Write the report of `jobs` of `run` to `path`: their frozen page, or a picture of the first.
 
     Raises
     ------
     InvalidSpec
-        When `path` cannot be written.
+        `path` cannot be written.
     """
     summaries = [summarize(messages, job) for job in jobs]
     try:
@@ -141,7 +141,7 @@ def draw(path: Path, run: RunFolder, messages: Sequence[Message], *jobs: JobId) 
 
 
 def _told_about(run: RunFolder, summary: RunSummary) -> str:
-    """What the page of a job does not say by itself."""
+    """Return facts about a job that its page does not show by itself."""
     rows = {name: text for name, text in about(run, summary).items() if name not in ("command", "controller")}
     return "".join(f"{name.capitalize()}: {text}. " for name, text in rows.items()).strip()
 
@@ -155,7 +155,7 @@ def _drawn(messages: Sequence[Message], summary: RunSummary) -> _plot.DrawnRun:
 
 
 def about(run: RunFolder, summary: RunSummary) -> dict[str, str]:
-    """What was run, when and where, and how it was steered."""
+    """Return command, start, machine, controller and actuator of a run."""
     facts, end = run.facts(), run.end_facts(summary.job)
     begun = end.get("submitted_wall") or facts.get("wall")
     rows = {

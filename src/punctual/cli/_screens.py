@@ -1,4 +1,4 @@
-"""The three ways a run is shown: a live view on a terminal, plain lines elsewhere, JSON lines for machines."""
+"""Displays of a run: a live view on a terminal, plain lines elsewhere, JSON lines for machines."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ class Screen(Protocol):
     Attributes
     ----------
     on_output
-        Gets what the job writes, if there is but one; None: the job writes where this process does.
+        Called with the output of a single job; None: the job writes where this process does.
     """
 
     on_output: Callable[[bytes], None] | None
@@ -32,20 +32,20 @@ class Screen(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop showing it; the terminal is as it was."""
+        """Stop showing the jobs, and restore the terminal."""
         ...
 
     def say(self, line: str, *, always: bool = False) -> None:
-        """Tell people something that is not about the job itself; `always`: also where only machines read, or little is said."""
+        """Show people a message that is not about the job itself; `always`: also with `--json` or `--quiet`."""
         ...
 
     def conclude(self, lines: Sequence[str], report: dict[str, Any], *, bad: bool) -> None:
-        """Say what the run came to, for people or for machines; `bad`: quiet or not, it must be said."""
+        """Show the closing report, for people or for machines; `bad`: even with `--quiet`."""
         ...
 
 
 def screen_for(*, as_json: bool, quiet: bool) -> Screen:
-    """The way that suits what the user asked for and where standard output leads."""
+    """Return the display that suits the user's options and standard output."""
     if as_json:
         return JsonScreen()
     if sys.stdout.isatty() and not quiet:
@@ -54,7 +54,7 @@ def screen_for(*, as_json: bool, quiet: bool) -> Screen:
 
 
 class PlainScreen:
-    """Lines on standard error; the job keeps standard output and standard error as they are."""
+    """Plain lines on standard error; the job keeps standard output and standard error as they are."""
 
     on_output: Callable[[bytes], None] | None = None
 
@@ -66,7 +66,7 @@ class PlainScreen:
             job.subscribe(Lines(job, write_error, quiet=self._quiet, named=len(jobs) > 1).tell)
 
     def close(self) -> None:
-        """There is nothing to put back."""
+        """Do nothing: no terminal was changed."""
 
     def say(self, line: str, *, always: bool = False) -> None:
         if always or not self._quiet:
@@ -78,7 +78,7 @@ class PlainScreen:
 
 
 class JsonScreen:
-    """Objects on standard output; what the job writes goes to standard error."""
+    """JSON objects on standard output; the job's output goes to standard error."""
 
     def __init__(self) -> None:
         self.on_output: Callable[[bytes], None] | None = partial(write_through, 2)
@@ -88,10 +88,10 @@ class JsonScreen:
             job.subscribe(_json_lines.JsonLines(job).tell)
 
     def close(self) -> None:
-        """There is nothing to put back."""
+        """Do nothing: no terminal was changed."""
 
     def say(self, line: str, *, always: bool = False) -> None:
-        """Machines are told of the job alone."""
+        """Do nothing: machines get messages of the job alone."""
         if always:
             write_error(line)
 
@@ -100,7 +100,7 @@ class JsonScreen:
 
 
 class LiveScreen:
-    """A panel under the job's output, or a table of several jobs. Changes of the grant are there and not told one by one."""
+    """A panel under the job's output, or a table of several jobs; it shows the grant, without lines about changes."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -122,7 +122,7 @@ class LiveScreen:
         self._view.stop()
 
     def conclude(self, lines: Sequence[str], report: dict[str, Any], *, bad: bool) -> None:
-        """Of several jobs the first line, which sums them up, stands out."""
+        """Show the closing report; for several jobs, its first line, the sum, stands out."""
         self._print(lines[0], "bold red" if bad else "bold")
         for line in lines[1:]:
             self._print(line)

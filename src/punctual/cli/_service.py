@@ -1,4 +1,4 @@
-"""Starting a service, as `punctual up --detach` and `punctual submit` do."""
+"""Start of a service, for `punctual up --detach` and `punctual submit`."""
 
 import os
 import sys
@@ -16,29 +16,29 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.sharing import service_run
 
 _LOOK_S = 0.1
-#: How long a service may take to answer, on a machine whose cores are all in use.
+#: Seconds that a service may take to answer, on a machine whose cores are all in use.
 _START_S_MAX = 90.0
-#: What is shown of the log of a service that did not start, in bytes.
+#: Bytes shown of the log of a service that did not start.
 _TOLD_BYTES = 4000
 
 
 def log_file() -> Path:
-    """What services that were started in the background have written."""
+    """Path of the log of services in the background."""
     return state_root().parent / "service.log"
 
 
 def log_notice() -> str:
-    """The line that tells a user where a service in the background writes."""
+    """Return the line that tells a user the log of a service in the background."""
     return f"punctual: what it says is in {log_file()}"
 
 
 def started_service(options: HostOptions, arguments: Sequence[str] = ()) -> RunFolder:
-    """Start a service that outlives this command, with further arguments of `punctual up`; its run, once it answers.
+    """Start a service that outlives this command, with more arguments of `punctual up`; return its run once it answers.
 
     Raises
     ------
     InvalidSpec
-        It has ended at once, and why; or it does not answer.
+        The service has ended at once, with its reason; or it does not answer.
     """
     command = up_command(options, arguments)
     log = log_file()
@@ -63,17 +63,17 @@ def started_service(options: HostOptions, arguments: Sequence[str] = ()) -> RunF
 
 
 def record_service(run: RunFolder, addresses: Sequence[str], taken_over: Sequence[str]) -> None:
-    """Write down where the service of this process can be reached, and which jobs it found."""
+    """Record the addresses of this process's service, and the jobs that it found."""
     run.record_facts(service={"pid": os.getpid(), "addresses": list(addresses), "taken_over": list(taken_over)})
 
 
 def addresses_of(run: RunFolder) -> list[str]:
-    """Where the service that steers `run` can be reached; empty: it has not said so yet."""
+    """Return the addresses of the service that steers `run`; empty: none is recorded yet."""
     return _told_by_service(run, "addresses")
 
 
 def taken_over_by(run: RunFolder) -> list[str]:
-    """The jobs that the service which steers `run` found."""
+    """Return the jobs that the service which steers `run` found."""
     return _told_by_service(run, "taken_over")
 
 
@@ -83,7 +83,7 @@ def _told_by_service(run: RunFolder, name: str) -> list[str]:
 
 
 def up_command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[str]:
-    """The command line of a service, in whichever folder it is started."""
+    """Return the command line of a service, valid in any folder."""
     chosen = ["--policy", options.policy, "--actuator", options.actuator]
     chosen += ["--jobs-at-once", str(options.jobs_at_once)] if options.jobs_at_once else []
     if options.engine != "local":

@@ -1,4 +1,4 @@
-"""The job of a host that a command shows."""
+"""A host's job, as displays show it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,29 +12,29 @@ from punctual.request.deadlines import Now
 
 
 class ShownJob:
-    """What displays ask about one job."""
+    """A job with the queries of displays."""
 
     def __init__(self, host: JoinedHost, job: JobId) -> None:
         self._host = host
         self.id = job
 
     def status(self) -> JobStatus:
-        """How it stands; only once the host has come to its submission."""
+        """Return its status; raises `InvalidSpec` until the host has processed its submission."""
         return self._host.status(self.id)
 
     def known_status(self) -> JobStatus | None:
-        """How it stands; None: the host has not come to its submission yet."""
+        """Return its status; None: the host has not processed its submission yet."""
         try:
             return self.status()
         except InvalidSpec:
             return None
 
     def clocks(self) -> Now:
-        """The present, on the clock of messages and on the wall's."""
+        """Present instant on the clock of messages and on the wall clock."""
         return self._host.clocks()
 
     def subscribe(self, tell: Callable[[Message], None]) -> None:
-        """Let `tell` have each message about it, once `status` knows of it."""
+        """Call `tell` with each message about it, once `status` reflects the message."""
 
         def listen(message: Message) -> None:
             if self._host.knows(self.id):
@@ -43,10 +43,10 @@ class ShownJob:
         self._host.subscribe(listen, self.id)
 
     def facts(self) -> dict[str, Any]:
-        """What does not change while it runs."""
+        """Return facts that do not change while it runs."""
         return {"controller": self.status().spec.controller, "actuator": self._host.run_folder.facts().get("actuator")}
 
     def steered_by(self) -> str:
-        """Controller and actuator, in words."""
+        """Describe its controller and actuator in words."""
         facts = self.facts()
         return f"controller {facts['controller']}, actuator {facts['actuator']}"

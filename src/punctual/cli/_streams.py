@@ -1,4 +1,4 @@
-"""Standard output and standard error, also when nobody reads them any more, or their disk is full."""
+"""Standard output and standard error, robust to a reader that is gone or a disk that is full."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from punctual.executors.local.output import discard
 
 
 def write_line(text: str, *, err: bool = False) -> None:
-    """Write one line to standard output, or with `err` to standard error; raises `OSError` where that fails."""
+    """Write one line to standard output, or with `err` to standard error; raises `OSError` on failure."""
     write_lines([text], err=err)
 
 
@@ -22,17 +22,17 @@ def write_lines(lines: Iterable[str], *, err: bool = False) -> None:
 
 
 def write_out(text: str) -> None:
-    """Write to standard output as it is, at once: for JSON, and for what is coloured. Where that fails, nothing more is written there."""
+    """Write coloured text or JSON to standard output at once, unchanged; after a failure later output is dropped."""
     _write(sys.stdout, 1, text)
 
 
 def write_error(*lines: str) -> None:
-    """Write lines to standard error, at once; where that fails, nothing more is written there."""
+    """Write lines to standard error at once; after a failure later lines are dropped."""
     _write(sys.stderr, 2, "".join(f"{visible(line)}\n" for line in lines))
 
 
 class LastingOutput:
-    """Standard output as a file, for a library that writes to one; where that fails, nothing more is written there."""
+    """Standard output as a file for libraries; after a failure later output is dropped."""
 
     @property
     def encoding(self) -> str:
@@ -42,7 +42,7 @@ class LastingOutput:
         write_out(text)
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: output is not buffered."""
 
     def isatty(self) -> bool:
         return sys.stdout.isatty()

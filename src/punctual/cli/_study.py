@@ -1,4 +1,4 @@
-"""From the options of `punctual simulate` to results on disk and a table on the terminal."""
+"""Run a study from the options of `punctual simulate`, with results on disk and a table on the terminal."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ EXIT_FAILED = 1
 #: Deadlines where nothing is said: without any, the table of a tool for deadlines would say nothing of them.
 USUAL_DEADLINES = "uniform:1.2,4"
 
-#: What is compared where nothing is said: the plain order, one that is good at completion times, one at deadlines, and one
+#: Policies compared by default: the plain order, one that is good at completion times, one at deadlines, and one
 #: that plans for both.
 USUAL_POLICIES = ("fifo", "shortest-remaining", "earliest-deadline", "promises-first")
 
@@ -57,12 +57,12 @@ def carry_out(
     report: bool,
     as_json: bool,
 ) -> int:
-    """Simulate `scenario` and tell what came out, as the options say; the exit status.
+    """Simulate `scenario`, show the results as the options say, and return the exit status.
 
     Parameters
     ----------
     notices
-        What is told once it is known that nothing is wrong with the scenario.
+        Messages to show once the scenario is known to be valid.
     n_processes
         Runs at a time; None: one for each core.
     """
@@ -83,7 +83,7 @@ def carry_out(
 
 
 def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[str]) -> tuple[Scenario, list[str]]:
-    """The file's keys with those of options over them, and what is to be told of what was chosen where nothing was said.
+    """Return the scenario of the file with the options' keys over its own, and notices of default choices.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[
     given
         Keys and values; a dot leads into a section.
     settings
-        More of them as text, ``KEY=VALUE``.
+        More keys and values as text, ``KEY=VALUE``.
 
     Raises
     ------
     InvalidSpec
-        They make no scenario.
+        The keys make no scenario.
     """
     keys = keys_in(file) if file is not None else {}
     for path, value in [*given.items(), *map(_setting, settings)]:
@@ -108,7 +108,7 @@ def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[
 
 
 def _completed(keys: Mapping[str, Any], *, is_in_file: bool) -> tuple[dict[str, Any], list[str]]:
-    """`keys` with what is chosen where nothing was said, and what is to be said of that."""
+    """Return `keys` completed by defaults, and notices of these choices."""
     chosen, notices = dict(keys), list[str]()
     if has_declared_jobs(keys) and "cluster" not in keys:
         capacity = capacity_here()
@@ -130,7 +130,7 @@ def _completed(keys: Mapping[str, Any], *, is_in_file: bool) -> tuple[dict[str, 
 
 
 def _draws_no_deadlines(keys: Mapping[str, Any]) -> bool:
-    """Whether jobs come from a generator, and it has no parameter for deadlines."""
+    """Whether jobs come from a generator without a parameter for deadlines."""
     trace = keys.get("trace", {})
     source = trace_source(trace) if isinstance(trace, str) else trace
     if not isinstance(source, Mapping) or "file" in source:
@@ -163,7 +163,7 @@ def _with(keys: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 def _without_source(trace: Any) -> dict[str, Any]:
-    """A trace section for another source of jobs."""
+    """Return the trace section without its source, for another source of jobs."""
     kept = trace if isinstance(trace, Mapping) else {}
     return {key: value for key, value in kept.items() if key not in ("file", "generator")}
 
@@ -178,7 +178,7 @@ def _n_processes(given: int | None) -> int:
 
 @contextmanager
 def _bar(*, shown: bool) -> Iterator[Callable[[StudyProgress], None] | None]:
-    """A progress bar with the time left, on standard error and only on a terminal."""
+    """Show a progress bar with the time left, on standard error and only on a terminal."""
     if not shown or not sys.stderr.isatty():
         yield None
         return
@@ -207,7 +207,7 @@ def _bar(*, shown: bool) -> Iterator[Callable[[StudyProgress], None] | None]:
 def stopping_where_told(
     show: Callable[[StudyProgress], None] | None,
 ) -> Iterator[Callable[[StudyProgress], None]]:
-    """Ctrl-C ends a study where this next tells how far it is, a second one at once.
+    """End a study on Ctrl-C at its next report of progress, or at once on a second Ctrl-C.
 
     An exception at any other place may come up in a function of a library that drops it, and the study would go on.
     """
@@ -254,7 +254,7 @@ def _conclude(result: Result, out: Path, export: Path | None, *, report: bool, a
 
 
 def as_fields(result: Result, page: Path | None) -> dict[str, Any]:
-    """The result in plain fields."""
+    """Encode the result as plain fields."""
     return {
         "scenario": result.scenario.keys(),
         "policies": result.summary.to_dicts() if result.runs else [],
@@ -268,7 +268,7 @@ def as_fields(result: Result, page: Path | None) -> dict[str, Any]:
 
 
 def export_jobs(result: Result, path: Path) -> None:
-    """Every job of every run as a table in the format of the file's name."""
+    """Write every job of every run as a table in the format of the file's name."""
     if path.suffix == ".csv":
         result.jobs.write_csv(path)
     elif path.suffix == ".parquet":
@@ -283,7 +283,7 @@ def check_folder(folder: Path, option: str) -> None:
     Raises
     ------
     InvalidSpec
-        It cannot be made, or not written to.
+        The folder cannot be made or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -313,7 +313,7 @@ def _check_export(path: Path | None) -> None:
 
 
 def _save(scenario: Scenario, path: Path) -> None:
-    """Write the scenario; paths in it are relative to the file's own folder."""
+    """Write the scenario; its paths are relative to the file's own folder."""
     keys = with_paths(scenario.keys(), lambda text: os.path.relpath(text, path.absolute().parent))
     try:
         path.write_text(toml_of(keys), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The page of a study: one file that needs no other."""
+"""Page of a study: one self-contained file."""
 
 import html
 import io
@@ -40,7 +40,7 @@ def write_page(result: Result, path: Path) -> None:
 
 
 def page(result: Result) -> str:
-    """The report as text."""
+    """Return the report as HTML."""
     charts = [_svg(gantt(runs[0], _INK)) for runs in list(result.by_policy.values())[:N_GANTT_MAX]]
     title = "Policies compared" if len(result.by_policy) > 1 else html.escape(next(iter(result.by_policy)))
     return _PAGE.format(
@@ -55,7 +55,7 @@ def page(result: Result) -> str:
 
 
 def in_words(result: Result) -> str:
-    """What was run, in a sentence or two."""
+    """Describe a study in a sentence or two."""
     n_jobs = max(run.jobs.height for run in result.runs)
     n_seeds = len({run.seed for run in result.runs})
     seeds = "one seed" if n_seeds == 1 else f"{n_seeds} seeds"
@@ -67,7 +67,7 @@ def in_words(result: Result) -> str:
 
 
 def cell(measure: Measure, estimate: Estimate | None) -> str:
-    """An estimate as text: ``93.1 % ± 0.4 %``."""
+    """Format an estimate: ``93.1 % ± 0.4 %``."""
     if estimate is None:
         return "-"
     if estimate.half_width is None:
@@ -76,7 +76,7 @@ def cell(measure: Measure, estimate: Estimate | None) -> str:
 
 
 def _svg(figure: "Figure") -> str:
-    """The drawing as a part of a page, in the colour of its text."""
+    """Return the drawing as a part of a page, in the colour of its text."""
     from matplotlib import rc_context
 
     buffer = io.StringIO()
@@ -103,7 +103,7 @@ def _row(label: str, cells: Sequence[tuple[str, bool]]) -> str:
 
 
 def _decisions(label: str, runs: Sequence[StoredRun]) -> str:
-    """What a policy decided on the first seed and why, by kind of reason, and what is proven of its plans."""
+    """Show a policy's decisions on the first seed with their reasons, and the proven bounds of its plans."""
     run = runs[0]
     found = by_code(run.decisions.select("kind", "code", "text").iter_rows())
     rows = [
@@ -114,7 +114,7 @@ def _decisions(label: str, runs: Sequence[StoredRun]) -> str:
 
 
 def _proven(gaps: Gaps) -> str:
-    """What is known of how good the plans are."""
+    """Describe the proven quality of the plans."""
     if gaps.mean_frac is None or gaps.max_frac is None:
         return f"{gaps.n_plans:,} plans; this policy proves no bound."
     return (

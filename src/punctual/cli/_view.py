@@ -15,18 +15,18 @@ from punctual.request.deadlines import Now
 
 #: More than this costs CPU time that the job should have.
 REFRESHES_PER_S = 2
-#: No forecast is said to be surer than this: what it is made from is this old when it is read.
+#: Smallest uncertainty shown of a forecast, in seconds: its data are this old when they are read.
 _SURE_S = 0.1
-#: From so many characters on there is room for wide gaps in the table of several jobs.
+#: Width from which the table of several jobs has wide gaps.
 _WIDE = 90
-#: What is left of a name at least.
+#: Characters of a name that are always shown.
 _NAME_LEAST = 12
 #: Columns of the table, and what they hold as a rule, in characters: columns that move from second to second are hard to read.
 _NUMBERS = {"done": len("100%"), "grant": len("10.00"), "left": len("59m59s")}
 
 
 class Bar:
-    """Progress as a bar as wide as there is room, with a mark where the straight line to the deadline is."""
+    """Progress bar that fills the width, with a mark for the straight line to the deadline."""
 
     def __init__(self, done_frac: float, line_frac: float | None) -> None:
         self._done_frac = done_frac
@@ -43,7 +43,7 @@ class Bar:
 
 
 def panel(status: JobStatus, now: Now, title: str, line: str = "") -> Panel:
-    """The view of a job at `now`.
+    """Draw the view of a job at `now`.
 
     Parameters
     ----------
@@ -66,12 +66,12 @@ def panel(status: JobStatus, now: Now, title: str, line: str = "") -> Panel:
 
 
 def table(jobs: Sequence[JobStatus], now: Now, width: int) -> Table:
-    """The view of several jobs at `now`: a line for each, as wide as there is room.
+    """Draw the view of several jobs at `now`: a line for each, as wide as the terminal.
 
     Parameters
     ----------
     width
-        Of the terminal, in characters; where it is narrow, names are cut in the middle.
+        Width of the terminal, in characters; if it is narrow, names are cut in the middle.
     """
     lines = Table(box=None, padding=(0, 2 if width >= _WIDE else 1, 0, 0), expand=True, header_style="dim")
     n_characters = max(_NAME_LEAST, width // 4)
@@ -94,12 +94,12 @@ def table(jobs: Sequence[JobStatus], now: Now, width: int) -> Table:
 
 
 def _text(words: str, style: str = "") -> Text:
-    """Words that others may have written."""
+    """Make text of words that others may have written."""
     return Text(visible(words), style=style)
 
 
 def _cut(name: str, n_characters: int) -> str:
-    """`name` in at most so many characters; names often differ in their ends alone."""
+    """Cut `name` to at most so many characters; names often differ in their ends alone."""
     if len(name) <= n_characters:
         return name
     n_last = (n_characters - 1) // 2
@@ -107,7 +107,7 @@ def _cut(name: str, n_characters: int) -> str:
 
 
 def _held(status: JobStatus) -> str:
-    """Cores, or workers of a job that is made of them."""
+    """Format cores, or workers of a job that has them."""
     if not status.held:
         return "-"
     if not status.n_workers:
@@ -116,7 +116,7 @@ def _held(status: JobStatus) -> str:
 
 
 def verdict(status: JobStatus) -> Text:
-    """Where the job lands, or has landed, against its deadline; or what else there is to say of it."""
+    """Describe the landing, expected or done, against the deadline; or the job's state."""
     if status.state == "failed":
         return Text("failed", style="red")
     if status.state in ("stopping", "stopped", "turned away"):
@@ -138,7 +138,7 @@ def _style(deviation_s: float | None) -> str:
 
 
 def view_rows(status: JobStatus, now: Now) -> list[tuple[str, Text]]:
-    """How the job stands at `now`, in words: what about, and how."""
+    """Return rows of labels and texts that describe the job at `now`."""
     return [
         ("", _text(_progress(status, now))),
         ("deadline", Text(_deadline(status, now))),
@@ -186,12 +186,12 @@ def _grant(status: JobStatus) -> str:
 
 
 class View:
-    """The panel on a terminal, drawn again twice a second; the job's output scrolls above it.
+    """Panel on a terminal, redrawn twice a second; the job's output scrolls above it.
 
     Parameters
     ----------
     draw
-        Gives what is shown, of the last part of a line that the job has written; None: nothing yet.
+        Returns the text to show of an incomplete last line of the job; None: nothing yet.
     """
 
     def __init__(self, draw: Callable[[str], RenderableType | None], console: Console) -> None:
@@ -215,7 +215,7 @@ class View:
             self._line = ""
 
     def write(self, output: bytes) -> None:
-        """Show what the job wrote: whole lines above the panel, the last part of a line inside it."""
+        """Show the job's output: whole lines above the panel, an incomplete line inside it."""
         *lines, rest = (self._line + self._decoder.decode(output)).replace("\r\n", "\n").split("\n")
         if lines:
             self._console.print(Text.from_ansi("\n".join(line.rpartition("\r")[2] for line in lines)), soft_wrap=True)

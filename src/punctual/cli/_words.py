@@ -1,4 +1,4 @@
-"""Amounts and moments as people read them: those of `punctual.request.words`, and more."""
+"""Format amounts and moments for people, as `punctual.request.words` and more."""
 
 from datetime import datetime
 
@@ -8,17 +8,17 @@ __all__ = ["against_deadline", "clock", "cores", "early_or_late", "holding", "pr
 
 
 def clock(wall: datetime) -> str:
-    """A time of day; with its date if that is not today."""
+    """Format a time of day, with its date if that is not today."""
     today = datetime.now().astimezone().date()
     return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
 def early_or_late(deviation_s: float) -> str:
-    """`67 ms early`, `2.1s late`."""
+    """Format a deviation: `67 ms early`, `2.1s late`."""
     return f"{short(abs(deviation_s))} {'late' if deviation_s > 0 else 'early'}"
 
 
 def against_deadline(deviation_s: float) -> str:
-    """`67 ms before the deadline`, `2.1s after the deadline`."""
+    """Format a deviation: `67 ms before the deadline`, `2.1s after the deadline`."""
     side = "after" if deviation_s > 0 else "before"
     return f"{short(abs(deviation_s))} {side} the deadline"

@@ -22,20 +22,20 @@ def attach(
     report: ReportFile = None,
     quiet: Quiet = False,
 ) -> None:
-    """Take over a job that nobody steers. Its command has died, or it was interrupted; it is brought to its deadline."""
+    """Take over a job whose command has died, or that was interrupted, and bring it to its deadline."""
     target = _unsteered(job)
     output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)
     raise typer.Exit(drive(_host_of(target), [target.job], output))
 
 
 def _host_of(target: KnownJob) -> OpenHost:
-    """The host that the job had, with all its jobs."""
+    """Return the job's host with all its jobs."""
     take = target.steering == "steered"
     return lambda output_of: host_of_old_jobs(target.run, target.job, output_of=output_of, take=take)
 
 
 def _unsteered(text: str | None) -> KnownJob:
-    """The job that `text` names or begins, of those that nobody steers; None: the only one."""
+    """Find the unsteered job that `text` names or begins; None: the only one."""
     known = known_jobs()
     jobs = [job for job in known if job.title == text] or known  # a full name is no beginning of another job's
     unsteered = [job for job in jobs if job.steering in ("unsteered", "interrupted")]
@@ -59,6 +59,6 @@ def _steered_or_ended(job: KnownJob) -> InvalidSpec:
 
 def _refused(got: str, where: str) -> InvalidSpec:
     return InvalidSpec(
-        "there must be a job of this machine that has not ended and that nobody steers", got, where,
+        "the job must be an open one of this machine that no process steers", got, where,
         "See `punctual ps` for what runs, and whether it is steered.",
     )  # fmt: skip

@@ -29,7 +29,7 @@ def clean(
     interrupted: Annotated[
         bool, typer.Option("--interrupted", help="Also runs whose jobs were interrupted and could be resumed.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs that would be removed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run that is removed, and line.")] = False,
 ) -> None:
     """Remove what ended runs have left: journals and outputs. Runs in use are never touched."""

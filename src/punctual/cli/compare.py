@@ -1,4 +1,4 @@
-"""`punctual compare`: finished studies side by side, with what could be chance."""
+"""`punctual compare`: finished studies side by side, with the effect of chance."""
 
 from pathlib import Path
 from typing import Annotated

@@ -41,14 +41,14 @@ _N_EPOCHS = 4
 _DEADLINE_S = 60.0
 #: The deadline is this many times what the job would take with the whole machine.
 _SLACK = 2.0
-#: Where in the run the deadline is tightened, and by how much of itself.
+#: Share of the run after which the deadline is tightened, and the share by which it is.
 _TIGHTEN_AT_FRAC = 0.5
 _TIGHTEN_BY_FRAC = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSpeed:
-    """What the app takes at full speed: before its first step, for a step, and after each epoch."""
+    """Durations of the app at full speed: before its first step, of a step, and after each epoch."""
 
     start_s: float
     step_s: float
@@ -83,7 +83,7 @@ def _check_folder() -> None:
 
 
 def calibrate() -> TrainingSpeed:
-    """Run the app for a few steps without a deadline and see what it takes."""
+    """Run the app for a few steps without a deadline to measure its speed."""
     outcome = _train(_Unwatched(quiet=True), n_epochs=1, steps_per_epoch=_N_CALIBRATION_STEPS, name="demo-calibration")
     if outcome.received is not None:
         raise typer.Exit(outcome.exit_code(strict=False))
@@ -96,7 +96,7 @@ def calibrate() -> TrainingSpeed:
 
 
 def speed_in(messages: Sequence[Message], summary: RunSummary) -> TrainingSpeed:
-    """What the app took, from a run of one epoch at full speed: from a reading amid its steps to its landing."""
+    """Measure the app's durations in a run of one epoch at full speed: from a reading amid its steps to its landing."""
     started_at = summary.started_at or summary.submitted_at
     landed_at = summary.landed_at or started_at
     readings = [one for one in messages if isinstance(one, ProgressReported)]
@@ -109,7 +109,7 @@ def speed_in(messages: Sequence[Message], summary: RunSummary) -> TrainingSpeed:
 
 
 def pick_steps(speed: TrainingSpeed) -> int:
-    """Steps per epoch, so that the whole job at full speed takes the deadline over the slack."""
+    """Choose steps per epoch so that the whole job at full speed takes the deadline divided by the slack."""
     fastest_s = _DEADLINE_S / _SLACK - speed.start_s - _N_EPOCHS * speed.epoch_end_s
     return max(20, round(fastest_s / _N_EPOCHS / speed.step_s))
 
@@ -137,14 +137,14 @@ def _train(
 
 
 class _Unwatched(PlainScreen):
-    """A screen that says nothing of the job: in a calibration of one epoch every phase comes too late to be planned for."""
+    """Screen of a calibration, which shows nothing: in one epoch every phase comes too late to be planned for."""
 
     def open(self, *jobs: ShownJob) -> None:
-        """There is nothing to follow."""
+        """Do nothing: no job is shown."""
 
 
 class _Tightening:
-    """A screen that also changes its mind about the deadline, as a user at another terminal would."""
+    """Screen that also changes the deadline, as a user at another terminal would."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -174,7 +174,7 @@ class _Tightening:
 
 
 def _conclude(outcome: Outcome) -> int:
-    """Draw the run and say what it came to; 0 only if it landed on time."""
+    """Draw the run and show its report; return 0 only if it landed on time."""
     exit_code = outcome.exit_code(strict=True)
     for fault in outcome.faults:
         tell_user(fault)

@@ -1,4 +1,4 @@
-"""`punctual doctor`: what is wrong here, and what to do about it."""
+"""`punctual doctor`: check the installation and suggest remedies."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -9,7 +9,7 @@ from punctual.cli._health import findings
 from punctual.cli._streams import write_line
 from punctual.request.json_text import json_text
 
-#: What the command leaves with if something must be put right before jobs can run.
+#: Exit status if something must be put right before jobs can run.
 EXIT_FAULT = 1
 
 

@@ -1,4 +1,4 @@
-"""`punctual down`: end the service, and say what becomes of its jobs."""
+"""`punctual down`: end the service, with its jobs left running, paused or stopped."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -20,22 +20,22 @@ from punctual.daemon.runs import KnownJob, jobs_of
 from punctual.daemon.sharing import service_run
 from punctual.request.json_text import json_text
 
-#: Between two looks at what the service does.
+#: Seconds between two looks at the service's progress.
 _LOOK_S = 0.1
-#: How long the service may take to end once its jobs stand as they should.
+#: Seconds that the service may take to end once its jobs are in the wanted state.
 _END_S_MAX = 60.0
 _UNTIL_RESUMED = "until it is resumed: punctual up, then punctual resume {job}"
 
 
 class JobsThen(StrEnum):
-    """What becomes of the jobs of a service that ends."""
+    """Treatment of a service's jobs at its end."""
 
     CONTINUE = "continue"
     PAUSE = "pause"
     STOP = "stop"
 
 
-#: How each job has to stand, if it has not ended, before the service may leave it.
+#: States of each open job in which the service may leave it.
 _STATES: Mapping[JobsThen, Collection[JobState]] = {JobsThen.PAUSE: ("paused", "queued"), JobsThen.STOP: ()}
 _ASK: Mapping[JobsThen, Callable[[KnownJob], object]] = {
     JobsThen.PAUSE: partial(pause, cause="`punctual down`"),
@@ -81,9 +81,9 @@ def _ask_all(
     ask_for: Callable[[KnownJob], object],
     states: Collection[JobState],
 ) -> None:
-    """Ask for something of each job, and wait until all are in one of `states`, or have ended.
+    """Send each job a request, and wait until all are in one of `states`, or have ended.
 
-    Where it is refused, it is asked for once more when all the others were asked: the service may have been busy.
+    A refused request is repeated after all others: the service may have been busy.
     """
     refused = [job for job in jobs.values() if _refusal(ask_for, job) is not None]
     for job in refused:
@@ -94,7 +94,7 @@ def _ask_all(
     while any(told["job"] in names and told["state"] not in states for told in standings(run)):
         if not is_alive(process):
             raise InvalidSpec(
-                "the service must go on until its jobs stand as they should",
+                "the service must run until its jobs are in the wanted state",
                 "a service that has ended",
                 f"process {process['pid']}",
                 "See `punctual ps` for what runs.",
@@ -103,7 +103,7 @@ def _ask_all(
 
 
 def _refusal(ask_for: Callable[[KnownJob], object], job: KnownJob) -> InvalidSpec | None:
-    """Why the service refuses it; None: it does not."""
+    """Return the service's refusal of a request; None: it accepts."""
     try:
         ask_for(job)
     except InvalidSpec as error:
@@ -116,7 +116,7 @@ def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:
     while not holds():
         if time.monotonic() > give_up_at:
             raise InvalidSpec(
-                "a service that was asked to end must do so",
+                "a service must end when asked to",
                 f"one that has not within {_END_S_MAX:g} s",
                 f"process {process['pid']}",
                 "See whether it is stopped or hangs; end it with `kill`: its jobs go on.",
@@ -125,7 +125,7 @@ def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:
 
 
 def _told(job: KnownJob, state: str, recorded: str) -> dict[str, Any]:
-    """What has become of a job; `state`: how it stood when the service left it; `recorded`: as is written down since."""
+    """Describe a job's fate; `state`: when the service left it; `recorded`: since then."""
     if job.steering == "ended":
         became = recorded
         text = f"{'has' if became in ('finished', 'failed') else 'was'} {became}"

@@ -1,4 +1,4 @@
-"""`punctual logs`: what a job has written."""
+"""`punctual logs`: the output of a job."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from punctual.daemon.kept_log import KeptLog
 from punctual.daemon.runs import KnownJob, job_to_tell_of, jobs_of
 from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_all
 
-#: Between two looks whether the job has ended, and how long its last output may take.
+#: Seconds between two looks whether the job has ended, and seconds that its last output may take.
 _LOOK_S, _END_S_MAX = 0.2, 5.0
 
 
@@ -65,13 +65,13 @@ def _is_open(target: KnownJob) -> bool:
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    """All that is kept of a log, also what was rotated away."""
+    """Yield the stored log, including its part that was rotated away."""
     kept = KeptLog(path)
     return kept.pieces(0, kept.n_bytes)
 
 
 def _bytes_before_last(path: Path, n_lines: int) -> int:
-    """How many bytes a log has before its last lines; the last one may still have no end."""
+    """Number of bytes of a log before its last lines; the last one may be incomplete."""
     starts: deque[int] = deque([0], maxlen=min(n_lines, sys.maxsize - 2) + 2)
     position = 0
     for piece in _pieces(path):
@@ -86,7 +86,7 @@ def _bytes_before_last(path: Path, n_lines: int) -> int:
 
 
 class _Skipping:
-    """Passes on what comes after the first `n_bytes`."""
+    """Passes on all bytes after the first `n_bytes`."""
 
     def __init__(self, receive: Receive, n_bytes: int) -> None:
         self._receive, self._n_bytes = receive, n_bytes
@@ -99,7 +99,7 @@ class _Skipping:
 
 
 class _Followed:
-    """A log that is passed on as it grows, from another thread, until that fails with `error`."""
+    """Passes on a growing log from another thread, until that fails with `error`."""
 
     def __init__(self, path: Path, receive: Receive) -> None:
         self.error: OSError | None = None
@@ -114,14 +114,14 @@ class _Followed:
             self.error = error
 
     def finish(self) -> None:
-        """Pass on what is left; raises what passing it on failed with."""
+        """Pass on the rest; raises the error with which that has failed."""
         self._tail.finish(_END_S_MAX)
         if self.error is not None:
             raise self.error
 
 
 class _JsonLines:
-    """Writes an object for each whole line; for the last one, which may have no end, when nothing more comes."""
+    """Writes an object for each whole line; an incomplete last one is written at the end."""
 
     #: Two streams are followed in a thread each, and an object is not to lie within another one.
     _writing = Lock()
@@ -136,7 +136,7 @@ class _JsonLines:
             self._write(line)
 
     def finish(self) -> None:
-        """Nothing more comes."""
+        """Write the last, incomplete line."""
         if self._rest:
             self._write(self._rest)
 

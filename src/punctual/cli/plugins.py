@@ -1,4 +1,4 @@
-"""`punctual plugins`: what can be chosen by name, a line each."""
+"""`punctual plugins`: names of plug-ins, a line each."""
 
 from typing import Annotated
 

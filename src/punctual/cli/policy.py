@@ -1,4 +1,4 @@
-"""`punctual policy`: how the jobs of a host share the machine, and changing that while they run."""
+"""`punctual policy`: show the policy by which jobs share the machine, and change it while they run."""
 
 import json
 from typing import Annotated, Any
@@ -59,7 +59,7 @@ def _host(name: str | None) -> RunFolder:
 
 
 def _parameter(text: str) -> tuple[str, Any]:
-    """`KEY=VALUE`; a value that is no JSON is a text."""
+    """Parse `KEY=VALUE`; a value that is no JSON is a text."""
     key, sign, value = text.partition("=")
     if not sign:
         raise InvalidSpec("a parameter must be `KEY=VALUE`", repr(text), "`--parameter`", "Write `--parameter size=2`.")

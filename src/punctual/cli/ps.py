@@ -1,4 +1,4 @@
-"""`punctual ps`: what runs, and how it stands against its deadline."""
+"""`punctual ps`: open jobs and their forecasts against their deadlines."""
 
 import shlex
 import sys
@@ -25,7 +25,7 @@ _NONE = "no job runs; --all lists those that have ended"
 #: Seconds from one list to the next with `--watch`.
 _WATCH_S = 1.0
 
-#: What to do about a job of which nothing is told but its state.
+#: Remedies for a job of which only the state is known.
 _REMEDIES = {
     "unsteered": "nobody steers {job}: its command was killed, or could write nothing any more. Take it over: punctual attach {job}",
     "paused": "nobody steers {job}, and it stands still ({paused}). Have it go on: punctual up, then punctual resume {job}",
@@ -39,7 +39,7 @@ _COLUMNS = (
     "JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "MEMORY", "PROMISED", "ACTUATOR",
 )  # fmt: skip
 
-#: What is told of each job in JSON; null: it is not known, or not of a job in this state.
+#: Fields of each job in JSON; null: unknown, or without meaning in its state.
 KEYS = (
     "job",
     "state",
@@ -87,9 +87,9 @@ KEYS = (
     "taken_cores",
 )
 
-#: Of jobs that have ended.
+#: Columns of ended jobs.
 _PAST_COLUMNS = ("JOB", "STATE", "STARTED", "DEADLINE", "CAME TO", "COMMAND")
-#: What is told of a command, or a cause, at most.
+#: Most characters shown of a command or a cause.
 _N_CHARACTERS = 60
 
 
@@ -117,7 +117,7 @@ def ps(
 
 
 def _watch(*, everything: bool) -> NoReturn:
-    """Show the list again and again, on a screen of its own."""
+    """Redraw the list again and again, on a screen of its own."""
     from rich.live import Live
     from rich.text import Text
 
@@ -148,7 +148,7 @@ def _remedies(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """For each host what it shares out, and what of that is free."""
+    """Describe each host's capacity and its free part."""
     told = [standing for standing in standings if "host" in standing]
     for host in dict.fromkeys(standing["host"] for standing in told):
         jobs = [standing for standing in told if standing["host"] == host]
@@ -165,7 +165,7 @@ def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _nodes(jobs: Sequence[dict[str, Any]], budget: Mapping[str, Any]) -> Iterator[str]:
-    """Which jobs lie on which nodes of a cluster, and what is to be known of these; a host of an earlier version tells less."""
+    """List the jobs on each node of a cluster, and slow, silent or shared nodes; an earlier version tells less."""
     named = sorted({node for job in jobs for node in job.get("nodes", ()) if node != HERE})
     for node in named:
         yield f"node {node}: {', '.join(job['job'] for job in jobs if node in job['nodes'])}"
@@ -185,7 +185,7 @@ def _of_memory(budget: dict[str, Any]) -> str:
 
 
 def _waiting(jobs: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Number of jobs that wait for room, when the next running one should end, and why the first one waits."""
+    """Describe the waiting jobs: their number, the next end of a running one, and the reason of the first."""
     waiting = [job for job in jobs if job.get("waits")]
     if not waiting:
         return
@@ -201,7 +201,7 @@ def _ended_jobs(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def _ended(job: KnownJob, states: Mapping[JobId, JobState]) -> dict[str, Any]:
-    """What was written down of a job at its end; null: nothing was. `states`: how the jobs of its run stand."""
+    """Return the record of a job's end; null: nothing was recorded. `states`: those of its run's jobs."""
     known = job.run.end_facts(job.job)
     # A record of a host is one of its only job, unless it is a service, whose command is its own.
     if "submitted_wall" not in known and len(states) == 1 and not job.run.is_of_service():
@@ -224,7 +224,7 @@ def _past_row(standing: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _came_to(standing: dict[str, Any]) -> str:
-    """How the job landed against its deadline, or why it did not."""
+    """Describe the job's landing against its deadline, or why it did not land."""
     landed_s, deadline_s = standing["landed_s"], standing["deadline_s"]
     if standing["state"] != "finished" or landed_s is None:
         return _cut(" ".join(str(standing["cause"] or "-").split()))
@@ -234,7 +234,7 @@ def _came_to(standing: dict[str, Any]) -> str:
 
 
 def _cut(text: str) -> str:
-    """`text` as far as a terminal has room for it; all of it where nobody looks at one."""
+    """Cut `text` to the terminal's width; return it whole if there is no terminal."""
     text = visible(text)
     is_short = len(text) <= _N_CHARACTERS or not sys.stdout.isatty()
     return text if is_short else f"{text[: _N_CHARACTERS - 1]}…"
@@ -260,14 +260,14 @@ def _row(standing: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _memory(standing: dict[str, Any]) -> str:
-    """Memory that the job holds and asked for; a host of an earlier version does not tell it."""
+    """Format the memory that the job holds and asked for; a host of an earlier version does not tell it."""
     held, asked = (standing.get(name, 0) for name in ("memory_bytes", "asked_memory_bytes"))
     told = format_bytes(held) if held else "-"
     return f"{told} of {format_bytes(asked)}" if asked else told
 
 
 def _promised(standing: dict[str, Any]) -> str:
-    """Until when the job is promised to be done."""
+    """Format the time until which the job is promised to be done."""
     until = standing["promised_until_wall"]
     return "-" if until is None else clock(datetime.fromisoformat(until))
 
@@ -278,7 +278,7 @@ def _grant(standing: dict[str, Any]) -> str:
 
 
 def _forecast(standing: dict[str, Any]) -> str:
-    """When it is expected to land, against the deadline."""
+    """Format the expected landing against the deadline."""
     forecast_s, deadline_s = standing["forecast_s"], standing["deadline_s"]
     if standing["landed"]:
         return "landed"

@@ -1,4 +1,4 @@
-"""`punctual quote`: ask what a deadline would take, before anything is changed."""
+"""`punctual quote`: the consequences of a deadline, before anything is changed."""
 
 import shutil
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from punctual.request.job_options import JobOptions
 from punctual.request.json_text import json_text
 from punctual.request.submission import Submission
 
-#: How long others may take to begin or leave the shared host.
+#: Seconds that others may take to begin or leave the shared host.
 _LOCK_S_MAX = 20.0
 
 
@@ -35,7 +35,8 @@ def quote(
         typer.Argument(metavar="JOB | -- PROGRAM [ARGS]...", help="A running job, or a program."),
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="As for `punctual deadline`, or for a program as for `run`.")
+        str | None,
+        typer.Option(metavar="WHEN", help="Deadline as for `punctual deadline`, or for a program as for `run`."),
     ] = None,
     at_cores: Annotated[
         list[str] | None,
@@ -46,13 +47,15 @@ def quote(
         str | None, typer.Option(metavar="JOB", help="Take it from this earlier job. [default: of the same program]")
     ] = None,
     allowed: Annotated[
-        str | None, typer.Option("--cores", metavar="A..B", help="Of a program, as for `punctual run`.")
+        str | None, typer.Option("--cores", metavar="A..B", help="Cores of a program, as for `punctual run`.")
     ] = None,
-    workers: Annotated[str | None, typer.Option(metavar="A..B", help="Of a program, as for `punctual run`.")] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="A..B", help="Workers of a program, as for `punctual run`.")
+    ] = None,
     cores_per_worker: Annotated[
         str | None, typer.Option(metavar="N", help="Of a program, as for `punctual run`.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(metavar="N", help="Of a program, as for `punctual run`.")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Steps of a program, as for `punctual run`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Estimate whether a deadline can be met. Names the earliest that can, and the jobs that it would delay."""
@@ -72,12 +75,12 @@ def quote(
 
 
 def _named(words: list[str]) -> KnownJob | None:
-    """The open job that is meant; None: the words are a program.
+    """Find the open job that the words name; None: they are a program.
 
     Raises
     ------
     InvalidSpec
-        One word alone is the name of a job that has ended, or neither a job nor a program.
+        A single word is the name of a job that has ended, or neither a job nor a program.
     """
     if len(words) > 1:
         return None
@@ -96,7 +99,7 @@ def _named(words: list[str]) -> KnownJob | None:
 
 
 def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
-    """Raise `InvalidSpec` for an option that says something of a program, where a job is asked about that has its own."""
+    """Raise `InvalidSpec` for an option of a program if the quote is of a job, which has its own."""
     given = [f"`--{name.replace('_', '-')}`" for name, value in options.items() if value is not None]
     if given:
         raise InvalidSpec(
@@ -121,7 +124,7 @@ def _of_program(options: JobOptions, amounts: list[float]) -> dict[str, Any]:
 
 
 def _of_host(submission: Submission, amounts: list[float]) -> dict[str, Any] | None:
-    """What the host says that the job would join; None: there is none."""
+    """Fetch the quote of the host that the job would join; None: there is none."""
     with host_lock(_LOCK_S_MAX) as has_lock:
         run = shared_run() if has_lock else None
     if run is None or not run.is_live():
@@ -138,7 +141,7 @@ def _of_host(submission: Submission, amounts: list[float]) -> dict[str, Any] | N
 
 
 def sentences(answer: dict[str, Any]) -> list[str]:
-    """The answer for people."""
+    """Return the answer in sentences for people."""
     lines = [_verdict(answer)]
     for hurt in answer["hurt"]:
         if hurt["loses_promise"]:

@@ -24,7 +24,7 @@ _LINE = re.compile(rb"[^\r\n]*[\r\n]*")
 _QUOTE_MAX = 70
 #: Codes that are printed once for the whole file.
 _AT_END = {READ, NO_TOTAL}
-#: As grep has it: nothing was found.
+#: Exit status if nothing was found, as grep has it.
 _EXIT_NOTHING = 1
 
 
@@ -45,7 +45,7 @@ def read(
 
 
 def _notices(reader: ProgressReader, file: Path, pattern: str | None) -> Iterator[Notice]:
-    """Read the file and return the notices. A log has no times: each line stands for an instant."""
+    """Read the file and return the notices. A log has no times: each line counts as an instant."""
     groups = None if pattern in {None, AUTO} else Groups.of(pattern or "")
     own = None if groups is None or pattern is None else OwnOutput(pattern, groups)
     for i_line, line in enumerate(_lines(file)):

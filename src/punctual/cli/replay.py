@@ -1,4 +1,4 @@
-"""`punctual replay`: what another policy would have done with the live jobs of a journal."""
+"""`punctual replay`: the live jobs of a journal under other policies."""
 
 from dataclasses import asdict
 from math import inf
@@ -26,7 +26,7 @@ from punctual.sim.replay import Replay
 from punctual.sim.replay import replay as played
 
 FOLDER = Path("replay")
-#: So many jobs are named with why they are estimated or left out; `--json` has all.
+#: Most jobs that are named with the reason why they are estimated or left out; `--json` has all.
 _N_NAMED = 3
 
 
@@ -44,7 +44,7 @@ def replay(
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only jobs submitted before then.")] = None,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where results go, for `compare` and `why --study`.")
+        Path, typer.Option(metavar="DIR", help="Folder of results, for `compare` and `why --study`.")
     ] = FOLDER,
     report: Annotated[bool, typer.Option(help="Write DIR/report.html.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
@@ -72,12 +72,12 @@ def replay(
 
 
 def _opened(text: str) -> tuple[RunFolder, SqliteJournal]:
-    """The journal that `text` means, to be read: a file, or that of a run, which is named by its folder or a job too.
+    """Open the journal that `text` names for reading: a file, or that of a run, named by its folder or a job too.
 
     Raises
     ------
     InvalidSpec
-        There is none, or it cannot be read.
+        There is no such journal, or it cannot be read.
     """
     path = Path(text)
     if path.is_file():
@@ -97,22 +97,22 @@ def _opened(text: str) -> tuple[RunFolder, SqliteJournal]:
 
 
 def _copied(folder: Path) -> RunFolder:
-    """The run whose folder this is, or a copy of it; as nothing of it runs there, it has no other folder."""
+    """Return the run of this folder, or of a copy; it serves as both folders, as nothing of it runs there."""
     return RunFolder(folder.absolute().name, folder, folder)
 
 
 def _policy_of(run: RunFolder) -> str:
-    """The policy that ran, as the run's record says; else the default of a host."""
+    """Return the policy that ran, as the run's record says; else the default of a host."""
     return str(run.facts().get("options", {}).get("policy", HostOptions().policy))
 
 
 def _period(journal: SqliteJournal, from_: str | None, until: str | None) -> Period:
-    """What the options mean in the journal's time.
+    """Convert the options to a period of the journal's time.
 
     Raises
     ------
     InvalidSpec
-        One of them is not a time of the past, or they are in the wrong order.
+        An option is not a time of the past, or they are in the wrong order.
     """
     now, shift_s = Now.read(), clock_shift(journal)
     period = Period(

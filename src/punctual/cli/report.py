@@ -1,4 +1,4 @@
-"""`punctual report`: the plot of a run from its journal."""
+"""`punctual report`: summary and plot of a run from its journal."""
 
 from pathlib import Path
 from typing import Annotated

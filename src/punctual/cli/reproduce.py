@@ -1,4 +1,4 @@
-"""`punctual reproduce`: an experiment of a paper, run again."""
+"""`punctual reproduce`: repeat the experiment of a paper."""
 
 import time
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""`punctual run`: a program and its deadline, or the jobs of a file."""
+"""`punctual run`: run a program, or the jobs of a file, to their deadlines."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -35,7 +35,7 @@ from punctual.request.submission import (
     Submission,
 )
 
-#: What follows the program's name is the program's, also without `--` before it.
+#: Settings by which arguments after the program's name are the program's, even without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}
 
 Deadline = Annotated[
@@ -88,7 +88,8 @@ Servers = Annotated[
 CheckpointDir = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="Where a program that uses `punctual.elastic` keeps checkpoints, and goes on from."
+        metavar="DIR",
+        help="Folder of checkpoints for a program that uses `punctual.elastic`; it resumes from the newest.",
     ),
 ]
 Retries = Annotated[
@@ -96,26 +97,23 @@ Retries = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="How often in a row to start it again, from its checkpoint, after a failure. "
-        "[default: 3 with --checkpoint-dir, else 0]",
+        help="Restarts in a row after failures, from its checkpoint. [default: 3 with --checkpoint-dir, else 0]",
         show_default=False,
     ),
 ]
 SecretEnv = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", help="Record nothing of the value of this variable; the program gets it. Once for each."
+        metavar="NAME", help="Leave the value of this variable out of records; the program gets it. Repeatable."
     ),
 ]
 JobsFile = Annotated[
     Path | None, typer.Option(metavar="FILE.toml", help="Run the jobs of a file, a table `[[job]]` for each, at once.")
 ]
-Alone = Annotated[
-    bool, typer.Option("--alone", help="Share nothing: count with the whole machine, whatever else runs on it.")
-]
+Alone = Annotated[bool, typer.Option("--alone", help="Plan with the whole machine, whatever else runs on it.")]
 Weight = Annotated[
     float,
-    typer.Option(metavar="NUMBER", help="How much the job counts against others that share the machine, above 0."),
+    typer.Option(metavar="NUMBER", help="Weight against other jobs that share the machine, above 0."),
 ]
 Preemptible = Annotated[
     bool | None,
@@ -135,7 +133,8 @@ Margin = Annotated[
     ),
 ]
 Guarantee = Annotated[
-    bool, typer.Option("--guarantee", help="Run only if the deadline is promised; else say which could be, and leave.")
+    bool,
+    typer.Option("--guarantee", help="Run only if the deadline is promised; else name one that could be, and exit."),
 ]
 Work = Annotated[
     str | None,
@@ -151,13 +150,15 @@ AtDeadline = Annotated[
     str | None,
     typer.Option(
         metavar="train-on|stop",
-        help="When the deadline comes: train on, or have been asked to save and end by then. [default: train-on]",
+        help="Train on after the deadline, or save and end by then. [default: train-on]",
         show_default=False,
     ),
 ]
 OnStall = Annotated[
     str | None,
-    typer.Option(metavar="tell|stop|retry", help="When no step comes any more. [default: tell]", show_default=False),
+    typer.Option(
+        metavar="tell|stop|retry", help="Action if no step comes any more. [default: tell]", show_default=False
+    ),
 ]
 StopGrace = Annotated[
     str | None,
@@ -190,7 +191,7 @@ PolicyName = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="How jobs share the machine, see `punctual plugins policies`; the first command chooses for all.",
+        help="Policy by which jobs share the machine (`punctual plugins policies`); the first command chooses for all.",
         autocompletion=policy_names,
     ),
 ]
@@ -198,7 +199,7 @@ PolicyName = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
-    """What `punctual run` and `punctual submit` take; fields are named as those that they are handed to."""
+    """Options of `punctual run` and `punctual submit`; fields are named as in the objects that receive them."""
 
     program: Annotated[
         list[str] | None,
@@ -223,7 +224,7 @@ class StartOptions:
     work: Work = None
     like: Like = None
     controller: ControllerName = None
-    actuator: Annotated[str, typer.Option(metavar="NAME", help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = (
+    actuator: Annotated[str, typer.Option(metavar="NAME", help=f"Enforcement of grants: {', '.join(ACTUATORS)}.")] = (
         "auto"
     )
     checkpoint_dir: CheckpointDir = None
@@ -244,7 +245,7 @@ class StartOptions:
     quiet: Quiet = False
 
     def submissions(self, run: RunFolder | None) -> list[Submission]:
-        """The jobs that are asked for, by these options or by the file that they name; `run`: of the service that there is."""
+        """Return the jobs of these options, or of the file that they name; `run`: that of the present service."""
         told = {option.name: getattr(self, option.name, None) for option in fields(JobOptions)}
         told = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
         job = JobOptions(**{name: value for name, value in told.items() if value is not None})
@@ -276,13 +277,13 @@ class StartOptions:
             )
 
     def host(self, *, shared: bool) -> HostOptions:
-        """Those of a host; raises `InvalidSpec` if something cannot be."""
+        """Return the options of a host; raises `InvalidSpec` if one is impossible."""
         options = HostOptions(actuator=self.actuator, policy=self.policy, shared=shared, jobs_at_once=self.jobs_at_once)
         options.check()
         return options
 
     def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
-        """Bring the jobs to their ends, shown as these options say; the exit status."""
+        """Run the jobs to their ends, shown as these options say; return the exit status."""
         told = {
             option.name: getattr(self, option.name) for option in fields(OutputOptions) if hasattr(self, option.name)
         }
@@ -292,7 +293,7 @@ class StartOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(StartOptions):
-    """What `punctual run` takes."""
+    """Options of `punctual run`."""
 
     alone: Alone = False
 
@@ -331,7 +332,7 @@ def warn_of_room(submissions: Sequence[Submission]) -> None:
 
 
 def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost:
-    """The host of new jobs: the one that there is, or a new one of the name of the first job."""
+    """Return an opener of the new jobs' host: the present one, or a new one with the first job's name."""
 
     def opened(output_of: OutputOf) -> AbstractContextManager[JoinedHost]:
         argv = submissions[0].program.argv

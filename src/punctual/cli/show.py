@@ -1,4 +1,4 @@
-"""`punctual show`: one job in full."""
+"""`punctual show`: all facts about one job."""
 
 import shlex
 from datetime import datetime
@@ -39,7 +39,7 @@ def show(
 
 
 def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
-    """The present on the clock of the job's journal, and how the job stands by that and what its host tells."""
+    """Return the present on the clock of the job's journal, and the job's status by journal and host."""
     forecasts = ToldForecasts()
     forecasts.take([{**told, "job": target.job}])
     board = StatusBoard(forecasts)
@@ -89,7 +89,7 @@ def _fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now)
 
 
 def _state(target: KnownJob, told: dict[str, Any], status: JobStatus) -> str:
-    """As its host tells it; of one that nobody steers, that."""
+    """Return the state that the job's host tells, or the kind of steering if it has none."""
     return str(told.get("state", status.state if status.ended else target.steering))
 
 

@@ -1,4 +1,4 @@
-"""`punctual simulate`: what these policies would do to those jobs on that cluster."""
+"""`punctual simulate`: jobs under several policies on a simulated cluster."""
 
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +25,7 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="NAME[:KEY=VALUE,...]", help="Give it several times to compare. [default: a usual few]"),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds, from 0 on. [default: 3]")] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="Number of seeds, from 0 on. [default: 3]")] = None,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="The first N jobs only.")] = None,
     load: Annotated[
         float | None,
@@ -50,7 +50,7 @@ def simulate(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other key, as physics.resize_s=30.")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results go, and are found again.")] = FOLDER,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of results; finished runs are reused.")] = FOLDER,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE.toml", help="Write the scenario that these options make.")
     ] = None,

@@ -1,4 +1,4 @@
-"""`punctual set`, `pause`, `resume` and `stop`: commands that change one job, and tell its host's answer."""
+"""`punctual set`, `pause`, `resume` and `stop`: commands that change one job, and show its host's answer."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -17,15 +17,13 @@ from punctual.request.spec_change import SpecChange
 
 def set(
     job: OpenJob = None,
-    weight: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="How much it counts against others, above 0.")
-    ] = None,
+    weight: Annotated[float | None, typer.Option(metavar="NUMBER", help="Weight against other jobs, above 0.")] = None,
     cores: Annotated[
         str | None, typer.Option(metavar="A..B", help="Least and most cores, 0.5..2, or the most alone, 2.")
     ] = None,
     workers: Annotated[str | None, typer.Option(metavar="A..B", help="Least and most workers.")] = None,
     deadline: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="As `punctual deadline` takes it: 90s, +10m, 18:00, none.")
+        str | None, typer.Option(metavar="WHEN", help="Deadline as for `punctual deadline`: 90s, +10m, 18:00, none.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`punctual submit`: give a service a program and its deadline, or the jobs of a file."""
+"""`punctual submit`: give a service a program with a deadline, or the jobs of a file."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ SETTINGS = running.SETTINGS
 Wait = Annotated[bool, typer.Option("--wait", help="Follow the jobs to their ends, as `punctual run` does.")]
 NoStart = Annotated[bool, typer.Option("--no-start", help="Do not start a service where none runs: end with an error.")]
 
-#: Between two looks whether a guarantee is decided.
+#: Seconds between two looks whether a guarantee is decided.
 _LOOK_S = 0.1
 #: Options of `punctual run` that only tell of something where the command follows its jobs.
 _ONLY_WAITING = ("strict", "report", "quiet", "page")
@@ -39,7 +39,7 @@ _ONLY_WAITING = ("strict", "report", "quiet", "page")
 
 @dataclass(frozen=True, kw_only=True)
 class QueueOptions(running.StartOptions):
-    """What `punctual submit` takes."""
+    """Options of `punctual submit`."""
 
     wait: Wait = False
     no_start: NoStart = False
@@ -94,9 +94,9 @@ def submit(given: QueueOptions) -> None:
 
 
 def _refusals(run: RunFolder, jobs: Sequence[JobId]) -> dict[JobId, InvalidSpec]:
-    """Wait until it is decided of `jobs` whether their deadlines are guaranteed; why those were turned away that are not.
+    """Wait for the decisions on the jobs' guarantees; return the refusals of those that were turned away.
 
-    Of a job that is to run after another one it is decided when that has finished, and is not waited for.
+    A job that runs after another one is decided on when that has finished; its decision is not awaited.
     """
     try:
         while any(map(_is_undecided, standings := standings_of(run, jobs) if jobs else [])):
@@ -145,7 +145,7 @@ def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:
 
 
 def _tell(run: RunFolder, accepted: Sequence[tuple[JobId, JobId]], *, as_json: bool) -> None:
-    """Tell the jobs that the service has taken: for each the name that it was to have, and its name."""
+    """Show the accepted jobs: the wanted name of each, and its name."""
     for wanted, name in accepted:
         if name != wanted:
             write_error(f"punctual: the name '{wanted}' was taken: this job is {name}")

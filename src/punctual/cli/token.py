@@ -1,4 +1,4 @@
-"""`punctual token`: who may use the service over HTTP."""
+"""`punctual token`: tokens for the service's HTTP API."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -33,7 +33,7 @@ def create(
         str, typer.Option(metavar="ROLE", help=f"One of {', '.join(ROLES)}; each may what those before it may.")
     ] = "viewer",
     expires: Annotated[
-        str | None, typer.Option(metavar="TIME", help="For how long it is good, 30d. [default: until revoked]")
+        str | None, typer.Option(metavar="TIME", help="Time until it expires, 30d. [default: until revoked]")
     ] = None,
     as_json: _AsJson = False,
 ) -> None:

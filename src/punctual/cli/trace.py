@@ -1,4 +1,4 @@
-"""`punctual trace`: what lies in a trace file."""
+"""`punctual trace`: describe a trace file."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from punctual.sim.traces import BadRow, read
 from punctual.sim.traces.limits import UNPACKED_GIB_MAX
 from punctual.sim.traces.summary import TraceSummary, summarize
 
-#: So many of the bad rows are printed, and so many of the most frequent models, kinds of devices and device counts.
+#: Most bad rows printed, and most models, kinds of devices and device counts.
 _N_SHOWN = 5
 
 

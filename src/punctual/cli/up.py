@@ -1,4 +1,4 @@
-"""`punctual up`: a service, which trains whatever it is given."""
+"""`punctual up`: a service that runs the jobs it is given."""
 
 import os
 import shlex
@@ -46,18 +46,21 @@ from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.journal.errors import JournalTaken
 from punctual.request.json_text import json_text
 
-#: What the command leaves with when another process has taken its place.
+#: Exit status when another process has taken its place.
 EXIT_REPLACED = 1
 
 Policy = Annotated[
-    str, typer.Option(help="How jobs share the machine, see `punctual plugins policies`.", autocompletion=policy_names)
+    str,
+    typer.Option(
+        help="Policy by which jobs share the machine, see `punctual plugins policies`.", autocompletion=policy_names
+    ),
 ]
 Address = Annotated[str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)]
 ClusterFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.toml",
-        help="Which nodes of the Ray cluster to use, and how much of them, in tables `[[cluster]]`. [default: all]",
+        help="Nodes of the Ray cluster to use, with limits, in tables `[[cluster]]`. [default: all]",
         show_default=False,
     ),
 ]
@@ -84,15 +87,13 @@ Listen = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT|none",
-        help=f"Where it can be asked over HTTP; `*:PORT`: at all addresses. [default: {DEFAULT_ADDRESS}, or a free port]",
+        help=f"Address for HTTP; `*:PORT`: all addresses. [default: {DEFAULT_ADDRESS}, or a free port]",
         show_default=False,
     ),
 ]
 HostName = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME", help="A name by which it may be asked, beside those in the certificate.", show_default=False
-    ),
+    typer.Option(metavar="NAME", help="A name in its URL, beside those in the certificate.", show_default=False),
 ]
 AllowPlain = Annotated[
     bool, typer.Option("--allow-plain", help="Listen for other machines without TLS: tokens can be read on the way.")
@@ -119,9 +120,9 @@ _UNIT_FILE = "~/.config/systemd/user/trainings.service"
 
 def up(
     policy: Policy = SHARING_POLICY,
-    actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
+    actuator: Annotated[str, typer.Option(help=f"Enforcement of grants: {', '.join(ACTUATORS)}.")] = "auto",
     jobs_at_once: JobsAtOnce = None,
-    engine: Annotated[str, typer.Option(help=f"Where jobs run: {', '.join(ENGINES)}.")] = "local",
+    engine: Annotated[str, typer.Option(help=f"Place where jobs run: {', '.join(ENGINES)}.")] = "local",
     address: Address = "",
     cluster: ClusterFile = None,
     autoscale: Autoscale = 0,
@@ -129,14 +130,14 @@ def up(
     allow_unauthenticated_ray: AllowUnauthenticatedRay = False,
     listen: Listen = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="Certificate chain (PEM), to be asked by other machines.")
+        Path | None, typer.Option(help="Certificate chain (PEM), for access from other machines.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     host_name: HostName = None,
     allow_plain: AllowPlain = False,
     otel: Otel = False,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
-    systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and leave.")] = False,
+    systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
 ) -> None:
     """Run a service. It trains what `punctual submit` and `punctual run` bring, and stays when that has ended."""
@@ -176,7 +177,7 @@ def up(
 
 
 def unit(options: HostOptions, http: HttpOptions) -> str:
-    """What systemd is to know, for a service of this user that is started at login."""
+    """Return systemd's unit file for a service of this user that starts at login."""
     home = os.environ.get(HOME_VARIABLE)
     variable = f"{HOME_VARIABLE}={Path(home).absolute()}".replace("%", "%%") if home else ""
     environment = f"Environment={shlex.quote(variable)}\n" if home else ""
@@ -245,7 +246,7 @@ def _steer(host: ServiceHost) -> None:
 
 
 def _left(jobs: Sequence[JobStatus], *, is_alone: bool, is_local: bool) -> str:
-    """What becomes of the jobs that have not ended."""
+    """Describe the fate of the open jobs."""
     if not jobs:
         return "No job was left."
     if is_alone and not is_local:
@@ -287,7 +288,7 @@ def _tell(pid: int, addresses: Sequence[str], jobs: Sequence[str], *, as_json: b
 
 
 def _told_of_page(addresses: Sequence[str], token_file: Path) -> list[str]:
-    """The address that opens the page with the owner's token: for a terminal, since what is in a log may be read by others."""
+    """Return the page's address with the owner's token: for a terminal, since others may read a log."""
     url = next(address for address in addresses if address.startswith(("http:", "https:")))
     try:
         return [f"see all jobs in a browser: {url}/#token={token_file.read_text().strip()}"]
@@ -296,14 +297,14 @@ def _told_of_page(addresses: Sequence[str], token_file: Path) -> list[str]:
 
 
 def _tell_of_others(host: ServiceHost) -> None:
-    """Say which jobs are still not steered: those of a run that is not this one."""
+    """Report jobs of other runs that are still not steered."""
     for job in open_jobs():
         if job.run != host.run_folder and job.steering == "unsteered":
             write_error(f"punctual: job {job.title} is of another run, and not steered: punctual attach {job.title}")
 
 
 def _notify_systemd(state: str) -> None:
-    """Tell systemd how the service stands, if it has started this process."""
+    """Tell systemd the service's state, if systemd has started this process."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -312,14 +313,14 @@ def _notify_systemd(state: str) -> None:
 
 
 class _Leaving:
-    """SIGINT and SIGTERM have the service leave its jobs as they are; also one that comes before there is a host."""
+    """Makes the service leave its jobs running on SIGINT or SIGTERM, even one that comes before there is a host."""
 
     def __init__(self) -> None:
         self._host: ServiceHost | None = None
         self.received: int | None = None
 
     def pass_on_to(self, host: ServiceHost) -> None:
-        """Have `host` leave when a signal comes, or because one has come already."""
+        """Make `host` leave on a signal, or at once if one has come already."""
         self._host = host
         if self.received is not None:
             host.leave()

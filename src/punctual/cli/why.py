@@ -1,4 +1,4 @@
-"""`punctual why`: the chain behind each grant, from the journal; of running and of ended jobs, and of simulated ones."""
+"""`punctual why`: the chain of causes of each grant, of running, ended and simulated jobs."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,7 +21,7 @@ _TOGETHER_S = 1.0
 
 def why(
     job: AnyJob = None,
-    last: Annotated[int, typer.Option(metavar="N", min=1, help="How many of the latest decisions to tell.")] = 10,
+    last: Annotated[int, typer.Option(metavar="N", min=1, help="Number of the latest decisions to show.")] = 10,
     every: Annotated[
         bool,
         typer.Option("--all", help="Also tell of new pacing lines, and of each of several changes within a second."),
@@ -65,7 +65,7 @@ def why(
 
 
 def grouped(links: Iterable[Link]) -> list[list[Link]]:
-    """What happened to a job, where changes of its grant for one reason that come soon after each other are in one group."""
+    """Group the events of a job: changes of its grant for one reason in short order are one group."""
     groups: list[list[Link]] = []
     for link in links:
         first = groups[-1][0] if groups else None
@@ -82,7 +82,7 @@ def grouped(links: Iterable[Link]) -> list[list[Link]]:
 
 
 def _tell_study(folder: Path, job: str | None, last: int, *, as_json: bool) -> None:
-    """The decisions about a simulated job under each policy, on the first seed that has it."""
+    """Show the decisions about a simulated job under each policy, on the first seed that has it."""
     from punctual.sim.stored import runs_in
 
     if job is None:
@@ -114,7 +114,7 @@ def _tell_policy(policy: str, seed: int, rows: Iterable[dict[str, Any]], *, as_j
 
 
 def _asked(row: dict[str, Any]) -> str:
-    """`resize to 4 devices on 2 nodes`."""
+    """Format a request: `resize to 4 devices on 2 nodes`."""
     if row["kind"] in {"pause", "reject"}:
         return str(row["kind"])
     n_devices, n_nodes = row["n_devices"], row["n_nodes"]

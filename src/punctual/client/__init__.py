@@ -1,1 +1,1 @@
-"""The client of a service: what its HTTP API offers, as methods and types."""
+"""Client of a service: methods and types of its HTTP API."""

@@ -1,6 +1,6 @@
 """A client for programs: `punctual.Client`.
 
-It needs nothing beside the standard library but what answers are read into, and is loaded on first use.
+It needs the standard library and the answers' models, and is loaded on first use.
 """
 
 import http.client
@@ -46,18 +46,18 @@ T = TypeVar("T")
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "::1", "localhost"})
 #: Time between two looks at a job that is waited for: at first, and at most.
 _LOOK_S, _LOOK_S_MAX = 0.05, 1.0
-#: How often a submission is said that nobody has answered, and the time between.
+#: Number of tries for a submission that gets no answer, and seconds between them.
 _N_TRIES, _PAUSE_S = 3, 0.5
 _PIECE_BYTES = 65_536
 
 
 class ServiceFailed(Exception):
-    """Nobody answered, or the request was refused for a reason that is not in it.
+    """Raised if the service did not answer, or refused a request for a reason that is not in its content.
 
     Attributes
     ----------
     status
-        The HTTP status; None: nobody answered.
+        The HTTP status; None: no answer came.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -85,7 +85,7 @@ class JobEvent:
 
 
 class SubmitOptions(TypedDict, total=False):
-    """What `punctual run` takes, written as there; `env` and `cwd` as `Client.submit` says."""
+    """Options of `punctual run` for a job, written as there; `env` and `cwd` as `Client.submit` says."""
 
     deadline: str
     cores: str
@@ -118,7 +118,7 @@ class SubmitOptions(TypedDict, total=False):
 
 
 class ChangeOptions(TypedDict, total=False):
-    """What is to be different about a job, written as for `punctual set`; `deadline` None: no deadline any more."""
+    """Changes of a job, written as for `punctual set`; `deadline` None: no deadline any more."""
 
     deadline: str | None
     weight: float
@@ -127,7 +127,7 @@ class ChangeOptions(TypedDict, total=False):
 
 
 class Client:
-    """Asks a service; may be used by any thread.
+    """Sends requests to a service. Thread-safe.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Client:
     ca_file
         Certificates that are trusted beside those of the system.
     timeout_s
-        How long an answer may take.
+        Seconds that an answer may take.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Client:
     def submit(
         self, program: Sequence[str], *, idempotency_key: str | None = None, **options: Unpack[SubmitOptions]
     ) -> "Job":
-        """Have a job run; returns once the service has it for good.
+        """Submit a job; returns once the service has it for good.
 
         Asked by its socket the service gives the job this process's variables (`env` over them) and folder, as
         `punctual run` does; asked by its URL only what `env` and `cwd` say.
@@ -170,7 +170,7 @@ class Client:
         InvalidSpec
             The job is refused.
         ServiceFailed
-            Nobody answered.
+            No answer came.
         """
         asked = SubmitRequest(program=list(program), **self._completed(options))
         body = asked.model_dump(by_alias=True, exclude_unset=True)
@@ -185,18 +185,18 @@ class Client:
         raise AssertionError
 
     def job(self, name: str) -> "Job":
-        """The job of that name; raises `ServiceFailed` (404) if there is none."""
+        """Return the job of that name; raises `ServiceFailed` (404) if there is none."""
         return Job(self, self.show(name).name)
 
     def jobs(
         self, *, state: Sequence[ToldState] = (), verdict: Sequence[Verdict] = (), name: str | None = None
     ) -> list[JobStanding]:
-        """All jobs that are remembered, in order of submission; those in one of the states, and so on.
+        """Return the remembered jobs in order of submission, optionally of some states, verdicts or names.
 
         Parameters
         ----------
         name
-            What the name begins with.
+            Beginning of the job's name.
         """
         query = {"state": list(state), "verdict": list(verdict), "name": name, "limit": 500}
         page = self._answer(JobPage, "GET", "/jobs", query=query)
@@ -207,11 +207,11 @@ class Client:
         return jobs
 
     def show(self, name: str) -> JobStanding:
-        """How the job stands."""
+        """Return the job's standing."""
         return self._answer(JobStanding, "GET", _path(name))
 
     def why(self, name: str, *, last: int = 10, every: bool = False) -> list[WhyEntry]:
-        """Why the job got what it got, oldest first."""
+        """Return the events that led to the job's grants, oldest first."""
         query = {"last": last, "every": str(every).lower()}
         return self._answer(WhyAnswer, "GET", _path(name, "why"), query=query).entries
 
@@ -230,15 +230,15 @@ class Client:
         return self._answer(JobStanding, "POST", _path(name, "stop"), body={"cause": cause})
 
     def pause(self, name: str, cause: str = "") -> JobStanding:
-        """Have the job hold nothing until `resume`; its deadline goes on counting."""
+        """Pause the job until `resume`; its deadline goes on counting."""
         return self._answer(JobStanding, "POST", _path(name, "pause"), body={"cause": cause})
 
     def resume(self, name: str) -> JobStanding:
-        """Have a job that was paused go on."""
+        """Resume a paused job."""
         return self._answer(JobStanding, "POST", _path(name, "resume"))
 
     def quote(self, name: str, *, deadline: str | None = None, cores: Sequence[float] = ()) -> QuoteAnswer:
-        """What another deadline of the job would take, and its finish with each of `cores`; changes nothing."""
+        """Quote another deadline of the job, and its finish with each of `cores`; changes nothing."""
         return self._answer(
             QuoteAnswer, "POST", _path(name, "quote"), body={"deadline": deadline, "cores": list(cores)}
         )
@@ -246,13 +246,13 @@ class Client:
     def quote_new(
         self, program: Sequence[str], *, amounts: Sequence[float] = (), **options: Unpack[SubmitOptions]
     ) -> QuoteAnswer:
-        """The same for a job that is not submitted; `amounts` are of cores."""
+        """Quote a job that is not submitted; `amounts` are of cores. Changes nothing."""
         asked = SubmitRequest(program=list(program), **self._completed(options))
         body = {"job": asked.model_dump(by_alias=True, exclude_unset=True), "cores": list(amounts)}
         return self._answer(QuoteAnswer, "POST", "/quote", body=body)
 
     def wait(self, name: str, timeout_s: float | None = None) -> JobStanding:
-        """How the job stands once it has ended; raises `TimeoutError` if that takes longer."""
+        """Wait for the job's end and return its standing; raises `TimeoutError` if that takes longer."""
         for pause_s in pauses(timeout_s):
             standing = self.show(name)
             if standing.ended is not None:
@@ -263,7 +263,7 @@ class Client:
     def logs(
         self, name: str, *, stream: Literal["stdout", "stderr"] = "stdout", follow: bool = False
     ) -> "Stream[bytes]":
-        """What the job has written, in pieces; with `follow` as it comes, until the job has ended."""
+        """Return the job's output, in pieces; with `follow` as it comes, until the job has ended."""
         query = {"stream": stream, "follow": str(follow).lower()}
         timeout_s = None if follow else self._timeout_s
         return Stream(self._opened("GET", _path(name, "logs"), query=query, timeout_s=timeout_s), _pieces)
@@ -271,44 +271,44 @@ class Client:
     def events(
         self, *, job: str | None = None, kind: Sequence[str] = (), after: int | None = None
     ) -> "Stream[JobEvent]":
-        """What happens, as it happens; from behind the message of number `after`, None: from now on."""
+        """Return the messages as they come, after the one of number `after`; None: from now on."""
         query = {"job": job, "kind": list(kind), "after": after}
         return Stream(self._opened("GET", "/events", query=query), _events)
 
     # The cluster.
 
     def cluster(self) -> ClusterStanding:
-        """What there is, and who holds how much of it."""
+        """Return the cluster's capacity, and the resources that are held and free."""
         return self._answer(ClusterStanding, "GET", "/cluster")
 
     def policies(self) -> list[PolicyEntry]:
-        """The policies there are."""
+        """Return the available policies."""
         return self._answer(PolicyList, "GET", "/policies").policies
 
     def policy(self) -> PolicyStanding:
-        """The policy that shares out what there is."""
+        """Return the policy that makes the plans."""
         return self._answer(PolicyStanding, "GET", "/policy")
 
     def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None) -> PolicyStanding:
-        """Have another policy do that, or the same one with other parameters; jobs go on meanwhile.
+        """Make plans with another policy, or with other parameters; jobs go on meanwhile.
 
         Raises
         ------
         InvalidSpec
             There is no such policy, or it cannot be made so.
         ServiceFailed
-            The token has not the role of an operator (403), or nobody answered.
+            The token has not the role of an operator (403), or no answer came.
         """
         body = {"name": name, "parameters": dict(parameters or {})}
         return self._answer(PolicyStanding, "PUT", "/policy", body=body)
 
     def metrics(self) -> str:
-        """The metrics, as Prometheus reads them."""
+        """Return the metrics in Prometheus's format."""
         with self._opened("GET", "/metrics") as answered:
             return answered.text()
 
     def health(self) -> Health:
-        """That the service answers, and who asks."""
+        """Return the service's health, and the caller's name and role."""
         return self._answer(Health, "GET", "/health")
 
     # Asking.
@@ -381,39 +381,39 @@ class Job:
         self.name = name
 
     def status(self) -> JobStanding:
-        """How it stands."""
+        """Return its standing."""
         return self._client.show(self.name)
 
     def wait(self, timeout_s: float | None = None) -> JobStanding:
-        """How it stands once it has ended; raises `TimeoutError` if that takes longer."""
+        """Wait for its end and return its standing; raises `TimeoutError` if that takes longer."""
         return self._client.wait(self.name, timeout_s)
 
     def change(self, **changes: Unpack[ChangeOptions]) -> JobStanding:
-        """See `Client.change`."""
+        """Change the job; see `Client.change`."""
         return self._client.change(self.name, **changes)
 
     def stop(self, cause: str = "") -> JobStanding:
-        """Ask it to end, after a checkpoint if it can make one."""
+        """Ask the job to end, after a checkpoint if it can make one."""
         return self._client.stop(self.name, cause)
 
     def pause(self, cause: str = "") -> JobStanding:
-        """Have it hold nothing until `resume`."""
+        """Pause the job until `resume`."""
         return self._client.pause(self.name, cause)
 
     def resume(self) -> JobStanding:
-        """Have it go on after `pause`."""
+        """Resume the job after `pause`."""
         return self._client.resume(self.name)
 
     def quote(self, *, deadline: str | None = None, cores: Sequence[float] = ()) -> QuoteAnswer:
-        """See `Client.quote`."""
+        """Quote another deadline; see `Client.quote`."""
         return self._client.quote(self.name, deadline=deadline, cores=cores)
 
     def why(self, *, last: int = 10, every: bool = False) -> list[WhyEntry]:
-        """Why it got what it got, oldest first."""
+        """Return the events that led to its grants, oldest first."""
         return self._client.why(self.name, last=last, every=every)
 
     def logs(self, *, stream: Literal["stdout", "stderr"] = "stdout", follow: bool = False) -> "Stream[bytes]":
-        """What it has written, in pieces; see `Client.logs`."""
+        """Return its output, in pieces; see `Client.logs`."""
         return self._client.logs(self.name, stream=stream, follow=follow)
 
     def __repr__(self) -> str:
@@ -421,7 +421,7 @@ class Job:
 
 
 def submit(program: Sequence[str], **options: Unpack[SubmitOptions]) -> Job:
-    """Have the service of this user on this machine run a job; see `Client.submit`."""
+    """Submit a job to this user's service on this machine; see `Client.submit`."""
     return Client().submit(program, **options)
 
 
@@ -429,13 +429,13 @@ def submit(program: Sequence[str], **options: Unpack[SubmitOptions]) -> Job:
 
 
 class Answered:
-    """The answer to one request, on a connection of its own."""
+    """Answer to one request, on a connection of its own."""
 
     def __init__(self, opened: socket.socket, response: http.client.HTTPResponse) -> None:
         self._socket, self._response = opened, response
 
     def check(self) -> None:
-        """Raise what the service has refused the request with, if it has: `InvalidSpec`, or `ServiceFailed`."""
+        """Raise the refusal of the request, if it was refused: `InvalidSpec`, or `ServiceFailed`."""
         status = self._response.status
         if status < 400:
             return
@@ -450,22 +450,22 @@ class Answered:
         raise ServiceFailed(told.get("detail") or self._response.reason, status)
 
     def text(self) -> str:
-        """All of it."""
+        """Return the whole text."""
         try:
             return self._response.read().decode()
         except (OSError, http.client.HTTPException) as error:
             raise ServiceFailed(f"the answer broke off ({error})") from error
 
     def piece(self) -> bytes:
-        """What has come, at least a byte; empty: there is no more."""
+        """Return the next bytes, at least one; empty: there are no more."""
         return self._response.read1(_PIECE_BYTES)
 
     def line(self) -> bytes:
-        """The next line; empty: there is none."""
+        """Return the next line; empty: there is none."""
         return self._response.readline()
 
     def close(self) -> None:
-        """Give up what has not come yet; a thread that waits for it is told that there is no more."""
+        """Close the connection; a thread that waits for it gets no more."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -478,7 +478,7 @@ class Answered:
 
 
 class _OwnConnection(http.client.HTTPConnection):
-    """To the socket of this user's service."""
+    """Connection to the socket of this user's service."""
 
     def __init__(self, path: Path, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
@@ -492,7 +492,7 @@ class _OwnConnection(http.client.HTTPConnection):
 
 
 class Stream(Iterator[T]):
-    """The parts of an answer as they come; to be closed, or left as a context manager, if not all are wanted."""
+    """Parts of an answer as they come; to be closed, or left as a context manager, if not all are wanted."""
 
     def __init__(self, answered: Answered, parts: Callable[[Answered], Iterator[T]]) -> None:
         self._answered = answered
@@ -509,7 +509,7 @@ class Stream(Iterator[T]):
             raise ServiceFailed(f"the answer broke off ({error})") from error
 
     def close(self) -> None:
-        """Give up what has not come yet."""
+        """Close the connection; the rest is lost."""
         self._answered.close()
 
     def __enter__(self) -> Self:
@@ -531,7 +531,7 @@ def _events(answered: Answered) -> Iterator[JobEvent]:
 
 
 def pauses(timeout_s: float | None) -> Iterator[float]:
-    """How long to wait before the next look, until the time is over."""
+    """Yield the seconds to wait before the next look, until the time is over."""
     give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
     pause_s = _LOOK_S
     while give_up_at is None or time.monotonic() < give_up_at:
@@ -550,7 +550,7 @@ def _path(name: str, *more: str) -> str:
 
 
 def _is_text(value: str) -> bool:
-    """Whether a variable can be sent: not one with bytes that are no text."""
+    """Whether a variable can be sent: bytes that are no text cannot."""
     try:
         value.encode()
     except UnicodeEncodeError:

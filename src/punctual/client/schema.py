@@ -1,4 +1,4 @@
-"""What goes in and out over HTTP. The client reads answers into the same classes."""
+"""Requests and answers of the HTTP API. The client reads answers into the same classes."""
 
 import json
 import re
@@ -47,24 +47,24 @@ ShortText = Annotated[str, Field(max_length=64), AfterValidator(_without_nul)]
 VariableName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
 Weight = Annotated[float, Field(gt=0, le=WEIGHT_MAX)]
 _Plain = bool | Annotated[int, Field(ge=-(2**53), le=2**53)] | float | ShortText | None
-#: What a policy is made with: no deeper, since it is written into the journal as it is.
+#: Value of a policy's parameter: no deeper, since it is written into the journal as it is.
 ParameterValue = _Plain | Annotated[list[_Plain], Field(max_length=64)]
 Folder = Annotated[str, Field(max_length=4096), AfterValidator(_without_nul), AfterValidator(_absolute)]
 
 
 class RequestBody(BaseModel):
-    """What a caller says; a name that is not known is refused."""
+    """Body of a request; an unknown name is refused."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="forbid")
 
 
 class AnswerBody(BaseModel):
-    """What the service says; a client that does not know a name leaves it out."""
+    """Body of an answer; a client ignores names that it does not know."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="ignore")
 
     def model_dump_json(self, **options: Any) -> str:
-        """As JSON. A command may have arguments that are no Unicode: of such a sign a question mark is told."""
+        """Return the model as JSON; characters of a command's arguments that are no Unicode become question marks."""
         try:
             return super().model_dump_json(**options)
         except PydanticSerializationError:
@@ -73,7 +73,7 @@ class AnswerBody(BaseModel):
 
 
 class SubmitRequest(RequestBody):
-    """A job: what `punctual run` takes, written as there."""
+    """A job to submit: the options of `punctual run`, written as there."""
 
     program: Annotated[list[Text], Field(min_length=1, max_length=4096)] = Field(
         description="The program and its arguments; no shell reads them.", examples=[["python", "train.py"]]
@@ -88,7 +88,9 @@ class SubmitRequest(RequestBody):
         description="Memory that it needs and may use, `4GiB`, for each worker if it has some; with `4G..16G` it is started again with more when it runs out.",
     )
     workers: ShortText | None = Field(None, description="Least and most workers, `1..4`.")
-    gpus: ShortText | None = Field(None, description="The same with a GPU each; or the part of one GPU, `0.5`.")
+    gpus: ShortText | None = Field(
+        None, description="Least and most workers with a GPU each; or the part of one GPU, `0.5`."
+    )
     cores_per_worker: ShortText | None = None
     servers: ShortText | None = None
     controller: ShortText | None = None
@@ -111,10 +113,10 @@ class SubmitRequest(RequestBody):
     at_deadline: ShortText | None = Field(
         None, description="`train-on`, or `stop`: ask it to stop so that it is done at the deadline."
     )
-    on_stall: ShortText | None = Field(None, description="When no step comes any more: `tell`, `stop` or `retry`.")
+    on_stall: ShortText | None = Field(None, description="Action if no step comes any more: `tell`, `stop` or `retry`.")
     stop_grace: ShortText | None = Field(None, description="Time to save once it was asked to stop, `60s`.")
-    name: ShortText | None = Field(None, description="None: made from the program's.")
-    cwd: Folder | None = Field(None, description="Where the program runs; null: the home folder of the service's user.")
+    name: ShortText | None = Field(None, description="Name of the job; null: made from the program's.")
+    cwd: Folder | None = Field(None, description="Folder of the program; null: the home folder of the service's user.")
     env: Annotated[dict[VariableName, Text], Field(max_length=4096)] = Field(
         default_factory=dict, description="Variables of the program. It gets none of the service's but the usual few."
     )
@@ -127,14 +129,14 @@ class SubmitRequest(RequestBody):
 
 
 class ChangeRequest(RequestBody):
-    """What is to be changed of a job, all of it or, where something is wrong, nothing; what is not named stays."""
+    """Changes of a job, made together or, if one is wrong, not at all; fields that are not named stay."""
 
     deadline: ShortText | None = Field(
         None,
         description="`90s` from now, `+30m` or `-10m` on the present deadline, or a time; null: no deadline any more.",
         examples=["+30m"],
     )
-    weight: Weight | None = Field(None, description="How much it counts against others; null: as it is.")
+    weight: Weight | None = Field(None, description="Weight against other jobs; null: unchanged.")
     cores: ShortText | None = Field(
         None, description="Least and most cores, `0.5..2`, or the most alone; null: as they are."
     )
@@ -145,7 +147,7 @@ class ChangeRequest(RequestBody):
 
 
 class PolicyRequest(RequestBody):
-    """The policy that is to share out what there is, and what it is made with."""
+    """The policy that is to make the plans, with its parameters."""
 
     name: ShortText = Field(examples=["promises-first"])
     parameters: Annotated[dict[VariableName, ParameterValue], Field(max_length=64)] = Field(
@@ -154,17 +156,17 @@ class PolicyRequest(RequestBody):
 
 
 class StopRequest(RequestBody):
-    """That a job is to end, after a checkpoint if it can make one."""
+    """Request that a job end, after a checkpoint if it can make one."""
 
     cause: Annotated[str, Field(max_length=256), AfterValidator(_without_nul)] = Field(
-        "", description="Why, for `why` and the job's record."
+        "", description="Reason, for `why` and the job's record."
     )
 
 
 class PauseRequest(RequestBody):
-    """That a job is to hold nothing until it is resumed; its deadline goes on counting."""
+    """Request that a job be paused until it is resumed; its deadline goes on counting."""
 
-    cause: Annotated[str, Field(max_length=256), AfterValidator(_without_nul)] = Field("", description="Why.")
+    cause: Annotated[str, Field(max_length=256), AfterValidator(_without_nul)] = Field("", description="Reason.")
 
 
 #: Amounts for which a finish is asked.
@@ -172,21 +174,21 @@ CoreAmounts = Annotated[list[Annotated[float, Field(gt=0, le=1e6)]], Field(max_l
 
 
 class JobQuoteRequest(RequestBody):
-    """What another deadline would take."""
+    """Request for a quote of another deadline of a job."""
 
-    deadline: ShortText | None = Field(None, description="As in a change; null: the one that the job has.")
-    cores: CoreAmounts = Field(default_factory=list, description="For which the finish is told; none: a few.")
+    deadline: ShortText | None = Field(None, description="Deadline as in a change; null: the job's own.")
+    cores: CoreAmounts = Field(default_factory=list, description="Amounts to forecast the finish for; none: a few.")
 
 
 class NewQuoteRequest(RequestBody):
-    """What a job would take that is not submitted."""
+    """Request for a quote of a job that is not submitted."""
 
     job: SubmitRequest
-    cores: CoreAmounts = Field(default_factory=list, description="For which the finish is told; none: a few.")
+    cores: CoreAmounts = Field(default_factory=list, description="Amounts to forecast the finish for; none: a few.")
 
 
 class ReasonText(AnswerBody):
-    """Why something was decided."""
+    """Reason of a decision."""
 
     code: str
     text: str
@@ -194,13 +196,13 @@ class ReasonText(AnswerBody):
 
 
 class JobStanding(AnswerBody):
-    """One job as it stands. Times of the clock are ISO 8601 with an offset from UTC."""
+    """Standing of one job. Times of the clock are ISO 8601 with an offset from UTC."""
 
     name: str
     state: ToldState
     verdict: Verdict | None = Field(description="null: the job has no deadline, or nothing is known of it yet.")
-    reason: ReasonText | None = Field(description="Why its grant last changed, or what it waits for.")
-    cause: str = Field(description="Why it ends or has ended; empty: it does not.")
+    reason: ReasonText | None = Field(description="Reason of its grant's last change, or of its waiting.")
+    cause: str = Field(description="Cause of its end; empty: it does not end.")
     exit_code: int | None
     program: list[str] = Field(description="The command line, without what looks like a secret.")
     controller: str | None
@@ -212,27 +214,31 @@ class JobStanding(AnswerBody):
     deadline: datetime | None
     earliest_deadline: datetime | None = Field(
         None,
-        description="Of a job that was turned away: the earliest that would have been accepted; null: none, or not known.",
+        description="Of a job that was turned away: the earliest acceptable deadline; null: none, or not known.",
     )
     progress_percentage: float | None
     line_since: datetime | None = Field(
         None,
-        description="Since when the straight line to its deadline counts: its first step, or the last change of the deadline.",
+        description="Begin of the straight line to its deadline: its first step, or the last change of the deadline.",
     )
-    line_since_percentage: float | None = Field(None, description="How far the job was then; the line begins there.")
+    line_since_percentage: float | None = Field(
+        None, description="Progress of the job at `lineSince`, where the line begins."
+    )
     steps_done: float | None
     steps_total: float | None
     steps_per_second: float | None
     estimated_remaining_seconds: Number
-    estimated_remaining_seconds_low: Number = Field(description="It lies between low and high nine times out of ten.")
+    estimated_remaining_seconds_low: Number = Field(
+        description="The remaining time lies between low and high nine times out of ten."
+    )
     estimated_remaining_seconds_high: Number
     slack_seconds: Number = Field(
-        description="How much later than at its earliest the job may land; of one that has landed, how early it was."
+        description="Seconds between earliest landing and deadline; of a landed job, seconds that it was early."
     )
     promised_until: datetime | None
     granted_cores: float | None
     granted_gpus: float | None
-    nodes: list[str] = Field(description="Where it holds something.")
+    nodes: list[str] = Field(description="Nodes on which it holds resources.")
     workers: int | None
     demand_cores: float | None
     used_cores: float | None
@@ -240,18 +246,18 @@ class JobStanding(AnswerBody):
     memory_bytes: int | None = Field(description="Memory that its processes hold, without the cache of files.")
     peak_memory_bytes: int | None = Field(description="The most that was seen.")
     asked_memory_bytes: int | None = Field(
-        description="What it asked for, all its workers together; null: it has not asked."
+        description="Memory that it asked for, all its workers together; null: it has not asked."
     )
     least_cores: float | None
     most_cores: float | None
-    least_workers: int | None = Field(description="null: it is not made of workers.")
+    least_workers: int | None = Field(description="null: it has no workers.")
     most_workers: int | None
     attempts: int
     warnings: dict[str, str]
 
 
 class FinishEntry(AnswerBody):
-    """When a job would land with so much from now on; low to high holds nine of ten."""
+    """Expected landing of a job that holds these cores from now on; low to high holds nine of ten."""
 
     cores: float
     workers: int | None
@@ -261,17 +267,17 @@ class FinishEntry(AnswerBody):
 
 
 class HurtEntry(AnswerBody):
-    """A job that would have less."""
+    """A job that would get less."""
 
     job: str
     promised_until: datetime | None = Field(description="The promise that it would lose; null: it loses none.")
     cores_before: float
     cores_after: float
-    later_seconds: Number = Field(description="How much later it would land; null: not known.")
+    later_seconds: Number = Field(description="Seconds by which it would land later; null: not known.")
 
 
 class QuoteAnswer(AnswerBody):
-    """What a deadline would take; asking has changed nothing."""
+    """Consequences of a deadline; asking has changed nothing."""
 
     job: str
     promises: bool = Field(description="Whether the policy promises anything.")
@@ -287,14 +293,14 @@ class QuoteAnswer(AnswerBody):
 
 
 class JobPage(AnswerBody):
-    """Some jobs in order of submission."""
+    """A page of jobs in order of submission."""
 
     jobs: list[JobStanding]
-    next_cursor: str | None = Field(description="Ask with it as `cursor` for the jobs that follow; null: none do.")
+    next_cursor: str | None = Field(description="Value of `cursor` for the jobs that follow; null: none do.")
 
 
 class WhyEntry(AnswerBody):
-    """One thing that happened to a job, with what led to it."""
+    """One event of a job, with its causes."""
 
     elapsed_seconds: Number = Field(description="Seconds since the job's submission.")
     time: datetime
@@ -304,7 +310,7 @@ class WhyEntry(AnswerBody):
 
 
 class WhyAnswer(AnswerBody):
-    """What happened to a job and why, oldest first."""
+    """Events of a job and their causes, oldest first."""
 
     job: str
     entries: list[WhyEntry]
@@ -319,27 +325,27 @@ class Amounts(AnswerBody):
 
 
 class NodeStanding(AnswerBody):
-    """One machine. `slowness`: how many times as much steps cost there as on other nodes of its kind; 1 unless it is slow."""
+    """Standing of one machine. `slowness`: cost of steps relative to other nodes of its kind; 1 unless it is slow."""
 
     name: str
     device: str
     slowness: float
-    silent_seconds: float = Field(description="For how long it has not answered, once that is noticed; else 0.")
-    taken_cores: float = Field(description="What other applications of the cluster hold; no part of `capacity`.")
+    silent_seconds: float = Field(description="Seconds since its last answer, once it counts as silent; else 0.")
+    taken_cores: float = Field(description="Cores that other applications of the cluster hold; no part of `capacity`.")
     capacity: Amounts
     held: Amounts
     free: Amounts
 
 
 class PromiseEntry(AnswerBody):
-    """That a job is promised to be done by a time."""
+    """Promise that a job is done by a time."""
 
     job: str
     until: datetime
 
 
 class ClusterStanding(AnswerBody):
-    """What there is, and who holds how much of it."""
+    """Resources of the cluster: in all, held and free, and the promises."""
 
     policy: str | None
     nodes: list[NodeStanding]
@@ -351,25 +357,25 @@ class ClusterStanding(AnswerBody):
 
 
 class BudgetShare(AnswerBody):
-    """What a job held over time."""
+    """Cores that a job held over time."""
 
     job: str | None = Field(description="null: all others together.")
     cores: list[float] = Field(description="Mean of each part, oldest first.")
 
 
 class PlannedCores(AnswerBody):
-    """What a job is to hold from now on."""
+    """Cores that a job is expected to hold from now on."""
 
     job: str
     cores: float = Field(
-        description="Mean until then, of a job that has a promise as much as keeps it, as reckoned now."
+        description="Mean until then; of a promised job, the cores that keep the promise, as estimated now."
     )
     until: datetime = Field(description="The promised deadline; without a promise the expected finish.")
     promised: bool
 
 
 class BudgetHistory(AnswerBody):
-    """Who held how many cores between two times, in equal parts, and what is planned from then on."""
+    """Cores that jobs held between two times, in equal parts, and the plan from then on."""
 
     since: datetime
     until: datetime
@@ -386,7 +392,7 @@ class CourseCurve(AnswerBody):
 
 
 class PhaseTimes(AnswerBody):
-    """When an evaluation, a checkpoint or another phase was under way, in seconds since the job's submission."""
+    """Begin and end of an evaluation, a checkpoint or another phase, in seconds since the job's submission."""
 
     name: str
     since_seconds: float
@@ -394,7 +400,7 @@ class PhaseTimes(AnswerBody):
 
 
 class LineToDeadline(AnswerBody):
-    """A part of the straight line to the deadline: where it begins and ends, in seconds since submission and in percent."""
+    """A part of the straight line to the deadline: its begin and end, in seconds since submission and in percent."""
 
     since_seconds: float
     since_percentage: float
@@ -420,15 +426,15 @@ class JobHistory(AnswerBody):
         description="The straight line to each deadline, from the job's first step or where it was when the deadline was "
         "changed, as long as that was in force."
     )
-    phases: list[PhaseTimes] = Field(description="As far as the job tells of them; the last, if there are many.")
+    phases: list[PhaseTimes] = Field(description="Phases that the job reports; the last, if there are many.")
 
 
 class JobProgram(AnswerBody):
-    """What a job runs. Secrets are left out as far as they can be told."""
+    """Program of a job. Secrets are left out as far as they are recognised."""
 
     arguments: list[str] = Field(description="The command line, without what looks like a secret.")
-    folder: str | None = Field(description="Where it runs; null: where its host does.")
-    variables: dict[str, str] = Field(description="What its host sets for it.")
+    folder: str | None = Field(description="Folder in which it runs; null: that of its host.")
+    variables: dict[str, str] = Field(description="Variables that its host sets for it.")
     handed_on: list[str] = Field(
         description="Names of the other variables that it gets, until it has ended: any of them may hold a secret."
     )
@@ -444,33 +450,33 @@ class PolicyEntry(AnswerBody):
 
 
 class PolicyList(AnswerBody):
-    """The policies there are."""
+    """Available policies."""
 
     policies: list[PolicyEntry]
 
 
 class PolicyStanding(AnswerBody):
-    """The policy that shares out what there is."""
+    """The policy that makes the plans."""
 
     name: str
-    parameters: dict[str, Any] = Field(description="What it is made with, beside its defaults.")
-    before: str | None = Field(None, description="The one that it takes the place of, where it was changed just now.")
+    parameters: dict[str, Any] = Field(description="Parameters that differ from its defaults.")
+    before: str | None = Field(None, description="Name of the policy that it replaces, if it was changed just now.")
 
 
 class WhatIfRequest(RequestBody):
-    """Another policy for the jobs that there are."""
+    """Request to simulate the present jobs under another policy."""
 
     policy: PolicyRequest
 
 
 class WhatIfOutcome(AnswerBody):
-    """What becomes of a job in the simulation."""
+    """A job's fate in the simulation."""
 
     state: JobState
     verdict: Verdict | None
     landed: datetime | None
-    cause: str = Field(description="Why it would end without having landed; empty: it would not.")
-    unknown: str = Field(description="Why nothing is said of its end; empty: it has ended.")
+    cause: str = Field(description="Cause of an end without landing; empty: it lands.")
+    unknown: str = Field(description="Reason why its end is unknown; empty: it has ended.")
 
 
 class WhatIfJob(AnswerBody):
@@ -478,42 +484,42 @@ class WhatIfJob(AnswerBody):
 
     job: str
     deadline: datetime | None
-    today: WhatIfOutcome = Field(description="Under the policy that there is.")
+    today: WhatIfOutcome = Field(description="Outcome under the present policy.")
     other: WhatIfOutcome
 
 
 class WhatIfAnswer(AnswerBody):
-    """What would become of all jobs that have not ended, if no other came; asking has changed nothing."""
+    """Simulated fates of all open jobs, if no other came; asking has changed nothing."""
 
-    since: datetime = Field(description="From when on it was simulated.")
-    policy: str = Field(description="The policy that there is.")
+    since: datetime = Field(description="Begin of the simulation.")
+    policy: str = Field(description="The present policy.")
     other: str
     jobs: list[WhatIfJob] = Field(description="In order of submission.")
 
 
 class Health(AnswerBody):
-    """That the service answers."""
+    """Health of the service."""
 
     status: Literal["ok", "leaving"]
     version: str
     host: str = Field(description="Name of the run that holds the jobs.")
     caller: str = Field(description="Name of the token; empty: the service's own user.")
     role: str
-    takes_jobs: bool = Field(description="Whether jobs can be submitted: not to the page of a single run.")
+    takes_jobs: bool = Field(description="Whether jobs can be submitted: false on the page of a single run.")
 
 
 class FaultText(AnswerBody):
-    """What is wrong, in four parts."""
+    """A mistake in four parts."""
 
     must: str
     got: str
     where: str
     remedy: str
-    field: str | None = Field(None, description="Where in the request it is, as a JSON pointer: `/deadline`.")
+    field: str | None = Field(None, description="Place in the request, as a JSON pointer: `/deadline`.")
 
 
 class Problem(AnswerBody):
-    """Why a request was not done, as RFC 9457 has it; a user's mistake in four parts."""
+    """Reason why a request was not done, as RFC 9457 has it; a user's mistake in four parts."""
 
     type: str = "about:blank"
     title: str
@@ -524,4 +530,4 @@ class Problem(AnswerBody):
     where: str | None = None
     remedy: str | None = None
     field: str | None = None
-    others: list[FaultText] = Field(default_factory=list, description="What else is wrong with the request.")
+    others: list[FaultText] = Field(default_factory=list, description="Other mistakes in the request.")

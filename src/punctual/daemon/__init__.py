@@ -1,1 +1,1 @@
-"""The engine, live or not: events, timers, planner; and where runs are kept on this machine."""
+"""The engine (events, timers, planner) of live and simulated runs, and the folders of runs on this machine."""

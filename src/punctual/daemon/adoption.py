@@ -1,4 +1,4 @@
-"""Jobs whose Punctual has ended: who goes on with those that run, and how the others ended."""
+"""Take over jobs whose scheduling process has ended: adopt those that still run, record the ends of the others."""
 
 import logging
 import time
@@ -32,19 +32,19 @@ T = TypeVar("T")
 FENCED = "its node had not heard from the service for so long that it might have been started elsewhere"
 
 _LOOK_S = 0.1
-#: How long a keeper that has begun to clear up may take to end.
+#: Seconds that a keeper may take to end once it has begun to clear up.
 _CLEARING_S_MAX = 5.0
 
 
 def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, Kept]:
-    """The jobs that run on, which nobody else steers from now on; they are as they were when `claims` closes.
+    """Claim the running jobs that no other process steers; they stay as they are when `claims` closes.
 
     Nothing is left of the others.
 
     Raises
     ------
     InvalidSpec
-        Somebody else steers one.
+        Another process steers one.
     """
     kept: dict[JobId, Kept] = {}
     for job in jobs:
@@ -56,7 +56,7 @@ def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[Jo
 
 
 def _claim(run: RunFolder, job: JobId) -> Kept | None:
-    """None: the job has no process any more, and none that a stopped host was about to start will be."""
+    """Claim a job from its keeper. None: the job has no process and none is about to start."""
     address = run.takeover_socket(job)
     give_up_at = time.monotonic() + LEASE_S + 1.0
     while run.keeper_pid(job) is not None:  # it may be just ending, or wait for the word of a host that is stopped
@@ -76,7 +76,7 @@ def _claim(run: RunFolder, job: JobId) -> Kept | None:
 
 
 def _end_unkept(run: RunFolder, job: JobId) -> None:
-    """Return when nothing is left of a job whose keeper is gone, or is about to be."""
+    """Clear up behind a job whose keeper is gone or ending; returns when no process is left."""
     address = run.takeover_socket(job)
     address.unlink(missing_ok=True)
     _await(lambda: not run.is_looked_after(job), GUARD_S_MAX)  # it ends what the keeper has left
@@ -88,7 +88,7 @@ def _is_unkept(run: RunFolder, job: JobId) -> bool:
 
 
 def _await(look: Callable[[], T], most_s: float) -> T:
-    """What `look` returns: the first that is true, or the last within `most_s` seconds."""
+    """Call `look` until its result is true, for at most `most_s` seconds; return the last result."""
     give_up_at = time.monotonic() + most_s
     while not (seen := look()) and time.monotonic() < give_up_at:
         time.sleep(_LOOK_S)
@@ -96,7 +96,7 @@ def _await(look: Callable[[], T], most_s: float) -> T:
 
 
 def actuator_of(kept: Mapping[JobId, Kept], otherwise: str) -> str | Choice:
-    """What enforces grants: the same as before, where jobs run under it."""
+    """Return the actuator in force on the running jobs, or `otherwise` if none runs."""
     return next((in_force(claim.request.actuator) for claim in kept.values()), otherwise)
 
 
@@ -107,19 +107,19 @@ def adopted(
     launched: Callable[[JobId], tuple[LaunchJob, ProgressReported | None]],
     sink: Sink,
 ) -> dict[JobId, Allocation]:
-    """Have the executor go on with the jobs that run; what each holds.
+    """Have the executor continue the running jobs; return what each job holds.
 
-    One that cannot be gone on with, because of what it has written, is ended: it may be started again.
+    A job that cannot be continued, because of what it has written, is ended: it may be started again.
 
     Parameters
     ----------
     launched
-        How a job was launched, and what was last reported of it, in the executor's time.
+        Returns a job's launch and its last progress report, in the executor's time.
 
     Raises
     ------
     InvalidSpec
-        What belongs to a job cannot be used by this user, or by this version of Punctual.
+        A job's page or control groups are unusable for this user, or for this version of Punctual.
     """
     granted = {}
     for job, claim in kept.items():
@@ -149,12 +149,12 @@ def adopted(
 def recorded_end(
     job: JobId, record: Mapping[str, Any], *, shift_s: float = 0.0, at_least: float
 ) -> tuple[ProgressReported | None, JobFinished | JobFailed]:
-    """What a keeper's record of the end means: the last report, if there is one, and the end.
+    """Read a keeper's record of a job's end: the last progress report, if any, and the end as an event.
 
     Parameters
     ----------
     shift_s
-        What is added to the instants returned to get the monotonic clock.
+        Offset in seconds from the returned instants to the monotonic clock.
     at_least
         Instant of the last message about the job.
     """
@@ -189,7 +189,7 @@ def _end_of(job: JobId, record: Mapping[str, Any], *, shift_s: float, at_least: 
 
 
 def _page_left(record: Mapping[str, Any]) -> PageProgress | None:
-    """The page of a process that is gone, with at least one report; None: it had none, or the machine was restarted since."""
+    """Open the page of a process that has ended. None: it reported nothing, or the machine was restarted since."""
     try:
         page = PageProgress(Page.of(bytes.fromhex(record.get("page", ""))), record.get("started_ns", 0) / 1e9)
     except (PageError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""An agent as a process of its own, which outlives whoever started it; it is talked to over a Unix socket of mode 0600."""
+"""The node agent as a detached process, reached over a Unix socket of mode 0600."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from punctual.daemon.run_folder import RunFolder, agent_run
 from punctual.executors.cluster.channel import Answer, ChannelLost, Request
 from punctual.request.words import visible
 
-#: How long an agent may take to answer, on a machine whose cores are all in use; it may have jobs to take over.
+#: Seconds that an agent may take to answer after its start: all cores may be busy, and it may take over jobs.
 _START_S_MAX = 60.0
-#: Between two looks whether anybody needs the agent.
+#: Seconds between two checks whether the agent is still needed.
 _IDLE_LOOK_S = 1.0
 
 
 class AgentProcess:
-    """The channel to the agent of a name on this machine, which is started if it is not there."""
+    """Channel to the agent of a given name on this machine; starts the agent if it does not run."""
 
     def __init__(self, options: AgentOptions) -> None:
         self._options = options
@@ -38,15 +38,15 @@ class AgentProcess:
 
     @property
     def log(self) -> Path:
-        """What the process itself has written."""
+        """Path of the log of the agent's process."""
         return _log_of(self._run)
 
     def pid(self) -> int | None:
-        """The process; None: it is not there."""
+        """Process id of the agent; None: it does not run."""
         return listener_pid(self._run.socket)
 
     def call(self, request: Request, limit_s: float) -> Answer:
-        """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
+        """Return the agent's answer; raises `ChannelLost` if none comes within about `limit_s` seconds."""
         try:
             return ask(self._run.socket, request, limit_s)
         except ControlFailed as error:
@@ -55,7 +55,7 @@ class AgentProcess:
             raise ChannelLost(str(error)) from error
 
     def start(self) -> None:
-        """Start the process if it is not there; returns when it answers, or has ended, or after a while."""
+        """Start the process if it does not run; returns once it answers, has ended, or the time limit has passed."""
         with self._lock:
             if self.pid() is not None:
                 return
@@ -79,10 +79,10 @@ def _log_of(run: RunFolder) -> Path:
 
 
 def main(text: str) -> int:
-    """Start an agent that is no child of whoever started this process; the exit status.
+    """Start an agent as a detached process and return the exit status.
 
-    Ray ends the children of its workers when these end or their raylet does, but not the children's children. It is 0 once the
-    agent answers, and that of the agent if it has ended before.
+    Ray ends the children of its workers when these end or their raylet does, but not the children's children. The
+    status is 0 once the agent answers, and that of the agent if it has ended before.
     """
     answers, answering = os.pipe()
     agent = os.fork()
@@ -97,7 +97,7 @@ def main(text: str) -> int:
 
 
 def run(options: AgentOptions, on_answering: Callable[[], object]) -> int:
-    """Be an agent, until SIGTERM or until nobody needs it; its jobs outlive it. The exit status."""
+    """Run the agent until SIGTERM or until it is idle, and return the exit status; its jobs outlive it."""
     ends = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ends.set())

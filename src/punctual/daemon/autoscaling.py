@@ -1,4 +1,4 @@
-"""What a cluster is asked to have room for, where jobs wait because no node has it."""
+"""Compute the resources to request from the cluster's autoscaler for jobs that wait for room."""
 
 from math import ceil
 
@@ -7,15 +7,16 @@ from punctual.core.job import JobView
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.executors.cluster.channel import Bundle
 
-#: Who has just come waits for a plan, and not yet for room; seconds.
+#: Seconds after its submission for which a job waits for a plan and not for room.
 _NEW_S = 5.0
 
 
 def requested(snapshot: Snapshot, n_nodes_max: int) -> list[Bundle]:
-    """What jobs are to hold and what waiting ones need to start, in whole CPUs and GPUs; nothing if none waits.
+    """List the bundles of whole CPUs and GPUs that jobs hold or need to start; empty if none waits.
 
-    An autoscaler compares it with all that the nodes have, so it names both. Of what waits there is no more than that many
-    nodes could be added for, each with room for one of it: so there are `n_nodes_max` nodes at most, if it adds one for each.
+    An autoscaler compares the list with everything that the nodes have, so held resources are included. Bundles of
+    waiting jobs are limited to the number of nodes that may be added: even if the autoscaler adds one node for each
+    bundle, there are at most `n_nodes_max` nodes.
     """
     waiting = [view for view in snapshot.waiting if snapshot.at >= view.submitted_at + _NEW_S]
     lacking = [_bundle(_least(view)) for view in waiting if view.status != "stopping"]

@@ -1,4 +1,4 @@
-"""What can be asked about a host's jobs, in the host's process or in another: all of it comes from a board."""
+"""Queries about a scheduler's jobs, answered from a status board in any process."""
 
 from abc import ABC, abstractmethod
 from datetime import datetime
@@ -13,7 +13,7 @@ from punctual.request.deadlines import Now, moved_deadline_s
 
 
 class BoardReader(ABC):
-    """Answers questions about jobs from `board`, and tells listeners of messages."""
+    """Answers questions about jobs from `board`, and passes messages to listeners."""
 
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
@@ -21,26 +21,26 @@ class BoardReader(ABC):
 
     @abstractmethod
     def now(self) -> float:
-        """The present, as an instant of messages."""
+        """Present instant on the clock of messages."""
 
     def clocks(self) -> Now:
-        """The present on the clock of messages and on the wall's."""
+        """Present instant on the clock of messages and on the wall clock."""
         return Now(self.now(), datetime.now().astimezone())
 
     def jobs(self) -> tuple[JobStatus, ...]:
-        """All jobs, those that have ended lately included, in order of submission."""
+        """Return the statuses of all jobs, recently ended ones included, in order of submission."""
         return self._board.jobs()
 
     def subscribe(self, listener: Listener) -> None:
-        """Let `listener` have each message from now on, in the thread that reads them, once `status` knows of it."""
+        """Call `listener` with each message from now on, in the reading thread, once `status` reflects the message."""
         self._listeners = (*self._listeners, listener)
 
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes there are, in order of their ids."""
+        """Return the present nodes in order of their ids."""
         return self._board.nodes()
 
     def status(self, job: JobId) -> JobStatus:
-        """How the job stands; raises `InvalidSpec` if there is none of that name, or it has not been come to yet."""
+        """Return the job's status; raises `InvalidSpec` if no such job is known, or its submission is still unread."""
         try:
             return self._board.job(job)
         except KeyError:
@@ -49,7 +49,7 @@ class BoardReader(ABC):
             ) from None
 
     def moved_deadline_s(self, job: JobId, when: str, now: Now) -> float:
-        """Seconds from the job's submission to the deadline that a user writes as `when`.
+        """Convert a deadline that a user writes as `when` to seconds from the job's submission.
 
         Raises `InvalidSpec` as `punctual.request.deadlines.moved_deadline_s` does.
         """
@@ -63,11 +63,11 @@ class BoardReader(ABC):
         )
 
     def knows(self, job: JobId) -> bool:
-        """Whether the job's submission has been come to."""
+        """Whether the job's submission has been processed."""
         return self._board.knows(job)
 
     def has_ended(self, job: JobId) -> bool:
-        """Whether the job was there and has ended."""
+        """Whether the job is known and has ended."""
         return self.knows(job) and self._board.job(job).ended
 
     def _tell(self, message: Message) -> None:

@@ -40,7 +40,7 @@ def usable_memory_bytes(
 
 
 def device_kind(cpus: Path = Path("/proc/cpuinfo"), gpus: Path = Path("/proc/driver/nvidia/gpus")) -> str:
-    """The kind of this machine, by which jobs learn how fast they are: its GPUs' name or, without any, its processor's.
+    """Kind of this machine, by which learnt speeds are filed: the GPUs' name or, without any, the processor's.
 
     In letters, digits, ``.`` and ``-``; empty if the machine does not tell.
     """
@@ -50,7 +50,7 @@ def device_kind(cpus: Path = Path("/proc/cpuinfo"), gpus: Path = Path("/proc/dri
 
 
 def _values(files: Iterable[Path], key: str) -> Iterator[str]:
-    """What the files say of `key`, in lines `key: value`."""
+    """Yield the values of `key` in the files' lines `key: value`; unreadable files are skipped."""
     for file in files:
         with suppress(OSError):
             lines = (line.partition(":") for line in file.read_text(errors="replace").splitlines())
@@ -58,7 +58,7 @@ def _values(files: Iterable[Path], key: str) -> Iterator[str]:
 
 
 def usable_hardware() -> dict[str, list[int] | list[str]]:
-    """Which processors and which GPUs this process may use: what processes must have in common to share them."""
+    """Return the ids of the processors and GPUs that this process may use: processes share only what both list."""
     return {"cpus": sorted(os.sched_getaffinity(0)), "gpus": list(visible_devices())}
 
 
@@ -74,7 +74,7 @@ def _quotas(membership: str, root: Path) -> Iterator[float]:
 
 
 def _memory_limits(membership: str, root: Path) -> Iterator[int]:
-    """Limits in bytes of the groups listed in `membership`; version 1 tells a huge number for no limit."""
+    """Limits in bytes of the groups listed in `membership`; version 1 shows a huge number for no limit."""
     for line in membership.splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers == "":

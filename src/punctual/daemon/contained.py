@@ -1,4 +1,4 @@
-"""An executor whose failures cost one job what failed, and no other job anything."""
+"""An executor that turns each of its exceptions into the failure of one job's command."""
 
 import logging
 from collections.abc import Callable
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class HostExecutor(Executor, Protocol):
-    """An executor, and what a host asks it beside. What enforces grants, and in a sentence why."""
+    """An executor with the methods that a host calls beside commands, and the reason for its actuator."""
 
     @property
     def actuator(self) -> str: ...
@@ -27,7 +27,7 @@ class HostExecutor(Executor, Protocol):
     def actuator_reason(self) -> str: ...
 
     def renew(self, is_paused_by_user: Callable[[JobId], bool] = ...) -> None:
-        """Say that the jobs are still steered, and which stay paused when they are not."""
+        """Renew the jobs' lease, and name the jobs that stay paused when it ends."""
         ...
 
     def worker_status(self, job: JobId) -> WorkerStatus | None: ...
@@ -37,23 +37,23 @@ class HostExecutor(Executor, Protocol):
     def faults(self, job: JobId) -> list[InvalidSpec]: ...
 
     def release(self) -> None:
-        """Leave what runs to whoever comes next; nothing is answered any more."""
+        """Leave running jobs to the next owner; no further events are sent."""
         ...
 
     def close(self) -> None:
-        """End what still runs; returns when nothing is left of it."""
+        """End the jobs that still run; returns when none of their processes is left."""
         ...
 
 
 class Contained:
-    """`executor`, from whose calls no exception comes: it is logged, and told once of each job.
+    """Wrap `executor` so that no exception leaves it: each is logged, and reported once for each job.
 
     A command that fails so is not answered, and is said again.
     """
 
     def __init__(self, executor: HostExecutor) -> None:
         self._executor = executor
-        #: What has failed already, by job.
+        #: Failures reported already, by job.
         self._told: set[tuple[JobId | None, str]] = set()
 
     @property

@@ -1,4 +1,4 @@
-"""What a host answers to other processes of its user."""
+"""Handler of the control requests of this user's other processes."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from punctual.request.submission import Submission, check_plug_ins
 
 
 class ControlHandler:
-    """Answers requests, JSON objects with a `verb`; each is called in a thread of its own.
+    """Answers requests, JSON objects with a `verb`; each call has a thread of its own.
 
     ============ =================== ================================================================================
     verb         with                answer
@@ -47,15 +47,15 @@ class ControlHandler:
     Parameters
     ----------
     facts
-        What does not change while a job runs.
+        Returns facts that do not change while a job runs.
     budget
-        What all jobs share out; asked once for an answer about any number of them.
+        Returns the resources that all jobs share; called once for an answer about any number of them.
     submit
-        Has jobs run, all or none.
+        Submits jobs, all or none.
     capacity
-        What one job can have at most, and what the workers of one can have on all nodes; None: there is one node.
+        Returns the most that one job can have, and that its workers can have on all nodes; None: there is one node.
     leave
-        Has the host leave its jobs to another process; returns at once.
+        Makes the host leave its jobs to another process; returns at once.
     settle
         Returns once the journal has what was changed; raises `InvalidSpec` if it cannot.
     """
@@ -77,7 +77,7 @@ class ControlHandler:
         self._settle = settle
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to `request`; raises `InvalidSpec` for the user's mistakes and `ValueError` for the program's."""
+        """Return the answer to `request`; raises `InvalidSpec` for a user's mistake, `ValueError` for a program's."""
         match request:
             case {"verb": "status"}:
                 wanted = request.get("jobs")
@@ -107,7 +107,7 @@ class ControlHandler:
         raise ValueError(f"no such request: {request}")
 
     def _answer_about(self, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request that something be done to a job."""
+        """Perform a request that acts on a job and return the answer."""
         status = self._host.status(job)
         match request:
             case {"verb": "change", "change": dict(change)}:
@@ -125,7 +125,7 @@ class ControlHandler:
         return {"job": job}
 
     def _quote(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What a deadline would take, of a job that is here or of one that is not submitted; changes nothing."""
+        """Quote a deadline for a known job, or for a submission that is not made; changes nothing."""
         amounts = [Resources(float(cores)) for cores in request.get("cores", ())]
         now = self._host.clocks()
         if (told_job := request.get("submission")) is not None:
@@ -156,7 +156,7 @@ class ControlHandler:
         return self._host.knows(job) and not self._host.has_ended(job)
 
     def _change(self, status: JobStatus, when: str | None, change: dict[str, Any]) -> dict[str, Any]:
-        """`when`: another deadline, as its user writes it; `none`: it is to have none any more."""
+        """Change a job's declaration; `when`: a new deadline as its user writes it; `none`: drop the deadline."""
         now = self._host.clocks()
         if when is not None:
             is_none = when.strip().lower() == NO_DEADLINE
@@ -177,13 +177,13 @@ class ControlHandler:
 
 
 def as_told(submission: Submission) -> dict[str, Any]:
-    """A submission as a request holds it."""
+    """Encode a submission for a request."""
     event = submitted(submission)
     return {"submitted": encode(event), "inherited": dict(submission.inherited), "argv": submission.argv}
 
 
 def told_submission(told: Mapping[str, Any]) -> Submission:
-    """What `as_told` gave; raises `InvalidSpec` if it is of another time, or names a plug-in that this process does not have."""
+    """Decode a submission that `as_told` encoded; raises `InvalidSpec` for an impossible time or an unknown plug-in."""
     event = decode("JobSubmitted", told["submitted"])
     assert isinstance(event, JobSubmitted)
     assert event.program is not None
@@ -207,7 +207,7 @@ def told_submission(told: Mapping[str, Any]) -> Submission:
 
 
 def standing(status: JobStatus) -> dict[str, Any]:
-    """How the job stands, in plain fields; seconds count from its submission."""
+    """Encode the job's status as plain fields; seconds count from its submission."""
     forecast = status.forecast
     return {
         "steps_done": float(status.steps_done),

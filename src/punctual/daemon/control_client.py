@@ -1,4 +1,4 @@
-"""Asking the host of a job, from another process."""
+"""Client of a run's control socket: query, change and stop jobs from another process."""
 
 import os
 import signal
@@ -20,28 +20,28 @@ from punctual.executors.local.output import Streams
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission
 
-#: How a job stands that its host does not tell of, beside the states of `punctual.core.job.JobState` and of
-#: `punctual.daemon.runs.Steering`: the host is just starting; or it is there and does not answer.
+#: States of a job whose host sends no status, beside those of `punctual.core.job.JobState` and
+#: `punctual.daemon.runs.Steering`: the host is starting, or it is alive and does not answer.
 STARTING, SILENT = "starting", "silent"
 
-#: How long a host may take for an answer, in seconds.
+#: Seconds that a host may take to answer.
 _ANSWER_S_MAX = 5.0
-#: The same for what is submitted.
+#: Seconds that a host may take to answer a submission.
 _SUBMIT_S_MAX = 20.0
 #: And for a quote, for which it may have to load the policy.
 _QUOTE_S_MAX = 30.0
 
 
 def standings_of(run: RunFolder, jobs: Sequence[JobId]) -> list[dict[str, Any]]:
-    """How `jobs` stand, ended ones too, as the host of the run tells it; raises `ControlFailed` where nobody answers."""
+    """Fetch the statuses of `jobs`, ended ones too, from the run's host; raises `ControlFailed` if it is silent."""
     told: list[dict[str, Any]] = ask(run.socket, {"verb": "status", "jobs": list(jobs)})["jobs"]
     return told
 
 
 def standings(run: RunFolder) -> list[dict[str, Any]]:
-    """How each job of a run stands that has not ended: all that the host tells, or `job` and `state` alone.
+    """Return the standing of each open job of a run: all fields from the host or, without one, `job` and `state` alone.
 
-    Of one that nobody steers and that a user has paused also `paused`: by whom and why.
+    An unsteered job that a user has paused has `paused` too: by whom and why.
     """
     jobs = [job for job in jobs_of(run) if job.steering != "ended"]
     listens = run.socket.exists()  # looked at before it is asked: a host that begins to listen meanwhile is not silent
@@ -68,7 +68,7 @@ def _untold(job: KnownJob, listens: bool) -> dict[str, str]:
 
 
 def is_silent(run: RunFolder) -> bool:
-    """Whether the host of a run is there and does not answer, as one does that was stopped or hangs."""
+    """Whether the host is alive but does not answer (stopped or hung)."""
     return not is_answering(run) and run.is_live() and run.socket.exists()
 
 
@@ -82,7 +82,7 @@ def is_answering(run: RunFolder) -> bool:
 
 
 def change(job: KnownJob, changes: SpecChange | None = None, *, when: str | None = None) -> dict[str, Any]:
-    """Ask the job's host to change what is declared of it; raises `InvalidSpec` when it is refused or nobody answers.
+    """Ask the job's host to change the job's declaration; raises `InvalidSpec` if it refuses or does not answer.
 
     Parameters
     ----------
@@ -94,17 +94,17 @@ def change(job: KnownJob, changes: SpecChange | None = None, *, when: str | None
 
 
 def pause(job: KnownJob, cause: str = "") -> dict[str, Any]:
-    """Ask the job's host to have it hold nothing until `resume`; raises as `change` does."""
+    """Ask the job's host to pause the job until `resume`; raises as `change` does."""
     return _told_to_host(job, {"verb": "pause", "job": job.job, "cause": cause})
 
 
 def resume(job: KnownJob) -> dict[str, Any]:
-    """Ask the job's host to let it go on; raises as `change` does."""
+    """Ask the job's host to resume the job; raises as `change` does."""
     return _told_to_host(job, {"verb": "resume", "job": job.job})
 
 
 def policy(run: RunFolder, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Which policy the host of a run has or, with a name, is to have; raises `InvalidSpec` when it refuses or is silent."""
+    """Return the host's policy, after setting it if `name` is given; raises `InvalidSpec` on refusal or silence."""
     request = {"verb": "policy", **({} if name is None else {"policy": name, "parameters": dict(parameters or {})})}
     try:
         return ask(run.socket, request)
@@ -115,7 +115,7 @@ def policy(run: RunFolder, name: str | None = None, parameters: Mapping[str, Any
 
 
 def _told_to_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
-    """What the host of a job that is steered answers; raises `InvalidSpec` as well for any other."""
+    """Send a request to the job's host and return the answer; raises `InvalidSpec` if the job is not steered."""
     if job.steering != "steered":
         raise InvalidSpec(
             "a job can be changed and quoted only while it is steered",
@@ -127,31 +127,31 @@ def _told_to_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _AN
 
 
 def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams) -> None:
-    """Have the host of a run take jobs, all or none; may be said again where nobody has answered.
+    """Ask the host of a run to accept jobs, all or none; may be repeated if no answer came.
 
     Raises
     ------
     InvalidSpec
         The host refuses one.
     ControlFailed
-        Nobody has answered.
+        No answer came.
     """
     jobs = [as_told(submission) for submission in submissions]
     ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(streams)}, timeout_s=_SUBMIT_S_MAX)
 
 
 def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | None]:
-    """What a new job of a run can have at most, and its workers on all nodes together; see `checked_submission`.
+    """Return the capacity for one new job of a run, and for its workers on all nodes; see `checked_submission`.
 
     Parameters
     ----------
     run
-        One whose host would have the job; None: there is none, and the job runs on this machine.
+        Run whose host would get the job; None: the job runs on this machine without one.
 
     Raises
     ------
     InvalidSpec
-        The jobs of the run lie on the nodes of a cluster, and its host does not answer, or none of them has.
+        The run uses a cluster's nodes, and either its host or every node has not answered.
     """
     if run is None or HostOptions.of(run.facts()).engine == "local":
         return capacity_here(), None
@@ -167,18 +167,18 @@ def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | Non
 
 
 def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[str, Any]:
-    """Ask the job's host what a deadline would take; raises `InvalidSpec` where nobody answers."""
+    """Ask the job's host to quote a deadline; raises `InvalidSpec` if it does not answer."""
     return _told_to_host(job, {"verb": "quote", "job": job.job, "when": when, "cores": list(cores)}, _QUOTE_S_MAX)
 
 
 def quote_new(run: RunFolder, submission: Submission, cores: Sequence[float]) -> dict[str, Any]:
-    """Ask the host of a run what a new job would take; raises `ControlFailed` where nobody answers."""
+    """Ask the host of a run to quote a new job; raises `ControlFailed` if it does not answer."""
     request = {"verb": "quote", "submission": as_told(submission), "cores": list(cores)}
     return ask(run.socket, request, timeout_s=_QUOTE_S_MAX)
 
 
 def leave(run: RunFolder) -> None:
-    """Have the host of a run leave its jobs as they are; returns at once. Raises `InvalidSpec` if nobody answers."""
+    """Ask the host to exit and keep its jobs running; returns at once. Raises `InvalidSpec` if it does not answer."""
     try:
         ask(run.socket, {"verb": "leave"})
     except ControlFailed as error:
@@ -192,7 +192,7 @@ def leave(run: RunFolder) -> None:
 
 
 def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
-    """Have the job end, by whoever can do it; in words, what was done."""
+    """Stop the job through its host or its keeper; return in words what was done."""
     if job.steering == "interrupted":
         give_up(job.run, [job.job], f"given up ({cause}) after it was interrupted")
         return "it will not be resumed"

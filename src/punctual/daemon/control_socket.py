@@ -1,4 +1,4 @@
-"""The control socket of a run, for other terminals: one line of JSON in, one line of JSON out, over a Unix socket of mode 0600."""
+"""Control socket of a run: one line of JSON in, one line of JSON out, over a Unix socket of mode 0600."""
 
 import json
 import os
@@ -24,22 +24,22 @@ _REQUEST_BYTES_MAX = 1 << 24
 _PIECE_BYTES = 65536
 #: A client that has not said what it wants by then is sent away, in seconds.
 _REQUEST_S = 10.0
-#: How many are talked to at a time; each has a thread and may send as much as a request may have.
+#: Simultaneous clients; each has a thread and may send a request of the greatest size.
 _N_CLIENTS_MAX = 128
-#: How long `close` may have to wait; the server's thread wakes as often, so shorter costs CPU.
+#: Seconds that `close` may wait; the server's thread wakes as often, so a shorter time costs CPU.
 _POLL_S = 0.2
-#: What the kernel says of the other end of a connection: process, user, group.
+#: Layout of a peer's credentials, as the kernel gives them: process, user, group.
 _CREDENTIALS = struct.Struct("3i")
-#: What the kernel takes as a socket's path, in bytes.
+#: Greatest length of a socket's path that the kernel accepts, in bytes.
 _PATH_BYTES_MAX = 107
 
 
 class ControlFailed(Exception):
-    """Nobody answered, or the answer says that the request failed for a reason that is not the user's."""
+    """Raised if the host does not answer, or its answer reports a failure that is not the user's."""
 
 
 class ControlBusy(ControlFailed):
-    """There is somebody, who talks to as many as may be talked to."""
+    """Raised if the host is alive but serves as many clients as it may."""
 
 
 class ControlSocket:
@@ -48,14 +48,14 @@ class ControlSocket:
     Parameters
     ----------
     path
-        Where the socket is made. A socket left behind by a process that is gone is replaced.
+        Path of the socket. A socket left behind by a process that is gone is replaced.
     take
         Also replace one of a process that is still there.
 
     Raises
     ------
     InvalidSpec
-        Somebody answers there already, or `path` is another kind of file.
+        Another process answers there already, or `path` is another kind of file.
     """
 
     def __init__(self, path: Path, answer: Answer, *, take: bool = False) -> None:
@@ -85,14 +85,14 @@ class ControlSocket:
 
 
 def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
-    """The answer to `request` of whoever listens at `path`.
+    """Send `request` to the process that listens at `path` and return its answer.
 
     Raises
     ------
     InvalidSpec
         The request was refused as the user's mistake.
     ControlFailed
-        Nobody answered in time, or answering failed.
+        No answer came in time, or answering failed.
     """
     try:
         with _connected(path, timeout_s) as connection, connection.makefile("rw", encoding="utf-8") as lines:
@@ -136,7 +136,7 @@ class _Server(ThreadingMixIn, UnixStreamServer):
         Path(str(self.server_address)).chmod(0o600)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Talk to a client in a thread of its own, or send it away: there are too many."""
+        """Serve a client in a thread of its own, or turn it away if there are too many."""
         if not self._places.acquire(blocking=False):
             with suppress(OSError):
                 request.sendall(b'{"busy": "too many others ask at the same time; try again"}\n')
@@ -155,7 +155,7 @@ class _Server(ThreadingMixIn, UnixStreamServer):
             self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away or was sent away is its own business."""
+        """Ignore the failure of a client that went away or was turned away."""
 
 
 class _Conversation(BaseRequestHandler):
@@ -170,7 +170,7 @@ class _Conversation(BaseRequestHandler):
 
 
 def _received(connection: socket.socket, until_at: float) -> bytes:
-    """What is sent up to the end of the line; empty if that has not come by then. Raises `OSError`."""
+    """Receive up to the end of the line; return b"" if it has not come by `until_at`. Raises `OSError`."""
     line = bytearray()
     while not line.endswith(b"\n") and len(line) < _REQUEST_BYTES_MAX:
         connection.settimeout(max(0.001, until_at - time.monotonic()))
@@ -194,12 +194,12 @@ def _envelope(line: bytes, answer: Answer) -> dict[str, Any]:
 
 
 def make_room(path: Path, take: bool) -> None:
-    """Remove a socket that was left at `path`; with `take` also one of a process that is still there.
+    """Remove a socket that was left at `path`; with `take` also one of a running process.
 
     Raises
     ------
     InvalidSpec
-        Somebody answers there, or `path` is another kind of file.
+        Another process answers there, or `path` is another kind of file.
     """
     try:
         mode = path.lstat().st_mode
@@ -213,7 +213,7 @@ def make_room(path: Path, take: bool) -> None:
 
 
 def listener_pid(path: Path) -> int | None:
-    """The process that listens at the socket; None: none does."""
+    """Process id of the listener at the socket; None: nobody listens."""
     with suppress(OSError), _connected(path, 1.0) as connection:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         return int(_CREDENTIALS.unpack(credentials)[0])
@@ -244,7 +244,7 @@ def _connected(path: Path, timeout_s: float) -> Iterator[socket.socket]:
 
 @contextmanager
 def short_enough(path: Path) -> Iterator[str]:
-    """An address of `path` that the kernel takes, also where the path itself is too long."""
+    """Yield an address of `path` that the kernel accepts, even if the path itself is too long."""
     if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
         yield str(path)
         return

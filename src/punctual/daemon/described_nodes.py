@@ -1,4 +1,4 @@
-"""The nodes of a live cluster that are those which its user has described."""
+"""Limit a live cluster's nodes to those that its user has described."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class DescribedNodes:
-    """Finds the group of each node: the one that names it, else one that wants no names, has room, and asks for no more than it has.
+    """Finds the group of each node: the one that names it, else one without names that has room and fits the node.
 
     A node keeps its group as long as it is there. What is not as described is told once.
     """
@@ -23,7 +23,7 @@ class DescribedNodes:
         self._n_missing: int | None = None
 
     def __call__(self, nodes: Mapping[str, NodeFacts]) -> Mapping[str, NodeLimit]:
-        """The limits of the nodes that are described."""
+        """Return the limit of each node that a group of the file describes."""
         self._group_of = {node: group for node, group in self._group_of.items() if node in nodes}
         for node, facts in nodes.items():
             if node not in self._group_of:

@@ -1,4 +1,4 @@
-"""Processes that outlive the one that starts them, and the log that each of them writes."""
+"""Detached processes, which outlive their starter, and their bounded logs."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ _POLL_S = 2.0
 
 
 def start_detached(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """Start `command` in a session of its own; what it writes is added to `log`, and it reads nothing.
+    """Start `command` in a session of its own, with its output appended to `log` and no input.
 
     It runs in no folder that may be removed, or whose files could take the place of a module.
     """
@@ -39,7 +39,7 @@ def start_detached(command: Sequence[str], log: Path, environment: Mapping[str, 
 
 @contextmanager
 def log_bounded(log: Path, n_bytes_max: int = LOG_BYTES_MAX, poll_s: float = _POLL_S) -> Iterator[None]:
-    """Begin `log` anew whenever it is full, until this is left, if standard error of this process goes there.
+    """Start `log` anew whenever it is full while this context is open, if this process's standard error goes there.
 
     The latest `n_bytes_max` bytes before are then in the file with `.1` behind its name.
     """

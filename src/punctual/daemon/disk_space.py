@@ -1,4 +1,4 @@
-"""Whether there is room for what a job will write, before hours are spent on it."""
+"""Check before a job starts that the disks have room for its output."""
 
 import os
 import shutil
@@ -10,14 +10,14 @@ from punctual.core.units import format_bytes
 from punctual.daemon.paths import state_root
 from punctual.request.submission import Submission
 
-#: With less than this free a disk is likely to be full before a training ends.
+#: Free bytes of a disk below which a training is likely to fill it before it ends.
 FREE_WARNING_BYTES = 1 << 30
-#: So many files of a checkpoint are looked at, at most.
+#: Files of a checkpoint whose sizes are read, at most.
 _N_FILES_MAX = 10_000
 
 
 def check_room(submissions: Iterable[Submission]) -> Iterator[str]:
-    """Yield what the user is to be told of the disks on which jobs will write: journals and logs, checkpoints."""
+    """Yield warnings about disks on which jobs will write: journals and logs, checkpoints."""
     yield from _told(state_root(), "the journal and what jobs write", "Make room: `punctual clean --older-than 1d`.")
     folders = {s.program.environment.get(CHECKPOINT_VARIABLE): s.spec.id for s in submissions}
     for folder, job in folders.items():
@@ -33,7 +33,7 @@ def _told(folder: Path, what: str, remedy: str) -> Iterator[str]:
 
 
 def _too_large(folder: Path) -> Iterator[str]:
-    """Whether another checkpoint as large as those in the folder has no room: the next is written before the last goes."""
+    """Yield a warning if the disk lacks room for another checkpoint: the present one stays until that is written."""
     largest_bytes = max(map(_bytes_of, _entries(folder)), default=0)
     free_bytes = free_in(folder)
     if free_bytes < largest_bytes:
@@ -44,12 +44,12 @@ def _too_large(folder: Path) -> Iterator[str]:
 
 
 def free_in(folder: Path) -> int:
-    """Bytes that this user may still write to the disk of a folder, which need not be there yet."""
+    """Bytes that this user may still write to the disk of a folder, which need not exist yet."""
     return shutil.disk_usage(_nearest(folder)).free
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or the nearest above it that is there."""
+    """Return the folder, or its nearest ancestor that exists."""
     return next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
 
 
@@ -61,7 +61,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _bytes_of(entry: Path) -> int:
-    """Bytes of a checkpoint: a file, or all files of a folder."""
+    """Size of a checkpoint in bytes: a file, or all files of a folder."""
     try:
         if not entry.is_dir():
             return entry.stat().st_size

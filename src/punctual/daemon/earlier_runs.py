@@ -30,7 +30,7 @@ def run_like(name: str) -> RunSummary:
 
 
 def core_s_of_same_program(argv: Sequence[str]) -> float | None:
-    """Core-seconds that the last job of the same command line took that has finished; None: there is none."""
+    """Core-seconds of the last finished job with the same command line; None: there is none."""
     same = [
         (str(facts.get("submitted_wall", "")), job)
         for job in known_jobs()
@@ -42,7 +42,7 @@ def core_s_of_same_program(argv: Sequence[str]) -> float | None:
 
 
 def _summary(job: KnownJob) -> RunSummary | None:
-    """What the job came to, from its journal; None: that does not know it."""
+    """Summarise the job from its journal; None: the journal has no such job."""
     messages = messages_of(job.run, [job.job])
     with suppress(InvalidSpec):
         return summarize(messages, job.job)

@@ -1,4 +1,4 @@
-"""The only loop: it brings events to the scheduler and the scheduler's commands to those who perform them."""
+"""The event loop: passes events to the scheduler, and its commands to executor, planner and listeners."""
 
 import logging
 from collections import deque
@@ -26,46 +26,46 @@ Listener = Callable[[Message], None]
 
 
 class Due(NamedTuple):
-    """Timers whose instant has come; `at` is the present."""
+    """Timers that have come due; `at` is the present."""
 
     at: float
     timers: Sequence[Timer]
 
 
 class Together(NamedTuple):
-    """Events of one kind that wait one behind the other, and are written together: each write waits for the disk."""
+    """Events of one kind, queued one behind the other and written together: each write waits for the disk."""
 
     events: Sequence[Event]
 
 
 class Question(NamedTuple):
-    """Something to be asked between two events, in the thread of the engine; it changes nothing and is in no journal."""
+    """A query that the engine's thread runs between two events; it changes nothing and is in no journal."""
 
     ask: Callable[[], None]
 
 
 class TimeSource(Protocol):
-    """Where time and events come from: the one thing, with the executor, in which live and simulated runs differ."""
+    """Source of time and events; with the executor, the only difference between live and simulated runs."""
 
     def now(self) -> float:
-        """Seconds; never decreases."""
+        """Present instant in seconds; never decreases."""
         ...
 
     def post(self, event: Event) -> None:
-        """Enter an event that `next` will return, in the order of entering."""
+        """Enter an event, which `next` returns in the order of entering."""
         ...
 
     def set_timer(self, timer: Timer, fire_at: float) -> None:
-        """Make `timer` due at `fire_at`; replaces the instant that was set for it before."""
+        """Make `timer` due at `fire_at`, in place of the instant set for it before."""
         ...
 
     def next(self) -> Event | Together | Due | Question | None:
-        """Whatever comes next, after waiting for it; None: nothing can come any more."""
+        """Wait for the next item and return it; None: nothing can come any more."""
         ...
 
 
 def logged(listener: Listener) -> Listener:
-    """A listener that gets the next message also when it has failed: no view may cost a job its deadline.
+    """Wrap a listener so that its exceptions are logged and never raised: no view may cost a job its deadline.
 
     Each kind of failure is logged once, or a log would grow with every message.
     """
@@ -84,7 +84,7 @@ def logged(listener: Listener) -> Listener:
 
 
 class Engine:
-    """Handles events one at a time, in the same order wherever they come from.
+    """Handles events one at a time, in the same order whatever their source.
 
     For each event: the scheduler handles it; it is written into the journal together with the commands that follow
     from it; those about a job, which alone have an effect outside of this process, are performed after that; the listeners get
@@ -96,11 +96,11 @@ class Engine:
     Parameters
     ----------
     time
-        Where events and time come from.
+        Source of events and time.
     journal
         None: nothing is kept.
     listeners
-        Called in the thread of `run` with each message, once it is in the journal. What they raise ends `run`; see `logged`.
+        Called in the thread of `run` with each journalled message. Their exceptions end `run`; see `logged`.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class Engine:
         self._time = time
         self._journal = journal
         self._listeners = tuple(listeners)
-        #: What happened while nobody steered.
+        #: Events of the time during which no process steered.
         self._missed: deque[Event] = deque()
-        #: Gives the engine an event; how safely, the time source says.
+        #: Passes an event to the engine; the time source defines from which threads.
         self.post = time.post
         self._performs: dict[type[Command], Callable[[Any], None]] = {
             RequestPlan: self._request_plan,
@@ -132,7 +132,7 @@ class Engine:
         }
 
     def take_in(self, events: Iterable[Event]) -> None:
-        """Have `run` handle, before all else, what happened while nobody steered.
+        """Queue events of the time during which no process steered, for `run` to handle first.
 
         What follows from it is not performed: a job whose launch was not answered would be started again before its end
         is known. The `SteeringResumed` that is posted next asks for all of it anew.
@@ -140,12 +140,12 @@ class Engine:
         self._missed.extend(events)
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Handle events until `until` holds, which is asked before each, or nothing can come any more.
+        """Handle events until `until`, asked before each event, holds or nothing can come any more.
 
         Raises
         ------
         InvariantBroken
-            From the scheduler; the event that led to it is not in the journal.
+            The scheduler broke an invariant; the event that led to it is not in the journal.
         """
         time = self._time
         while self._missed:
@@ -201,4 +201,4 @@ class Engine:
 
 
 def _skip(command: RejectJob | WarnUser) -> None:
-    """It is for listeners only."""
+    """Ignore a command that is for listeners only."""

@@ -1,4 +1,4 @@
-"""A host in another process, as a command sees it that waits for jobs of that host."""
+"""A host in another process, followed by a command that waits for some of its jobs."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
 from punctual.journal.state import loads
 
-#: Between two questions to the host; and how long it may take to answer one.
+#: Seconds between two queries to the host; and seconds that an answer may take.
 _ASK_S, _ANSWER_S_MAX = 1.0, 4.0
 #: A host that has not answered for so long is stopped or hangs. Longer than what its jobs' keepers wait for.
 SILENT_S = 10.0
@@ -29,17 +29,17 @@ _TOLD = Reason("told", "the host says so")
 
 
 class ToldForecasts:
-    """Forecasts as the host told them last: they are not in the journal."""
+    """Forecasts from the host's last answer; the journal does not have them."""
 
     def __init__(self) -> None:
         self._told: Mapping[str, Mapping[str, Any]] = {}
 
     def take(self, standings: Sequence[Mapping[str, Any]]) -> None:
-        """Know what the host says of each job."""
+        """Store the host's forecast of each job."""
         self._told = {str(standing["job"]): standing for standing in standings}
 
     def demand(self, job: JobId) -> Demand | None:
-        """A demand that says nothing but the forecast; None: there is none."""
+        """Return a demand that carries only the forecast; None: no forecast is known."""
         told = self._told.get(job, {})
         if told.get("forecast_s") is None:
             return None
@@ -57,16 +57,16 @@ class ToldForecasts:
 
 
 class FollowedHost(BoardReader):
-    """Jobs of a host in another process: how they stand comes from its journal, what it expects from its answers.
+    """Jobs of a host in another process: their status comes from its journal, forecasts from its answers.
 
     The journal is the same whoever writes it, so what is shown goes on when another process takes the host's place.
 
     Parameters
     ----------
     jobs
-        Those that are asked about; the messages about others are not looked at. None: all.
+        Jobs to follow; messages about others are not read. None: all.
     waits
-        Whether this process takes the host's place if nobody else does; False: it only looks.
+        Whether this process takes the host's place if no other does; False: it only watches.
     """
 
     def __init__(self, run: RunFolder, jobs: Sequence[JobId] | None, *, waits: bool = True) -> None:
@@ -85,28 +85,28 @@ class FollowedHost(BoardReader):
             self._closing = closing.pop_all()
 
     def close(self) -> None:
-        """Stop following; a second time, do nothing."""
+        """Stop following; a second call does nothing."""
         self._closing.close()
 
     def now(self) -> float:
-        """The present, as an instant of messages."""
+        """Present instant on the clock of messages."""
         return time.monotonic() - self._shift_s
 
     def look(self) -> None:
-        """Take in what is new in the journal, and now and then ask the host."""
+        """Read new messages of the journal, and query the host now and then."""
         with suppress(StoreUnreachable):  # what is in it is told once it is back
             self._read()
         if time.monotonic() >= self._ask_at:
             self.ask()
 
     def tell_from(self, sequence: int) -> None:
-        """Let the listeners have the messages numbered `sequence` and above that were taken in before they listened."""
+        """Pass listeners the messages numbered `sequence` and above that were read before they subscribed."""
         for number, message in read_about(self._journal, self._jobs, sequence):
             if number < self._next:
                 self._tell(message)
 
     def ask(self) -> bool:
-        """Ask the host how jobs stand; whether it has answered."""
+        """Query the host for the jobs' status; return whether it answered."""
         try:
             request = {"verb": "status", "jobs": None if self._jobs is None else list(self._jobs)}
             self._forecasts.take(ask(self.run_folder.socket, request, _ANSWER_S_MAX)["jobs"])
@@ -130,7 +130,7 @@ class FollowedHost(BoardReader):
         return self.run_folder.is_live() and self.ask()
 
     def _begin(self) -> int:
-        """Take in all that the journal has; the number after its last message."""
+        """Read the whole journal; return the number that follows its last message."""
         snapshot = self._journal.latest_snapshot()
         self._next = 1
         if snapshot is not None:

@@ -1,4 +1,4 @@
-"""Jobs on one scheduler, one engine and one journal."""
+"""Host: jobs on one scheduler, one engine and one journal."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -34,22 +34,22 @@ from punctual.request.submission import Submission, check_policy
 
 T = TypeVar("T")
 
-#: How long the thread that steers may take to come to a question, and a quote with it, in seconds: a policy may have to be
+#: Seconds that the steering thread may take to reach a question, and to answer a quote: a policy may have to be
 #: loaded first.
 ASK_S_MAX, QUOTE_S_MAX = 5.0, 20.0
 
 
 class Host(BoardReader):
-    """Runs any number of jobs. Everything but `run` may be called from any thread.
+    """Runs any number of jobs. All methods but `run` may be called from any thread.
 
     Parameters
     ----------
     scheduler, board
-        Of the same history: new, or restored from a journal.
+        Scheduler and status board of the same history: new, or restored from a journal.
     time
-        Where events and time come from; safe from any thread.
+        Source of events and time; safe from any thread.
     afterwards
-        Gets each message once scheduler, board and listeners have all that was written together with it.
+        Called with each message once scheduler, board and listeners have all that was written together with it.
     policy
         Name of the policy with which the history began.
     """
@@ -74,19 +74,19 @@ class Host(BoardReader):
         self._first_policy = policy
         #: Jobs that were submitted and that the engine has not come to yet.
         self._coming: dict[JobId, JobSubmitted] = {}
-        #: What was last declared about jobs where the engine has not come to it yet.
+        #: Latest declarations of jobs that the engine has not processed yet.
         self._changed: dict[JobId, JobSpec] = {}
 
     def now(self) -> float:
-        """The present, as an instant of events."""
+        """Present instant on the clock of events."""
         return self._time.now()
 
     def post(self, event: Event) -> None:
-        """Give the engine an event; also from a signal's code."""
+        """Pass the engine an event; allowed in a signal handler."""
         self._engine.post(event)
 
     def take_in(self, events: Iterable[Event]) -> None:
-        """Have `run` handle what happened while nobody steered, as `Engine.take_in` does."""
+        """Queue events of the time during which no process steered, as `Engine.take_in` does."""
         self._engine.take_in(events)
 
     # The policy.
@@ -98,20 +98,20 @@ class Host(BoardReader):
 
     @property
     def policy_parameters(self) -> Mapping[str, Any]:
-        """What it is made with, beside its defaults."""
+        """Parameters of the policy that differ from its defaults."""
         return {} if self._board.policy is None else self._board.policy[1]
 
     def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None, *, by: str = "") -> None:
-        """Have another policy make the plans, or the same one with other parameters.
+        """Make plans with another policy, or with other parameters.
 
         What the one before has carried from plan to plan is dropped; its promises are too, unless it is the same one.
 
         Parameters
         ----------
         parameters
-            What it is made with, plain values; None: what it has by itself.
+            Parameters of the policy, plain values; None: its defaults.
         by
-            Who wants it; empty: the owner, at the terminal.
+            User who requests it; empty: the owner, at the terminal.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class Host(BoardReader):
     # Jobs.
 
     def submit(self, submission: Submission) -> JobId:
-        """Have a job run.
+        """Submit a job.
 
         Raises
         ------
@@ -138,23 +138,23 @@ class Host(BoardReader):
         return job
 
     def resubmit(self, event: JobSubmitted) -> None:
-        """Have a job run that an earlier host had accepted."""
+        """Submit a job again that an earlier host had accepted."""
         self._coming[event.spec.id] = event
         self.post(event)
 
     def stop(self, job: JobId, cause: str, *, by: str = "", interrupts: bool = False) -> None:
-        """Ask the job to end, after a checkpoint if it can make one; also from a signal's code. `by`: who wants it."""
+        """Ask the job to end, after a checkpoint if it can make one; allowed in a signal handler. `by`: who asks."""
         self.post(StopRequested(at=self.now(), job=job, cause=cause, by=by, interrupts=interrupts))
 
     def pause(self, job: JobId, cause: str = "", *, by: str = "") -> None:
-        """Have the job hold nothing until `resume`, whatever the policy proposes; its deadline goes on counting.
+        """Pause the job until `resume`, whatever the policy proposes; its deadline goes on counting.
 
         Parameters
         ----------
         cause
-            Why, for whoever asks.
+            Reason of the pause, for queries.
         by
-            Who wants it; empty: the owner, at the terminal.
+            User who requests it; empty: the owner, at the terminal.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class Host(BoardReader):
         self.post(PauseRequested(at=self.now(), job=status.id, cause=cause, by=by))
 
     def resume(self, job: JobId, *, by: str = "") -> None:
-        """Have a job that was paused go on; it gets what the next plan gives it.
+        """Resume a paused job; it gets its share of the next plan.
 
         Raises
         ------
@@ -183,7 +183,7 @@ class Host(BoardReader):
         self.post(ResumeRequested(at=self.now(), job=job, by=by))
 
     def _working(self, job: JobId, must: str) -> JobStatus:
-        """How a job stands that works; raises `InvalidSpec` for any other."""
+        """Return the status of a job that still works; raises `InvalidSpec` for any other."""
         status = self.status(job)
         if status.landed or status.ended or status.state == "stopping":
             got = "a job that has landed" if status.landed else f"a job that is {status.state}"
@@ -191,21 +191,21 @@ class Host(BoardReader):
         return status
 
     def change(self, job: JobId, change: SpecChange, *, by: str = "") -> JobSpec:
-        """Change what is declared about a job that works: its deadline, its weight, the least and the most it may have.
+        """Change the declaration of a job that works: its deadline, weight, floor and ceiling.
 
         Parameters
         ----------
         by
-            Who wants it; empty: the owner, at the terminal.
+            User who requests it; empty: the owner, at the terminal.
 
         Returns
         -------
-        What is declared from now on.
+        The declaration from now on.
 
         Raises
         ------
         InvalidSpec
-            There is no such job, it works no more, or it cannot be so.
+            The job is unknown or works no more, or the change is impossible.
         """
         status = self._working(job, "a job can be changed only while it works")
         nodes = [node.capacity for node in self._board.nodes()]
@@ -217,10 +217,11 @@ class Host(BoardReader):
         return spec
 
     def ask(self, question: Callable[[Scheduler], T], limit_s: float = ASK_S_MAX) -> T:
-        """What `question` answers, called with the scheduler between two events in the thread of `run`.
+        """Return `question(scheduler)`, called between two events in the thread of `run`.
 
-        It must change nothing, and be quick: nothing is steered meanwhile. Not to be called by that thread itself. What
-        it raises is raised here; `TimeoutError` if the thread has not come to it in `limit_s` seconds.
+        The question must change nothing and be quick: nothing is steered meanwhile. That thread itself must not call
+        this method. An exception of the question is raised here; `TimeoutError` if the thread has not reached it in
+        `limit_s` seconds.
         """
         answer: Future[T] = Future()
 
@@ -245,23 +246,23 @@ class Host(BoardReader):
         *,
         limit_s: float = QUOTE_S_MAX,
     ) -> Quote:
-        """What a deadline would take; changes nothing, and holds up no tick. Not to be called by the thread of `run`.
+        """Quote a deadline; changes nothing, and delays no tick. Not to be called by the thread of `run`.
 
         Parameters
         ----------
         job
-            One that is here, or what a new one would be.
+            Id of a known job, or the spec of a new one.
         deadline_s
-            Seconds from the job's submission, which for a new one is now; None: the one that it has, if any.
+            Seconds from the job's submission (now, for a new job); None: the job's own deadline, if any.
         amounts
-            At which the finish is told; empty: some up to the ceiling.
+            Amounts for which the finish is forecast; empty: some up to the ceiling.
 
         Raises
         ------
         InvalidSpec
-            There is no such job, it works no more, or an amount is more than there is.
+            The job is unknown or works no more, or an amount exceeds the capacity.
         QuoteFailed
-            There is no answer within `limit_s` seconds.
+            No answer came within `limit_s` seconds.
         """
         known = job if isinstance(job, str) else job.id
         if isinstance(job, str):
@@ -278,22 +279,22 @@ class Host(BoardReader):
         return self._planner.quote(QuoteRequest(snapshot=snapshot, view=view, amounts=tuple(amounts)), limit_s)
 
     def open_jobs(self) -> tuple[JobId, ...]:
-        """The jobs that have not ended, those included that the engine has not come to yet."""
+        """Return the jobs that have not ended, those included that the engine has not processed yet."""
         known = [status.id for status in self.jobs() if not status.ended]
         return tuple(dict.fromkeys((*known, *list(self._coming))))
 
     def all_ended(self) -> bool:
-        """Whether every job that was submitted has ended."""
+        """Whether all submitted jobs have ended."""
         return not self._coming and self._board.all_ended
 
     # The engine.
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Steer the jobs until `until` holds, which is asked before each event."""
+        """Steer the jobs until `until`, asked before each event, holds."""
         self._engine.run(until)
 
     def _reserve(self, submission: Submission) -> JobId:
-        """Let nobody else have the name from now on."""
+        """Reserve the name, so that no other job gets it."""
         job = submission.spec.id
         with self._lock:
             if job in self._coming or self.knows(job):
@@ -307,16 +308,16 @@ class Host(BoardReader):
         return job
 
     def _known(self, job: JobId) -> JobStatus | None:
-        """How a job stands that was submitted and come to; None for any other."""
+        """Return the status of a job whose submission has been processed; None for any other."""
         return self.status(job) if self.knows(job) else None
 
     def _release(self, job: JobId) -> None:
-        """The job will not come after all."""
+        """Release the name of a job that will not be submitted after all."""
         with self._lock:
             self._coming.pop(job, None)
 
     def _announce(self, submission: Submission) -> None:
-        """Tell the engine of a job whose name is reserved."""
+        """Post the submission of a job whose name is reserved."""
         self.post(submitted(submission))
 
     def _listen(self, message: Message) -> None:
@@ -334,5 +335,5 @@ class Host(BoardReader):
 
 
 def submitted(submission: Submission) -> JobSubmitted:
-    """What the engine is told of a job that is to run."""
+    """Return the event that announces a submission to the engine."""
     return JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program, by=submission.by)

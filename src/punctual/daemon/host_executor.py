@@ -1,4 +1,4 @@
-"""Who runs the jobs of a host: this machine, which is the case of one node, or the agents of a cluster's nodes."""
+"""Executors of a host's jobs: this machine alone, or the agents of a cluster's nodes."""
 
 import json
 import os
@@ -37,7 +37,7 @@ from punctual.journal.sqlite import SqliteJournal
 #: This machine.
 HERE = NodeId("local")
 
-#: At which size a log is begun anew, as those of this machine are.
+#: Size at which a log is begun anew, as on this machine.
 _LOG_BYTES_MAX = 1 << 26
 
 OutputOf = Callable[[JobId], OnOutput]
@@ -45,19 +45,19 @@ OutputOf = Callable[[JobId], OnOutput]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where jobs run.
+    """Place where jobs run: the executor, its nodes and its capacity.
 
     Attributes
     ----------
     join
-        Has the sink be told from now on which nodes there are, in the time of this machine.
+        Sends the sink joins and losses of nodes from now on, in the time of this machine.
     capacity, jobs_at_once
-        What one job can have at most, and how many may run at once; None: what nodes have that have joined.
+        Most that one job can have, and jobs that may run at once; None: limited by the nodes that have joined.
     scale
         Gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for room; None: the cluster
         is not asked.
     news
-        What a user is to know of the nodes of a cluster.
+        Returns the news of a cluster's nodes for the user.
     """
 
     executor: HostExecutor
@@ -71,7 +71,7 @@ class Site:
 def local_executor(
     run: RunFolder, journal: SqliteJournal, actuator: str | Choice, output_of: OutputOf
 ) -> LocalExecutor:
-    """Runs the jobs of `run` on this machine, as long as this process has its journal."""
+    """Make the executor of the jobs of `run` on this machine, usable while this process has the journal."""
     return LocalExecutor(
         node=HERE,
         actuator=actuator,
@@ -90,7 +90,7 @@ def local_executor(
 
 
 def local_site(executor: LocalExecutor, options: HostOptions) -> Site:
-    """The machine that this is."""
+    """Return the site of this machine alone."""
     capacity = capacity_here()
     jobs_at_once = options.jobs_at_once_on(capacity)
 
@@ -101,7 +101,7 @@ def local_site(executor: LocalExecutor, options: HostOptions) -> Site:
 
 
 def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
-    """Runs the jobs of `run` on the nodes of a cluster, of which those that are `known` may have jobs of it."""
+    """Make the executor of the jobs of `run` on a cluster; the nodes in `known` may already have jobs of it."""
     facts = run.facts()
     generation = int(facts.get("generation", 0)) + 1
     # Agents are those of one run: another of the same name, also of another machine, has others.
@@ -121,7 +121,7 @@ def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[Nod
 
 
 def _keep_output(run: RunFolder, job: JobId, output: bytes) -> None:
-    """Add to a job's log what it has written on its node."""
+    """Append output that a job has written on its node to the job's log here."""
     log = run.log(job)
     with suppress(OSError):  # the disk is full, say
         if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:
@@ -132,7 +132,7 @@ def _keep_output(run: RunFolder, job: JobId, output: bytes) -> None:
 
 
 def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
-    """The nodes of a cluster."""
+    """Return the site of a cluster's nodes."""
 
     def scale(snapshot: Snapshot) -> None:
         executor.want(requested(snapshot, options.autoscale))
@@ -141,14 +141,14 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
 
 
 def new_site(run: RunFolder, journal: SqliteJournal, options: HostOptions, output_of: OutputOf) -> Site:
-    """Where the jobs of a new run are to run."""
+    """Make the site for the jobs of a new run."""
     if options.engine == "local":
         return local_site(local_executor(run, journal, options.actuator, output_of), options)
     return cluster_site(cluster_executor(run, options), options)
 
 
 def members_of(run: RunFolder, options: HostOptions) -> Members:
-    """The nodes of the Ray cluster, by way of a process of its own."""
+    """Return the members of the Ray cluster, reached through a separate process."""
     check_extras("a Ray cluster", "ray")
     told = RayOptions(
         name=run.facts()["agents"],

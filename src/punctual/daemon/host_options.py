@@ -1,4 +1,4 @@
-"""How a host does its work."""
+"""Options of a host."""
 
 import re
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from punctual.executors.cluster.node_limits import Limits, unlimited
 #: The policy that takes microseconds, and the one that shares the machine among several jobs.
 INLINE_POLICY, SHARING_POLICY = "proportional", "promises-first"
 
-#: Where jobs run: on this machine, or on the nodes of a Ray cluster.
+#: Place where jobs run: this machine, or the nodes of a Ray cluster.
 Engine = Literal["local", "ray"]
 ENGINES: tuple[Engine, ...] = ("local", "ray")
-#: How grants are enforced.
+#: Names of actuators.
 ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
 _RAY_ADDRESS = re.compile(r"auto|(ray://)?(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):[0-9]{1,5}")
 #: Shorter, and there would be no time to end the jobs of a node before it counts as lost, see `channel.KEEPER_FRAC`.
@@ -28,30 +28,30 @@ _LOST_AFTER_S_MIN = 45.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOptions:
-    """How a host does its work; kept in the run's record, so that who resumes it does it the same way.
+    """Options of a host; stored in the run's record, so that a process that resumes the run uses the same ones.
 
     Attributes
     ----------
     actuator
-        How grants are enforced: ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``.
+        Enforcement of grants: ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``.
     policy
         Registered name of the policy that shares the machine among several jobs.
     shared
         Whether jobs of other commands may join.
     engine
-        Where jobs run.
+        Place where jobs run: ``local`` or ``ray``.
     address
-        Of the cluster; empty: there is none.
+        Address of the cluster; empty: there is none.
     lost_after_s
-        After so many seconds without an answer a node of a cluster is lost.
+        Seconds without an answer after which a node of a cluster is lost.
     cluster
-        File that describes the nodes which are used; empty: all are.
+        File that describes the nodes to use; empty: all nodes are used.
     autoscale
-        Up to so many nodes the cluster is asked for more of them where jobs wait for room; 0: it is not.
+        Most nodes that the cluster is asked for while jobs wait for room; 0: it is not asked.
     allow_unauthenticated_ray
-        Use a Ray cluster also if it lets in who has no token.
+        Use a Ray cluster even if it lets in clients without a token.
     jobs_at_once
-        How many jobs that are not made of workers may run on a node at once; None: four per core.
+        Jobs without workers that may run on a node at once; None: four per core.
     """
 
     actuator: str = "auto"
@@ -71,11 +71,11 @@ class HostOptions:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
-        """Those of the run of which these are the facts."""
+        """Return the options stored in a run's record."""
         return cls(**facts.get("options", {}))
 
     def check(self) -> None:
-        """Raise `InvalidSpec` if something cannot be."""
+        """Raise `InvalidSpec` if an option is impossible."""
         registry.check_name("policies", self.policy)
         if self.actuator not in ACTUATORS:
             raise InvalidSpec(
@@ -117,12 +117,12 @@ class HostOptions:
 
 
 def limits(cluster: str) -> Limits:
-    """Which nodes of a cluster are used, as its file describes them; raises `InvalidSpec` if that cannot be read.
+    """Read a cluster's file and return the limits of its nodes; raises `InvalidSpec` if it cannot be read.
 
     Parameters
     ----------
     cluster
-        The file; empty: all nodes are.
+        Path of the file; empty: all nodes are used without limits.
     """
     if not cluster:
         return unlimited

@@ -1,4 +1,4 @@
-"""What a host knows of its jobs and writes about them."""
+"""State of a host: scheduler, status board, journal and its time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.journal.sqlite import SqliteJournal
 from punctual.journal.state import dumps, loads
 
-#: How long a plan may take, in seconds: several times as long as the planner waits for its worker process.
+#: Seconds that a plan may take: several times as long as the planner waits for its worker process.
 _PLAN_S_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
-    """What a host knows and writes, new or restored: `scheduler` and `board` are of the history in `journal`."""
+    """State of a host, new or restored; `scheduler` and `board` follow from the history in `journal`."""
 
     run: RunFolder
     journal: SqliteJournal
@@ -28,19 +28,19 @@ class HostState:
     time: JournalTime
 
     def dumped(self) -> bytes:
-        """The state as a snapshot keeps it."""
+        """Return the state in the form of a snapshot."""
         return dumps((self.scheduler.dump(), self.board.dump()))
 
     def load(self, snapshot: bytes) -> None:
-        """Take up what `dumped` gave; to be called on a state that is new."""
+        """Load a snapshot that `dumped` returned; only into a new state."""
         scheduler_state, board_state = loads(snapshot)
         self.scheduler.load(scheduler_state)
         self.board.load(board_state)
 
     def policy(self, begun_with: str) -> tuple[str, Mapping[str, Any]]:
-        """That is to make the plans, and what it is made with; raises `InvalidSpec` if it is not there.
+        """Return the policy to use and its parameters; raises `InvalidSpec` if it is not installed.
 
-        `begun_with`: that of a history in which no other was chosen.
+        `begun_with`: name of the policy of a history in which no other was chosen.
         """
         policy, parameters = self.board.policy or (begun_with, {})
         if policy != SHARING_POLICY:  # an unknown name is the user's mistake; ours is not loaded where it is not run
@@ -49,7 +49,7 @@ class HostState:
 
 
 def new_scheduler() -> Scheduler:
-    """One without jobs, which knows every plug-in that is installed."""
+    """Make a scheduler without jobs, which can load every installed plug-in."""
     return Scheduler(
         registry.maker("controllers"),
         models=registry.maker("models"),
@@ -59,6 +59,6 @@ def new_scheduler() -> Scheduler:
 
 
 def new_state(run: RunFolder, journal: SqliteJournal, time: JournalTime) -> HostState:
-    """That of a host without jobs."""
+    """Make the state of a host without jobs."""
     scheduler = new_scheduler()
     return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)

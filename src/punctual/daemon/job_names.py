@@ -1,4 +1,4 @@
-"""Under which names jobs run: each stands for one job in the journal, the logs and all commands."""
+"""Assign job names: each stands for one job in the journal, the logs and all commands."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -13,10 +13,10 @@ _NAME_CHARACTERS_MAX = 64
 
 
 def names_in(run: RunFolder | None, submissions: Sequence[Submission]) -> list[Submission]:
-    """The same jobs under the names that they can have in `run`; None: in a run of their own.
+    """Return the submissions under names that are free in `run`; None: in a run of their own.
 
-    A job whose name was that of a job of this run which has ended gets a number: ``train-2``. So does one whose name was
-    made up and is that of any other. A name that a user has chosen and that an open job has stays, to be refused.
+    A job whose name belonged to an ended job of this run gets a number: ``train-2``. So does one whose generated name
+    is used by any other job. A name that a user has chosen and that an open job has stays, to be refused.
     """
     states = {} if run is None else run.jobs()
     ended_names = {job for job, state in states.items() if state in ENDED}
@@ -34,7 +34,7 @@ def names_in(run: RunFolder | None, submissions: Sequence[Submission]) -> list[S
 
 
 def _after_renamed(submission: Submission, renamed: Mapping[JobId, JobId]) -> Submission:
-    """The job, to run after others of the same request under the names that they have got."""
+    """Return the job with its predecessors of the same request under their new names."""
     after = tuple(renamed.get(name, name) for name in submission.spec.after)
     return replace(submission, spec=replace(submission.spec, after=after))
 

@@ -35,18 +35,18 @@ from punctual.request.submission import Submission
 
 _LOG = logging.getLogger(__name__)
 
-#: Between two looks at what another process does.
+#: Seconds between two looks at another process's progress.
 _LOOK_S = 0.1
 #: After an attempt to take the host's place that failed; and after how long of attempts that fail alike it is said why.
 _PAUSE_S, _ALIKE_S = 0.1, 5.0
-#: How long others may take to begin, join or leave a host, and how long it may take to find one that answers.
+#: Seconds that others may hold the lock of the shared host, and seconds to find a host that answers.
 _LOCK_S_MAX, _JOIN_S_MAX = 20.0, 60.0
-#: How long the last output of a job, and the record of its end, may take once the journal says that it has ended.
+#: Seconds for a job's last output and the record of its end to come after its end is in the journal.
 _END_S_MAX = 5.0
 
 
 class JoinedHost:
-    """The host of some jobs, wherever it is now.
+    """Host of some jobs, in whichever process it is now.
 
     Where another process is the host and ends, or is killed, or hangs, one of those that wait for its jobs takes its
     place. Who is the host ends no job of another command: it leaves those to the others, or to nobody. One that was
@@ -57,7 +57,7 @@ class JoinedHost:
     Parameters
     ----------
     output_of
-        Says who gets what the jobs of this command write; it comes from their logs, whoever steers them.
+        Returns the receiver of the output of a job of this command; it comes from the job's log.
     """
 
     def __init__(self, output_of: OutputOf) -> None:
@@ -65,7 +65,7 @@ class JoinedHost:
         #: The jobs of this command, and those of them that it shows.
         self.jobs: tuple[JobId, ...] = ()
         self.shown_jobs: tuple[JobId, ...] = ()
-        #: What this command submits, under the names that are free where it was last tried; None: it was not tried yet.
+        #: Submissions of this command, under the names free in the run tried last; None: none was tried yet.
         self._named: tuple[RunFolder | None, list[Submission]] | None = None
         #: Jobs of other commands that nobody steers now that this one has left the host.
         self.left_alone: tuple[JobId, ...] = ()
@@ -73,12 +73,12 @@ class JoinedHost:
         self._hosting = ExitStack()
         self._followed: FollowedHost | None = None
         self._tails: list[LogTail] = []
-        #: By the job that they listen for; None: for all.
+        #: Listeners by job; None: those for all jobs.
         self._listeners: dict[JobId | None, list[Listener]] = {}
         #: `jobs` again, to look one up, and those that are not known to have ended: there may be thousands.
         self._own: frozenset[JobId] = frozenset()
         self._unended: list[JobId] = []
-        #: How jobs of this command have ended: a board forgets all but the last ends.
+        #: Statuses of this command's ended jobs: a board forgets all but the last ends.
         self._ended: dict[JobId, JobStatus] = {}
         #: Jobs that are to be asked to stop, and why, until they have been.
         self._to_stop: dict[JobId, tuple[str, bool]] = {}
@@ -88,7 +88,7 @@ class JoinedHost:
     # Entering.
 
     def run_jobs(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> None:
-        """Have jobs run, all or none: by the host that there is or, if there is none or none may be shared, by a new one.
+        """Run jobs, all or none, on the shared host or, if there is none or none may be shared, on a new one.
 
         They are `jobs` then, in the same order, and may have other names than they came with: see `names_in`.
 
@@ -106,7 +106,7 @@ class JoinedHost:
         while not self._try_to_run(submissions, options, facts):
             if time.monotonic() > give_up_at:
                 raise InvalidSpec(
-                    "the host of this machine's jobs must answer, or another process must be able to take its place",
+                    "the host of this machine's jobs must answer, or this command must be able to take its place",
                     "; ".join(("no answer", *self._refusals)),
                     f"the host of '{self.run_folder.name}'" if self._followed else "the shared host",
                     "See `punctual ps`, or run these jobs beside it (`--alone`).",
@@ -135,7 +135,7 @@ class JoinedHost:
         return True
 
     def _name(self, submissions: Sequence[Submission], run: RunFolder | None) -> list[Submission]:
-        """Under names that are free in `run`; again the same ones if that was asked before, and may have jobs of them."""
+        """Name the submissions as is free in `run`; a run that was tried before gets the same names again."""
         if self._named is None or self._named[0] != run:
             self._named = run, names_in(run, submissions)
         named = self._named[1]
@@ -143,7 +143,7 @@ class JoinedHost:
         return named
 
     def _take(self, jobs: tuple[JobId, ...]) -> None:
-        """Have these be the jobs of this command, and shown."""
+        """Make these the jobs of this command, and show them."""
         self.jobs = self.shown_jobs = jobs
         self._own, self._unended = frozenset(jobs), list(reversed(jobs))
 
@@ -166,7 +166,7 @@ class JoinedHost:
         return True
 
     def _follow_output(self, run: RunFolder, *, skip: bool = False) -> None:
-        """Follow the logs of the jobs that are shown; `skip`: from now on."""
+        """Follow the logs of the jobs that are shown; `skip`: only output from now on."""
         for job in self.shown_jobs:
             receive = self._output_of(job)
             if receive is not ignore_output:
@@ -174,7 +174,7 @@ class JoinedHost:
                 self._tails.append(LogTail(logs_of(run.log(job), streams), receive, skip=skip))
 
     def take_over(self, run: RunFolder, shown: JobId, *, take: bool) -> None:
-        """Be the host of a run whose host is gone or, with `take`, hangs; all its open jobs are this command's.
+        """Become the host of a run whose host is gone or, with `take`, hangs; all its open jobs become this command's.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class JoinedHost:
         Raises
         ------
         InvalidSpec
-            As `resumed_host` does.
+            As for `resumed_host`.
         """
         with host_lock(_LOCK_S_MAX), ExitStack() as hosting:
             local = hosting.enter_context(resumed_host(run, output_of=receiver_of_none, take=take))
@@ -197,36 +197,36 @@ class JoinedHost:
 
     @property
     def local(self) -> LocalHost | None:
-        """The host, if it is in this process."""
+        """The host, if it is in this process; None otherwise."""
         return self._local
 
     @property
     def run_folder(self) -> RunFolder:
-        """Where the run is kept; also after leaving."""
+        """Folder of the run; still valid after leaving."""
         return self._present.run_folder
 
     def clocks(self) -> Now:
-        """The present on the host's clock and on the wall's."""
+        """Present instant on the host's clock and on the wall clock."""
         return self._present.clocks()
 
     def subscribe(self, listener: Listener, job: JobId | None = None) -> None:
-        """Let `listener` have each message from now on, once `status` knows of it; with `job` those alone that may be about it."""
+        """Call `listener` with each message once `status` reflects it; with `job`, only those that may concern it."""
         self._listeners.setdefault(job, []).append(logged(listener))
 
     def status(self, job: JobId) -> JobStatus:
-        """How the job stands; raises `InvalidSpec` as long as the host has not come to it."""
+        """Return the job's status; raises `InvalidSpec` until the host has processed the submission."""
         return self._ended.get(job) or self._present.status(job)
 
     def knows(self, job: JobId) -> bool:
-        """Whether the host has come to the job's submission."""
+        """Whether the host has processed the job's submission."""
         return job in self._ended or self._present.knows(job)
 
     def has_ended(self, job: JobId) -> bool:
-        """Whether the job was there and has ended."""
+        """Whether the job is known and has ended."""
         return job in self._ended or self._present.has_ended(job)
 
     def stop(self, job: JobId, cause: str, *, interrupts: bool = False) -> None:
-        """Ask the job to end, after a checkpoint if it can make one; also from a signal's code.
+        """Ask the job to end, after a checkpoint if it can make one; allowed in a signal handler.
 
         `interrupts`: as Ctrl-C does it in a terminal.
         """
@@ -236,18 +236,18 @@ class JoinedHost:
             self._local.stop(job, cause, interrupts=interrupts)
 
     def kill(self, job: JobId) -> None:
-        """End the job at once, without a checkpoint; also from a signal's code."""
+        """End the job at once, without a checkpoint; allowed in a signal handler."""
         self.signal(job, signal.SIGQUIT)
 
     def signal(self, job: JobId, number: int) -> None:
-        """Send a signal to the job, by its keeper; also from a signal's code."""
+        """Send a signal to the job through its keeper; allowed in a signal handler."""
         keeper_pid = self.run_folder.keeper_pid(job)
         if keeper_pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(keeper_pid, number)
 
     def run(self) -> None:
-        """Return when all jobs of this command have ended; in between, steer all jobs of the host if it is here."""
+        """Return when all this command's jobs have ended; meanwhile steer the host's jobs if it is in this process."""
         if self._local is None:  # what is loaded now needs not be when the host's place is to be taken
             registry.load("policies", INLINE_POLICY)
         while not self._have_ended():
@@ -316,7 +316,7 @@ class JoinedHost:
             self._followed = None
 
     def _take_place(self) -> None:
-        """Be the host, if the one that is followed is lost and no other process is quicker."""
+        """Become the host if the followed one is lost and no other process is quicker."""
         with host_lock(_PAUSE_S) as has_lock:  # a host that leaves has it until it has closed everything
             local = self._resumed() if has_lock else None
         if local is None:  # its keepers do not know yet, or another process has just what it takes
@@ -345,14 +345,14 @@ class JoinedHost:
         return local
 
     def _say_once(self, refusal: str) -> None:
-        """Tell the user why nobody steers the jobs, unless that passes by itself."""
+        """Tell the user once why no process steers the jobs, unless that passes by itself."""
         now = time.monotonic()
         if now - self._refusals.setdefault(refusal, now) > _ALIKE_S:
             _LOG.warning("%s", refusal)
             self._refusals[refusal] = inf
 
     def _is_at(self, local: LocalHost, hosting: ExitStack) -> None:
-        """The host is in this process from now on; `hosting` ends it."""
+        """Use a host in this process from now on; `hosting` ends it."""
         local.subscribe(self._tell)
         self._local, self._hosting = local, hosting.pop_all()
 
@@ -404,11 +404,11 @@ class JoinedHost:
             self._hosting.__exit__(type(taken), taken, taken.__traceback__)
 
     def _asker_has_lock(self, local: LocalHost) -> bool:
-        """Whether a process waits for the place of this one and has the lock: a service that starts."""
+        """Whether a starting service waits for this process's place and has the lock."""
         return local.is_asked_to_leave
 
     def _hand_over(self, local: LocalHost) -> bool:
-        """Leave the jobs of other commands to these; False: there are none."""
+        """Leave the host to the commands that wait for other jobs; False: all open jobs are this command's."""
         others = tuple(job for job in local.open_jobs() if job not in self._own)
         if not others:
             return False
@@ -420,18 +420,18 @@ class JoinedHost:
 
 
 def receiver_of_none(_: JobId) -> OnOutput:
-    """What jobs write is followed in their logs, if at all."""
+    """Return a receiver that ignores the output: whoever wants it follows the jobs' logs."""
     return ignore_output
 
 
 def ignore_output(_: bytes) -> None:
-    """The command that waits for the job follows its log."""
+    """Ignore output: the command that waits for the job follows its log."""
 
 
 def check_options(
     options: HostOptions, run: RunFolder, or_else: str = "run the job beside the others (`--alone`)"
 ) -> None:
-    """Raise `InvalidSpec` if `options` ask for another host than that of `run`; `or_else`: what else its user can do."""
+    """Raise `InvalidSpec` if `options` require another host than that of `run`; `or_else`: the user's alternative."""
     facts = run.facts()
     begun = {"engine": HostOptions().engine, **facts.get("options", {})}
     if begun["engine"] == HostOptions().engine:  # the nodes of a cluster choose by themselves
@@ -449,7 +449,7 @@ def check_options(
 
 
 def ended_of(run: RunFolder, job: JobId) -> dict[str, Any]:
-    """What its host has written down of a job that has ended; empty if the host was killed before it could."""
+    """Return the host's record of an ended job; empty if the host was killed before it could write it."""
     give_up_at = time.monotonic() + _END_S_MAX
     while job in run.open_jobs() and time.monotonic() < give_up_at:
         time.sleep(_LOOK_S)
@@ -464,7 +464,7 @@ def host_of_new_jobs(
     output_of: OutputOf,
     facts: Mapping[str, Any],
 ) -> Iterator[JoinedHost]:
-    """The host that runs new jobs; see `JoinedHost.run_jobs`."""
+    """Yield the host that runs new jobs; see `JoinedHost.run_jobs`."""
     with JoinedHost(output_of) as host:
         host.run_jobs(submissions, options, facts)
         yield host
@@ -472,7 +472,7 @@ def host_of_new_jobs(
 
 @contextmanager
 def host_of_old_jobs(run: RunFolder, shown: JobId, *, output_of: OutputOf, take: bool) -> Iterator[JoinedHost]:
-    """The host that goes on with the open jobs of a run; see `JoinedHost.take_over`."""
+    """Yield the host that continues the open jobs of a run; see `JoinedHost.take_over`."""
     with JoinedHost(output_of) as host:
         host.take_over(run, shown, take=take)
         yield host

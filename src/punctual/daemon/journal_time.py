@@ -1,4 +1,4 @@
-"""The time of a journal, which goes on where it stopped also after the machine was started again."""
+"""Time of a journal, which continues where it stopped even if the machine was restarted."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,11 +31,11 @@ class JournalTime(Mailbox):
         return super().now() - self.shift_s
 
     def stamped(self, planner: QuotingPlanner) -> QuotingPlanner:
-        """`planner`, which knows the monotonic clock only, as one of the journal's time."""
+        """Wrap `planner`, which uses the monotonic clock, to use the journal's time."""
         return _Stamped(planner, self) if self.shift_s else planner
 
     def to_machine(self, message: M) -> M:
-        """`message`, in the journal's time, with instants of the monotonic clock."""
+        """Convert the instants of `message` from the journal's time to the monotonic clock."""
         return moved(message, self.shift_s)
 
     def from_machine(self, event: Event) -> None:
@@ -43,12 +43,12 @@ class JournalTime(Mailbox):
         self.post(moved(event, -self.shift_s))
 
     def in_journal_time(self, executor: Executor) -> Executor:
-        """`executor`, which knows the monotonic clock only, as one of the journal's time."""
+        """Wrap `executor`, which uses the monotonic clock, to use the journal's time."""
         return _Shifted(executor, self.shift_s) if self.shift_s else executor
 
 
 class _Shifted:
-    """Converts instants where they enter and leave."""
+    """Converts the instants of commands and events between the two clocks."""
 
     def __init__(self, executor: Executor, shift_s: float) -> None:
         self._executor = executor
@@ -65,7 +65,7 @@ class _Shifted:
 
 
 class _Stamped:
-    """Stamps plans when they come."""
+    """Stamps plans with the journal's time on arrival."""
 
     def __init__(self, planner: QuotingPlanner, time: Mailbox) -> None:
         self._planner = planner

@@ -1,4 +1,4 @@
-"""What is kept of a job's output."""
+"""The stored output of a job: an earlier file and the present one."""
 
 import os
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from zlib import crc32
 
 from punctual.executors.local.output import MISSING, earlier_log
 
-#: So much is read at once.
+#: Bytes read at once.
 PIECE_BYTES = 65_536
 #: A place in a log is known again by so many bytes before it: the number of a file that is gone is soon that of another.
 _TAIL_BYTES = 64
 
 
 class LogPlace(NamedTuple):
-    """How far a log was read: the number of the file, the bytes read of it, and a checksum of the last of these."""
+    """Position in a log: the file's inode, the bytes read of it, and a checksum of the last of these."""
 
     inode: int = 0
     position: int = 0
@@ -24,12 +24,12 @@ class LogPlace(NamedTuple):
 
 
 class KeptLog:
-    """What is kept of a job's output: an earlier file and the present one, as they are when this is made.
+    """Stored output of a job: an earlier file and the present one, with their sizes at construction.
 
     Parameters
     ----------
     log
-        The present file; may be missing.
+        Path of the present file; may be missing.
     """
 
     def __init__(self, log: Path) -> None:
@@ -39,7 +39,7 @@ class KeptLog:
         self.n_bytes = sum(self._sizes)
 
     def pieces(self, begin: int, end: int) -> Iterator[bytes]:
-        """The bytes from `begin` to before `end`."""
+        """Yield the bytes from `begin` to before `end`."""
         with self._files:
             for fd, size in zip(self._fds, self._sizes, strict=True):
                 at, until = min(begin, size), min(end, size)
@@ -49,12 +49,12 @@ class KeptLog:
                 begin, end = max(0, begin - size), max(0, end - size)
 
     def close(self) -> None:
-        """Close the files; a second time, or after all pieces, do nothing."""
+        """Close the files; a second call, or one after all pieces, does nothing."""
         self._files.close()
 
 
 def read_on(log: Path, place: LogPlace, n_bytes: int) -> tuple[bytes, LogPlace, bool]:
-    """What follows `place` in a job's log, `n_bytes` of it at most.
+    """Read up to `n_bytes` of a job's log after `place`.
 
     If the file of `place` is not kept any more, or may not be, `MISSING` comes first, and then the oldest that is kept.
 
@@ -98,7 +98,7 @@ def _tail(fd: int, position: int) -> int:
 
 
 def _opened(log: Path, files: ExitStack) -> list[int]:
-    """The earlier file and the present one, as far as they are there; opened again if one was renamed meanwhile."""
+    """Open the earlier and the present file, if they exist; again if one was renamed meanwhile."""
     while True:
         with ExitStack() as opening:
             fds = [fd for path in (log, earlier_log(log)) if (fd := _open(path, opening)) is not None]

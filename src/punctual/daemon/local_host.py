@@ -50,17 +50,17 @@ from punctual.request.submission import Submission, check_checkpoint_dir
 
 _LOG = logging.getLogger(__name__)
 
-#: Where a job writes that is no command's of a terminal.
+#: Streams of a job that no command in a terminal waits for.
 _PIPED = Streams()
 
 #: Why a job ends that its user stopped when it had no host, or one that was stopped itself.
 STOPPED_UNSTEERED = "by the user, when nobody steered it"
 
-#: How long the last messages of jobs that were ended may take.
+#: Seconds that the last messages of jobs that were ended may take.
 _END_S_MAX = 5.0
-#: How long a job that another process submits may take to be in the journal.
+#: Seconds that a job of another process may take to be in the journal.
 _TELL_S_MAX = 10.0
-#: How long a change may take to be in the journal: less than what a client waits for the answer.
+#: Seconds that a change may take to be in the journal: less than a client waits for the answer.
 _SETTLE_S_MAX = 4.0
 
 
@@ -70,9 +70,9 @@ class LocalHost(Host):
     Attributes
     ----------
     run_folder
-        Where the run is kept.
+        Folder of the run.
     executor
-        What can be asked about processes: actuator, workers, faults.
+        Executor for queries about processes: actuator, workers, faults.
     """
 
     def __init__(self, state: HostState, site: Site, planner: QuotingPlanner) -> None:
@@ -91,14 +91,14 @@ class LocalHost(Host):
         )
         self.run_folder, self.executor = state.run, executor
         self._own_capacity, self._scale = site.capacity, site.scale
-        #: What a user is to know of the nodes of a cluster.
+        #: News of a cluster's nodes for the user.
         self.node_news = site.news
         self._timers = state.time
         state.time.pulse(self._beat)
-        #: One thread at a time writes the run's record.
+        #: Lock for writing the run's record.
         self._record_lock = Lock()
         self._suspended_s = accounted_s(state.run.facts())
-        #: What the run's folder does not tell yet: the journal does not have it, or the folder could not be written.
+        #: Messages that the run's folder lacks: not in the journal yet, or the folder could not be written.
         self._unrecorded: deque[Message] = deque()
         self._is_unwritable = False
         self.subscribe(self._record)
@@ -116,7 +116,7 @@ class LocalHost(Host):
 
     @property
     def capacity(self) -> Resources:
-        """What one job can have at most; raises `InvalidSpec` as long as no node is there."""
+        """Most that one job can have; raises `InvalidSpec` until a node has joined."""
         if self._own_capacity is not None:
             return self._own_capacity
         sizes = self._sizes()
@@ -128,19 +128,19 @@ class LocalHost(Host):
 
     @property
     def capacity_together(self) -> Resources | None:
-        """What the workers of one job can have on all nodes; None: there is one node only, this machine."""
+        """Most that the workers of one job can have on all nodes; None: this machine is the only node."""
         if self._own_capacity is not None:
             return None
         return total(self._sizes())
 
     def _sizes(self) -> list[Resources]:
-        """What each node has, with what other applications hold just now."""
+        """Capacities of the nodes, including cores that other applications hold at present."""
         news = self.node_news()
         taken_cores = {node: each.taken_cores for node, each in news.items()}
         return [node.capacity + Resources(taken_cores.get(node.id, 0.0)) for node in self._board.nodes()]
 
     def submit(self, submission: Submission) -> JobId:
-        """Have a job run.
+        """Submit a job.
 
         Raises
         ------
@@ -151,12 +151,12 @@ class LocalHost(Host):
         return self.submit_all([submission])[0]
 
     def submit_all(self, submissions: Sequence[Submission], streams: Streams | None = None) -> list[JobId]:
-        """Have jobs run, all or, if it raises, none of them; raises as `submit` does.
+        """Submit jobs, all or, if it raises, none of them; raises as `submit` does.
 
         Parameters
         ----------
         streams
-            Where each writes; None: as suits where this process writes.
+            Output streams of each job; None: like this process's own.
         """
         _ = self.capacity  # without any node a job would be turned away as too large
         ordered = in_order([self._without_finished(submission, submissions) for submission in submissions], self._known)
@@ -176,7 +176,7 @@ class LocalHost(Host):
         return [submission.spec.id for submission in submissions]
 
     def _without_finished(self, submission: Submission, others: Sequence[Submission]) -> Submission:
-        """`submission` without those of `after` that have finished and that this host does not know, as jobs of an earlier one."""
+        """Drop from `after` the jobs of earlier hosts that have finished and that this host does not know."""
         names = {other.spec.id for other in others}
         after = tuple(
             name for name in submission.spec.after if name in names or self.knows(name) or not has_finished(name)
@@ -188,17 +188,17 @@ class LocalHost(Host):
         )
 
     def submit_again(self, submissions: Sequence[Submission], streams: Streams | None = None) -> None:
-        """As `submit_all`, but without jobs that were submitted before: here, or to the host whose place this one has."""
+        """Submit the jobs that neither this host nor its predecessor has got before; otherwise as `submit_all`."""
         if new := [submission for submission in submissions if not self._has_same(submission)]:
             self.submit_all(new, streams)
 
     def submit_told(self, submissions: Sequence[Submission], streams: Streams = _PIPED) -> None:
-        """The same for another process, which may ask again if it does not hear; returns when the journal has them.
+        """Submit jobs for another process, which may repeat the request; returns when the journal has them.
 
         Raises
         ------
         InvalidSpec
-            As `submit` does.
+            As for `submit`.
         ControlFailed
             The host is leaving or too busy.
         """
@@ -211,19 +211,19 @@ class LocalHost(Host):
             raise ControlFailed("the host is too busy") from error
 
     def tail(self, job: JobId, receive: Callable[[bytes], None], *, of_errors: bool = False) -> LogTail:
-        """Give `receive` what the job has written, and what it writes, in a thread of its own; to be finished in the end."""
+        """Pass the job's output to `receive` in a thread, from its beginning; the caller finishes it in the end."""
         return LogTail([self.log(job, of_errors=of_errors)], receive)
 
     def log(self, job: JobId, *, of_errors: bool = False) -> Path:
-        """The file with what the job writes, or with its standard error alone, which only some jobs have."""
+        """Path of the job's output, or of its standard error alone, which only some jobs have."""
         return self.run_folder.log_of(job, of_errors=of_errors)
 
     def facts(self, job: JobId) -> dict[str, Any]:
-        """What does not change while the job runs: names of its controller and of what enforces its grant."""
+        """Return facts that do not change while the job runs: names of its controller and its actuator."""
         return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator}
 
     def told_facts(self, job: JobId) -> dict[str, Any]:
-        """The same for other processes; the file with what the job writes, what it wants, and what it is promised."""
+        """Return `facts` for other processes, with the path of the output, the demand, and the promised finish."""
         until_at = self.promised_until_at(job)
         return {
             **self.facts(job),
@@ -233,7 +233,7 @@ class LocalHost(Host):
         }
 
     def demand_cores(self, job: JobId) -> float | None:
-        """What the job's controller wants; None: nothing is known."""
+        """Cores that the job's controller demands; None: no demand is known."""
         try:
             demand = self._scheduler.demand(job)
         except KeyError:  # it is forgotten just now
@@ -241,15 +241,15 @@ class LocalHost(Host):
         return None if demand is None else demand.resources.cores
 
     def promised_until_at(self, job: JobId) -> float | None:
-        """By when the job is promised to be done; None: nothing is promised."""
+        """Instant by which the job is promised to be done; None: nothing is promised."""
         return self._scheduler.promised_until_at(job)
 
     def promises(self) -> Mapping[JobId, float]:
-        """By when each job that is promised anything is promised to be done."""
+        """Instant by which each promised job is promised to be done."""
         return self._scheduler.promises()
 
     def budget(self) -> dict[str, Any]:
-        """What this host shares out, and what of it nobody holds."""
+        """Return this host's resources, in all and free, its policy, and news of its nodes."""
         nodes = self._board.nodes()
         cores = sum(node.capacity.cores for node in nodes)
         jobs = self.jobs()
@@ -268,7 +268,7 @@ class LocalHost(Host):
         }
 
     def end_jobs(self, cause: str) -> None:
-        """End what still runs, without checkpoints; returns when nothing is left of it and the journal says so.
+        """End the jobs that still run, without checkpoints; returns when they are gone and the journal has their ends.
 
         To be called by the thread of `run`, after that has returned. Raises `JournalTaken` if they are not this host's.
         """
@@ -287,12 +287,12 @@ class LocalHost(Host):
         self.run(lambda: until() or self.now() >= give_up_at)
 
     def ask_to_leave(self) -> None:
-        """Have whoever runs this host leave it, with its jobs as they are; from any thread, also from a signal's code."""
+        """Ask the caller of `run` to leave this host and its jobs; allowed in any thread and signal handler."""
         self.is_asked_to_leave = True
         self._timers.ask(Question(lambda: None))  # whether to go on is asked before each thing that comes
 
     def hand_over(self) -> None:
-        """Leave the jobs that have not ended to another process.
+        """Leave the open jobs to another process.
 
         They go on with what they hold, and at full speed if nobody comes before their leases end.
         To be called by the thread of `run`, after that has returned. Nothing can be submitted any more. Raises
@@ -309,11 +309,11 @@ class LocalHost(Host):
 
     @property
     def takes_changes(self) -> bool:
-        """Whether jobs can be submitted and changed here: not once they are left or another process has them."""
+        """Whether jobs can be submitted and changed here: false once they are left or another process has them."""
         return not self._is_leaving and self._journal.has_claim()
 
     def settle(self) -> None:
-        """Return once the journal has what was posted before, so that it can be told to be accepted.
+        """Return once the journal has all events posted before, so that they can be reported as accepted.
 
         Not to be called by the thread of `run`.
 
@@ -326,10 +326,10 @@ class LocalHost(Host):
             self.ask(lambda _: None, _SETTLE_S_MAX)
         except TimeoutError:
             raise StoreUnreachable(
-                "the journal must have a change before it is told to be accepted",
-                f"a host that has not written it in {_SETTLE_S_MAX:g} s",
+                "a change must be in the journal before it is reported as accepted",
+                f"a host that has not saved it within {_SETTLE_S_MAX:g} s",
                 self._journal.place,
-                "Look how the job stands before you say it again: it may be in force, and is kept once it is written.",
+                "Check `punctual show` before you retry: the change may be in force, and may still be saved.",
             ) from None
 
     @property
@@ -343,7 +343,7 @@ class LocalHost(Host):
         return self._journal.last_written
 
     def _beat(self) -> None:
-        """Tell the keepers that the jobs are steered; not before it is known that they are, after a stop for instance."""
+        """Renew the lease with the keepers; first check, for instance after a stop, that this process still steers."""
         self._journal.check_claim()
         self._record_written()
         self.executor.renew(self._is_paused_by_user)
@@ -352,7 +352,7 @@ class LocalHost(Host):
         self._bring_deadlines_forward()
 
     def _bring_deadlines_forward(self) -> None:
-        """After a suspension of the machine deadlines are nearer by that: they are kept by a clock that stood still."""
+        """Shorten deadlines by the time for which the machine was suspended: their clock stood still meanwhile."""
         slept_s = suspended_s() - self._suspended_s
         if slept_s < LEAST_S:
             return
@@ -370,21 +370,21 @@ class LocalHost(Host):
             _LOG.warning("for how long the machine slept could not be written down: %s", error)
 
     def _keep_paused(self, message: Message) -> None:
-        """Tell the keeper of a job that its user has paused, as soon as it is: this process may be killed before it beats."""
+        """Report a user's pause to the job's keeper at once: this process may be killed before it beats."""
         if isinstance(message, GrantApplied) and not message.granted and self._is_paused_by_user(message.job):
             self.executor.renew(self._is_paused_by_user)
 
     def _keep_stopped(self, message: Message) -> None:
-        """Start no job again that its user had its keeper end while this process was stopped."""
+        """Start no job again that its user ended through the keeper while this process was stopped."""
         if isinstance(message, JobFailed) and message.retryable and self.run_folder.is_stopping(message.job):
             self.stop(message.job, STOPPED_UNSTEERED)
 
     def _is_paused_by_user(self, job: JobId) -> bool:
-        """Whether the job is to stand still also when nobody steers it."""
+        """Whether the job is to stay paused even if no process steers it."""
         return self.knows(job) and self.status(job).pause is not None
 
     def _keep(self, submissions: Sequence[Submission], streams: Streams | None) -> None:
-        """Keep what jobs need to be started, beside the journal and as safe as that; of all or, if it raises, of none.
+        """Store what jobs need to start, beside the journal and as safely; for all jobs or, if it raises, for none.
 
         Raises `InvalidSpec` if there is no room for it.
         """
@@ -401,7 +401,7 @@ class LocalHost(Host):
             undoing.pop_all()
 
     def _has_same(self, submission: Submission) -> bool:
-        """Whether just this job was submitted before."""
+        """Whether this very submission was made before."""
         job, told = submission.spec.id, submitted(self._in_journal_time(submission))
         if (coming := self._coming.get(job)) is not None:
             return (coming.at, coming.program) == (told.at, told.program)
@@ -412,7 +412,7 @@ class LocalHost(Host):
         return replace(submission, submitted_at=submission.submitted_at - self._timers.shift_s)
 
     def _record(self, message: Message) -> None:
-        """Bring the run's folder up to the journal, and not further: what it tells must not be lost with this process."""
+        """Bring the run's folder up to the journal, and not further: its records must outlive this process."""
         self._unrecorded.append(message)
         self._record_written()
 
@@ -445,7 +445,7 @@ class LocalHost(Host):
                 self.run_folder.record_facts(options=options)
 
     def _end_facts(self, job: JobId) -> dict[str, Any]:
-        """What the executor alone knows of a job that has ended, and what a list of past jobs says of it."""
+        """Return the facts of an ended job for the list of past jobs, with those that only the executor has."""
         workers, faults = self.executor.worker_status(job), self.executor.faults(job)
         device, status = self.executor.device_use(job), self.status(job)
         return {
@@ -470,14 +470,14 @@ def local_host(
     output_of: OutputOf = lambda _: None,
     facts: Mapping[str, Any] | None = None,
 ) -> Iterator[LocalHost]:
-    """A new host without jobs. Leaving it ends those that still run; its journal stays if it ever had one.
+    """Yield a new host without jobs. Leaving it ends those that still run; a journal that was written stays.
 
     Parameters
     ----------
     name
-        One that can be a file's.
+        Name of the run; valid as a file's name.
     output_of
-        Says who gets what a job writes.
+        Returns the receiver of a job's output.
     facts
         Kept in the run's record (JSON values): command line, wall time.
 
@@ -499,7 +499,7 @@ def local_host(
 
 
 def tidying(run: RunFolder) -> Callable[[type[BaseException] | None, object, object], None]:
-    """What is done about the places of `run` in the end, which another process may have taken over."""
+    """Return an exit callback that removes the places of `run`, unless another process has taken them over."""
 
     def tidy(kind: type[BaseException] | None, *_: object) -> None:
         is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.kept_jobs()))
@@ -517,7 +517,7 @@ def _check_names_are_free(jobs: Collection[str], run: RunFolder) -> None:
     for other in open_jobs(but=run):
         if other.title in jobs:
             raise InvalidSpec(
-                "`name` must be that of no job that has not ended",
+                "`name` must not be that of an open job",
                 f"'{other.title}', which a job of '{other.run.name}' has",
                 f"job '{other.title}'",
                 "Choose another name (`--name`).",
@@ -525,7 +525,7 @@ def _check_names_are_free(jobs: Collection[str], run: RunFolder) -> None:
 
 
 def _check_hardware(spec: JobSpec) -> None:
-    """Raise `InvalidSpec` if the job asks for hardware that no machine hands out: what has a name only is a cluster's."""
+    """Raise `InvalidSpec` if the job asks for named hardware, which only a cluster can grant."""
     names = [name for name, _ in (spec.ceiling if spec.unit is None else spec.ceiling + spec.unit).others]
     if names:
         raise InvalidSpec(
@@ -545,14 +545,14 @@ def opened(
     *,
     take: bool = False,
 ) -> Iterator[LocalHost]:
-    """A host that other processes can talk to; leaving it ends its jobs. Where it cannot be opened they are left as they are.
+    """Open the host to other processes; leaving it ends its jobs. If it cannot be opened, they are left as they are.
 
     Parameters
     ----------
     policy
-        As `HostState.policy` says.
+        Policy and parameters, as returned by `HostState.policy`.
     begin
-        Called with the host before anybody can talk to it.
+        Called with the host before other processes can talk to it.
     take
         Take the socket of a host that hangs.
     """
@@ -583,6 +583,6 @@ def opened(
 
 @contextmanager
 def _planner(policy: str, parameters: Mapping[str, Any], time: JournalTime) -> Iterator[QuotingPlanner]:
-    """Who runs the policy: this process where that takes microseconds or there is one job, otherwise a worker process."""
+    """Yield the planner: it runs the policy here for one job or a quick policy, else in a worker process."""
     with SharingPlanner(policy, parameters, alone=INLINE_POLICY) as planner:
         yield time.stamped(planner)

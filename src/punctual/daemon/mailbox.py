@@ -1,4 +1,4 @@
-"""Time and events of a live system."""
+"""Time and events of a live run."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from punctual.daemon.timers import Timers
 
 #: Longest wait in one go, in seconds: the operating system refuses very long ones.
 _WAIT_S_MAX = 3600.0
-#: What comes in thousands, where a file has so many jobs; and how many are handled before anything else is looked at.
+#: Events that a file of jobs produces in thousands, and the number handled together before any other event.
 _IN_NUMBERS, _N_TOGETHER_MAX = (JobSubmitted, StopRequested), 100
 
 
@@ -35,7 +35,7 @@ class Mailbox(MonotonicClock):
         self._pulse_s = self._pulse_at = inf
         # The one queue whose `put` may also be called from a signal's code while the same thread waits in `get`.
         self._events: SimpleQueue[Event | Question] = SimpleQueue()
-        #: What was taken out of it and is to come next.
+        #: Item that was taken out of the queue and is returned next.
         self._held: Event | Question | None = None
 
     def pulse(self, call: Callable[[], None], every_s: float = 1.0) -> None:
@@ -43,11 +43,11 @@ class Mailbox(MonotonicClock):
         self._pulse, self._pulse_s, self._pulse_at = call, every_s, -inf
 
     def post(self, event: Event) -> None:
-        """Enter an event; from any thread, also from a signal's code."""
+        """Enter an event; allowed in any thread and signal handler."""
         self._events.put(event)
 
     def ask(self, question: Question) -> None:
-        """Enter a question, in the order of events; from any thread, also from a signal's code."""
+        """Enter a question in the order of events; allowed in any thread and signal handler."""
         self._events.put(question)
 
     def set_timer(self, timer: Timer, fire_at: float) -> None:
@@ -74,7 +74,7 @@ class Mailbox(MonotonicClock):
         return held
 
     def _with_those_behind(self, event: Event) -> Event | Together:
-        """`event`, together with those of its kind that wait behind it."""
+        """Return `event` together with the events of its kind that are queued behind it."""
         events = [event]
         while len(events) < _N_TOGETHER_MAX and not self._events.empty():
             behind = self._events.get_nowait()

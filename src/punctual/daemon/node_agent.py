@@ -1,4 +1,4 @@
-"""The agent of a node: its local executor, for a host that may be elsewhere."""
+"""Agent of a node: its local executor, commanded by a host that may be elsewhere."""
 
 import fcntl
 import logging
@@ -39,28 +39,28 @@ from punctual.executors.local.output import Streams, earlier_log
 
 _LOG = logging.getLogger(__name__)
 
-#: Between two looks of the agent itself at its jobs, which a host that polls makes superfluous; and between two words to keepers.
+#: Seconds between two looks of the agent at its jobs, which a host's polls make superfluous; and between two renewals.
 _LOOK_S, _RENEW_S = 0.25, 1.0
 _WAIT_S_MAX = 10.0
-#: What is sent of one log at a time.
+#: Bytes of one log that are sent at a time.
 _OUTPUT_BYTES_MAX = 1 << 20
 _PIPED = Streams()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """What an agent is told when it is started, in JSON values.
+    """Options of an agent, as JSON values.
 
     Attributes
     ----------
     name
-        That of its folder on the node; an agent of this name that is started again goes on with the jobs there.
+        Name of the agent's folder on the node; an agent started again under it continues the jobs there.
     node
         The node's name in grants.
     lost_after_s
-        As of `punctual.executors.cluster.executor.ClusterExecutor`.
+        As for `punctual.executors.cluster.executor.ClusterExecutor`.
     address
-        At which other nodes reach this one; `PUNCTUAL_NODE_ADDRESS` in its environment goes before. Empty: they do not.
+        Address at which other nodes reach this one; `PUNCTUAL_NODE_ADDRESS` overrides it. Empty: none.
     """
 
     name: str
@@ -71,7 +71,7 @@ class AgentOptions:
 
 
 class NodeAgent:
-    """Performs the commands of the newest host that it has heard of, and keeps what that has not heard yet.
+    """Performs the commands of the newest host that it knows, and stores events until that host has them.
 
     Its jobs go on when it ends, and when nobody asks it anything for a while; see
     `punctual.executors.cluster.channel.STOP_FRAC` for how long. Its thread-safe `answer` takes all requests.
@@ -115,7 +115,7 @@ class NodeAgent:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is to end: nothing runs, and no host asks any more, or one has asked it to leave.
+        """Whether the agent may end: no job runs, and no host polls any more or one has asked it to leave.
 
         What a host has not heard yet is known to the next agent too.
         """
@@ -125,7 +125,7 @@ class NodeAgent:
         return is_alone and not self._executor.held()
 
     def answer(self, request: Request) -> Answer:
-        """What a host is told; see `punctual.executors.cluster.channel`."""
+        """Return the answer to a host's request; see `punctual.executors.cluster.channel`."""
         received = self._clock.now()
         answers: dict[str, Callable[[Request], Answer]] = {
             "greet": self._greet,
@@ -148,7 +148,7 @@ class NodeAgent:
         return {**answer, "received": received, "sent": self._clock.now(), "incarnation": self._incarnation}
 
     def close(self) -> None:
-        """Leave the jobs to the agent that comes next."""
+        """Leave the jobs to the next agent."""
         self._ends.set()
         with self._changed:
             self._changed.notify_all()
@@ -196,7 +196,7 @@ class NodeAgent:
         return replace(launch, request=0)
 
     def _tell_end_of(self, job: JobId) -> None:
-        """What became of a job that has no keeper any more."""
+        """Record the end of a job whose keeper is gone."""
         now, record = self._clock.now(), self._run.end_record(job)
         if record is None:
             cause = "its agent and its keeper were killed, and the job with them"
@@ -227,7 +227,7 @@ class NodeAgent:
         }
 
     def _launched(self, job: JobId) -> list[str] | None:
-        """How a job was launched; None: it is a part of one that has its first process on another node."""
+        """Return the encoded launch of a job; None: a part of a job whose first process is on another node."""
         return None if GROUP_VARIABLE in self._run.inherited(job) else told(self._launch_of(job))
 
     def _do(self, request: Request) -> Answer:
@@ -250,7 +250,7 @@ class NodeAgent:
         return {}
 
     def _kept(self, launch: LaunchJob, request: Request) -> bool:
-        """Whether what a job needs to be started is kept; otherwise that is told."""
+        """Store what a job needs to start; if that fails, report the failure and return False."""
         if launch.job in self._executor.held():
             return True
         try:
@@ -264,7 +264,7 @@ class NodeAgent:
         return True
 
     def _hear(self, request: Request) -> Answer:
-        """What the host says with a poll."""
+        """Take in the fields of a host's poll."""
         if request["stamp"] is not None:
             self._heard_at = max(self._heard_at, min(float(request["stamp"]), self._clock.now()))
         self._paused = request["paused"]
@@ -273,7 +273,7 @@ class NodeAgent:
         return {}
 
     def _news(self, wait_s: float) -> Answer:
-        """What the host has not heard yet, as soon as there are events, or after a while."""
+        """Return events, progress and output that the host lacks, as soon as there are events or after a while."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._events or self._has_more or self._ends.is_set(), min(wait_s, _WAIT_S_MAX)
@@ -309,9 +309,9 @@ class NodeAgent:
         }
 
     def _output(self) -> tuple[list[tuple[JobId, LogPlace, str]], set[JobId]]:
-        """What the host does not have of the logs yet, or the beginning of that, and how far it has them then.
+        """Return output that the host lacks, by job with its position in the log afterwards.
 
-        And the jobs of which there is more.
+        Also return the jobs that have more output.
         """
         pieces, cut = [], set()
         for job, known in list(self._open.items()):
@@ -325,7 +325,7 @@ class NodeAgent:
         return pieces, cut
 
     def _facts(self, events: Collection[Event], jobs: Collection[JobId]) -> dict[str, Any]:
-        """What only the executor knows of jobs."""
+        """Return facts about jobs that only the executor has."""
         facts: dict[str, Any] = {}
         for job in (*jobs, *(event.job for event in events if isinstance(event, JobFinished))):
             workers, faults = self._contained.worker_status(job), self._contained.faults(job)
@@ -364,7 +364,7 @@ class NodeAgent:
         self._events.append((self._last_number, event))
 
     def _acknowledge(self, number: int) -> None:
-        """The host has all events up to `number`: what it knows to have ended needs nothing any more."""
+        """Drop events up to `number`, which the host has, and the files of jobs that it knows to have ended."""
         acknowledged = []
         with self._changed:
             while self._events and self._events[0][0] <= number:
@@ -377,7 +377,7 @@ class NodeAgent:
                     self._forget(event.job, end_state(event) or "failed")
 
     def _forget(self, job: JobId, state: JobState) -> None:
-        """Remove all of a job: if it is started again, its log is begun anew."""
+        """Remove the job's files and its log, so that a new start begins anew."""
         log = self._run.log(job)
         for file in (log, earlier_log(log)):
             file.unlink(missing_ok=True)
@@ -386,7 +386,7 @@ class NodeAgent:
     # Ending jobs.
 
     def _cleared(self) -> bool:
-        """Whether no job runs; if one does, have them end by force."""
+        """Whether no job runs; if one does, end all by force."""
         if self._clearing is not None and self._clearing.is_alive():
             return False
         if not self._executor.held():
@@ -396,7 +396,7 @@ class NodeAgent:
         return False
 
     def _forget_all(self) -> None:
-        """Nothing that was is to be known any more."""
+        """Forget all earlier jobs and events."""
         with self._changed:
             self._events.clear()
             self._latest.clear()
@@ -421,13 +421,13 @@ class NodeAgent:
                 _LOG.exception("the agent of node '%s' has failed at a beat", self._options.node)
 
     def _look(self) -> None:
-        """Take up how far the jobs are; they see by it that they are steered."""
+        """Read the jobs' progress, which also shows them that they are steered."""
         self._looked_at = self._clock.now()
         for job in self._executor.held():
             self._contained.observe(job, self._clock.now(), self._receive)
 
     def _fence(self) -> None:
-        """End the jobs when the host may soon take this node for lost, and start them elsewhere."""
+        """End the jobs when the host may soon declare this node lost and start them elsewhere."""
         silent_s, lost_after_s = self._silent_s(), self._options.lost_after_s
         if silent_s < STOP_FRAC * lost_after_s:
             return
@@ -443,7 +443,7 @@ class NodeAgent:
 
 
 def heard_command(sent: list[str]) -> JobCommand:
-    """A command of a host."""
+    """Decode a host's command."""
     command = heard(sent)
     if not isinstance(command, JobCommand):
         raise InvalidSpec(
@@ -457,7 +457,7 @@ def _is_end(event: Event) -> TypeGuard[JobFinished | JobFailed]:
 
 
 def _ignore(_: bytes) -> None:
-    """What a job writes is in its log, and hosts are told of it from there."""
+    """Ignore output: the log has it, and hosts read it from there."""
 
 
 def _plain(amount: Resources) -> Mapping[str, float]:
@@ -465,7 +465,7 @@ def _plain(amount: Resources) -> Mapping[str, float]:
 
 
 def _locked(run: RunFolder) -> int:
-    """Make the agent's folder and hold it for this process; raises `InvalidSpec` if another one has it."""
+    """Make the agent's folder and lock it for this process; raises `InvalidSpec` if another process has it."""
     file = os.open(run.runtime_dir / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -473,7 +473,7 @@ def _locked(run: RunFolder) -> int:
         os.close(file)
         raise InvalidSpec(
             "an agent must be the only one of its name on a machine",
-            "another process that is it",
+            "another agent of this name",
             f"'{run.name}'",
             "End that process, or give this one another name.",
         ) from None

@@ -1,4 +1,4 @@
-"""The folders of this user in which runs live.
+"""Folders of the user's runs.
 
 What lasts as long as the run (control socket, records of its processes) is in the user's runtime folder;
 what stays (the journal, and the record of its jobs) is in the user's state folder. With `PUNCTUAL_HOME` set, both are
@@ -20,42 +20,42 @@ from punctual.core.failures import cause_of, short_of
 
 HOME_VARIABLE = "PUNCTUAL_HOME"
 
-#: Who owns what lies outside, as it is seen within a user namespace; from there it cannot be told who that is.
+#: Owner that a user namespace shows for files of users outside it, whoever they are.
 _OVERFLOW_USER = 65534
 
 
 def runtime_root() -> Path:
-    """The folder of all live runs; made, for its owner only, if it is missing."""
+    """Folder of all live runs; made, for its owner only, if it is missing."""
     return _private(_root("runtime") / "live")
 
 
 def state_root() -> Path:
-    """The folder of all runs' journals; made, for its owner only, if it is missing."""
+    """Folder of all runs' journals; made, for its owner only, if it is missing."""
     return _private(_root("state") / "runs")
 
 
 def service_root() -> Path:
-    """The folder of what the service keeps beside its runs; made, for its owner only, if it is missing."""
+    """Folder of the service's own files; made, for its owner only, if it is missing."""
     return _private(_root("state") / "service")
 
 
 def owner_token_file(folder: Path) -> Path:
-    """Return the file of the text of the owner's token, in the `folder` of the service."""
+    """Path of the file with the owner's token, in the `folder` of the service."""
     return folder / "token"
 
 
 def service_socket() -> Path:
-    """Where the service listens for programs of its own user; the folder is made if it is missing."""
+    """Path of the socket at which the service serves programs of its own user; makes its folder if it is missing."""
     return _private(_root("runtime") / "service") / "api.sock"
 
 
 def agent_roots() -> tuple[Path, Path]:
-    """The folders of all agents of this machine: of what lives as long as they do, and of what stays."""
+    """Folders of all agents of this machine: for files as long-lived as the agents, and for files that stay."""
     return _private(_root("runtime") / "agents" / "live"), _private(_root("state") / "agents" / "runs")
 
 
 def user_home() -> Path:
-    """The home folder of this user; the root folder for one who has none."""
+    """Home folder of this user; the root folder for a user without one."""
     try:
         return Path.home()
     except RuntimeError:  # neither HOME nor an entry among the users of this machine
@@ -98,7 +98,7 @@ def _is_own(folder: Path) -> bool:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder of a run with all that is in it, as far as that can be; what a link leads to stays.
+    """Remove a run's folder and its contents as far as possible; targets of links stay.
 
     What is removed is what lies in the folder above it as that is now: its place may be another's by the next call.
     """
@@ -112,7 +112,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def _private(folder: Path) -> Path:
-    """`folder`, made if missing, and nobody else's."""
+    """Return `folder`, made if missing, and check that no other user can use it."""
     with refused_if_unwritable(folder):
         for place in (folder.parent.parent, folder.parent, folder):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def _private(folder: Path) -> Path:
 
 @contextmanager
 def refused_if_unwritable(folder: Path) -> Iterator[None]:
-    """Have what cannot be written inside be the user's to mend; what there is too little of for a moment comes back by itself."""
+    """Turn errors of writing inside into an `InvalidSpec`; passing shortages are raised as they are."""
     try:
         yield
     except OSError as error:
@@ -151,13 +151,13 @@ def refused_if_unwritable(folder: Path) -> Iterator[None]:
 
 @lru_cache(maxsize=16)  # a command asks for its folders hundreds of times
 def _check_above(folder: Path) -> None:
-    """Check all folders in which `folder` lies, those of the links on the way to it included."""
+    """Check all parent folders of `folder`, including those of links on the way to it."""
     for above in {*folder.parents, *folder.resolve().parents}:
         _check_closed(above)
 
 
 def _check_closed(folder: Path) -> None:
-    """Raise `InvalidSpec` if another user than root may put something in place of what is in `folder`."""
+    """Raise `InvalidSpec` if another user than root may replace the contents of `folder`."""
     status = folder.stat()
     is_others = status.st_uid not in (os.geteuid(), 0, _OVERFLOW_USER)
     # In a folder like /tmp (its mode is "sticky") only the owner of a thing may replace it.
@@ -176,7 +176,7 @@ def _check_closed(folder: Path) -> None:
 
 
 def _is_group_of_one(group: int) -> bool:
-    """Whether nobody but this user and root is in a group: that of root, or the one that many systems give each user."""
+    """Whether a group has only this user and root: root's own, or the one that many systems give each user."""
     with suppress(KeyError):
         user = pwd.getpwuid(os.geteuid()).pw_name
         entry = grp.getgrgid(group)
@@ -185,7 +185,7 @@ def _is_group_of_one(group: int) -> bool:
 
 
 def _has_list(folder: Path) -> bool:
-    """Whether a folder has an access control list: the group's bits are then what anybody named in it may have."""
+    """Whether a folder has an access control list: the group's bits are then the upper limit of all named users."""
     try:
         os.getxattr(folder, "system.posix_acl_access")
     except OSError:  # it has none, or the file system knows none

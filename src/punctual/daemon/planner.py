@@ -1,4 +1,4 @@
-"""Who runs the policy."""
+"""Planners: run the policy in this process or in a worker process."""
 
 import json
 import os
@@ -39,31 +39,31 @@ _EXIT_S_MAX = 1.0
 
 
 class Planner(Protocol):
-    """Has a plan made of a snapshot and sends it, or the failure, to `sink` as `PlanProposed`."""
+    """Makes a plan of a snapshot and sends it, or the failure, to `sink` as `PlanProposed`."""
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None: ...
 
     def use(self, policy: str, parameters: Mapping[str, Any]) -> None:
-        """Have plans made by this policy from now on; those that were requested before need not come any more."""
+        """Plan with this policy from now on; plans that were requested before may not come."""
         ...
 
 
 class QuotingPlanner(Planner, Protocol):
-    """One that answers questions too."""
+    """Planner that also makes quotes."""
 
     def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
-        """The policy's answer, to a thread that waits for it; plans are made first.
+        """Return the policy's quote to a waiting thread; plans are made first.
 
         Raises
         ------
         QuoteFailed
-            There is none within `limit_s` seconds.
+            There is no answer within `limit_s` seconds.
         """
         ...
 
 
 class QuoteFailed(Exception):
-    """There is no quote; says why."""
+    """Raised if there is no quote; its text says why."""
 
 
 class InlinePlanner:
@@ -93,7 +93,7 @@ class InlinePlanner:
 
 
 class SharingPlanner:
-    """Plans for a single job at once, and has the policy plan in a worker process once there are several.
+    """Plans for a single job at once; for several, has the policy plan in a worker process.
 
     With one job there is nothing to share: what it demands it gets from the policy that takes microseconds. The worker
     is started when the second job comes, and stays until another policy is to be used. There is none where that is the
@@ -102,7 +102,7 @@ class SharingPlanner:
     Parameters
     ----------
     policy, parameters
-        Registered name of the policy for several jobs, and what it is made with: plain values.
+        Registered name of the policy for several jobs, and its parameters: plain values.
     alone
         Registered name of the policy for a single one, which plans also while there is no worker.
     """
@@ -153,7 +153,7 @@ class SharingPlanner:
         return planner.quote(request, limit_s)
 
     def _is_simple(self) -> bool:
-        """Whether the policy for several jobs is that for a single one."""
+        """Whether the policy for several jobs is the one for a single job."""
         return self._policy == self._alone_name and not self._parameters
 
     def _begun(self) -> "ProcessPlanner":
@@ -168,12 +168,12 @@ class SharingPlanner:
 
 
 def _asks_for_promise(snapshot: Snapshot) -> Iterator[bool]:
-    """Of each job, whether it is there only with a promise, which the policy for a single job does not give."""
+    """Yield for each job whether it runs only with a promise, which the policy for a single job does not give."""
     return (view.spec.guarantee for view in (*snapshot.holding, *snapshot.waiting))
 
 
 def _to_be_asked_again(event: Event, snapshot: Snapshot) -> Event:
-    """The plan of a policy that stands in for another one that starts."""
+    """Mark the plan of a stand-in policy to be replaced as soon as the chosen policy has started."""
     if not isinstance(event, PlanProposed) or event.plan is None:
         return event
     return replace(event, plan=replace(event.plan, ask_again_at=snapshot.at + _ASK_AGAIN_S))
@@ -187,13 +187,13 @@ def _allocate(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
 
 
 def _stand_in_plan(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
-    """The plan of a policy in another one's place, which finds in the next snapshot what it has handed on: its promises."""
+    """Make the plan of a stand-in policy and keep the memory of the replaced one, such as its promises."""
     plan, cause = _allocate(policy, snapshot)
     return (None if plan is None else replace(plan, carry=snapshot.carry)), cause
 
 
 class ProcessPlanner:
-    """Runs the policy in a worker process; where that has no plan in time, another policy makes it.
+    """Runs the policy in a worker process; if its plan is late, another policy makes one.
 
     A policy that hangs, crashes, raises, answers something else than a plan or is not there holds up nobody: the plan
     is then `fallback`'s, and the event's `cause` says why; it says nothing where the worker has only to start, and the
@@ -203,7 +203,7 @@ class ProcessPlanner:
     Parameters
     ----------
     policy, parameters
-        Registered name, and what it is made with: plain values.
+        Registered name, and parameters: plain values.
     limit_s
         Seconds that a plan may take, from the request on.
     fallback
@@ -237,7 +237,7 @@ class ProcessPlanner:
         self.close()
 
     def close(self) -> None:
-        """End the worker. Requests that wait are not answered; the one under way may be."""
+        """End the worker. Requests that wait are not answered; the one in progress may be."""
         self._requests.put(None)
         if (worker := self._worker) is not None:
             worker.kill()
@@ -274,9 +274,10 @@ class ProcessPlanner:
             self._lose("")
 
     def _newest_request(self, questions: "deque[_Question]") -> tuple[tuple[Snapshot, Sink] | None, bool]:
-        """What is asked for, plans first; waits if there is nothing. And whether the planner is to end.
+        """Wait for requests; return the newest one for a plan, if any, and whether the planner is to end.
 
-        The scheduler asks for a plan again only when it has given up what it asked before.
+        Questions are added to `questions`. The scheduler asks for another plan only when it has given up the one
+        before.
         """
         newest = None
         while not (questions or newest) or not self._requests.empty():
@@ -290,7 +291,7 @@ class ProcessPlanner:
         return newest, False
 
     def _answer(self, questions: "deque[_Question]") -> None:
-        """Answer the first question; one for which the worker has to start first is asked again until its time is over."""
+        """Answer the first question; one that needs the worker's start is repeated until its time limit."""
         question = questions.popleft()
         try:
             until_at = min(question.until_at, time.monotonic() + self._limit_s)
@@ -340,7 +341,7 @@ class ProcessPlanner:
         return self._worker
 
     def _lose(self, loss: str) -> None:
-        """Give up the worker; another one is started for the first request after a pause."""
+        """Drop the worker; the first request after a pause starts another one."""
         if self._worker is not None:
             self._worker.end()
         self._worker, self._loss = None, loss
@@ -358,15 +359,15 @@ class _Question:
 
 
 class _NoPlanError(Exception):
-    """There is no plan; says why, as what the policy did."""
+    """Raised if there is no plan; its text says what the policy did."""
 
 
 class _StartingError(_NoPlanError):
-    """The worker has not started yet."""
+    """Raised while the worker has not started yet."""
 
 
 class _LostError(_NoPlanError):
-    """And the worker is of no use any more."""
+    """Raised if there is no plan and the worker is unusable."""
 
 
 class _Worker:
@@ -403,11 +404,11 @@ class _Worker:
             )
 
     def plan(self, snapshot: Snapshot, until_at: float) -> Plan:
-        """The policy's plan, by instant `until_at`; raises `_NoPlanError`."""
+        """Return the policy's plan by instant `until_at`; raises `_NoPlanError`."""
         return _plan_in(self._asked(snapshot, until_at), snapshot.revision)
 
     def quote(self, request: QuoteRequest, until_at: float) -> Quote:
-        """The policy's quote, by instant `until_at`; raises `_NoPlanError`."""
+        """Return the policy's quote by instant `until_at`; raises `_NoPlanError`."""
         answer = self._asked(request, until_at)
         try:
             return quote_told(answer["quote"])
@@ -450,7 +451,7 @@ class _Worker:
         return answer
 
     def _exit_cause(self) -> str:
-        """How the process has ended, in words."""
+        """Describe in words how the process ended."""
         try:
             code = self._process.wait(_EXIT_S_MAX)
         except subprocess.TimeoutExpired:
@@ -461,7 +462,7 @@ class _Worker:
         self._process.kill()
 
     def end(self) -> None:
-        """Kill the process and remove what is left of it."""
+        """End the worker process and remove its files."""
         self.kill()
         self._process.wait()
         self._channel.close()
@@ -486,5 +487,5 @@ def _plan_in(answer: dict[str, Any], revision: int) -> Plan:
 
 
 def _left_s(until_at: float) -> float:
-    """Seconds until then; a little where it has passed, because a timeout of 0 would mean not to wait."""
+    """Seconds until the instant; a little above 0 if it has passed, because a timeout of 0 would mean not to wait."""
     return max(1e-3, until_at - time.monotonic())

@@ -30,7 +30,7 @@ _N_BYTES_MAX = 1 << 28
 
 
 class BadFrameError(Exception):
-    """What was received is no frame of ours."""
+    """Raised if received bytes are no valid frame."""
 
 
 class Channel:
@@ -38,26 +38,26 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        #: What has come of the next frame.
+        #: Bytes received of the next frame.
         self._received = bytearray()
 
     def set_timeout(self, timeout_s: float) -> None:
-        """From now on raise `TimeoutError` where it takes longer."""
+        """Raise `TimeoutError` from now on if sending or receiving takes longer."""
         self._connection.settimeout(timeout_s)
 
     def send(self, content: bytes) -> None:
-        """Send one frame; raises `OSError`. After a timeout the channel is of no use any more."""
+        """Send one frame; raises `OSError`. After a timeout the channel is unusable."""
         self._connection.sendall(len(content).to_bytes(_N_LENGTH_BYTES, "big") + content)
 
     def receive(self) -> bytes:
-        """The next frame; after a timeout it can be waited for again.
+        """Return the next frame; after a timeout the call may be repeated.
 
         Raises
         ------
         EOFError
             The other side is gone.
         BadFrameError
-            It is too long.
+            The frame is too long.
         OSError
             The timeout is over, or the channel is broken.
         """
@@ -81,7 +81,7 @@ class Channel:
 
 
 def end_with(parent: int) -> bool:
-    """Have this process end when the one of number `parent` does, which has started it; False: that is gone already."""
+    """Have the kernel kill this process when its parent, `parent`, ends; False: the parent has ended already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     return os.getppid() == parent
 

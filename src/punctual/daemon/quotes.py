@@ -1,4 +1,4 @@
-"""Quotes as they are asked for and told: of new jobs, of a machine on which nothing runs, in plain fields."""
+"""Quotes: of new jobs, of an idle machine, and their plain fields."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from punctual.request.deadlines import Now
 
 
 def new_view(spec: JobSpec, at: float) -> JobView:
-    """A job as a policy would see it if it were submitted at `at`; raises `InvalidSpec` if a plug-in refuses it."""
+    """Return the view that a policy would get of a job submitted at `at`; raises `InvalidSpec` if refused."""
     job = ScheduledJob.of(JobSubmitted(at=at, spec=spec), revision=0, n_retries=0)
     plug_ins = PlugIns(registry.maker("controllers"), registry.maker("models"), registry.maker("convergence"))
     _, invalid = plug_ins.equip(job)
@@ -29,7 +29,7 @@ def new_view(spec: JobSpec, at: float) -> JobView:
 
 
 def check_amounts(amounts: Sequence[Resources], capacity: Resources) -> None:
-    """Raise `InvalidSpec` for an amount that no job can have where one may have `capacity` at most."""
+    """Raise `InvalidSpec` for an amount above `capacity`, the most that one job may have."""
     for amount in amounts:
         if not amount.fits_in(capacity):
             raise InvalidSpec(
@@ -41,7 +41,7 @@ def check_amounts(amounts: Sequence[Resources], capacity: Resources) -> None:
 
 
 def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now, amounts: Sequence[Resources] = ()) -> Quote:
-    """The quote of a job on hardware with `capacity` on which no other one runs; raises `InvalidSpec` as `check_amounts` does."""
+    """Quote a job alone on hardware with `capacity`; raises `InvalidSpec` as `check_amounts` does."""
     check_amounts(amounts, capacity)
     nodes = [Node(NodeId("local"), capacity, jobs_at_once=usual_jobs_at_once(capacity.cores))]
     snapshot = Snapshot.of(now.at, nodes, [])
@@ -49,7 +49,7 @@ def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now, amoun
 
 
 def told(quote: Quote, now: Now) -> dict[str, Any]:
-    """The quote in plain fields, for machines and for people: each instant `_s` from now and on the wall clock, `_wall`."""
+    """Encode the quote as plain fields: each instant as seconds from now, `_s`, and on the wall clock, `_wall`."""
     return {
         "job": quote.job,
         "promises": quote.promises,

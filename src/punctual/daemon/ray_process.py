@@ -1,4 +1,4 @@
-"""The process that talks to a Ray cluster for a host, see `punctual.executors.cluster.bridge`."""
+"""Process that talks to a Ray cluster for a host, see `punctual.executors.cluster.bridge`."""
 
 import json
 import os
@@ -25,9 +25,9 @@ _AWAY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayOptions:
-    """What the process is told, in JSON values.
+    """Options of the process, as JSON values.
 
-    `name` is that of the agents, `names` the file for the names of nodes, and the rest as of a host's options.
+    `name` is that of the agents, `names` the file for the names of nodes, and the rest as in a host's options.
     """
 
     name: str
@@ -40,7 +40,7 @@ class RayOptions:
 
 
 def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
-    """Makes, given a node and its address in the cluster, what makes the channel to its agent when it is called there."""
+    """Return a function that, for a node and its address, returns the maker of the channel to the node's agent."""
 
     def start_of(node: NodeId, address: str) -> Callable[[], AgentProcess]:
         told = AgentOptions(
@@ -56,7 +56,7 @@ def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], Agent
 
 
 def opened(options: RayOptions) -> BridgedCluster:
-    """Connected to the cluster; raises `InvalidSpec` if it cannot be reached, or asks for no token and must."""
+    """Connect to the cluster; raises `InvalidSpec` if it cannot be reached, or lacks the required token check."""
     # Once a connection is lost, Ray would start a cluster of its own on this machine at the next call.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from punctual.executors.ray import RayMembers

@@ -1,4 +1,4 @@
-"""From a run whose host was killed, or hangs, to a host that goes on with its jobs."""
+"""Restore a run whose host was killed or hangs, and make a host that continues its jobs."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,14 +42,14 @@ _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where the jobs of a run that is resumed run on.
+    """Site of a resumed run, with the jobs that still run.
 
     Attributes
     ----------
     granted
-        What each job holds that does.
+        Allocation of each job that still runs.
     missed
-        What has happened since the instant of the journal's last message, in the journal's time.
+        Returns the events since the instant of the journal's last message, in the journal's time.
     """
 
     site: Site
@@ -61,7 +61,7 @@ class Resumed:
 def resumed_host(
     run: RunFolder, *, output_of: OutputOf = lambda _: None, take: bool = False, is_service: bool = False
 ) -> Iterator[LocalHost]:
-    """A host that goes on with the jobs of `run`: steers those that run, and starts the others from their checkpoints.
+    """Make a host that continues `run`: it steers running jobs and starts the others from their checkpoints.
 
     Its state is the last snapshot and what the journal says since. Until that is there nothing is asked of any job,
     and each goes on as it was if this fails.
@@ -130,7 +130,7 @@ def resumed_host(
 
 
 def _leave(run: RunFolder) -> None:
-    """Have another process be able to steer the run: this one has not come to it."""
+    """Give up the run, so that another process can steer it."""
     if run.is_steered_here():
         run.record_left()
 
@@ -138,7 +138,7 @@ def _leave(run: RunFolder) -> None:
 def _local_site(
     state: HostState, options: HostOptions, output_of: OutputOf, jobs: list[JobId], steer: Callable[[], None]
 ) -> Resumed:
-    """The machine that this is, with the jobs whose keepers are there.
+    """Make the site of this machine, with the jobs whose keepers run.
 
     `steer`: writes down that this process steers the run, once nobody else does.
     """
@@ -167,7 +167,7 @@ def _missed_here(state: HostState, last_at: float, granted: Mapping[JobId, Alloc
 
 
 def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None]) -> Resumed:
-    """The nodes of a cluster, with the jobs that their agents have."""
+    """Make the site of a cluster's nodes, with the jobs that their agents have."""
     steer()
     executor = cluster_executor(state.run, options, [node.id for node in state.board.nodes()])
     try:
@@ -187,14 +187,14 @@ def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], ste
 
 
 def _launched(state: HostState, job: JobId) -> tuple[LaunchJob, ProgressReported | None]:
-    """How a job was launched, and what was last reported of it, in the time of this machine."""
+    """Return the launch of a job and its last progress report, in the time of this machine."""
     status = state.board.job(job)
     launch, latest = state.time.to_machine(_launch_of(status)), _latest_of(status)
     return launch, None if latest is None else state.time.to_machine(latest)
 
 
 def _launch_of(status: JobStatus) -> LaunchJob:
-    """The command that would start the job as it is; commands that follow have higher numbers."""
+    """Return the command that would start the job as it is; later commands have higher numbers."""
     return LaunchJob(
         at=status.submitted_at,
         job=status.id,
@@ -208,7 +208,7 @@ def _launch_of(status: JobStatus) -> LaunchJob:
 
 
 def _latest_of(status: JobStatus) -> ProgressReported | None:
-    """What was last reported of the job's progress; None: nothing was."""
+    """Return the job's last progress report; None: it has reported nothing."""
     if status.unit_at is None:
         return None
     return ProgressReported(

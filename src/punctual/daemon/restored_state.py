@@ -1,4 +1,4 @@
-"""How the jobs of a run stand whose host was killed: what its journal says, and what its keepers have left."""
+"""Rebuild the state of a run whose host was killed, from its journal and the records of its keepers."""
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from punctual.journal.sqlite import SqliteJournal
 
 
 def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
-    """The state that the journal leads to, and the instant of its last message.
+    """Return the state that the journal leads to, and the instant of its last message.
 
     Where the last snapshot is of another version of Punctual, all messages are taken, if they are there.
 
@@ -44,7 +44,7 @@ def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, f
 
 
 def state_by_messages(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
-    """The state that the messages lead to which there are, and the instant of the last.
+    """Fold all readable messages into a state; return it and the instant of the last message.
 
     Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
     """
@@ -65,7 +65,7 @@ def _of_other_version(run: RunFolder, error: Exception) -> JournalUnusable:
 
 
 def _fold(state: HostState, journal: SqliteJournal, sequence: int) -> float:
-    """Take the messages after number `sequence` into the state; the instant of the last message."""
+    """Fold the messages after number `sequence` into the state; return the instant of the last one."""
     last_at = 0.0
     for number, message in journal.read_from(max(1, sequence)):  # the last one of the snapshot tells the time
         last_at = max(last_at, message.at)
@@ -77,7 +77,7 @@ def _fold(state: HostState, journal: SqliteJournal, sequence: int) -> float:
 
 
 def record_ended(state: HostState) -> None:
-    """Bring the run's record up to what the journal says: its host may have been killed between the two."""
+    """Bring the run's record up to the journal: its host may have been killed between the two writes."""
     open_jobs = state.run.open_jobs()
     standing = {status.id: status.state for status in state.board.jobs()}
     standing.update(_ends_of_forgotten(state.journal, [job for job in open_jobs if job not in standing]))
@@ -90,7 +90,7 @@ def record_ended(state: HostState) -> None:
 
 
 def _ends_of_forgotten(journal: SqliteJournal, jobs: Sequence[JobId]) -> dict[JobId, JobState]:
-    """How jobs have ended that no board remembers, because so many have ended since; those that have not are left out."""
+    """Return the ends of jobs that the board no longer remembers; jobs that have not ended are left out."""
     if not jobs:
         return {}
     ends: dict[JobId, JobState] = {}
@@ -102,7 +102,7 @@ def _ends_of_forgotten(journal: SqliteJournal, jobs: Sequence[JobId]) -> dict[Jo
 
 
 def missed_submissions(state: HostState) -> list[JobSubmitted]:
-    """The jobs that the host had accepted and that are not in its journal."""
+    """Return the jobs that the host had accepted and that are not in its journal."""
     known = {status.id for status in state.board.jobs()}
     kept = [state.run.kept_submission(job) for job in state.run.open_jobs() if job not in known]
     events = [decode(JobSubmitted.__name__, text) for text in kept if text is not None]
@@ -110,14 +110,14 @@ def missed_submissions(state: HostState) -> list[JobSubmitted]:
 
 
 def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ()) -> Iterator[tuple[Event, ...]]:
-    """What became of the processes of open jobs while nobody steered them: for each its last report, if any, and its end.
+    """Yield, for each open job whose process ended unsteered, its last progress report, if any, and its end.
 
     Parameters
     ----------
     last_at
         Instant of the last message.
     kept
-        Jobs that run on.
+        Jobs that still run.
     """
     run = state.run
     for job, recorded in run.jobs().items():
@@ -134,5 +134,5 @@ def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ())
 
 
 def _is_in_journal(state: HostState, job: JobId) -> bool:
-    """Whether the journal tells the end of the job's last process; the next one removes what that has left."""
+    """Whether the journal has the end of the job's last process."""
     return any(status.id == job and (status.ended or status.state == "queued") for status in state.board.jobs())

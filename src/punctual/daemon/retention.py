@@ -1,4 +1,4 @@
-"""How long the runs of the past are kept."""
+"""Retention of past runs."""
 
 import logging
 import secrets
@@ -24,14 +24,14 @@ RunUse = Literal["in use", "interrupted", "ended"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionLimits:
-    """A run is kept as long as it is within all of these, the newest runs first.
+    """Limits of stored runs: a run is kept while it is within all of them, the newest runs first.
 
     Attributes
     ----------
     age_s
         Since it was last written to, in seconds.
     n_runs, n_bytes
-        Of all runs together.
+        Number and size of all runs together.
     """
 
     age_s: float = 30 * 86_400.0
@@ -53,12 +53,12 @@ class PastRun:
 
 
 def past_runs() -> list[PastRun]:
-    """All runs that have left a folder, also those in use, the newest first."""
+    """Return all runs that have a folder, also those in use, the newest first."""
     return sorted(map(_past_run, known_runs()), key=lambda past: (-past.written_at, past.name))
 
 
 def expired(runs: Iterable[PastRun], limits: RetentionLimits, now: float) -> list[PastRun]:
-    """Those of `runs`, the newest first, that are beyond one of the limits at wall time `now`."""
+    """Return the runs of `runs`, the newest first, that exceed one of the limits at wall time `now`."""
     beyond, n_bytes = [], 0
     for i_run, past in enumerate(runs):
         n_bytes += past.n_bytes
@@ -68,7 +68,7 @@ def expired(runs: Iterable[PastRun], limits: RetentionLimits, now: float) -> lis
 
 
 def use_of(run: RunFolder) -> RunUse:
-    """What stands in the way of removing `run`."""
+    """Classify whether `run` can be removed: in use, interrupted, or ended."""
     steerings = {job.steering for job in jobs_of(run)}
     if run.is_live() or steerings & {"steered", "unsteered", "elsewhere"}:
         return "in use"
@@ -76,7 +76,7 @@ def use_of(run: RunFolder) -> RunUse:
 
 
 def remove(past: PastRun) -> bool:
-    """Remove the files of a run; whether it was there and could be removed."""
+    """Remove the files of a run; return whether it existed and could be removed."""
     # Under another name first, so that a removal that is interrupted leaves no half of a run.
     removed = past.run.state_dir.with_name(f"{_REMOVED}{secrets.token_hex(8)}")
     try:
@@ -89,7 +89,7 @@ def remove(past: PastRun) -> bool:
 
 
 def prune(limits: RetentionLimits | None = None, *, interrupted: bool = False) -> list[PastRun]:
-    """Remove the ended runs that are beyond the limits; those that were removed.
+    """Remove the ended runs that exceed the limits; return them.
 
     Parameters
     ----------

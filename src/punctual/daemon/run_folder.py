@@ -1,4 +1,4 @@
-"""The folder of a run: one host, its jobs, and what other processes of this user must know of them."""
+"""Folder of a run: one host, its jobs, and the records that this user's other processes read."""
 
 import ctypes
 import errno
@@ -29,22 +29,22 @@ _RECORD = "run.json"
 _JOBS = "jobs.jsonl"
 #: More files than these are had on the disk by having all of it there.
 _N_SYNCS_MAX = 32
-#: What the name of the file ends with that has what a job is started with.
+#: Suffix of the file with all that is needed to start a job.
 _START = ".start.json"
-#: In the record of a process: whether it is a service; in that of a run: whether a service ever had it.
+#: Field: in a process's record, whether it is a service; in a run's, whether a service ever had it.
 SERVICE = "is_service"
-#: What is kept of a job until it ends.
+#: Parts that are stored of a job until it ends.
 _KEPT = ("environment", "argv", "streams", "submitted")
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The places of one run.
+    """Paths and records of one run.
 
     Attributes
     ----------
     name
-        That of its host; an earlier run of the same name is kept as ``name.1``.
+        Name of its host; an earlier run of the same name is kept as ``name.1``.
     """
 
     name: str
@@ -60,7 +60,7 @@ class RunFolder:
         return self.state_dir / "journal.db"
 
     def read_journal(self) -> SqliteJournal:
-        """Open the journal to be read, whoever writes it; raises `InvalidSpec` if it is not there or cannot be read."""
+        """Open the journal for reading, whoever writes it; raises `InvalidSpec` if it is missing or unreadable."""
         return SqliteJournal(self.journal, read_only=True)
 
     @property
@@ -68,15 +68,15 @@ class RunFolder:
         return self.state_dir / _RECORD
 
     def record(self) -> dict[str, Any]:
-        """What was written down about the run's process; empty if there is none or it cannot be read."""
+        """Return the record of the run's process; empty if there is none or it cannot be read."""
         return _read_json(self.runtime_dir / _RECORD) or _read_json(self.state_dir / _RECORD)
 
     def is_live(self) -> bool:
-        """Whether the process that steers this run's jobs is still there."""
+        """Whether the process that steers this run's jobs still runs."""
         return is_alive(_read_json(self.runtime_dir / _RECORD))
 
     def machine(self) -> str | None:
-        """The other machine that has this run, or had it: both see the same folder. None: this one."""
+        """Name of the other machine that has, or had, this run in a shared folder; None: it is this machine's."""
         record = self.record()
         there = record.get("machine", os.uname().nodename)
         return None if is_of_this_boot(record) or there == os.uname().nodename else there
@@ -84,7 +84,7 @@ class RunFolder:
     # Its jobs.
 
     def jobs(self) -> dict[JobId, JobState]:
-        """The run's jobs in order of submission, as last written down; those of a killed host may have ended since."""
+        """Return the run's jobs in order of submission, as last recorded; a killed host's may have ended since."""
         earlier = _read_json(self.state_dir / _RECORD).get("jobs", {})  # where earlier versions kept them
         jobs: dict[JobId, JobState] = dict(earlier) if isinstance(earlier, dict) else {}
         jobs.update(_read_pairs(self.state_dir / _JOBS))
@@ -93,19 +93,19 @@ class RunFolder:
         return jobs
 
     def open_jobs(self) -> list[JobId]:
-        """The jobs that are not known to have ended."""
+        """Return the jobs that are not known to have ended."""
         return [job for job, state in self.jobs().items() if state not in ENDED]
 
     def is_stopping(self, job: JobId) -> bool:
-        """Whether its user has had the job ended by its keeper."""
+        """Whether its user has asked the keeper to end the job."""
         return self.jobs().get(job) == "stopping"
 
     def record_job(self, job: JobId, state: JobState) -> None:
-        """Write down how a job stands; costs the same for any number of jobs."""
+        """Record a job's state; the cost does not depend on the number of jobs."""
         _append_line(self.state_dir / _JOBS, json.dumps([job, state]))
 
     def sync_submissions(self, jobs: Sequence[JobId]) -> None:
-        """Have what is kept of jobs on the disk."""
+        """Flush the stored submissions to the disk."""
         (self.state_dir / _JOBS).touch(mode=0o600)
         if len(jobs) > _N_SYNCS_MAX:  # each file waits for the disk by itself
             _sync(self.state_dir, with_all_of_its_disk=True)
@@ -114,74 +114,74 @@ class RunFolder:
             _sync(kept)
 
     def record_submitted(self, jobs: Sequence[JobId]) -> None:
-        """Write down that jobs are queued, all or, if it raises, none; that is on the disk then."""
+        """Record that jobs are queued, all or, if it raises, none; returns once the disk has it."""
         _append_line(self.state_dir / _JOBS, "\n".join(json.dumps([job, "queued"]) for job in jobs), is_durable=True)
 
     def _compact_jobs(self) -> None:
-        """Leave one line a job; to be called when nobody else writes down how jobs stand."""
+        """Rewrite the record with one line a job; only while no other process records states."""
         file = self.state_dir / _JOBS
         if file.exists():
             lines = [json.dumps(pair) + "\n" for pair in _read_pairs(file).items()]
             _replace_file(file, "".join(lines), is_durable=True)
 
     def record_pause(self, job: JobId, told: str | None) -> None:
-        """Write down that a user has paused a job, by whom and why; None: it was resumed."""
+        """Record that a user has paused a job, by whom and why; None: it was resumed."""
         if told is None:
             self._pause_file(job).unlink(missing_ok=True)
         else:
             _write_json(self._pause_file(job), {"told": told})
 
     def pause(self, job: JobId) -> str | None:
-        """By whom a job was paused and why, in words; None: by no user."""
+        """Return in words by whom a job was paused and why; None: by no user."""
         return _read_json(self._pause_file(job)).get("told")
 
     def _pause_file(self, job: JobId) -> Path:
         return self.state_dir / f"{job}.paused.json"
 
     def keeper_pid(self, job: JobId) -> int | None:
-        """The process that keeps the job, if it is there; it outlives the one that steers it."""
+        """Process id of the job's keeper, if it runs; it outlives the process that steers the job."""
         record = _read_json(self._keeper_record(job))
         return record["pid"] if is_alive(record) else None
 
     def is_looked_after(self, job: JobId) -> bool:
-        """Whether its keeper is there, or else the keeper's guard, which then ends the job and clears up."""
+        """Whether the job's keeper runs, or else the keeper's guard, which then ends the job and clears up."""
         record = _read_json(self._keeper_record(job))
         return is_alive(record) or is_alive(record.get("guard", {}))
 
     def record_keeper(self, job: JobId, pid: int, guard_pid: int) -> None:
-        """Write down who keeps the job, for the case that the host is killed."""
+        """Record the job's keeper, to be found if the host is killed."""
         _write_json(self._keeper_record(job), {**process_record(pid), "guard": process_record(guard_pid)})
 
     def kept_jobs(self) -> list[JobId]:
-        """The jobs that run on, steered or not."""
+        """Return the jobs that still run, steered or not."""
         return [job for job in self.jobs() if self.keeper_pid(job) is not None]
 
     def takeover_socket(self, job: JobId) -> Path:
-        """Where the job's keeper can be talked to."""
+        """Path of the socket of the job's keeper."""
         return takeover_socket_of(self.runtime_dir, job)
 
     def end_file(self, job: JobId) -> Path:
-        """Where the job's keeper writes down how the job ended."""
+        """Path of the file in which the job's keeper records the job's end."""
         return self.state_dir / f"{job}.end.json"
 
     def end_record(self, job: JobId) -> dict[str, Any] | None:
-        """How an open job ended whose keeper is gone; None: that did not write it, or the job has only made room."""
+        """Return the record of an open job's end if its keeper is gone; None: there is none, or it only made room."""
         last = read_end(self.end_file(job)) if self.keeper_pid(job) is None else None
         return None if has_left(last) else last
 
     def forget_end(self, job: JobId) -> None:
-        """Remove a keeper's record of the end: it is in the journal, or says nothing about how the job stands."""
+        """Remove a keeper's record of the end once the journal has it, or if it does not concern the job's state."""
         self.end_file(job).unlink(missing_ok=True)
 
     def _keeper_record(self, job: JobId) -> Path:
         return self.runtime_dir / f"{job}.keeper.json"
 
     def log(self, job: JobId) -> Path:
-        """The file with what the job has written, and beside it, with ``.1``, what came before; it stays."""
+        """Path of the job's output; earlier output is beside it, with ``.1``. Both stay after the job's end."""
         return self.state_dir / f"{job}.log"
 
     def log_of(self, job: JobId, *, of_errors: bool = False) -> Path:
-        """The same, or the file with what the job has written to its standard error alone, which only some jobs have."""
+        """Path of the job's output, or of its standard error alone, which only some jobs have."""
         return logs_of(self.log(job), Streams(is_split=True))[of_errors]
 
     # What a job needs to be started, and must not be in the journal.
@@ -194,18 +194,18 @@ class RunFolder:
         argv: Sequence[str] | None = None,
         streams: Streams | None = None,
     ) -> None:
-        """Keep what is needed to start a job, in one file: each costs the submission as much as the journal does.
+        """Store all that is needed to start a job in one file: each costs the submission as much as the journal does.
 
         Parameters
         ----------
         message
             The text of its submission, in case this process is killed before that is in the journal.
         variables
-            Those that it gets from its user's shell; only this user can read them.
+            Variables from its user's shell; only this user can read them.
         argv
             Its whole command line, if it has secrets in it.
         streams
-            Where it is to write; None: as suits its host.
+            Output streams of the job; None: the host chooses.
         """
         kept: dict[str, Any] = {"environment": dict(variables), "submitted": {"message": message}}
         if argv is not None:
@@ -216,25 +216,25 @@ class RunFolder:
             _write_json(self._start_file(job), kept)
 
     def inherited(self, job: JobId) -> dict[str, str]:
-        """The variables that were kept for the job; empty if it has ended."""
+        """Return the job's stored environment variables; empty if it has ended."""
         return self._kept(job, "environment")
 
     def start_variables(self, job: JobId) -> dict[str, str] | None:
-        """The variables that were kept for a job that is to be started; None: what was kept of it is gone."""
+        """Return the environment variables to start a job with; None: they are lost."""
         is_kept = _read_json(self._start_file(job)) or self._earlier_file(job, "environment").exists()
         return self.inherited(job) if is_kept else None
 
     def argv(self, job: JobId) -> list[str] | None:
-        """The command line that was kept for the job; None: there is none, or the job has ended."""
+        """Return the job's stored command line; None: there is none, or the job has ended."""
         return self._kept(job, "argv").get("argv")
 
     def streams(self, job: JobId) -> Streams | None:
-        """What was kept of where the job is to write; None: it writes as suits its host."""
+        """Return the job's stored output streams; None: the host chooses."""
         kept = self._kept(job, "streams")
         return Streams.from_fields(kept) if kept else None
 
     def kept_submission(self, job: JobId) -> str | None:
-        """The text of the job's submission, which may not be in the journal; None: the job has ended."""
+        """Return the text of the job's submission, which may not be in the journal; None: the job has ended."""
         return self._kept(job, "submitted").get("message")
 
     def _kept(self, job: JobId, part: str) -> dict[str, Any]:
@@ -245,11 +245,11 @@ class RunFolder:
         return self.state_dir / f"{job}{_START}"
 
     def _earlier_file(self, job: JobId, part: str) -> Path:
-        """Where earlier versions kept a part by itself."""
+        """Path of a part's own file, as earlier versions stored it."""
         return self.state_dir / f"{job}.{part}.json"
 
     def record_end(self, job: JobId, state: JobState, facts: Mapping[str, Any] | None = None) -> None:
-        """Remove what only an open job needs, and write down that the job has ended, and `facts` about it.
+        """Remove the files of an open job, and record that the job has ended, with `facts` about it.
 
         That it has ended is written last, in case of a kill.
         """
@@ -259,7 +259,7 @@ class RunFolder:
         self.record_job(job, state)
 
     def forget(self, job: JobId) -> None:
-        """Remove what only an open job needs."""
+        """Remove the files that only an open job needs."""
         for file in (
             self._start_file(job),
             *(self._earlier_file(job, part) for part in _KEPT),
@@ -271,7 +271,7 @@ class RunFolder:
             file.unlink(missing_ok=True)
 
     def end_facts(self, job: JobId) -> dict[str, Any]:
-        """What was written down about a job that has ended; empty: nothing was."""
+        """Return the recorded facts of an ended job; empty: there are none."""
         facts = _read_json(self._end_facts_file(job))
         return facts or dict(_read_json(self.state_dir / _RECORD).get("ends", {}).get(job, {}))
 
@@ -281,7 +281,7 @@ class RunFolder:
     # Its process.
 
     def record_steering(self, *, is_service: bool = False) -> None:
-        """Write down that this process steers the run from now on, in place of the one that has died or left.
+        """Record that this process steers the run from now on, in place of the one that has died or left.
 
         `is_service`: it stays when the jobs have ended.
         """
@@ -298,30 +298,30 @@ class RunFolder:
         return is_alive(record) and bool(record.get(SERVICE))
 
     def is_of_service(self) -> bool:
-        """Whether a service steers this run, or did: its jobs have no command that waits for them."""
+        """Whether a service steers this run, or did: no command waits for its jobs."""
         return bool(self.facts().get(SERVICE))
 
     def record_facts(self, **facts: Any) -> None:
-        """Write down what other processes may know of the host (JSON values)."""
+        """Record facts about the host for other processes (JSON values)."""
         record = _read_json(self.state_dir / _RECORD)
         _write_json(self.state_dir / _RECORD, {**record, **facts}, is_durable=True)
 
     def facts(self) -> dict[str, Any]:
-        """What is written down of the host: its options, and what `record_facts` was given."""
+        """Return the recorded facts of the host: its options, and those that `record_facts` was given."""
         return _read_json(self.state_dir / _RECORD)
 
     def is_steered_here(self) -> bool:
-        """Whether it is this process that steers the run, as far as is written down."""
+        """Whether this process is recorded as the one that steers the run."""
         return self.is_live() and bool(_read_json(self.runtime_dir / _RECORD)["pid"] == os.getpid())
 
     def record_left(self) -> None:
-        """Write down that this process steers the run no more, and that another one may."""
+        """Record that this process steers the run no more, and that another one may."""
         record = _read_json(self.runtime_dir / _RECORD)
         _write_json(self.runtime_dir / _RECORD, {**record, "pid": None})
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Let others see that this process waits for jobs of the run, and will steer them if nobody else does."""
+        """Show other processes that this one waits for jobs of the run, and will steer them if no other does."""
         try:
             file = os.open(self._followers_file(), os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:  # all its jobs have ended
@@ -334,7 +334,7 @@ class RunFolder:
             os.close(file)
 
     def is_followed(self) -> bool:
-        """Whether a process is within `followed`."""
+        """Whether any process is within `followed`."""
         try:
             file = os.open(self._followers_file(), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -351,30 +351,30 @@ class RunFolder:
         return self.runtime_dir / "followers"
 
     def remove_live_places(self) -> None:
-        """Remove what only a live run needs, and what a process that was killed left half written; its journal stays."""
+        """Remove files that only a live run needs, and half-written files of killed processes; the journal stays."""
         for unfinished in self.state_dir.glob(".*.json.*"):
             unfinished.unlink(missing_ok=True)
         remove_tree(self.runtime_dir)
 
     def remove(self) -> None:
-        """Remove everything, the journal too."""
+        """Remove all files, the journal too."""
         self.remove_live_places()
         remove_tree(self.state_dir)
 
 
 def run_named(name: str) -> RunFolder:
-    """The places of a run of this name, whether they are there or not."""
+    """Return the places of a run of this name, which may not exist."""
     return RunFolder(name, runtime_root() / name, state_root() / name)
 
 
 def free_name(name: str) -> str:
-    """`name` if a new run can have it; otherwise with the least number with which it can."""
+    """Return `name` if a new run can have it, otherwise `name` with the least free number."""
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
     return next(name for name in names if _taken(run_named(name)) is None)
 
 
 def agent_run(name: str) -> RunFolder:
-    """The places of a node's agent and its jobs, made if they are missing; it has no journal."""
+    """Return the places of a node's agent and its jobs, made if they are missing; it has no journal."""
     live, state = agent_roots()
     run = RunFolder(name, live / name, state / name)
     with refused_if_unwritable(live):
@@ -391,7 +391,7 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None) -> RunFolder:
     Parameters
     ----------
     name
-        One that can be a file's.
+        Name of the run; valid as a file's name.
     facts
         Kept in the run's record beside process id and its start (JSON values): command line, wall time.
 
@@ -413,7 +413,7 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None) -> RunFolder:
 
 
 def _claim(run: RunFolder, record: Mapping[str, Any]) -> None:
-    """Put the runtime folder, record included, in its place in one step: of two processes one gets the name."""
+    """Move the runtime folder, record included, into place in one step: of two processes one gets the name."""
     prepared = Path(tempfile.mkdtemp(prefix=".new-", dir=run.runtime_dir.parent))
     try:
         _write_json(prepared / _RECORD, record)
@@ -426,14 +426,14 @@ def _claim(run: RunFolder, record: Mapping[str, Any]) -> None:
 
 
 def _check_free(run: RunFolder) -> None:
-    """Raise unless the name may be used: nothing that anybody waits for has it."""
+    """Raise if the name belongs to a run that is live, has open jobs, or is another machine's."""
     if (taken := _taken(run)) is not None:
         got, remedy = taken
-        raise InvalidSpec("`name` must be that of no live run", got, f"job '{run.name}'", remedy)
+        raise InvalidSpec("`name` must not be that of a live run", got, f"job '{run.name}'", remedy)
 
 
 def _taken(run: RunFolder) -> tuple[str, str] | None:
-    """What has the name, and what its user can do about that; None: it is free."""
+    """Describe the run that has the name, and the user's remedy; None: the name is free."""
     if run.is_live() or run.kept_jobs():
         return f"'{run.name}'", f"Choose another name, or end that one first (`punctual stop {run.name}`)."
     if run.machine() is not None and run.runtime_dir.exists():
@@ -446,7 +446,7 @@ def _taken(run: RunFolder) -> tuple[str, str] | None:
 
 
 def _renamed(source: Path, target: Path) -> bool:
-    """Whether `source` took the place of `target`; not if there is something in it."""
+    """Move `source` over `target`; return False if `target` is not empty."""
     try:
         source.rename(target)
     except OSError:
@@ -470,7 +470,7 @@ def _write_json(path: Path, value: Mapping[str, Any], *, is_durable: bool = Fals
 
 
 def _replace_file(path: Path, text: str, *, is_durable: bool = False) -> None:
-    """Write the file anew in one step; only this user can read it. Its folder is this user's alone.
+    """Replace the file in one step, readable by this user only. Its folder is this user's alone.
 
     `is_durable`: if the machine loses power there is either what was there before or all of this.
     """
@@ -497,7 +497,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _sync(path: Path, *, with_all_of_its_disk: bool = False) -> None:
-    """Have what was written to a file, or which names were given in a folder, on the disk when this returns."""
+    """Flush a file's content, or a folder's names, to the disk."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not with_all_of_its_disk or ctypes.CDLL(None).syncfs(file):
@@ -507,7 +507,7 @@ def _sync(path: Path, *, with_all_of_its_disk: bool = False) -> None:
 
 
 def _append_line(path: Path, text: str, *, is_durable: bool = False) -> None:
-    """Add a line to a file that only this user can read, or, if it raises, nothing; it is on the disk then if `is_durable`.
+    """Append a line to a file of this user or, if it raises, nothing; with `is_durable`, returns once the disk has it.
 
     What a kill left half written before it is a line of its own.
     """
@@ -531,15 +531,15 @@ def _write_whole(file: int, text: bytes, path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
-#: Of files of pairs that were read: their whole lines, and what these say. A run has a line for each job that it ever had.
+#: Cache by path: the whole lines of a file of pairs, and the pairs. A run has a line for each job that it ever had.
 _PAIRS: dict[Path, tuple[bytes, dict[Any, Any]]] = {}
 _N_PAIRS_MAX = 64
 
 
 def _read_pairs(path: Path) -> Mapping[Any, Any]:
-    """What the lines of a file say, each a pair in JSON, the last of each key; leaves out what is only half a line.
+    """Read a file of JSON pairs, a line each; the last value of a key holds, and an incomplete last line is left out.
 
-    Of a file that has only grown since it was read last, only the new lines are made sense of.
+    If the file has only grown since it was last read, only the new lines are parsed.
     """
     try:
         text = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The runs of this user on this machine, their jobs, and whether anybody steers them."""
+"""Runs of the user on this machine, their jobs, and whether any process steers them."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,23 +42,23 @@ class KnownJob:
 
 
 def known_runs() -> list[RunFolder]:
-    """All runs that have left a journal, by name."""
+    """Return all runs that have left a journal, by name."""
     return _runs_in(state_root())
 
 
 def known_jobs() -> list[KnownJob]:
-    """All jobs of all runs, by run and in order of submission."""
+    """Return all jobs of all runs, by run and in order of submission."""
     return [job for run in known_runs() for job in jobs_of(run)]
 
 
 def open_jobs(*, but: RunFolder | None = None) -> list[KnownJob]:
-    """The jobs that have not ended, as far as is known, of all runs, or of all `but` one."""
+    """Return the jobs not known to have ended, of all runs or of all `but` one."""
     runs = [run for run in known_runs() if run != but and run.open_jobs()]
     return [job for run in runs for job in jobs_of(run) if job.steering != "ended"]
 
 
 def jobs_of(run: RunFolder) -> list[KnownJob]:
-    """The jobs of a run in order of submission."""
+    """Return the jobs of a run in order of submission."""
     numbered = re.fullmatch(rf"{re.escape(str(run.record().get('name', run.name)))}(\.\d+)", run.name)
     suffix = numbered[1] if numbered else ""
     states, is_live = run.jobs(), run.is_live()  # once for all: a service has hundreds of jobs
@@ -72,12 +72,12 @@ def jobs_of(run: RunFolder) -> list[KnownJob]:
 
 
 def live_folders() -> list[RunFolder]:
-    """All runs that have something in the runtime folder, whether anything of them runs or not, by name."""
+    """Return all runs that have something in the runtime folder, live or not, by name."""
     return _runs_in(runtime_root())
 
 
 def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
-    """The job named `text`, or the only one whose name begins so; None: the only one there is.
+    """Find the job named `text`, or the only one whose name begins so; None: the only one there is.
 
     Of several of one name, which were jobs of different hosts, the one that has not ended, or else the last.
 
@@ -97,7 +97,7 @@ def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
 
 
 def open_job(text: str | None) -> KnownJob:
-    """The job that has not ended, found as `find_job` does; the full name of one that has ended begins no other's.
+    """Find an open job as `find_job` does; the full name of an ended job is not taken as a prefix of others.
 
     Raises
     ------
@@ -155,14 +155,14 @@ def _runs_in(root: Path) -> list[RunFolder]:
 
 
 def now_of(run: RunFolder) -> Now:
-    """The present in the time of the run's journal; raises `InvalidSpec` if it cannot be read."""
+    """Present instant in the time of the run's journal; raises `InvalidSpec` if it cannot be read."""
     with run.read_journal() as journal:
         now, shift_s = Now.read(), clock_shift(journal)
     return Now(now.at - shift_s, now.wall)
 
 
 def messages_of(run: RunFolder, jobs: Sequence[JobId] | None = None) -> list[Message]:
-    """The messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
+    """Return the messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
     with run.read_journal() as journal:
         return [message for _, message in read_about(journal, jobs)]
 
@@ -170,12 +170,12 @@ def messages_of(run: RunFolder, jobs: Sequence[JobId] | None = None) -> list[Mes
 def read_about(
     journal: SqliteJournal, jobs: Sequence[JobId] | None, sequence: int = 1
 ) -> Iterator[tuple[int, Message]]:
-    """The messages numbered `sequence` and above that may concern one of `jobs`; None: all."""
+    """Yield the messages numbered `sequence` and above that may concern one of `jobs`; None: all."""
     return journal.read_from(sequence) if jobs is None else journal.read_of(jobs, sequence)
 
 
 def job_to_tell_of(text: str | None) -> KnownJob:
-    """The job that `text` names or begins, ended or not; None: the only one that is steered, or else the last one.
+    """Find the job that `text` names or begins, ended or not; None: the only steered one, or else the last one.
 
     Raises
     ------
@@ -190,6 +190,6 @@ def job_to_tell_of(text: str | None) -> KnownJob:
 
 
 def _written_at(job: KnownJob) -> float:
-    """When the journal of the job's run was last written; 0: it has none."""
+    """Wall time at which the journal of the job's run was last written; 0: it has none."""
     file = job.run.journal
     return file.stat().st_mtime if file.exists() else 0.0

@@ -1,4 +1,4 @@
-"""A host that stays when its jobs have ended: that of a service."""
+"""Host of a service, which stays when its jobs have ended."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,15 +24,15 @@ from punctual.request.submission import Submission
 Listen = Callable[[LocalHost], AbstractContextManager[Sequence[str]]]
 
 _NAME = "service"
-#: Between two looks at what another process does.
+#: Seconds between two looks at another process's progress.
 _LOOK_S = 0.1
-#: How long one may take to leave the host, and to find out that it does not.
+#: Seconds that another host may take to leave, and to be found not to.
 _LEAVE_S_MAX = 10.0
 _LOCK_S_MAX, _START_S_MAX, _SUBMIT_S_MAX = 20.0, 60.0, 60.0
 
 
 class ServiceHost(JoinedHost):
-    """The host of jobs that no command need wait for; it goes on until `leave`.
+    """Host of jobs that no command need wait for; runs until `leave`.
 
     Whatever jobs it has then are left to those that wait for them, or to nobody.
 
@@ -50,12 +50,12 @@ class ServiceHost(JoinedHost):
 
     @property
     def local(self) -> LocalHost:
-        """The host; only once `begin` has returned."""
+        """The host; valid once `begin` has returned."""
         assert self._local is not None
         return self._local
 
     def begin(self, options: HostOptions, facts: Mapping[str, Any]) -> None:
-        """Be the host that the jobs of this machine share: in place of the one that there is, or a new one.
+        """Become the shared host of this machine: in place of the present one, or as a new one.
 
         Parameters
         ----------
@@ -65,14 +65,14 @@ class ServiceHost(JoinedHost):
         Raises
         ------
         InvalidSpec
-            There is a service already, or no host can be had.
+            There is a service already, or no host could be begun.
         """
         give_up_at = time.monotonic() + _START_S_MAX
         while not self._try_to_begin(options, facts):
             if time.monotonic() > give_up_at:
                 raise self._refused or InvalidSpec(
-                    "the host of this machine's jobs must leave its place to the service",
-                    "one that does not",
+                    "the shared host must hand this machine's jobs to the service",
+                    "a host that still schedules them",
                     "the shared host",
                     "See `punctual ps` for what runs, and `punctual doctor` for what is wrong.",
                 )
@@ -89,7 +89,7 @@ class ServiceHost(JoinedHost):
         self.local.run(lambda: self.local.is_asked_to_leave)
 
     def leave(self) -> None:
-        """Have `run` return; from any thread, also from a signal's code."""
+        """Make `run` return; allowed in any thread and signal handler."""
         self.local.ask_to_leave()
 
     def _try_to_begin(self, options: HostOptions, facts: Mapping[str, Any]) -> bool:
@@ -127,7 +127,7 @@ class ServiceHost(JoinedHost):
 
 
 def _has_left(run: RunFolder) -> bool:
-    """Have the host of a run leave its place; False: it has not, so far. Raises `InvalidSpec` if it is a service."""
+    """Ask the host of a run to leave its place; False: it has not yet. Raises `InvalidSpec` if it is a service."""
     if run.has_service():
         raise InvalidSpec(
             "one service at a time must run for a user on these processors",
@@ -144,7 +144,7 @@ def _has_left(run: RunFolder) -> bool:
 
 
 def submit_jobs(submissions: Sequence[Submission], options: HostOptions) -> tuple[RunFolder, list[JobId]]:
-    """Have the service run jobs, all or none: where it runs, and their names there; returns once its journal has them.
+    """Submit jobs to the service, all or none; return its run and the jobs' names once the journal has them.
 
     What they write is in their logs alone.
 
@@ -180,12 +180,12 @@ def service_host(
     facts: Mapping[str, Any],
     listen: Listen = lambda _: nullcontext(()),
 ) -> Iterator[tuple[ServiceHost, Sequence[str]]]:
-    """A service, and the addresses at which other programs reach it beside its control socket; leaving it leaves the jobs.
+    """Yield a service's host and its addresses beside the control socket; leaving it leaves the jobs running.
 
     Parameters
     ----------
     listen
-        Opens what it is reached by; entered once the host is there, and left before the host is.
+        Opens the service's addresses; entered once the host exists, and left before it ends.
     """
     with ServiceHost() as host:
         host.begin(options, facts)

@@ -1,4 +1,4 @@
-"""Which host the jobs of this user share on this machine, and who may change that."""
+"""The host that this user's jobs share on this machine, and the lock for changing it."""
 
 import fcntl
 import os
@@ -12,13 +12,13 @@ from punctual.daemon.paths import refused_if_unwritable, runtime_root
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs, live_folders
 
-#: Between two attempts to get the lock: jobs may be unsteered until it is had.
+#: Seconds between two attempts to get the lock: jobs may be unsteered until then.
 _LOOK_S = 0.01
 
 
 @contextmanager
 def host_lock(most_s: float) -> Iterator[bool]:
-    """The right to begin the shared host, to submit to it, to take its place, and to leave it; one process has it.
+    """Lock for beginning, joining, replacing and leaving the shared host; one process has it at a time.
 
     Yields whether this process has got it within `most_s` seconds. The kernel takes it from a process that ends.
     """
@@ -44,7 +44,7 @@ def _locked(file: int, give_up_at: float) -> bool:
 
 
 def shared_run() -> RunFolder | None:
-    """The run that a new job joins: it has a host, or commands that will take the host's place, or a service had it.
+    """Return the run that a new job joins: one with a host, with commands that will replace it, or of a service.
 
     The host may use the same processors and GPUs as this process. None: the new job begins one. Jobs of other runs that
     nobody waits for are left alone until `punctual attach` or `punctual up`.
@@ -55,12 +55,12 @@ def shared_run() -> RunFolder | None:
 
 
 def service_run() -> RunFolder | None:
-    """The run of the service that a new job joins; None: there is none."""
+    """Return the run of the service that a new job joins; None: there is none."""
     return next((run for run in live_folders() if _is_shared(run) and run.has_service()), None)
 
 
 def unsteered_run() -> RunFolder | None:
-    """A run with jobs that run on though their commands were killed, and that a service may take over; None: there is none."""
+    """Return a run whose jobs outlived their commands and that a service may take over; None: there is none."""
     return next((run for run in live_folders() if _is_shared(run) and not run.is_live() and run.kept_jobs()), None)
 
 

@@ -1,4 +1,4 @@
-"""How long the machine was suspended."""
+"""Time for which the machine was suspended."""
 
 import time
 from collections.abc import Mapping
@@ -6,21 +6,21 @@ from typing import Any
 
 from punctual.journal.boot import boot_id
 
-#: What is less is the time between two looks at clocks.
+#: Shortest suspension that counts, in seconds: two clocks are read one after the other.
 LEAST_S = 1.0
 
 
 def suspended_s() -> float:
-    """Seconds for which this machine was suspended since it was started: its monotonic clock stood still meanwhile."""
+    """Seconds for which this machine was suspended since its start: its monotonic clock stood still meanwhile."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 def told_suspended(accounted_s: float) -> dict[str, Any]:
-    """For the record of a run: the seconds of suspension by which its deadlines were brought forward already."""
+    """Return the run's record of the seconds of suspension by which its deadlines were shortened already."""
     return {"suspended": {"boot": boot_id(), "accounted_s": accounted_s}}
 
 
 def accounted_s(facts: Mapping[str, Any]) -> float:
-    """Those that the record tells; all seconds of suspension, if it tells none since the machine was started."""
+    """Seconds of suspension that the record accounts for; if it has none since the machine's start, all of them."""
     told = facts.get("suspended", {})
     return float(told["accounted_s"]) if told.get("boot") == boot_id() else suspended_s()

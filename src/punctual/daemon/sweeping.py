@@ -1,4 +1,4 @@
-"""What hosts that were killed have left: the ends of jobs that are in no journal, and files that nobody needs."""
+"""Clear up after killed hosts: record the ends of jobs that no journal has, and remove files that are not needed."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ from punctual.journal.sqlite import SqliteJournal
 
 
 def sweep() -> None:
-    """End jobs that nobody looks after, write down what ended unsteered, and remove what nobody will need."""
+    """End jobs without a keeper, record ends that no process saw, and remove files that are not needed."""
     end_orphans()
     for run in live_folders():
         if run.is_live() or run.machine() is not None:
@@ -32,19 +32,19 @@ def sweep() -> None:
 
 
 def _end_unkept(run: RunFolder) -> None:
-    """End what runs on of jobs whose keeper and guard were killed."""
+    """End remaining processes of jobs whose keeper and guard were killed."""
     if processes_of(*_unkept(run)):
         with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
             end_processes_of(*_unkept(run))
 
 
 def _unkept(run: RunFolder) -> list[Path]:
-    """Where the keepers of those open jobs were that nobody looks after."""
+    """Return the socket paths of the keepers of open jobs that no keeper or guard looks after any more."""
     return [run.takeover_socket(job) for job in run.open_jobs() if not run.is_looked_after(job)]
 
 
 def note_ends(run: RunFolder) -> None:
-    """Write the ends of the jobs that ended while nobody steered them into the journal and the record of a run.
+    """Write the ends of jobs that ended unsteered into the journal and the record of a run.
 
     A job whose process has failed, and that may be started again, has not ended: it waits for who resumes the run.
     """
@@ -59,7 +59,7 @@ def note_ends(run: RunFolder) -> None:
 
 
 def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
-    """End jobs that have no process any more, and that nobody shall resume."""
+    """End jobs that have no process any more and that are not to be resumed."""
     with SqliteJournal(run.journal) as journal:
         _, last_at, handle = _restored(run, journal)
         end_processes_of(*map(run.takeover_socket, jobs))
@@ -68,7 +68,7 @@ def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
 
 
 def _restored(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
-    """How the jobs of a run stand, the instant of the journal's last message, and what says what follows from an event."""
+    """Restore a run: its state, the instant of the journal's last message, and the function that handles an event."""
     try:
         state, last_at = restored_state(run, journal)
     except JournalUnusable:  # nobody can go on with its jobs: nothing follows from an end
@@ -79,7 +79,7 @@ def _restored(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float,
 def _note(
     run: RunFolder, journal: SqliteJournal, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]
 ) -> None:
-    """Write down what has ended a job, and what follows from that: those that were to run after it may end with it."""
+    """Journal a job's end and its consequences: jobs that were to run after it may end with it."""
     messages = [message for event in events for message in (event, *handle(event))]
     ends = [(job, state) for message in messages if (job := about(message)) and (state := end_state(message))]
     if ends:

@@ -1,4 +1,4 @@
-"""Which timer is due when."""
+"""Due times of timers."""
 
 from heapq import heappop, heappush
 
@@ -30,7 +30,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now: float) -> list[Timer]:
-        """Take the timers that are due at instant `now`, the earliest first."""
+        """Remove and return the timers that are due at instant `now`, the earliest first."""
         due = []
         while (fire_at := self.next_at()) is not None and fire_at <= now:
             _, timer = heappop(self._heap)

@@ -1,1 +1,1 @@
-"""Training whose number of workers changes while it runs, and whose result does not depend on it."""
+"""Training with a number of workers that changes while it runs and does not affect the result."""

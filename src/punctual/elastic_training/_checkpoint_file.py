@@ -1,4 +1,4 @@
-"""A checkpoint as a file that `safetensors` can read: tensors one after the other, everything else in the header.
+"""Checkpoint files that `safetensors` can read: tensors one after the other, everything else in the header.
 
 =========== ==========================================================================================================
 bytes       content
@@ -36,12 +36,12 @@ _CHUNK_BYTES = 4 << 20
 
 
 class Damaged(Exception):
-    """The file is not a whole checkpoint; the argument says why."""
+    """Raised if the file is not a whole checkpoint; the argument is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A state laid out as its file will be.
+    """A state in the layout of its file.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Image:
 
 
 def image(state: TrainingState, block: Tensor | None) -> Image:
-    """A copy of `state`; `block` is used for it, and its memory with it, if it has the right size.
+    """Copy `state` into an image; `block` and its memory are reused if it has the right size.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def image(state: TrainingState, block: Tensor | None) -> Image:
 
 
 def write(path: Path, content: Image) -> None:
-    """Make the file at `path`, which must not exist, and have it on the disk when this returns."""
+    """Write the file at `path`, which must not exist, and return once it is on the disk."""
     digest = sha256(content.header[:_DIGITS_AT])
     digest.update(content.header[_DIGITS_AT + _N_DIGITS :])
     memory = memory_of(content.block)
@@ -96,7 +96,7 @@ def write(path: Path, content: Image) -> None:
 
 
 def verify(path: Path) -> None:
-    """Read the whole file, in pieces.
+    """Read the whole file in pieces and check its sum.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def verify(path: Path) -> None:
 
 
 def read(path: Path) -> TrainingState:
-    """The state, on the CPU. Names that shared a tensor share one again.
+    """Read the state onto the CPU. Names that shared a tensor share one again.
 
     Anybody can write a digest that fits: what the header says is compared with what there is before it is believed.
 
@@ -154,7 +154,7 @@ def _state(file: FileIO) -> TrainingState:
 
 
 def _places(tensors: Mapping[str, Tensor]) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
-    """Where each tensor begins and ends, and names of those that are the same as one that has a place."""
+    """Return the byte range of each tensor, and names that share a tensor with another name."""
     first_of: dict[object, str] = {}
     aliases: dict[str, str] = {}
     places: dict[str, tuple[int, int]] = {}
@@ -171,7 +171,7 @@ def _places(tensors: Mapping[str, Tensor]) -> tuple[dict[str, tuple[int, int]], 
 
 
 def _identity(tensor: Tensor) -> object:
-    """Equal for tensors that are the same memory seen in the same way."""
+    """Return a key that is equal for tensors with the same memory and layout."""
     return tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride()
 
 
@@ -200,7 +200,7 @@ def _kind(name: str, tensor: Tensor) -> str:
 
 @cache
 def _kinds() -> dict[torch.dtype, str]:
-    """Names of the types of elements in the layout; types that this torch does not have are left out."""
+    """Return the names of the types of elements in the layout, without types that this torch lacks."""
     names = {
         "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
         "float8_e5m2": "F8_E5M2", "complex64": "C64", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
@@ -233,7 +233,7 @@ def _verify(file: FileIO) -> None:
 
 
 def _write_all(file: FileIO, memory: memoryview) -> None:
-    """Piece by piece; one call may write less than it is asked to."""
+    """Write piece by piece; one call may write less than it is asked to."""
     n_done = 0
     while n_done < len(memory):
         n_done += file.write(memory[n_done : n_done + _CHUNK_BYTES])

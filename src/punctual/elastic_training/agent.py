@@ -1,6 +1,6 @@
-"""Looks after the workers of one training, in the process that the script was started as.
+"""The agent: manages the workers of one training, in the process that the script was started as.
 
-Workers on other nodes are looked after through the processes of the job there (`other_node`), which do for it what it does
+The agent manages workers on other nodes through the job's processes there (`other_node`), which do for it what it does
 itself for those beside it (`node_workers`).
 
 The agent never trains. It has workers forked, brings them together in *generations*, lets go of those that are not
@@ -54,19 +54,19 @@ from punctual.elastic_training.worker_pool import (
 from punctual.tracking import session
 from punctual.tracking.complaint import invalid, warn
 
-#: Between two looks for workers that hang, which read the state of their processes.
+#: Seconds between two looks for workers that hang, which read the state of their processes.
 _CHECK_S_MAX = 1.0
 #: The same as a share of `HANG_S`, if that is shorter; and the share above which this process itself has stood still.
 _CHECK_FRAC = 0.05
 _PAUSE_FRAC = 0.25
 
-#: How long a newcomer may take to build its model; it may have to fetch something.
+#: Seconds that a new worker may take to build its model; it may have to fetch something.
 _START_S_MAX = 600.0
-#: How long workers may take to end once they have been told to.
+#: Seconds that workers may take to end once told to.
 _LEAVE_S_MAX = 10.0
 #: Deaths before a first step, one after the other, or workers that stood still after the same one: another would, too.
 _N_DEATHS_MAX = 3
-#: Between two looks at the page and at the board; a change of size is not urgent, training goes on meanwhile.
+#: Seconds between two looks at the page and at the board; a change of size is not urgent: training goes on.
 _LOOK_S = 0.05
 #: The end of a process is told by the forkserver a moment after those that it was connected with have told that; more
 #: than a moment where the machine is busy.
@@ -74,7 +74,7 @@ _EXIT_S_MAX = 10.0
 
 
 def managed_page() -> Page | None:
-    """The job's page if Punctual wants this training to have workers; None: it is to run in this process."""
+    """Return the job's page if Punctual manages this training's workers; None: it runs in this process."""
     path = os.environ.get(PAGE_VARIABLE)
     if not path:
         return None
@@ -89,7 +89,7 @@ def managed_page() -> Page | None:
 
 
 def serve(train: Callable[..., object]) -> None:
-    """Have `train` run by as many workers as Punctual wants, and return when it has.
+    """Run `train` in as many workers as Punctual wants, and return when it has ended.
 
     Raises
     ------
@@ -127,12 +127,12 @@ def serve(train: Callable[..., object]) -> None:
 
 
 def _run_worker(train: Callable[..., object], agent: SocketAgentClient) -> None:
-    """Be a worker. Only workers load what trains: the agent is without torch unless the script loads it."""
+    """Run a worker. Only workers load torch and the rest: the agent is without torch unless the script loads it."""
     import_module("punctual.elastic_training.context").run_worker(train, agent)
 
 
 def _leave_page_to_workers(page: Page) -> None:
-    """The first worker speaks of steps; the script's top level may have claimed the page for this process."""
+    """Leave the page to the first worker, who reports steps; the script's top level may have claimed it."""
     if session._session is not None:  # noqa: SLF001 -- asking for the session would make one, and claim the page
         session._session.mute()  # noqa: SLF001
     if page.declaration().pid == process_number():
@@ -140,12 +140,12 @@ def _leave_page_to_workers(page: Page) -> None:
 
 
 class Agent:
-    """See the module; a context manager, whose end is the workers' end.
+    """Agent of one training; a context manager, whose end is the workers' end. See the module.
 
     Parameters
     ----------
     train
-        What a worker does with its connection.
+        The worker's training function, called with its connection.
     hang_s
         Seconds after which a worker that stands still while others wait for it is ended.
     preloaded
@@ -170,16 +170,16 @@ class Agent:
         self._pool = WorkerPool()
         self._generation = 0
         self._after_fault = False
-        #: When a worker told that the state went with the servers, and none is known to have ended; 0: none has.
+        #: Instant of a worker's report that the state was lost with the servers, none of which is known to have ended.
         self._state_lost_ns = 0
         #: Deaths of workers that had done nothing, and generations that were broken before a step, since the last first step.
         self._n_deaths = self._n_stillborn = 0
         #: Workers that stood still, by the steps that they had done.
         self._n_hung: Counter[int] = Counter()
         self._exit_code: int | None = None
-        #: When the first training function ended; and whether all are to end at once, because something has failed.
+        #: Instant at which the first training function ended; whether all must end at once because of a failure.
         self._ends_ns, self._has_failed = 0, False
-        #: When it was last looked for workers that hang.
+        #: Instant of the last check for hanging workers.
         self._checked_ns = monotonic_ns()
 
     def __enter__(self) -> Self:
@@ -191,11 +191,11 @@ class Agent:
 
     @property
     def _nodes(self) -> list[NodeWorkers]:
-        """The node that this is, and the others in the order in which they have come."""
+        """The agent's own node, and the others in the order of their joining."""
         return [self._here, *self._others.nodes]
 
     def run(self) -> int:
-        """Stay until the training has ended; its exit code."""
+        """Run until the training has ended, and return its exit code."""
         while self._exit_code is None or self._pool.workers:
             for fd, _ in self._poll.poll(_LOOK_S * 1e3):
                 for node in self._nodes:
@@ -233,7 +233,7 @@ class Agent:
                 self._fail(worker, words["trace"])
 
     def _on_node_failed(self, node: NodeWorkers, trace: str) -> None:
-        """No worker can be had there, and the kernel ends those there are with their parent."""
+        """Handle a node that can have no workers: the kernel ends its present ones with their parent."""
         if isinstance(node, RemoteWorkers):
             self._lose_node(node, last_line(trace))
             return
@@ -242,7 +242,7 @@ class Agent:
         self._end(1, trace)
 
     def _lose_node(self, node: RemoteWorkers, why: str) -> None:
-        """A node has left, or is not heard any more: the training goes on with the others."""
+        """Drop a node that has left or is silent: the training goes on with the others."""
         members = [worker for worker in self._pool.of(node) if worker in self._pool.members]
         for worker in members:
             self._stats.stop(worker.heartbeat.n_steps, worker.heartbeat.stepped_ns)
@@ -272,7 +272,7 @@ class Agent:
             self._state_lost_ns = self._state_lost_ns or monotonic_ns()
 
     def _on_train_returned(self, worker: Worker, code: int) -> None:
-        """Its training function has ended, and so will the others': they leave together."""
+        """Note that a worker's training function has ended; it leaves together with the others."""
         if worker.state == "leaving":  # it was told to, and that is how it ended
             worker.answer()
             return
@@ -285,7 +285,7 @@ class Agent:
         self._ends_ns = self._ends_ns or monotonic_ns()
 
     def _fail(self, worker: Worker, trace: str) -> None:
-        """An exception in the script would come again: the training ends, unless it can go on without a newcomer."""
+        """Fail the training after an exception in the script, unless it can go on without the new worker."""
         worker.answer()
         worker.become("leaving", monotonic_ns())
         if worker in self._pool.members or not self._pool.members:
@@ -294,7 +294,7 @@ class Agent:
             self._give_up_target(worker.node, f"a new worker has failed: {last_line(trace)}")
 
     def _on_worker_exit(self, worker: Worker, code: int) -> None:
-        """A worker has ended."""
+        """Handle the end of a worker's process."""
         stamp, had_servers = worker.heartbeat, bool(self._pool.servers)
         was_member = self._remove(worker)
         how = "because it stood still" if worker.has_hung else end_of(code)
@@ -324,7 +324,7 @@ class Agent:
         self._do_without(worker.node, cause, shell_code(code))
 
     def _break_generation(self) -> None:
-        """The generation has lost a member, or one of them its group: have the others leave it."""
+        """Break the generation after the loss of a member, or of its group: the others leave it."""
         self._after_fault = True
         if self._here.board.generation_broken < self._generation:
             self._n_stillborn += 1
@@ -333,7 +333,7 @@ class Agent:
         self._announce()
 
     def _restart(self) -> None:
-        """The training's state has gone with a server or in the middle of a step: all end, and others begin at the checkpoint."""
+        """Restart all workers from the checkpoint: the state was lost with a server or in the middle of a step."""
         self._state_lost_ns = 0
         for worker in list(self._pool.members):
             stamp = worker.heartbeat
@@ -342,7 +342,7 @@ class Agent:
             self._dismiss(worker)
 
     def _remove(self, worker: Worker) -> bool:
-        """Keep nothing of a worker that has ended; whether it was a member."""
+        """Remove an ended worker; return whether it was a member."""
         worker.node.forget(worker.i_slot)
         return self._pool.drop(worker)
 
@@ -361,14 +361,14 @@ class Agent:
         )
 
     def _do_without(self, node: NodeWorkers, cause: str, code: int = 1) -> None:
-        """A node has no workers to come: training goes on with those there are, or that start up, if there are any here."""
+        """Go on without further workers of a node; end the training if this node has none left."""
         if node is not self._here or any(not one.serves and one.state != "leaving" for one in self._pool.of(node)):
             self._give_up_target(node, cause)
         else:
             self._end(code, f"punctual: {cause}\n")
 
     def _give_up_target(self, node: NodeWorkers, cause: str) -> None:
-        """Make no more attempts to fulfil the target that is in force for a node."""
+        """Stop trying to fulfil the present target of a node."""
         node.given_up = (node.target.request, cause)
         n_servers = node.target.n_servers
         wanted = f"{node.target.n_workers} workers" + f" and {n_servers} parameter servers" * bool(n_servers)
@@ -384,7 +384,7 @@ class Agent:
     # What is to be done.
 
     def _reconcile(self, now_ns: int) -> None:
-        """Compare what there is with what is wanted."""
+        """Bring the workers to the target."""
         self._allow_for_pause(now_ns)
         self._end_hung(now_ns)
         self._look_at_others(now_ns)
@@ -409,7 +409,7 @@ class Agent:
         self._answer()
 
     def _look_at_others(self, now_ns: int) -> None:
-        """Take in nodes that have come, and do without those that are gone or cannot be connected."""
+        """Admit nodes that have joined, and drop those that are gone or cannot be connected."""
         self._others.look(now_ns)
         for lost, why in self._others.lost(now_ns):
             self._lose_node(lost, why)
@@ -418,7 +418,7 @@ class Agent:
             self._lose_node(self._others.nodes[-1], "workers that could not be connected")
 
     def _adjust_workers(self, node: NodeWorkers) -> None:
-        """Start the workers of a node that are missing; let go of newcomers that are too many."""
+        """Start the workers that a node lacks; dismiss surplus new ones."""
         has_given_up = node.given_up[0] == node.target.request
         # Who leaves still uses its device.
         may_start = not has_given_up and all(worker.state != "leaving" for worker in self._pool.of(node))
@@ -441,7 +441,7 @@ class Agent:
         node.fork(i_slot, serves=serves)
 
     def _dismiss(self, worker: Worker) -> None:
-        """Let a worker go: by an answer if it waits for one, else by force."""
+        """Dismiss a worker: by an answer if it waits for one, else by force."""
         if worker.state in ("ready", "done"):
             worker.answer(membership=None)
         elif worker.pid:
@@ -451,7 +451,7 @@ class Agent:
         worker.become("leaving", monotonic_ns())
 
     def _allow_for_pause(self, now_ns: int) -> None:
-        """Where the job was paused, and this process with it, the time that workers have counts from its end."""
+        """Restart the workers' times after a pause of the job, which has stopped this process too."""
         paused_ns = now_ns - self._checked_ns
         if paused_ns > self._hang_ns * _PAUSE_FRAC:
             for worker in self._pool.workers:
@@ -476,11 +476,11 @@ class Agent:
         return self._here.board.generation_wanted > self._generation
 
     def _should_announce(self) -> bool:
-        """Whether there is another set of members to be had, and nothing more to wait for."""
+        """Whether another set of members is available, and no starting worker is worth waiting for."""
         return not self._is_announced() and not self._pool.is_starting and self._chosen() != self._pool.members
 
     def _chosen(self) -> list[Worker]:
-        """The members that there should be; after a fault nobody goes who may be the only one with the last step."""
+        """Return the wanted members; after a fault all stay, as each may be the only one with the last step."""
         n_least = Counter(id(worker.node) for worker in self._pool.trainers if self._after_fault)
         counts = [(node, max(node.target.n_workers, n_least[id(node)])) for node in self._nodes]
         return self._pool.chosen(counts, self._here.target.n_servers)
@@ -491,7 +491,7 @@ class Agent:
                 node.announce(self._generation + 1)
 
     def _form(self) -> None:
-        """All members have joined: say who is in the next generation."""
+        """Form the next generation, once all members have joined, and tell them their places."""
         before, chosen = self._pool.members, self._chosen()
         trainers = [worker for worker in chosen if not worker.serves]
         if not trainers or (not before and self._pool.is_starting):
@@ -540,11 +540,11 @@ class Agent:
         self._pool.members, self._after_fault = chosen, False
 
     def _stats_of(self, node: NodeWorkers) -> ElasticStats:
-        """What keeps the status on the page of a node."""
+        """Return the object that keeps the status on the page of a node."""
         return node.stats if isinstance(node, RemoteWorkers) else self._stats
 
     def _answer(self) -> None:
-        """Tell Punctual what became of its targets, once nothing more is under way."""
+        """Answer Punctual's targets, once no change is in progress."""
         if self._is_announced() or not self._pool.members:
             return
         for node in self._nodes:
@@ -560,7 +560,7 @@ class Agent:
     # The end.
 
     def _end(self, code: int, text: str) -> None:
-        """End everything at once, and say why."""
+        """End everything at once, with the cause."""
         if not self._has_failed:  # of several failures the first one is shown
             sys.stdout.flush()
             sys.stderr.write(text)
@@ -569,13 +569,13 @@ class Agent:
     def _fail_unfinished(
         self, worker: Worker, got: str, remedy: str = "It has not done what it had left to do.", code: int = 1
     ) -> None:
-        """Have the training fail if the worker, which is lost, still trained when another one had ended."""
+        """Fail the training if the lost worker still trained after another one had ended."""
         if self._exit_code is not None and worker.state == "training" and not self._has_failed:
             warn("each worker must come to the end of the training function", got, worker.title, remedy)
             self._exit_code = self._exit_code or code
 
     def _release_workers(self, now_ns: int) -> None:
-        """Let go of all that wait; of those that train if they stand still and are not excused, or if something has failed."""
+        """Dismiss waiting workers; also training ones that stand still unexcused, and all after a failure."""
         done = all(member.state != "training" for member in self._pool.trainers)
         for worker in self._pool.workers:
             waits = worker.state == "ready" or (worker.state == "done" and done)
@@ -588,11 +588,11 @@ class Agent:
                 self._dismiss(worker)
 
     def _is_still(self, worker: Worker, now_ns: int) -> bool:
-        """Whether it has shown nothing new for long since the first one ended."""
+        """Whether a worker has shown no progress for long since the first one ended."""
         return now_ns - max(self._ends_ns, worker.since_ns, worker.heartbeat.stamp_ns) >= self._hang_ns
 
 
 def _servers_allowed() -> tuple[int, int]:
-    """The least and the most parameter servers."""
+    """Least and greatest number of parameter servers."""
     least, _, most = os.environ.get(SERVERS_VARIABLE, "").partition("..")
     return (int(least), int(most)) if least.isdecimal() and most.isdecimal() else (1, N_SLOTS)

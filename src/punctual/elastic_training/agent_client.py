@@ -29,25 +29,25 @@ class AgentClient(Protocol):
 
     @property
     def generation_wanted(self) -> int:
-        """The newest generation that is to be formed; read at each step, costs about a microsecond."""
+        """Newest generation to be formed; read at each step, costs about a microsecond."""
         ...
 
     @property
     def generation_broken(self) -> int:
-        """The newest generation that has lost a member; below 0: none has."""
+        """Newest generation that has lost a member; below 0: none has."""
         ...
 
     def join(
         self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
     ) -> Membership | None:
-        """Say that this worker is ready for the next generation, and wait until it is formed.
+        """Tell the agent that this worker is ready for the next generation, and wait until it is formed.
 
         Parameters
         ----------
         n_steps
             Steps this worker's state has behind it; 0 for a newcomer, which takes another's state.
         progress
-            How far this worker's copy of the training is; the agent says of whose the others take over.
+            Progress of this worker's copy of the training; the agent names the copy that the others take over.
         after_fault
             The last generation ended because a collective failed.
         has_state
@@ -65,16 +65,16 @@ class AgentClient(Protocol):
         ...
 
     def excused(self) -> AbstractContextManager[None]:
-        """In here the worker may keep the others waiting for as long as it takes, and is not taken to hang."""
+        """Excuse the worker inside the block: the others may wait for it, and it is not taken to hang."""
         ...
 
     def finish(self) -> None:
-        """The training function has returned."""
+        """Tell the agent that the training function has returned."""
         ...
 
 
 class NoAgent:
-    """The agent of a training that nobody manages: one worker, in the script's own process."""
+    """The agent client of an unmanaged training: one worker, in the script's own process."""
 
     generation_wanted = 0
     generation_broken = -1
@@ -85,18 +85,18 @@ class NoAgent:
         return Membership(generation=0, rank=0, n_workers=1, source=-1)
 
     def stamp(self, n_steps: int, *, waiting: bool) -> None:
-        """Nobody looks."""
+        """Do nothing: no agent reads the stamp."""
 
     def excused(self) -> AbstractContextManager[None]:
-        """Nobody waits."""
+        """Return an empty context: no other worker waits."""
         return nullcontext()
 
     def finish(self) -> None:
-        """Nobody waits."""
+        """Do nothing: no other worker waits."""
 
 
 class SocketAgentClient:
-    """The agent of a worker that an agent has started.
+    """Client of a managed worker's agent, over a socket.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class SocketAgentClient:
                 self._board.excuse(self._i_slot, False)
 
     def _tell_first_step(self) -> None:
-        """Where a generation resumed is learned from its first stamp, if the agent could not tell."""
+        """Report the first step's end: it shows where a generation resumed if the agent could not tell."""
         if self._n_steps_begun == -1:
             self._n_steps_begun = self._n_steps
             return
@@ -180,15 +180,15 @@ class SocketAgentClient:
         self._end(said="finished")
 
     def fail(self, trace: str) -> None:
-        """The training function has raised an exception; `trace` is how Python would show it."""
+        """Report that the training function has raised an exception; `trace` is Python's traceback."""
         self._end(said="failed", trace=trace[-_TRACE_CHARS_MAX:])
 
     def leave(self, code: int) -> None:
-        """The training function wants the process to end with exit code `code`."""
+        """Report that the training function ends the process with exit code `code`."""
         self._end(said="left", code=code)
 
     def _end(self, **words: Any) -> None:
-        """Say how it ended, and wait until the others are through too: they may still need this process's group."""
+        """Report the end, and wait until the others are done too: they may still need this process's group."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -214,7 +214,7 @@ class SocketAgentClient:
 
 
 def _membership(words: dict[str, Any], fds: Sequence[int]) -> Membership:
-    """What the agent has said and handed over: a worker's links, if there are others, and then its peers."""
+    """Decode the agent's message and files: the membership with a worker's links, if any, and its peers."""
     membership = Membership.of(words)
     here, is_open = membership.places[membership.i_node], bool(membership.nodes)
     i_worker = membership.rank - here.start

@@ -1,4 +1,4 @@
-"""Checks of what a script gives to `context.elastic`: what would fail later, or go wrong without a word, is refused here."""
+"""Checks of arguments to `context.elastic`: mistakes are refused here that would fail later, or silently go wrong."""
 
 import inspect
 import traceback
@@ -30,7 +30,7 @@ def check_model(model: object) -> None:
 
 
 def not_whole(got: str) -> ValueError:
-    """The exception for a model, or a process group, that several processes share in torch's way."""
+    """Return the exception for a model, or process group, that several processes share in torch's way."""
     return invalid(
         "each worker of an elastic training must hold the whole model, and no process group of its own",
         got,
@@ -42,7 +42,7 @@ def not_whole(got: str) -> ValueError:
 
 
 def is_of_process_groups(error: BaseException) -> bool:
-    """Whether it comes from torch's own way of training by several processes, and not through ours."""
+    """Whether an error comes from torch's own process groups."""
     files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
     folder = Path(torch.distributed.__file__).parent
     checkpoints = str(folder / "checkpoint")  # of one process, too
@@ -55,12 +55,12 @@ def _torch_kinds(part: object) -> Iterable[type]:
 
 
 def named_optimizers(given: object) -> dict[str, Optimizer]:
-    """The optimizers by the names that their states have in a checkpoint.
+    """Return the optimizers by the names that their states have in a checkpoint.
 
     Raises
     ------
     ValueError
-        One of them is none, needs a closure, or has a parameter that another one has too.
+        An element is no optimizer, needs a closure, or shares a parameter with another one.
     """
     if isinstance(given, Mapping):
         optimizers = {f"optimizer/{name}": optimizer for name, optimizer in given.items()}
@@ -88,7 +88,7 @@ def named_optimizers(given: object) -> dict[str, Optimizer]:
 
 
 def params_of(optimizers: Iterable[Optimizer]) -> list[nn.Parameter]:
-    """All that they train, in order."""
+    """List the parameters of the optimizers, in order."""
     return [param for optimizer in optimizers for group in optimizer.param_groups for param in group["params"]]
 
 
@@ -104,7 +104,7 @@ def _check_closure(optimizer: Optimizer) -> None:
 
 
 def check_places(params: Iterable[nn.Parameter], model: nn.Module, extra: Mapping[str, object]) -> None:
-    """Raise `ValueError` if a parameter is trained that no newcomer and no checkpoint would have."""
+    """Raise `ValueError` if a trained parameter would be missing in new workers and checkpoints."""
     modules = [model, *(part for part in extra.values() if isinstance(part, nn.Module))]
     kept = {id(param) for module in modules for param in module.parameters()}
     missing = [param for param in params if id(param) not in kept]
@@ -127,5 +127,5 @@ def check_extra(extra: Mapping[str, object]) -> None:
 
 
 def kind_of(given: object) -> str:
-    """What was given, in words."""
+    """Describe an argument's kind in words."""
     return f"a {type(given).__name__}" + (f" of {len(given)}" if isinstance(given, list | tuple | dict) else "")

@@ -1,4 +1,4 @@
-"""Buffers that training moves, such as BatchNorm's running averages: each virtual rank starts from the step's start."""
+"""Buffers that training changes, such as BatchNorm's averages: each virtual rank begins with the step's values."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ class MovingBuffers:
         self._begin_sum()
 
     def moved(self) -> list[str]:
-        """Buffers that have changed since the step began."""
+        """Return the buffers that have changed since the step began."""
         watched = zip(self._names, self._buffers, self._start, strict=True)
         return [name for name, buffer, start in watched if not torch.equal(buffer, start)]
 
@@ -44,12 +44,12 @@ class MovingBuffers:
 
     @torch.no_grad()
     def begin_rank(self) -> None:
-        """Back to the step's start."""
+        """Reset the buffers to the step's start."""
         for buffer, start in zip(self._buffers, self._start, strict=True):
             buffer.copy_(start)
 
     def end_rank(self, virtual_rank: int, weight: float) -> None:
-        """A virtual rank of this weight, 0 if it has no samples, has gone through the model."""
+        """Add a virtual rank's buffers with its weight, 0 if it has no samples."""
         floating = [buffer.detach().reshape(-1).double() * weight for buffer in self._floating()]
         if floating:
             self._tree.put_leaf(virtual_rank, torch.cat(floating))
@@ -59,7 +59,7 @@ class MovingBuffers:
 
     @torch.no_grad()
     def end_step(self, group: WorkerGroup) -> None:
-        """Take the average over all virtual ranks."""
+        """Average the buffers over all virtual ranks."""
         floating = self._floating()
         if not floating:
             return
@@ -69,7 +69,7 @@ class MovingBuffers:
 
     @torch.no_grad()
     def end_step_alone(self, share_frac: float) -> None:
-        """Take the average over this worker's virtual ranks, which have that share of the step's samples."""
+        """Average the buffers over this worker's virtual ranks, which have that share of the step's samples."""
         n_end = 0
         mean = sum((root.total for root in self._tree.roots), torch.zeros(())) / max(share_frac, 1e-12)
         for buffer in self._floating() if share_frac else ():
@@ -77,5 +77,5 @@ class MovingBuffers:
             buffer.copy_(mean[n_start:n_end].view_as(buffer))
 
     def restore(self) -> None:
-        """The step is given up."""
+        """Restore the buffers from before a step that is given up."""
         self.begin_rank()

@@ -1,4 +1,4 @@
-"""Checkpoints that do not hold up the training, and of which the last good one is always found again.
+"""Checkpoints that are written in the background; the newest complete one can always be found again.
 
 The training waits for a copy of its state only; a thread writes the copy to a temporary name, makes sure that it is on
 the disk, gives it its name, reads it back, and only then removes older ones. Whatever ends the process in between, a
@@ -24,9 +24,9 @@ _SUFFIX = ".safetensors"
 _TEMPORARY = ".writing"
 _LOCK = "writer.lock"
 
-#: Of the training's time, checkpoints take at most this share: the period follows from what the last ones cost.
+#: Largest share of the training's time for checkpoints: the period follows from the last ones' cost.
 _COST_FRAC_MAX = 0.01
-#: Period before the cost of one is known, and the least that is chosen later.
+#: Period while the cost of a checkpoint is unknown, and the least period afterwards.
 _PERIOD_MIN_S = 10.0
 #: The workers of a training that has just ended may still be on their way out.
 _CLAIM_WAIT_S = 5.0
@@ -35,7 +35,7 @@ _CLAIM_WAIT_S = 5.0
 class CheckpointStore:
     """A folder of checkpoints, written by one training.
 
-    Who asks for the `latest` goes on from it, and is the folder's writer from then on, until it closes or ends.
+    The caller of `latest` continues from it, and is the folder's writer from then on, until it closes or ends.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class CheckpointStore:
     every_s
         Seconds between two checkpoints; None: chosen so that they cost less than 1 % of the time, and at least 10 s.
     n_kept
-        How many are kept; during a write there is one more.
+        Number of checkpoints that are kept; during a write there is one more.
 
     Raises
     ------
@@ -78,11 +78,11 @@ class CheckpointStore:
         return self._every_s if self._every_s is not None else max(_PERIOD_MIN_S, self.cost_s / _COST_FRAC_MAX)
 
     def is_due(self) -> bool:
-        """Whether it is time for another one; costs less than a microsecond."""
+        """Whether the next checkpoint is due; costs less than a microsecond."""
         return monotonic() - self._saved_at >= self.period_s
 
     def latest(self) -> TrainingState | None:
-        """The newest state that is whole; None: there is none.
+        """Load the newest complete checkpoint; None: there is none.
 
         Each one that is not is warned of, with the reason, and left in its place.
 
@@ -95,7 +95,7 @@ class CheckpointStore:
         return newest(self.folder)
 
     def save(self, state: TrainingState) -> None:
-        """Copy `state`; it is written in the background. One that still waits to be written is replaced.
+        """Copy `state` to be written in the background. A copy that still waits is replaced.
 
         A folder that cannot be written to, or is another training's, is warned of once, and training goes on.
 
@@ -121,13 +121,13 @@ class CheckpointStore:
         self.stop_s = self._saved_at - began_at
 
     def flush(self) -> bool:
-        """Wait until all that was saved is written; whether the last of it is."""
+        """Wait until all saved states are written; return whether the last of them is."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is None and not self._writes)
         return not self._has_failed
 
     def close(self) -> None:
-        """Write what was saved, and let another training have the folder."""
+        """Write the saved states, and release the folder for another training."""
         with self._changed:
             self._closes = True
             self._changed.notify_all()
@@ -142,7 +142,7 @@ class CheckpointStore:
     # Being the only writer.
 
     def _claim(self, wait_s: float) -> bool:
-        """Become the folder's writer; whether it can be written to."""
+        """Lock the folder as its writer; return whether it can be written to."""
         if self._lock is not None:
             return True
         try:
@@ -167,7 +167,7 @@ class CheckpointStore:
     # Between the training and the thread.
 
     def _block(self) -> Tensor | None:
-        """Memory for the next image; that of one which still waits is taken from it."""
+        """Return memory for the next image, that of a waiting image first; None: there is none yet."""
         with self._changed:
             if self._waiting is not None:
                 self._blocks.append(self._waiting.block)
@@ -175,7 +175,7 @@ class CheckpointStore:
             return self._blocks.pop() if self._blocks else None
 
     def _next(self) -> Image | None:
-        """The image to be written, when there is one; None: there will be none."""
+        """Wait for an image to write; None: the store is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is not None or self._closes)
             image, self._waiting = self._waiting, None
@@ -202,7 +202,7 @@ class CheckpointStore:
             self._done(image)
 
     def _write(self, image: Image) -> None:
-        """Make a checkpoint; older ones go only when it has been read back."""
+        """Write a checkpoint; remove older ones only when it has been read back."""
         paths = _paths(self.folder)
         path = self.folder / f"{int(paths[-1].stem) + 1 if paths else 1:08d}{_SUFFIX}"
         temporary = path.with_suffix(_TEMPORARY)
@@ -217,7 +217,7 @@ class CheckpointStore:
             old.unlink()
 
     def _fail(self, error: Exception) -> None:
-        """Say, once in a row of failures, that there is no new checkpoint."""
+        """Report, once in a row of failures, that no new checkpoint was written."""
         if not self._has_failed:
             warn("a checkpoint must be written and read back", f"{type(error).__name__} ({error})", f"'{self.folder}'",
                  "Training goes on, and the last checkpoint stays; make room or give another `checkpoint_dir`.")  # fmt: skip
@@ -225,7 +225,7 @@ class CheckpointStore:
 
 
 def newest(folder: Path) -> TrainingState | None:
-    """The newest state in `folder` that is whole, for whoever only reads it."""
+    """Load the newest complete checkpoint; takes no lock."""
     for path in reversed(_paths(folder)):
         try:
             return replace(_checkpoint_file.read(path), origin=str(path))
@@ -238,7 +238,7 @@ def newest(folder: Path) -> TrainingState | None:
 
 
 def _paths(folder: Path) -> list[Path]:
-    """The checkpoints, the oldest first."""
+    """Return the paths of the checkpoints, the oldest first."""
     return sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
 
 
@@ -251,7 +251,7 @@ def _verify(path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in `folder` on the disk."""
+    """Flush the names in `folder` to the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -260,7 +260,7 @@ def _sync(folder: Path) -> None:
 
 
 def chosen(folder: str | os.PathLike[str] | None, *, every_s: float | None = None) -> CheckpointStore | None:
-    """The checkpoints of a training: in the folder that it says, or else in the one that its environment names.
+    """Return the store of a training's checkpoints: in `folder`, or else in the environment's folder.
 
     None: neither does, and it has none.
     """
@@ -274,12 +274,12 @@ _locks: set[int] = set()
 
 
 def _locked(folder: Path, wait_s: float) -> int:
-    """The lock of `folder`, held; the training that has it may be on its way out, and is given `wait_s`.
+    """Lock `folder` and return the lock; a training that is just leaving has `wait_s` seconds to release it.
 
     Raises
     ------
     ValueError
-        It is not given up in time by whoever has it.
+        The present holder does not release it in time.
     """
     fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     _locks.add(fd)
@@ -314,7 +314,7 @@ def _unlock(fd: int) -> None:
 
 
 def _leave_to_parent() -> None:
-    """A forked child (a worker of a data loader) would keep its parent's locks when the parent has ended."""
+    """Release the locks in a forked child (a worker of a data loader), which would keep them after its parent's end."""
     for fd in list(_locks):
         _unlock(fd)
 

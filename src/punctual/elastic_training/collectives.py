@@ -1,4 +1,4 @@
-"""What the workers of one generation do together, in memory that all of them map.
+"""Collective operations of the workers of one generation, in memory that all of them map.
 
 Each puts what it has into its slot, waits until all have, and takes from the others' slots what it needs: all sums are
 made in the order of ranks. Tensors longer than a slot go in chunks, and each worker has two slots that take turns: what
@@ -24,24 +24,24 @@ from punctual.elastic_training.links import N_TURNS, SLOT_BYTES, Links, n_memory
 from punctual.elastic_training.node_connections import NodeConnections
 from punctual.elastic_training.virtual_ranks import cut
 
-#: If all workers together have no more than this, each adds up everything: cheaper than to wait twice for the others.
+#: Bytes of all workers together up to which each adds up everything: cheaper than to wait twice for the others.
 _ONE_WAIT_BYTES = 1 << 18
-#: How long a worker waits between two looks whether the generation has lost a member.
+#: Seconds between two checks whether the generation has lost a member.
 _LOOK_S = 0.1
 
-#: What those of the first ranks have written that those of the second need, as contiguous parts of the memory.
+#: Returns contiguous parts of the memory that the first ranks have written and the second ones need.
 Moves = Callable[[range, range], Sequence[Tensor]]
 
-#: What a worker does, as it says it to the others.
+#: Codes of operations, which workers compare.
 _SUM, _SENDING, _EXCHANGE, _COLLECTION, _NOTHING = b"+", b">", b"x", b"c", b"."
 
 
 class Apart(Exception):
-    """Another worker does something else."""
+    """Raised if another worker performs a different operation."""
 
 
 class Collectives:
-    """A worker's side. Tensors may be on a GPU, and must be contiguous and alike in all workers.
+    """One worker's collective operations. Tensors may be on a GPU, and must be contiguous and alike in all workers.
 
     Every method raises `OSError` if a member is gone, and `Apart` if one does something else; it leaves its tensors in between.
 
@@ -52,7 +52,7 @@ class Collectives:
     places, i_node
         The ranks of the workers of each node, and which node this is.
     nodes
-        Of the first worker of a node, where there are several: its connections to the others.
+        Connections to other nodes, for the first worker of a node if there are several.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Collectives:
                 chunk.copy_(place)
 
     def exchange(self, outgoing: Tensor, sizes_in: Sequence[int]) -> list[Tensor]:
-        """Send each worker its row of `outgoing`; the flat tensors that the workers have sent, of these sizes."""
+        """Send each worker its row of `outgoing`; return the flat tensors received from them, of these sizes."""
         n_workers = self._n_workers
         rows = outgoing.flatten(1)
         received = [rows.new_empty(size) for size in sizes_in]
@@ -127,7 +127,7 @@ class Collectives:
         return received
 
     def collect(self, tensor: Tensor) -> Tensor:
-        """The flat tensors of all workers, equally long; shape (workers, elements)."""
+        """Return the flat tensors of all workers, equally long; shape (workers, elements)."""
         collected = tensor.new_empty(self._n_workers, len(tensor))
         start = 0
         for chunk in _chunks(tensor):
@@ -139,7 +139,7 @@ class Collectives:
         return collected
 
     def wait(self, moves: Moves | None = None, word: bytes = _NOTHING) -> None:
-        """Until all workers of the node have come here with the same word, and what `moves` says has come from the other nodes."""
+        """Wait until all workers of the node come with the same word, and the parts of `moves` from other nodes."""
         links = self._links
         for child in links.children:
             self._hear(child, word)
@@ -152,7 +152,7 @@ class Collectives:
             child.send(word)
 
     def _move(self, nodes: NodeConnections, moves: Moves, word: bytes) -> None:
-        """Send what has been written here to the nodes that need it, and write here what they have; behind the word each time."""
+        """Exchange parts with the other nodes: send theirs, and write those needed here; each follows the word."""
         here = self._places[self._i_node]
         heard = bytearray(len(self._places))
         outgoing: dict[int, list[memoryview]] = {}
@@ -180,17 +180,17 @@ class Collectives:
             return
 
     def _next_slots(self, like: Tensor, n_elements: int | None = None) -> Tensor:
-        """All workers' slots of this turn, of the type of `like` and its length; shape (workers, elements)."""
+        """Return all workers' slots of this turn, of the type and length of `like`; shape (workers, elements)."""
         return self._next_turn().view(like.dtype)[:, : len(like) if n_elements is None else n_elements]
 
     def _next_turn(self) -> Tensor:
-        """All workers' slots of this turn; shape (workers, bytes)."""
+        """Return all workers' slots of this turn; shape (workers, bytes)."""
         self._i_turn = (self._i_turn + 1) % N_TURNS
         return self._slots[self._i_turn]
 
 
 def _chunks(tensor: Tensor, n_slots: int = 1) -> Sequence[Tensor]:
-    """Flat parts of a contiguous tensor, none longer than so many slots."""
+    """Cut a contiguous tensor into flat parts, none longer than so many slots."""
     flat = tensor.view(-1)
     return flat.split(n_slots * SLOT_BYTES // flat.element_size()) if len(flat) else ()
 
@@ -206,33 +206,33 @@ def _add_to_first(slots: Tensor) -> Tensor:
 
 
 def _all_of(slots: Tensor, senders: range, _: range) -> list[Tensor]:
-    """All of it."""
+    """Return the senders' whole slots."""
     return [slots[rank] for rank in senders]
 
 
 def _parts_of(slots: Tensor, parts: Sequence[range], senders: range, receivers: range) -> list[Tensor]:
-    """The parts that the receivers add up."""
+    """Return the parts that the receivers add up."""
     start, stop = parts[receivers[0]].start, parts[receivers[-1]].stop
     return [slots[rank, start:stop] for rank in senders]
 
 
 def _sums_of(total: Tensor, parts: Sequence[range], senders: range, _: range) -> list[Tensor]:
-    """The parts that they have added up."""
+    """Return the parts that the senders have added up."""
     return [total[parts[senders[0]].start : parts[senders[-1]].stop]]
 
 
 def _from_source(source: int, place: Tensor, senders: range, _: range) -> list[Tensor]:
-    """What the source has to tell."""
+    """Return the source's slots, if it is among the senders."""
     return [place] if source in senders else []
 
 
 def _rows_of(slots: Tensor, n_used: Sequence[int], senders: range, receivers: range) -> list[Tensor]:
-    """What each has for each receiver: so many elements of the sender's row; `slots` are by sender, receiver and element."""
+    """Return each sender's elements for each receiver; `slots` are by sender, receiver and element."""
     return [slots[sender, receiver, : n_used[sender]] for sender in senders for receiver in receivers]
 
 
 def _behind(word: memoryview, parts: Sequence[Tensor]) -> list[memoryview]:
-    """The bytes of the parts, if there are any, with the word before them."""
+    """Return the bytes of the parts after the word; empty if there are no parts."""
     return [word, *map(_bytes_of, parts)] if parts else []
 
 

@@ -1,4 +1,4 @@
-"""What a worker's training function is given, and how one worker goes through it."""
+"""Context of a worker's training function, and the run of one worker."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,7 +16,7 @@ from punctual.elastic_training.virtual_ranks import RankNumber
 
 
 def run_worker(train: Callable[["Context"], object], agent: AgentClient) -> None:
-    """Be one worker, from the begin of `train` to its end, or until the worker is let go."""
+    """Run one worker, from the beginning of `train` to its end, or until the worker is dismissed."""
     try:
         train(Context(agent))
     except Leave:
@@ -29,7 +29,7 @@ def run_worker(train: Callable[["Context"], object], agent: AgentClient) -> None
 
 
 class Context:
-    """What a training function is given.
+    """Argument of a training function.
 
     Parameters
     ----------
@@ -55,15 +55,15 @@ class Context:
         reports_loss: bool = True,
         synchronous: bool = True,
     ) -> ElasticRun:
-        """The training of `model`, for use in a ``with`` statement.
+        """Return the training of `model`, for use in a ``with`` statement.
 
         Parameters
         ----------
         optimizer
             One, or a list or dictionary of several with parameters of their own: `ElasticRun.step` steps them all.
         extra
-            By name, what else must be alike in all workers and outlive them: schedulers, averages of weights; anything
-            with `state_dict` and `load_state_dict`.
+            Other objects, by name, that must be alike in all workers and outlive them: schedulers, averages of weights;
+            all with `state_dict` and `load_state_dict`.
         virtual_ranks
             Parts that each global batch is cut into, at least as many as there are ever workers. They are part of the
             training: with another number it is another training. None: eight, or as many as Punctual may have workers

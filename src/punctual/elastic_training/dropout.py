@@ -1,4 +1,4 @@
-"""Dropout whose masks belong to the virtual ranks, also where several go through the model together."""
+"""Dropout whose masks belong to the virtual ranks, even if several go through the model together."""
 
 import math
 from collections.abc import Sequence
@@ -33,16 +33,16 @@ class RankDropout:
         self._generator = torch.Generator()
 
     def begin_part(self, pieces: Sequence[Piece], n_samples: int) -> None:
-        """What goes through the model from now on; no pieces: leave dropout alone."""
+        """Begin a part with these pieces; no pieces: leave dropout alone."""
         self._pieces, self._n_samples = pieces, n_samples
 
     def install(self) -> None:
-        """Every dropout of the process goes through this one from here on."""
+        """Replace torch's dropout in this process."""
         functional.dropout = self._dropout
         functional.scaled_dot_product_attention = self._attention
 
     def uninstall(self) -> None:
-        """Give torch its own back."""
+        """Restore torch's own dropout."""
         functional.dropout = _dropout
         functional.scaled_dot_product_attention = _attention
 
@@ -64,7 +64,7 @@ class RankDropout:
         self, query: Tensor, key: Tensor, value: Tensor, p: float,
         attn_mask: Tensor | None = None, is_causal: bool = False, scale: float | None = None, **_: Any,
     ) -> Tensor:  # fmt: skip
-        """Attention by its definition, as torch's own does it where there is dropout, but with our mask."""
+        """Compute attention by its definition, as torch itself does with dropout, but with our mask."""
         scores = query * (scale or 1 / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)
         if is_causal:
             attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
@@ -76,13 +76,13 @@ class RankDropout:
         return weights * self._mask(weights, p) @ value
 
     def _can_tell(self, tensor: Tensor) -> bool:
-        """Whether the first dimension is the samples, or something that each sample has equally many of."""
+        """Whether the first dimension is the samples, or divides evenly among them."""
         if not self._pieces:
             return False
         return tensor.dim() > 0 and len(tensor) > 0 and len(tensor) % self._n_samples == 0
 
     def _mask(self, like: Tensor, p: float) -> Tensor:
-        """What to multiply by: 0 with probability `p`, else 1 / (1 - p)."""
+        """Return a mask of factors: 0 with probability `p`, else 1 / (1 - p)."""
         seed = int(torch.randint(SEED_MAX, ()))
         self.n_draws += 1
         if self._generator.device != like.device:

@@ -1,4 +1,4 @@
-"""What the agent tells Punctual of its status, and what changes of it have cost."""
+"""Status of the agent for Punctual, with the costs of its changes."""
 
 from dataclasses import replace
 from typing import Protocol
@@ -7,7 +7,7 @@ from punctual.channel import WorkerStatus
 
 
 class StatusPage(Protocol):
-    """Where the status is shown."""
+    """Page that shows the status."""
 
     def publish_workers(self, status: WorkerStatus) -> None: ...
 
@@ -33,21 +33,21 @@ class ElasticStats:
 
     @property
     def request(self) -> int:
-        """The last target that was answered."""
+        """Number of the last target that was answered."""
         return self._status.request
 
     def answer(self, request: int, cause: str = "") -> None:
-        """The target is fulfilled, or given up for `cause`."""
+        """Answer the target: fulfilled, or given up for `cause`."""
         self._put(replace(self._status, request=request, cause=cause))
 
     def lose(self, n_steps: int, stepped_ns: int) -> None:
-        """A member has ended that was at `n_steps`."""
+        """Note the end of a member that was at `n_steps`."""
         self.stop(n_steps, stepped_ns)
         status = self._status
         self._put(replace(status, n_workers=status.n_workers - 1, n_workers_lost=status.n_workers_lost + 1))
 
     def lose_server(self) -> None:
-        """A parameter server has ended, and the state with it."""
+        """Note the end of a parameter server, and with it the loss of the state."""
         status = self._status
         self._put(replace(status, n_servers=status.n_servers - 1, n_workers_lost=status.n_workers_lost + 1))
 
@@ -61,7 +61,7 @@ class ElasticStats:
         resizes: bool,
         after_fault: bool,
     ) -> None:
-        """A generation begins; `resizes`: it is larger or smaller than the one before because the target was."""
+        """Note the start of a generation; `resizes`: the target's change made it larger or smaller."""
         self._n_in_flight = int(after_fault)
         self._awaits_step = True
         n_resizes = self._status.n_resizes + resizes
@@ -77,12 +77,12 @@ class ElasticStats:
         )
 
     def stop(self, n_steps: int, stepped_ns: int) -> None:
-        """A member has left its generation after `n_steps`, the last of them done at `stepped_ns`."""
+        """Note that a member has left its generation after `n_steps`, the last of them done at `stepped_ns`."""
         self._n_steps = max(self._n_steps, n_steps)
         self._stopped_ns = max(self._stopped_ns, stepped_ns)
 
     def resume(self, n_steps: int, stepped_ns: int) -> None:
-        """The first step of a generation is done, and with it `n_steps`."""
+        """Note the end of a generation's first step, and with it `n_steps`."""
         if not self._awaits_step:  # the other members say it too
             return
         self._awaits_step = False
@@ -102,7 +102,7 @@ class ElasticStats:
         )
 
     def leave(self) -> None:
-        """Nobody trains any more."""
+        """Show that no worker trains any more."""
         self._put(replace(self._status, n_workers=0, n_servers=0, devices=()))
 
     def _put(self, status: WorkerStatus) -> None:

@@ -17,7 +17,7 @@ Totals = list[Tensor] | None
 
 
 def totals_of(result: Any) -> list[Tensor]:
-    """What the user's function has returned for a batch, ready to be summed without losing digits."""
+    """Convert the user's result for a batch to tensors that can be summed without losing digits."""
     parts = result if isinstance(result, tuple) else (result,)
     return [_wide(torch.as_tensor(part).detach().cpu()) for part in parts]
 
@@ -33,7 +33,7 @@ def add(left: Totals, right: Totals) -> Totals:
 
 
 def plain_roots(tree: TreeSum[Totals]) -> list[Any]:
-    """Roots of a tree as JSON can carry them."""
+    """Encode the roots of a tree for JSON."""
     return [(root.level, root.index, plain(root.total)) for root in tree.roots]
 
 
@@ -43,28 +43,28 @@ def put_roots(tree: TreeSum[Totals], roots: Sequence[Any]) -> None:
 
 
 def plain(totals: Totals) -> Any:
-    """Totals as JSON can carry them."""
+    """Encode totals for JSON."""
     if totals is None:
         return None
     return [(str(total.dtype).removeprefix("torch."), total.tolist()) for total in totals]
 
 
 def unplain(value: Any) -> Totals:
-    """The inverse of `plain`."""
+    """Decode totals that `plain` encoded."""
     if value is None:
         return None
     return [torch.tensor(numbers, dtype=getattr(torch, kind)) for kind, numbers in value]
 
 
 def result_of(value: Any) -> Any:
-    """What the user gets: a tensor, or a tuple of tensors."""
+    """Return the result for the user: a tensor, or a tuple of tensors."""
     totals = unplain(value["totals"]) or []
     return tuple(totals) if value["is_tuple"] else totals[0]
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model as it is evaluated, each of its modules left as it was."""
+    """Switch the model to evaluation inside the block, and restore each module's mode afterwards."""
     was_training = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -81,7 +81,7 @@ Tell = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Evaluation:
-    """What is to be summed over a dataset, which is cut into as many shards as there are virtual ranks.
+    """Sum of a function over a dataset, which is cut into as many shards as there are virtual ranks.
 
     Attributes
     ----------
@@ -99,12 +99,12 @@ class Evaluation:
     is_tuple: bool = False
 
     def n_batches(self, virtual_ranks: range | None = None) -> int:
-        """Batches that what belongs to these virtual ranks makes; None: all."""
+        """Number of batches of these virtual ranks; None: of all."""
         shards = self._shards(range(self.n_virtual_ranks) if virtual_ranks is None else virtual_ranks)
         return sum(-(-len(shard) // self.batch_size) for shard in shards)
 
     def over(self, virtual_ranks: range, tell: Tell) -> TreeSum[Totals]:
-        """The sums over what belongs to these virtual ranks; `tell` hears of each batch."""
+        """Return the sums over the shards of these virtual ranks; `tell` is called after each batch."""
         tree: TreeSum[Totals] = TreeSum(self.n_virtual_ranks, add)
         n_done, n_mine = 0, self.n_batches(virtual_ranks)
         with evaluating(self.model):
@@ -118,7 +118,7 @@ class Evaluation:
         return tree
 
     def rehearse(self, virtual_ranks: range, n_batches_max: int, tell: Tell) -> None:
-        """Make the first batches only, to see what they cost."""
+        """Evaluate the first batches only, to measure their cost."""
         batches = (numbers for shard in self._shards(virtual_ranks) for numbers in self._batches(shard))
         with evaluating(self.model):
             for n_done, numbers in enumerate(islice(batches, n_batches_max), start=1):
@@ -140,14 +140,14 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Telling:
-    """What Punctual hears of an evaluation: batches of all workers, as far as they can be guessed from one's own.
+    """Progress of an evaluation for Punctual: batches of all workers, estimated from this worker's.
 
     Attributes
     ----------
     n_batches
-        Of the whole evaluation.
+        Batches of the whole evaluation.
     advance
-        Is given the number of batches more.
+        Called with the number of further batches.
     """
 
     n_batches: int
@@ -155,17 +155,17 @@ class Telling:
     _n_told: int = 0
 
     def of(self, n_done: int, n_mine: int) -> None:
-        """A worker with `n_mine` batches has made `n_done`; when they are begun anew, nothing is told twice."""
+        """Report progress, `n_done` of a worker's `n_mine` batches; batches that are repeated count once."""
         n_now = n_done * self.n_batches // n_mine
         if n_now > self._n_told:
             self.advance(n_now - self._n_told)
             self._n_told = n_now
 
     def but_the_last(self, n_done: int, n_mine: int) -> None:
-        """The same; but an evaluation is done when there is its result, and that takes the other workers."""
+        """Report progress but of the last batch: an evaluation ends with its result, which takes the others."""
         if n_done < n_mine:
             self.of(n_done, n_mine)
 
     def end(self) -> None:
-        """There is the result."""
+        """Report that the result is there."""
         self.of(1, 1)

@@ -1,4 +1,4 @@
-"""Samples of a dataset by their numbers, made into what the model takes."""
+"""Fetch samples of a dataset by number and collate them for the model."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -17,7 +17,7 @@ Request = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
 def length_of(dataset: Any, where: str) -> int:
-    """Samples of a dataset; raises `ValueError` where there are none, or where they have no numbers."""
+    """Number of samples of a dataset; raises `ValueError` if it has none, or no numbers."""
     remedy = "Give the samples of one epoch numbers, or train with `punctual.track`, which takes what has no end."
     if isinstance(dataset, DataLoader):
         remedy = "Give the loader's dataset: the run makes the batches."
@@ -35,7 +35,7 @@ def length_of(dataset: Any, where: str) -> int:
 
 
 class Fetch:
-    """Samples of `dataset`, collated.
+    """Fetches samples of `dataset` and collates them.
 
     A dataset of tensors is indexed by all numbers at once. Any other is asked sample by sample, or all at once if it
     has torch's `__getitems__`.
@@ -51,13 +51,13 @@ class Fetch:
         return self._dataset is dataset and self._collate is (collate or default_collate)
 
     def together(self, numbers: Tensor) -> Any:
-        """The samples with these numbers, in the order and with the random state that there are."""
+        """Fetch the samples with these numbers, in order, with the present random state."""
         if self._is_tensors:
             return tuple(tensor[numbers] for tensor in self._dataset.tensors)
         return self._collate(self._samples(numbers.tolist()))
 
     def batch(self, request: Request) -> Any:
-        """The samples of a part, each piece's with random numbers of its own."""
+        """Fetch the samples of a part, each piece's with random numbers of its own."""
         if self._is_tensors:  # nothing is drawn
             return self.together(torch.tensor([i for _, numbers in request for i in numbers]))
         samples = []
@@ -73,7 +73,7 @@ class Fetch:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """`batch` with its tensors on `device`, through lists, tuples and dictionaries."""
+    """Return `batch` with its tensors on `device`, through lists, tuples and dictionaries."""
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, dict):

@@ -1,4 +1,4 @@
-"""A process that has everything loaded and is forked for each worker, so that a worker is ready in a moment.
+"""Forkserver: a process with everything loaded, forked for each worker, so that a worker is ready in milliseconds.
 
 Importing torch, and `torch._dynamo` with the first optimizer, takes some seconds; a copy of a process that has done
 it takes milliseconds. That process must be free of threads and must not have touched a GPU, because neither survives
@@ -48,13 +48,13 @@ _MESSAGE_BYTES_MAX = 65_536
 _PICKLE_BYTES_MAX = 1_048_576
 _EXIT_ORPHAN = 70
 
-#: What a training needs in any case. An optimizer's constructor imports `torch._dynamo`.
+#: Modules that every training needs. An optimizer's constructor imports `torch._dynamo`.
 PRELOADED = ("torch", "torch._dynamo", "torch.distributed", "punctual.elastic_training.context")
 
 
 @dataclass(frozen=True)
 class ScriptOrigin:
-    """The script's own process, as far as a worker must be like it.
+    """Properties of the script's own process that a worker must share.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class ScriptOrigin:
     main_path
         The script's file; None: there is none.
     board_fd
-        Where the board is mapped from.
+        Descriptor of the board.
     preloaded
         Modules that are loaded before the script.
     """
@@ -93,7 +93,7 @@ class Forkserver:
         self._children: set[int] = set()
 
     def serve(self) -> None:
-        """Do what is asked until the agent lets go."""
+        """Serve requests until the agent closes the connection."""
         poll = select.poll()
         for fd in (self._control.fileno(), self._wake_fd):
             poll.register(fd, select.POLLIN)
@@ -106,7 +106,7 @@ class Forkserver:
                     return
 
     def _handle_request(self) -> bool:
-        """Take one message; False at the end."""
+        """Handle one message; False at the end."""
         try:
             text, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES_MAX, 1)
         except OSError:
@@ -151,14 +151,14 @@ def _serve(agent: SocketAgentClient) -> None:
 
 
 def exit_with_parent(parent: int) -> None:
-    """Have the kernel end this process when its parent ends, however that comes, and even if this one hangs."""
+    """Have the kernel end this process when its parent ends, for any reason, and even if this one hangs."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(_EXIT_ORPHAN)
 
 
 def send(control: socket.socket, **words: Any) -> None:
-    """Tell the agent; where it is gone, so is this process."""
+    """Send the agent a message; if it is gone, end this process."""
     try:
         control.send(json.dumps(words).encode())
     except OSError:
@@ -166,7 +166,7 @@ def send(control: socket.socket, **words: Any) -> None:
 
 
 def _unpickled(control: socket.socket) -> Any:
-    """What the agent sends next; where it is gone, so is this process."""
+    """Receive the agent's next object; if the agent is gone, end this process."""
     try:
         content = control.recv(_PICKLE_BYTES_MAX)
     except OSError:
@@ -187,7 +187,7 @@ def _preload(origin: ScriptOrigin) -> None:
 
 
 def _load_script(origin: ScriptOrigin) -> None:
-    """Run the script's top level, as another module than the main one, so that it starts nothing."""
+    """Run the script's top level as a module other than the main one, so that it starts nothing."""
     if origin.main_path is None:
         return
     script = ModuleType("__mp_main__")

@@ -1,4 +1,4 @@
-"""Lines of a plain loop that would spoil an elastic one without a word: `zero_grad`, clipping, `optimizer.step`, a scaler.
+"""Guard against lines of a plain loop that spoil an elastic one: `zero_grad`, clipping, `optimizer.step`, a scaler.
 
 From the first part of a step to the last the gradients are the run's. To assign to `grad` leaves another tensor there, and to
 change it in place raises its version; both are read in a tenth of a microsecond. A change of `grad.data` raises none, so
@@ -58,13 +58,13 @@ class GradientGuard:
     # Gradients.
 
     def note(self) -> None:
-        """Take the gradients that there are for the run's."""
+        """Record the present gradients as the run's."""
         self._grads = [param.grad for param in self._params]
         self._versions = [_version(grad) for grad in self._grads]
         self._sample = self._sampled()
 
     def check(self, where: Callable[[], str]) -> None:
-        """Make sure that they are the same still; from here to the next `note` the run may change them.
+        """Check that the gradients are unchanged; until the next `note` the run may change them.
 
         Raises
         ------
@@ -79,11 +79,11 @@ class GradientGuard:
         self._forget()
 
     def _forget(self) -> None:
-        """Keep no gradient in memory."""
+        """Release the recorded gradients."""
         self._grads, self._versions, self._sample = [], [], ""
 
     def _sampled(self) -> str:
-        """Some numbers as text, in which one that is none equals itself; empty where they would cost too much."""
+        """Return some numbers as text, in which NaN equals itself; empty if reading them would cost too much."""
         grad = None if self._i_smallest is None else self._params[self._i_smallest].grad
         if grad is None or grad.device.type != "cpu" or grad.layout != torch.strided:
             return ""
@@ -106,7 +106,7 @@ class GradientGuard:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """In here the optimizers are stepped by the run; raises `ValueError` if they have parameters that it does not know."""
+        """Let the run step the optimizers inside the block; raises `ValueError` if they have unknown parameters."""
         n_params = sum(len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
         if n_params != len(self._params):
             raise invalid(

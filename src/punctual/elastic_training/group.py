@@ -1,4 +1,4 @@
-"""The workers of one generation, connected. Another generation is another group.
+"""Connected workers of one generation. Another generation is another group.
 
 They are connected by what the agent has handed to them (`links`), which nobody else can reach: sums on CPUs, and where
 workers share a GPU, are made in memory that they share; when a member dies its sockets close, and the others see it.
@@ -25,16 +25,16 @@ from punctual.elastic_training.collectives import Collectives
 from punctual.elastic_training.membership import Membership
 from punctual.elastic_training.node_connections import NodeConnections
 
-#: What NCCL does together may take as long as the slowest worker's step, phase or pause; who is hung is found out by the
+#: Seconds of a collective of NCCL: as long as the slowest worker's step, phase or pause; hung workers are found by the
 #: agent, which ends it.
 _TIMEOUT_S = 1800.0
 _CONNECTING_TIMEOUT_S = 30.0
-#: Between two looks at whether the device has done a collective.
+#: Seconds between two looks at whether the device has done a collective.
 _DEVICE_POLL_S = 0.0001
 
 #: Whether NCCL's watchdog ends the process when a collective fails: it must not, the group is formed again.
 _WATCHDOG_VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
-#: Where NCCL listens: the workers are on one machine.
+#: Network interface of NCCL: the workers are on one machine.
 _INTERFACE_VARIABLE, _INTERFACE = "NCCL_SOCKET_IFNAME", "lo"
 
 #: A sum that has begun; there when it has been called.
@@ -42,12 +42,12 @@ PendingSum = Callable[[], None]
 
 
 class GroupFault(Exception):
-    """A collective failed: a member is gone."""
+    """Raised if a collective failed: a member is gone."""
 
 
 @contextmanager
 def group_faults() -> Iterator[None]:
-    """Turn what a collective raises into `GroupFault`."""
+    """Turn exceptions of a collective into `GroupFault`."""
     try:
         yield
     except (RuntimeError, OSError) as error:
@@ -55,14 +55,14 @@ def group_faults() -> Iterator[None]:
 
 
 class WorkerGroup:
-    """A worker's place among the others, and what they do together. A worker that is alone needs no connection.
+    """A worker's place in its group, and the group's collectives. A single worker needs no connection.
 
     Attributes
     ----------
     rank, n_workers
-        Which worker this is, and of how many.
+        Rank of this worker, and number of all.
     device
-        Where tensors must be that are sent.
+        Device of tensors that are sent.
     """
 
     def __init__(self, membership: Membership, device: torch.device, agent: AgentClient | None = None) -> None:
@@ -80,7 +80,7 @@ class WorkerGroup:
         Raises
         ------
         GroupFault
-            One of them is gone already.
+            A member is gone already.
         """
         group = cls(membership, device, agent)
         if membership.links is not None:
@@ -132,13 +132,13 @@ class WorkerGroup:
 
     @property
     def _is_nccl(self) -> bool:
-        """NCCL wants a device for each member; only the agent knows whether there is. It connects those of one node."""
+        """Whether NCCL is used: it needs a device for each member (only the agent knows), and one node."""
         membership = self.membership
         has_own = membership.i_device is not None and not membership.shares_device
         return self.device.type == "cuda" and has_own and not membership.nodes
 
     def drop(self, *, after_fault: bool = False) -> None:
-        """Disconnect. After a fault the others find out by it, those too that had no connection with the dead one."""
+        """Disconnect. After a fault this informs the others, even those not connected to the dead member."""
         if self._collectives is not None:
             self._collectives.close()
             self._collectives = None
@@ -150,7 +150,7 @@ class WorkerGroup:
             dist.destroy_process_group()
 
     def begin_sum(self, tensor: Tensor) -> PendingSum:
-        """Begin to replace `tensor` by its sum over all members; members end their sums in the order they began them in.
+        """Begin to replace `tensor` by its sum over all members; all end their sums in the order of beginning.
 
         A processor that adds up does not go on with backward meanwhile, so there all of it is done at the end.
         """
@@ -184,7 +184,7 @@ class WorkerGroup:
                 self._together.send_from(source, tensor)
 
     def exchange(self, outgoing: Tensor, sizes_in: Sequence[int]) -> list[Tensor]:
-        """Send each member its row of `outgoing`; the flat tensors that the members have sent, of these sizes."""
+        """Send each member its row of `outgoing`; return the flat tensors received from them, of these sizes."""
         with group_faults():
             if not self._is_nccl:
                 return self._together.exchange(outgoing, sizes_in)
@@ -195,7 +195,7 @@ class WorkerGroup:
         return list(received.split(sizes_in))
 
     def collect(self, tensor: Tensor) -> Tensor:
-        """The flat tensors of all members, equally long, one behind the other."""
+        """Return the flat tensors of all members, equally long, one behind the other."""
         with group_faults():
             if not self._is_nccl:
                 return self._together.collect(tensor).view(-1)
@@ -204,7 +204,7 @@ class WorkerGroup:
         return collected
 
     def gather(self, value: Any) -> list[Any]:
-        """What each member gave, by rank. Anything JSON can carry, and a float comes out as it went in."""
+        """Return each member's `value`, by rank. Values must be JSON; floats stay exact."""
         if self.n_workers == 1:
             return [value]
         mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""The secret that the processes of one job share, and the connections that only who has it can make.
+"""The secret that the processes of one job share, and connections that require it.
 
 A certificate follows from the secret, the same one everywhere: each side shows it, and believes nobody who does not have
 its private key. So a connection is encrypted, and both ends are known to be processes of this job.
@@ -24,7 +24,7 @@ def new_key() -> bytes:
 
 
 def certificate_of(key: bytes) -> str:
-    """The certificate with its private key, as PEM.
+    """Return the certificate with its private key, as PEM.
 
     Raises
     ------
@@ -62,13 +62,13 @@ def certificate_of(key: bytes) -> str:
 
 
 class SecureSockets:
-    """Makes connections to the processes that have the same certificate, and accepts those from them."""
+    """Makes connections to processes that have the same certificate, and accepts theirs."""
 
     def __init__(self, certificate: str) -> None:
         self._contexts = {is_server: _context(certificate, is_server=is_server) for is_server in (False, True)}
 
     def connect(self, address: tuple[str, int], timeout_s: float) -> ssl.SSLSocket:
-        """Raises `OSError` if nobody is there who has the key, within the time or so."""
+        """Connect to a process that has the key; raises `OSError` if none answers within about the time limit."""
         connection = self.begin(socket.create_connection(address, timeout_s), is_server=False)
         try:
             connection.do_handshake()
@@ -78,7 +78,7 @@ class SecureSockets:
         return connection
 
     def begin(self, connection: socket.socket, *, is_server: bool) -> ssl.SSLSocket:
-        """The connection with its encryption, whose handshake is still to come; `connection` itself is not to be used then."""
+        """Wrap the connection for encryption, before its handshake; `connection` itself is not to be used then."""
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return self._contexts[is_server].wrap_socket(

@@ -1,4 +1,4 @@
-"""Encrypted connections in the making, several at once: a stranger who connects and says nothing keeps nobody waiting."""
+"""Handshakes of encrypted connections, several at once: a silent stranger delays no other connection."""
 
 import select
 import socket
@@ -9,14 +9,14 @@ from time import monotonic
 
 from punctual.elastic_training.group_key import SecureSockets
 
-#: How long a handshake may take, and most that are under way at once; of more, the one that has taken longest is given up.
+#: Seconds for a handshake, and the most at once; beyond that, the oldest is given up.
 LIMIT_S = 5.0
 _N_MAX = 256
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A handshake under way: whether this process has begun it, when it is given up, and what it waits for."""
+    """A handshake in progress: whether this process has begun it, its time limit, and the awaited event."""
 
     is_own: bool
     give_up_at: float
@@ -24,12 +24,12 @@ class _Pending:
 
 
 class Handshakes:
-    """Connections with those who have the same certificate.
+    """Connections with processes that have the same certificate.
 
     Parameters
     ----------
     listening
-        Where others connect; it stays the caller's.
+        Socket for incoming connections; it stays the caller's.
     """
 
     def __init__(self, sockets: SecureSockets, listening: socket.socket) -> None:
@@ -38,18 +38,18 @@ class Handshakes:
         self._pending: dict[ssl.SSLSocket, _Pending] = {}
 
     def connect(self, address: tuple[str, int], limit_s: float) -> ssl.SSLSocket:
-        """Begin a connection, which `advance` returns once it is made; raises `OSError` if nobody listens there."""
+        """Begin a connection, which `advance` returns once it is made; raises `OSError` if nothing listens there."""
         connection = self._sockets.begin(socket.create_connection(address, LIMIT_S), is_server=False)
         self._add(connection, _Pending(is_own=True, give_up_at=monotonic() + limit_s, awaits=select.POLLOUT))
         return connection
 
     def advance(self, wait_s: float) -> list[ssl.SSLSocket]:
-        """Take in those who connect, for at most `wait_s` seconds if nobody does; the connections that are made now.
+        """Accept connections, waiting at most `wait_s` seconds, and return those whose handshakes are complete.
 
         Raises
         ------
         OSError
-            One that this process has begun cannot be made. Those of strangers are closed without a word.
+            A connection begun here cannot be made. Those of strangers are closed silently.
         """
         poll = select.poll()
         poll.register(self._listening, select.POLLIN)
@@ -60,7 +60,7 @@ class Handshakes:
         return [connection for connection in list(self._pending) if self._is_made(connection)]
 
     def close(self) -> None:
-        """Give up those that are not made yet."""
+        """Give up incomplete handshakes."""
         for connection in list(self._pending):
             self._drop(connection)
 
@@ -93,7 +93,7 @@ class Handshakes:
 
     @staticmethod
     def _go_on(connection: ssl.SSLSocket, pending: _Pending) -> None:
-        """Raises `OSError` if the handshake is not through."""
+        """Continue the handshake; raises `OSError` if it is not complete."""
         try:
             connection.do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as wants:

@@ -1,4 +1,4 @@
-"""What an agent and its workers show each other at every step, in memory that all of them map.
+"""Heartbeats of an agent and its workers at every step, in memory that all of them map.
 
 Words of 64 bits, each with one writer and written at once: no lock, and nothing to be torn. The first line of the
 board is the agent's; each worker has a line of its own, so that no step waits for another processor's cache.
@@ -17,10 +17,10 @@ _N_BYTES = 8 * _WORDS_PER_LINE * (N_SLOTS + 1)
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Where a worker was when it last said so. `stamp_ns` 0: it has said nothing yet.
+    """Last state that a worker has shown. `stamp_ns` 0: it has shown none yet.
 
-    `waiting` is for the others; `excused`: the others may have to wait for it, which is on purpose. `stepped_ns`: when it first
-    said that it had done so many steps.
+    `waiting`: it waits for the others; `excused`: the others may have to wait for it, which is on purpose.
+    `stepped_ns`: the instant at which it first showed this number of steps.
     """
 
     n_steps: int
@@ -31,7 +31,7 @@ class Heartbeat:
 
 
 class HeartbeatBoard:
-    """The board in the file `fd`, which stays open while it is used."""
+    """Board in the file `fd`, which stays open while it is used."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -40,7 +40,7 @@ class HeartbeatBoard:
 
     @classmethod
     def create(cls) -> "HeartbeatBoard":
-        """A new board in memory; what is handed to other processes is its `fd`."""
+        """Create a board in memory; other processes get its `fd`."""
         fd = os.memfd_create("punctual-board")
         os.truncate(fd, _N_BYTES)
         return cls(fd)
@@ -52,7 +52,7 @@ class HeartbeatBoard:
 
     @property
     def generation_wanted(self) -> int:
-        """The newest generation that is to be formed."""
+        """Newest generation to be formed."""
         return self._words[0]
 
     @generation_wanted.setter
@@ -61,7 +61,7 @@ class HeartbeatBoard:
 
     @property
     def generation_broken(self) -> int:
-        """The newest generation that has lost a member; below 0: none has."""
+        """Newest generation that has lost a member; below 0: none has."""
         return self._words[1] - 1
 
     @generation_broken.setter
@@ -69,7 +69,7 @@ class HeartbeatBoard:
         self._words[1] = generation + 1
 
     def show(self, i_slot: int, n_steps: int, waiting: bool, stamp_ns: int) -> None:
-        """Put up a worker's stamp. The hot path: some times a step."""
+        """Write a worker's stamp. The hot path: some times a step."""
         i = (i_slot + 1) * _WORDS_PER_LINE
         if n_steps != self._words[i] or not self._words[i + 2]:
             self._words[i + 4] = stamp_ns
@@ -78,7 +78,7 @@ class HeartbeatBoard:
         self._words[i + 2] = stamp_ns
 
     def excuse(self, i_slot: int, excused: bool) -> None:
-        """Say whether a worker keeps the others waiting on purpose."""
+        """Set whether a worker keeps the others waiting on purpose."""
         self._words[(i_slot + 1) * _WORDS_PER_LINE + 3] = excused
 
     def heartbeat(self, i_slot: int) -> Heartbeat:
@@ -87,6 +87,6 @@ class HeartbeatBoard:
         return Heartbeat(n_steps, bool(waiting), stamp_ns, bool(excused), stepped_ns)
 
     def wipe(self, i_slot: int) -> None:
-        """Make the slot ready for another worker."""
+        """Clear the slot for another worker."""
         self.show(i_slot, 0, False, 0)
         self.excuse(i_slot, False)

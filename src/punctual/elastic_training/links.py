@@ -1,4 +1,4 @@
-"""What connects the workers of one generation on one node: made by the agent, handed over as open files, without a name.
+"""Links between the workers of one generation on one node: the agent makes them, and hands them over as open files.
 
 Nobody else can reach it: no socket listens, and neither memory nor sockets are in the file system. Who may open them
 through /proc may as well read the workers' memory: the job's own user, and root.
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 FAN_OUT = 8
 #: Most files that a worker is handed: memory, a socket that listens, and sockets to the one above it and to those below.
 N_FILES_MAX = 3 + FAN_OUT
-#: What a worker puts into memory at once. Longer, and fewer waits make sums of large models faster; but each page of it is
+#: Bytes that a worker writes at once. Longer, and fewer waits make sums of large models faster; but each page of it is
 #: new in each generation, and a change of a small training slower.
 SLOT_BYTES = 2 << 20
 #: Slots of a worker, used in turns: one is written while others still read the other.
 N_TURNS = 2
-#: Who else had them could read all weights.
+#: Mode of the files: any other reader could read all weights.
 _MODE = 0o600
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """A worker's part of them.
+    """One worker's links.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Links:
         Sockets to the workers that this one waits for: the one above it in the tree, None for the first worker, and
         those below it.
     listening
-        Of the first worker of a node, where there are several: the socket at which others connect.
+        Socket to which other nodes connect, for the first worker of a node if there are several.
     """
 
     memory_fd: int
@@ -46,7 +46,7 @@ class Links:
 
     @classmethod
     def of(cls, i_worker: int, fds: Sequence[int], *, is_open: bool = False) -> "Links":
-        """Those of the worker `i_worker` of its node, of what `make` has made for it; `is_open`: for one of several nodes."""
+        """Return the links of the node's worker `i_worker` from its files; `is_open`: there are several nodes."""
         memory_fd, *others = fds
         sockets = [socket.socket(fileno=fd) for fd in others]
         listening = sockets.pop() if is_open and i_worker == 0 else None
@@ -58,7 +58,7 @@ class Links:
         return [*([] if self.parent is None else [self.parent]), *self.children]
 
     def close(self) -> None:
-        """Let go of the sockets; those who wait for this worker see it, whoever else has a copy of one."""
+        """Close the sockets; waiting workers notice it even if another process has a copy."""
         for connection in self.connections:
             with suppress(OSError):  # the other side was first
                 connection.shutdown(socket.SHUT_RDWR)
@@ -70,7 +70,7 @@ def n_memory_bytes(n_workers: int) -> int:
 
 
 def n_files(i_worker: int, n_workers: int, *, is_open: bool = False) -> int:
-    """How many files `make` makes for the worker `i_worker`; one that is a server (from `n_workers` on) has none."""
+    """Number of files for the worker `i_worker`; a server (from `n_workers` on) has none."""
     if (n_workers == 1 and not is_open) or i_worker >= n_workers:
         return 0
     first = i_worker * FAN_OUT + 1
@@ -85,16 +85,16 @@ def make(
     n_everywhere: int = 0,
     listening: socket.socket | None = None,
 ) -> list[list[int]]:
-    """What each worker and then each server is to be handed; open until `opened` ends. A worker that is alone needs nothing.
+    """Make the files for each worker and then each server, open until `opened` ends. A single worker needs none.
 
     A worker has sockets to all servers after its `Links`, and a server one to each worker.
 
     Parameters
     ----------
     n_workers
-        Those of this node.
+        Workers of this node.
     n_everywhere, listening
-        Where there are other nodes: the workers of all together, and where those of others connect.
+        If there are other nodes: the number of all workers, and the socket to which those of others connect.
     """
     opened.enter_context(_room_for_files())
     fds: list[list[int]] = [[] for _ in range(n_workers + n_servers)]
@@ -122,7 +122,7 @@ def make(
 
 @contextmanager
 def _room_for_files() -> Iterator[None]:
-    """Let this process open as many files as the system allows it: all ends of all connections are open here at once."""
+    """Raise this process's limit of open files to the greatest: all ends of all connections are open here at once."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:

@@ -1,4 +1,4 @@
-"""A worker among the others: its group, its copy of the training, and how both are brought together again."""
+"""A worker among the others: its group, its copy of the training, and how both are restored after a change."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -20,14 +20,14 @@ from punctual.elastic_training.replica import Replica, TrainingState
 from punctual.elastic_training.virtual_ranks import RankNumber, TreeSum
 from punctual.tracking.complaint import invalid, tell
 
-#: Where in the script an evaluation is made, as users know it.
+#: Place in the script of an evaluation, in words for users.
 _IN_WORDS: dict[str, str] = {
     "before": "before the loop", "top": "in the loop", "bottom": "in the loop", "after": "behind the loop",
 }  # fmt: skip
 
 
 class Leave(BaseException):
-    """The worker is not needed any more. No `Exception`: the script must not take it for one of its own."""
+    """Raised to end a dismissed worker. No `Exception`: the script must not take it for one of its own."""
 
 
 class Member:
@@ -36,12 +36,12 @@ class Member:
     Attributes
     ----------
     fuses, moving
-        What has been found out about the model: whether virtual ranks may go through it together, and which buffers it
+        Findings about the model: whether virtual ranks may go through it together, and which buffers it
         moves; None: not known, or to be found out anew.
     can_fuse
         Whether they are ever to go together.
     place
-        Where in the script this worker is.
+        Place of this worker in the script.
     """
 
     def __init__(
@@ -70,18 +70,18 @@ class Member:
         self.is_beginning = False
         self._is_new = True
         self._boundary: TrainingState | None = None
-        #: Those who are in the midst of an evaluation after a fault; None: all.
+        #: Ranks of workers in the midst of an evaluation after a fault; None: all.
         self._evaluators: list[int] | None = None
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether parameter servers step with each worker's gradients by themselves."""
+        """Whether parameter servers step with each worker's gradients separately."""
         return not self._is_synchronous and bool(self.group.membership.peers)
 
     # Generations.
 
     def reform(self, *, after_fault: bool = False, evaluates: bool = False, has_state: bool = True) -> None:
-        """Become a member of the next generation, with the state that the training has.
+        """Join the next generation, with the training's state.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class Member:
         Raises
         ------
         Leave
-            It is not wanted there.
+            The worker is not wanted in it.
         """
         while True:
             self.group.drop(after_fault=after_fault)
@@ -125,7 +125,7 @@ class Member:
             )  # fmt: skip
 
     def _go_to_device(self, membership: Membership) -> None:
-        """The model has been built anywhere; now its worker's device is known."""
+        """Move the model to its worker's device, which is known only now."""
         if membership.i_device is not None:
             device = torch.device("cuda", membership.i_device)
             torch.cuda.set_device(device)  # the script's own "cuda" is the worker's, too
@@ -134,7 +134,7 @@ class Member:
         self.device = torch.device("cpu") if first is None else first.device
 
     def _agree(self, *, evaluates: bool) -> None:
-        """Have the state of the one whom the agent names: it knows how far each is, from each itself."""
+        """Take the state of the member that the agent names: it knows each one's progress."""
         membership = self.group.membership
         mine = {
             "evaluates": evaluates, "place": self.place, "n_steps": self.position.n_steps,
@@ -157,7 +157,7 @@ class Member:
         self._help_evaluate(members, members[source])
 
     def _begin(self) -> None:
-        """Nobody has a state: go on from the last checkpoint, or start."""
+        """Begin without a state in any worker: from the last checkpoint, or anew."""
         state = self.store.latest() if self.store is not None and self.group.rank == 0 else None
         if state is not None:
             self._become(state)
@@ -166,7 +166,7 @@ class Member:
             )
 
     def _share(self, source: int, state: Callable[[], TrainingState], *, wants: bool) -> TrainingState | None:
-        """Send the state of member `source` to those who want it; what was received."""
+        """Send the state of member `source` to those who want it; return the received state."""
         if self.group.n_workers == 1:
             return None
         is_source = self.group.rank == source
@@ -183,7 +183,7 @@ class Member:
         self._boundary = None
 
     def gather(self, what: str, value: Any) -> list[Any]:
-        """What each worker gives, by rank; all must have come to the same place of the script.
+        """Return each worker's value, by rank; all must have come to the same place of the script.
 
         Raises
         ------
@@ -206,7 +206,7 @@ class Member:
         return [value for _, _, value in everyones]
 
     def apart(self, got: str) -> ValueError:
-        """The exception of workers that have come to different places of the script."""
+        """Return the exception for workers that have come to different places of the script."""
         return invalid(
             "all workers must go the same way through the script",
             got,
@@ -216,7 +216,7 @@ class Member:
         )
 
     def compare(self, what: str, *, with_extra: bool = True) -> None:
-        """Make sure that all have the same.
+        """Check that all workers have the same state.
 
         Parameters
         ----------
@@ -253,7 +253,7 @@ class Member:
     # The state as others may take it over.
 
     def state(self) -> TrainingState:
-        """The training as of the last point from which the script can be gone on with."""
+        """Return the training's state at the last point from which the script can be continued."""
         state = self.replica.collect()
         values = {**state.values, **self._values()}
         if self._boundary is None:
@@ -275,24 +275,24 @@ class Member:
         }  # fmt: skip
 
     def mark_boundary(self) -> None:
-        """What the script does from here to the end of the next step, a newcomer will do too: it starts from here."""
+        """Mark the point at which new workers start: they repeat the script's work up to the end of the next step."""
         state = self.replica.collect()
         tensors = {name: tensor.clone() for name, tensor in state.tensors.items() if name.startswith("extra/")}
         self._boundary = TrainingState(tensors, {**state.values, **self._values()})
 
     def pass_boundary(self) -> None:
-        """A step is done: the next point to go on from is its end."""
+        """Note the end of a step, which is the next point to continue from."""
         self._boundary = None
 
     # Evaluations.
 
     @property
     def evaluators(self) -> list[int]:
-        """Ranks of those who make the evaluation under way, or the next one."""
+        """Return the ranks of the workers that make the present evaluation, or the next one."""
         return list(range(self.group.n_workers)) if self._evaluators is None else self._evaluators
 
     def sum_up(self, tree: TreeSum[Totals] | None, place: str, *, is_tuple: bool = False) -> dict[str, Any]:
-        """The result of the evaluation at `place`, of what each evaluator has put in its tree; None: this one is none of them.
+        """Return the result of the evaluation at `place` from the evaluators' trees; None: this worker is no evaluator.
 
         Raises
         ------
@@ -311,7 +311,7 @@ class Member:
         self.position.results.setdefault(place, []).append(result)
 
     def _help_evaluate(self, members: list[dict[str, Any]], furthest: dict[str, Any]) -> None:
-        """Be there when others end an evaluation that this worker does not come to, or has yet to come to."""
+        """Take part in the end of an evaluation that this worker does not make, or has yet to reach."""
         making = [
             rank for rank, member in enumerate(members)
             if member["evaluates"] and _progress_at(member) == _progress_at(furthest)
@@ -323,7 +323,7 @@ class Member:
 
 
 def _with_newest_state(optimizer: dict[str, Any], newest: dict[str, Any]) -> dict[str, Any]:
-    """Settings of one and the state of the other; both as `plain.take_apart` makes them."""
+    """Combine the settings of one state with the values of the newest; both as `plain.take_apart` makes them."""
     ((mark, pairs),) = optimizer.items()
     states = dict(newest[mark])
     return {mark: [[name, states[name] if name == "state" else value] for name, value in pairs]}
@@ -334,5 +334,5 @@ def _listed(ranks: Sequence[int]) -> str:
 
 
 def _progress_at(position: dict[str, Any]) -> tuple[int, int]:
-    """Steps, and evaluations since the last one."""
+    """Steps done, and evaluations since the last one."""
     return position["n_steps"], sum(len(made) for made in position["results"].values())

@@ -1,4 +1,4 @@
-"""Who trains together, as a worker sees it."""
+"""Members of a generation, as a worker sees them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,14 +8,14 @@ from typing import Any, Self
 
 from punctual.elastic_training.links import Links
 
-#: How far a worker's copy of the training is: steps, then evaluations since the last step. Empty where copies differ on
+#: Progress of a worker's copy of the training: steps, then evaluations since the last step. Empty if copies differ on
 #: purpose: none is further than another. None: it has no copy.
 Progress = Sequence[int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """A node of a generation that lies on several: where its first worker listens, and how many workers it has."""
+    """A node of a generation with several: the address of its first worker, and its number of workers."""
 
     address: str
     port: int
@@ -31,28 +31,28 @@ class Membership:
     generation
         Number of this membership; grows by one or more with each change.
     rank, n_workers
-        Which worker this is, and of how many.
+        Rank of this worker, and number of all.
     source
         Rank of the worker whose state is the training's. -1: nobody holds any (the first generation, or all workers were
         lost): begin from the last checkpoint, or from the start.
     lacking
         Ranks of the workers that must take the state of the source.
     i_device
-        Which of the devices that the job is shown this worker uses; None on a CPU.
+        Index of this worker's device among those that the job is shown; None on a CPU.
     shares_device
         Whether several workers use one device.
     store_path
         The file in which workers with a device each find each other, in a folder that only the job's user may enter; empty
         on CPUs.
     links
-        What connects the worker with the others; None for one that is alone, and for servers.
+        Connections of the worker to the others; None for a single worker, and for servers.
     peers
         Connections of a worker to each parameter server; those of a server to each worker, by rank.
     nodes, i_node
         The nodes on which the workers are, and which of them is this worker's; empty: all are on one. The ranks of a
         node follow each other.
     certificate
-        What the first worker of a node shows to those of the others, and expects of them; empty for all others.
+        Certificate that the first workers of nodes show each other; empty for all others.
     """
 
     generation: int
@@ -71,24 +71,24 @@ class Membership:
 
     @property
     def places(self) -> list[range]:
-        """The ranks of the workers of each node."""
+        """Ranks of the workers of each node."""
         counts = [place.n_workers for place in self.nodes] or [self.n_workers]
         ends = list(accumulate(counts))
         return [range(end - n, end) for end, n in zip(ends, counts, strict=True)]
 
     def words(self) -> dict[str, Any]:
-        """As it is sent: without links and peers, which are handed over as files."""
+        """Return the fields to send, without links and peers, which are handed over as files."""
         return {name: value for name, value in asdict(self).items() if name not in ("links", "peers")}
 
     @classmethod
     def of(cls, words: Mapping[str, Any]) -> Self:
-        """The membership that `words` made, also if JSON has carried it."""
+        """Make a membership from the fields that `words` returned, also after JSON."""
         nodes = tuple(NodePlace(**place) for place in words.get("nodes", ()))
         return cls(**{**words, "lacking": tuple(words["lacking"]), "nodes": nodes})
 
 
 def source_of(progresses: Sequence[Progress]) -> tuple[int, tuple[int, ...]]:
-    """`source` and `lacking` of a membership of workers that are so far, by rank."""
+    """Compute `source` and `lacking` of a membership from the workers' progress, by rank."""
     holders = [rank for rank, progress in enumerate(progresses) if progress is not None]
     if not holders:
         return -1, ()

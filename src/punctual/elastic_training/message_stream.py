@@ -12,7 +12,7 @@ _WAITING_BYTES_MAX = 1 << 24
 
 
 class MessageStream:
-    """One end; nothing waits for the other one."""
+    """One end of a stream; it never blocks."""
 
     def __init__(self, connection: ssl.SSLSocket) -> None:
         connection.setblocking(False)
@@ -28,7 +28,7 @@ class MessageStream:
         self.flush()
 
     def flush(self) -> None:
-        """Send what can be sent now."""
+        """Send as much as can be sent now."""
         try:
             while self._outgoing and self.is_open:
                 n_bytes = self._connection.send(bytes(self._outgoing[:_READ_BYTES]))
@@ -39,7 +39,7 @@ class MessageStream:
             self.is_open = False
 
     def receive(self) -> list[dict[str, Any]]:
-        """The messages that have come; afterwards `is_open` says whether more may."""
+        """Return the received messages; afterwards `is_open` tells whether more may come."""
         try:
             while self.is_open and len(self._incoming) < _WAITING_BYTES_MAX:
                 piece = self._connection.recv(_READ_BYTES)

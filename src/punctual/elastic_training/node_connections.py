@@ -1,4 +1,4 @@
-"""What connects the nodes of one generation: each two by an encrypted connection between their first workers.
+"""Connections of the nodes of one generation: an encrypted one between the first workers of each two nodes.
 
 The workers of a node share memory (`punctual.elastic_training.links`). The first of them brings into it what those of other
 nodes have written into theirs.
@@ -16,17 +16,17 @@ from punctual.elastic_training.group_key import SecureSockets
 from punctual.elastic_training.handshakes import Handshakes
 from punctual.elastic_training.membership import Membership
 
-#: What a worker says first: the generation and the node that it connects for.
+#: First message of a worker: the generation and the node that it connects for.
 _HELLO = struct.Struct("<qq")
 _CONNECT_S_MAX = 30.0
-#: Between two looks whether the generation has lost a member.
+#: Seconds between two looks whether the generation has lost a member.
 _LOOK_S = 0.1
-#: What is encrypted at once: each try to send it again must be of the same bytes.
+#: Bytes encrypted at once: each repeated try to send must be of the same bytes.
 _PIECE_BYTES = 1 << 18
 
 
 class NodeConnections:
-    """The connections of a node's first worker to those of the other nodes, by node. Every method raises `OSError` if one is gone."""
+    """Connections of a node's first worker to those of other nodes, by node. Methods raise `OSError` if one is gone."""
 
     def __init__(self, connections: Mapping[int, ssl.SSLSocket], is_broken: Callable[[], bool]) -> None:
         self._connections, self._is_broken = connections, is_broken
@@ -37,7 +37,7 @@ class NodeConnections:
     def formed(
         cls, membership: Membership, listening: socket.socket, is_broken: Callable[[], bool]
     ) -> "NodeConnections":
-        """Connect with the nodes before this one, and wait for those behind it."""
+        """Connect to the nodes before this one, and wait for those behind it."""
         handshakes, i_own = Handshakes(SecureSockets(membership.certificate), listening), membership.i_node
         give_up_at = monotonic() + _CONNECT_S_MAX
         connections: dict[int, ssl.SSLSocket] = {}
@@ -72,7 +72,7 @@ class NodeConnections:
     def exchange(
         self, outgoing: Mapping[int, Sequence[memoryview]], incoming: Mapping[int, Sequence[memoryview]]
     ) -> None:
-        """Send each node its bytes, and fill in what each sends; the other side does the same with as many bytes."""
+        """Send each node its bytes, and fill the buffers with theirs; both sides must agree on the lengths."""
         transfers = [
             _Transfer(connection, outgoing[i_node], incoming[i_node])
             for i_node, connection in self._connections.items()
@@ -96,7 +96,7 @@ def _check(is_broken: Callable[[], bool], give_up_at: float) -> None:
 
 
 def _take(connection: ssl.SSLSocket, membership: Membership, connections: dict[int, ssl.SSLSocket]) -> None:
-    """Keep it if it is from a node behind this one; one of an earlier generation is turned away."""
+    """Keep a connection from a node behind this one; turn away one of an earlier generation."""
     try:
         generation, i_node = _HELLO.unpack(connection.recv(_HELLO.size))
     except (OSError, struct.error):
@@ -108,7 +108,7 @@ def _take(connection: ssl.SSLSocket, membership: Membership, connections: dict[i
 
 
 class _Transfer:
-    """What goes over one connection in both directions at the same time."""
+    """Transfer over one connection in both directions at the same time."""
 
     def __init__(
         self, connection: ssl.SSLSocket, outgoing: Sequence[memoryview], incoming: Sequence[memoryview]
@@ -126,7 +126,7 @@ class _Transfer:
         return (select.POLLIN if self._incoming else 0) | (select.POLLOUT if self._outgoing else 0)
 
     def advance(self) -> bool:
-        """Send and receive what goes without waiting; whether anything went."""
+        """Send and receive as much as possible without waiting; return whether anything was moved."""
         has_sent = self._send()
         return self._receive() or has_sent
 

@@ -1,4 +1,4 @@
-"""The workers of one node, as the agent has them do what it wants: here those of the node that it runs on."""
+"""Workers of one node, under the agent's control; here those of the agent's own node."""
 
 import json
 import os
@@ -17,23 +17,23 @@ from punctual.elastic_training.membership import Membership
 from punctual.elastic_training.worker_spawner import WorkerSpawner
 
 _MESSAGE_BYTES_MAX = 65_536
-#: Which devices the job has, as CUDA reads it and Punctual sets it.
+#: Variable with the job's devices, which CUDA reads and Punctual sets.
 DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
-#: What a worker says, with its `slot`; and what its node says of it: ``forked`` with `pid`, ``not forked`` with `cause`,
-#: ``ended`` with `code`. Without a slot: ``failed`` with `trace`, when no worker can be had.
+#: Message of a worker, with its `slot`; or of its node about it: ``forked`` with `pid`, ``not forked`` with `cause`,
+#: ``ended`` with `code`. Without a slot: ``failed`` with `trace`, if the node can have no workers.
 Words = dict[str, Any]
 
 
 class NodeWorkers(Protocol):
-    """The workers of a node, by their places (slots) on its board.
+    """Workers of a node, by their places (slots) on its board.
 
     Attributes
     ----------
     board
-        What they show; of another node a copy.
+        Board of the workers; for another node, a copy.
     target
-        How many there are to be.
+        Wanted numbers of workers and servers.
     given_up
         Number of the target that is not worth another attempt, and why.
     """
@@ -44,44 +44,44 @@ class NodeWorkers(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether workers may be asked for."""
+        """Whether workers may be started."""
         ...
 
     @property
     def visible_devices(self) -> Sequence[int]:
-        """The devices that the job is shown there."""
+        """Devices that the job is shown on the node."""
         ...
 
     def receive(self, fd: int) -> list[Words]:
-        """What was said over a descriptor that can be read, if it is one of this node's."""
+        """Return the messages at a readable descriptor, if it is one of this node's."""
         ...
 
     def fork(self, i_slot: int, *, serves: bool) -> None:
-        """Ask for a worker, or a parameter server."""
+        """Start a worker, or a parameter server."""
         ...
 
     def kill(self, pid: int) -> None:
-        """End a worker at once."""
+        """Kill a worker at once."""
         ...
 
     def answer(self, i_slot: int, **words: Any) -> None:
-        """Answer what a worker has said."""
+        """Answer a worker's message."""
         ...
 
     def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
-        """Tell workers and servers of the generation that they are members of, with what connects them."""
+        """Tell workers and servers the generation that they are members of, and hand over their connections."""
         ...
 
     def announce(self, generation: int) -> None:
-        """Have members leave their generation for this one."""
+        """Ask members to leave their generation for this one."""
         ...
 
     def tell_broken(self, generation: int) -> None:
-        """Have members know that it has lost one."""
+        """Tell members that their generation has lost one."""
         ...
 
     def forget(self, i_slot: int) -> None:
-        """The worker has ended."""
+        """Forget a worker that has ended."""
         ...
 
     def is_stopped(self, pid: int) -> bool:
@@ -89,21 +89,21 @@ class NodeWorkers(Protocol):
         ...
 
     def sleeping_ticks(self, pid: int) -> int | None:
-        """Processor time of a process that sleeps, with all that it has started; None: it does not, or that is not known."""
+        """Processor time of a process and its descendants if all sleep; None: one does not, or it is unknown."""
         ...
 
 
 class LocalWorkers:
-    """The workers of this node: their processes, the connections with them, and the board.
+    """Workers of this node: their processes, their connections, and the board.
 
     Parameters
     ----------
     train
-        What a worker does with its connection.
+        The worker's training function, called with its connection.
     preloaded
         Modules that workers find loaded.
     poll
-        Is told of what can be read, by descriptors.
+        Registers the descriptors to read from.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class LocalWorkers:
         self.target = WorkerTarget()
         self.given_up: tuple[int, str] = (-1, "")
         self.visible_devices = _visible_devices()
-        #: What the first worker shows to other nodes, and where those connect; made when there are others.
+        #: Certificate of the first worker, and the socket to which other nodes connect; made when there are others.
         self.certificate = ""
         self.listening: socket.socket | None = None
         self._spawner = WorkerSpawner(train, self.board.fd, preloaded)
@@ -124,7 +124,7 @@ class LocalWorkers:
         self._folder: TemporaryDirectory[str] | None = None
 
     def close(self) -> None:
-        """End all."""
+        """End all workers."""
         for connection in self._connections.values():
             connection.close()
         self._spawner.close()
@@ -199,7 +199,7 @@ class LocalWorkers:
                 self._send(slot, fds[i], {"membership": words, "n_steps": n_steps})
 
     def _store_path(self, generation: int) -> str:
-        """Of this generation's; its folder is one that nobody else may enter."""
+        """Return the path of this generation's store, in a folder that only this user may enter."""
         if self._folder is None:
             self._folder = TemporaryDirectory(prefix="punctual-")
         return f"{self._folder.name}/{generation}"
@@ -225,7 +225,7 @@ class LocalWorkers:
 
 
 def last_line(trace: str) -> str:
-    """What a traceback comes down to."""
+    """Return a traceback's last line."""
     return trace.rstrip().rpartition("\n")[2].removeprefix("punctual: ")
 
 
@@ -235,7 +235,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def sleeping_ticks(pid: int) -> int | None:
-    """Processor time, in the kernel's ticks, of a process and its descendants that all sleep; None: one of them does not."""
+    """Processor time, in the kernel's ticks, of a process and its descendants that all sleep; None: one does not."""
     if _stat(pid)[0] != "S":
         return None
     stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
@@ -253,7 +253,7 @@ _GONE = ("X", "0", "0", "0")
 
 
 def _stat(pid: int) -> Sequence[str]:
-    """State, parent, and processor time in user and kernel mode of a process."""
+    """Return state, parent, and processor time in user and kernel mode of a process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             fields = file.read().rpartition(")")[2].split()
@@ -263,6 +263,6 @@ def _stat(pid: int) -> Sequence[str]:
 
 
 def _visible_devices() -> Sequence[int]:
-    """The devices that this process is shown, counted from 0; as many as may be, if the environment does not say."""
+    """Return the indices of the devices that this process is shown; as many as possible, if it is not told."""
     text = os.environ.get(DEVICES_VARIABLE)
     return range(N_DEVICES_MAX if text is None else len([name for name in text.split(",") if name.strip()]))

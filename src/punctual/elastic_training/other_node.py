@@ -1,4 +1,4 @@
-"""A job's process on another node than its first: it has workers there for the agent on the first one.
+"""A job's process on another node than its first: it runs workers there for the agent on the first one.
 
 It decides nothing. It forks, hands over and passes on what the agent says and what its workers say, shows the agent what
 they show on their board, and tells it how many there are to be. Without the agent it ends, and its workers with it.
@@ -37,14 +37,14 @@ _CONNECT_S_MAX = 10.0
 _LOOK_S = 0.05
 #: After so long without a word the first node is lost; it says something twice a second. Longer than it waits for this one.
 _SILENT_S_MAX = 20.0
-#: How long what went wrong is shown on the page before the process ends by itself.
+#: Seconds for which a failure is shown on the page before the process ends.
 _SHOWN_S = 5.0
-#: Of a process that could not join, has lost the first node, or can have no workers: it may be started again.
+#: Exit code if the process could not join, has lost the first node, or can have no workers: it may be started again.
 _EXIT_ALONE = 70
 
 
 def first_node() -> tuple[tuple[str, int], bytes] | None:
-    """Where the first node's agent listens, and the key; None: this is the first node. No worker is told."""
+    """Take the first node's address and key from the environment; None: this is the first node."""
     place, key = os.environ.pop(GROUP_VARIABLE, ""), os.environ.pop(GROUP_KEY_VARIABLE, "")
     if not place:
         return None
@@ -58,7 +58,7 @@ def serve(
     page: Page,
     preloaded: Sequence[str] = forkserver.PRELOADED,
 ) -> int:
-    """Have workers for the first node until that needs none; the exit code."""
+    """Run workers for the first node until it needs none, and return the exit code."""
     # It can be asked to stop: then it leaves the group after a step.
     page.declare(Declaration(pid=process_number(), can_stop=True))
     stats = ElasticStats(page, os.getpid())
@@ -79,7 +79,7 @@ def serve(
 
 
 def _connected(address: tuple[str, int], certificate: str) -> MessageStream:
-    """Raises `ValueError` if the first node cannot be reached."""
+    """Connect to the first node; raises `ValueError` if it cannot be reached."""
     try:
         return MessageStream(SecureSockets(certificate).connect(address, _CONNECT_S_MAX))
     except (ConnectionError, ssl.SSLError) as error:  # its machine answers, and the agent does not
@@ -100,7 +100,7 @@ def _unreached(address: tuple[str, int], error: OSError, remedy: str) -> ValueEr
 
 
 def _fail(page: Page, stats: ElasticStats, text: str) -> int:
-    """Show it on the page, where Punctual finds it, and to the user."""
+    """Show a failure on the page, where Punctual reads it, and to the user."""
     os.write(2, f"punctual: {text}\n".encode())
     give_up_ns = monotonic_ns() + int(_SHOWN_S * 1e9)
     while monotonic_ns() < give_up_ns and not page.directives().stop:
@@ -110,7 +110,7 @@ def _fail(page: Page, stats: ElasticStats, text: str) -> int:
 
 
 class OtherNode:
-    """See the module."""
+    """Process of a job on another node; see the module."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class OtherNode:
         self._workers.close()
 
     def listen(self, listening: Any, certificate: str, address: str) -> None:
-        """Where workers of other nodes are to connect to the first of these; and say who is here."""
+        """Use a socket for the connections of other nodes' workers; and introduce this node to the agent."""
         self._workers.listening, self._workers.certificate = listening, certificate
         self._stream.send(
             name=address,
@@ -148,7 +148,7 @@ class OtherNode:
         )
 
     def run(self) -> int:
-        """Stay until the training has ended, or this node is not wanted any more, or the first one is gone."""
+        """Run until the training has ended, this node is not wanted any more, or the first one is gone."""
         while True:
             self._hear()
             if self._failure:
@@ -172,7 +172,7 @@ class OtherNode:
         return EXIT_STOPPED if self._leaves else 0
 
     def _hear(self) -> None:
-        """Do what the agent says, and pass on what workers say."""
+        """Carry out the agent's messages, and pass on those of workers."""
         for fd, _ in self._poll.poll(_LOOK_S * 1e3):
             if fd == self._stream.fileno():
                 for words in self._stream.receive():
@@ -210,7 +210,7 @@ class OtherNode:
             self._waiting.clear()
 
     def _pass_on(self, words: Words) -> None:
-        """Tell the agent what a worker, or what of one, has been said; instants as their age."""
+        """Pass a message of a worker, or about one, to the agent, with instants as their age."""
         if "stepped_ns" in words:
             stepped_ns = words.pop("stepped_ns")
             words["age_ns"] = monotonic_ns() - stepped_ns if stepped_ns else None
@@ -227,7 +227,7 @@ class OtherNode:
             self._stream.close()
 
     def _show(self) -> None:
-        """What is wanted of this node, by its page, and what its workers show."""
+        """Send the agent this node's target, from its page, and its workers' stamps."""
         self._leaves = self._leaves or self._page.directives().stop
         self._beat()
 

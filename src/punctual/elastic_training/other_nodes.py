@@ -1,4 +1,4 @@
-"""The nodes of a training beside the first: its agent's side of the connections with the job's processes there.
+"""Nodes of a training beside the first: the agent's side of the connections to the job's processes there.
 
 The agent listens only once Punctual has said that the job may lie on several nodes, at the address that Punctual has for its
 node; what it listens on, and the key without which nobody is heard, it tells Punctual alone, on the job's page.
@@ -27,16 +27,16 @@ from punctual.tracking.complaint import invalid, warn
 
 #: A node that has said nothing for so long is lost: it says something twenty times a second.
 SILENT_S_MAX = 10.0
-#: How often a node hears that the first one is there.
+#: Seconds between two heartbeats to a node.
 _BEAT_S = 0.5
-#: Between two looks whether this node listens still.
+#: Seconds between two checks whether this node still listens.
 _LOOK_S = 0.5
-#: How long another node may take to hear that the training has ended.
+#: Seconds that another node may take to learn that the training has ended.
 _END_S_MAX = 1.0
 
 
 def listening_at(address: str) -> socket.socket:
-    """A socket at a free port; raises `ValueError` if the address cannot be used."""
+    """Return a socket at a free port; raises `ValueError` if the address cannot be used."""
     try:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         return socket.create_server((address, 0), family=family)
@@ -50,14 +50,14 @@ def listening_at(address: str) -> socket.socket:
 
 
 class RemoteWorkers:
-    """The workers of another node, see `punctual.elastic_training.node_workers.NodeWorkers`.
+    """Workers of another node, see `punctual.elastic_training.node_workers.NodeWorkers`.
 
     Attributes
     ----------
     fd
-        Of the connection with it.
+        Descriptor of the connection to the node.
     address
-        Where its workers listen.
+        Address at which its workers listen.
     stats
         Keep the status on the page there.
     """
@@ -86,7 +86,7 @@ class RemoteWorkers:
         self.board.close()
 
     def publish_workers(self, status: WorkerStatus) -> None:
-        """Have it put on the page there."""
+        """Publish the status on the page there."""
         self._say("status", status=asdict(status))
 
     def receive(self, fd: int) -> list[Words]:
@@ -106,7 +106,7 @@ class RemoteWorkers:
         return said
 
     def _note(self, words: Words) -> None:
-        """What the workers there show, and how many there are to be."""
+        """Store the state of the node's workers, and its target."""
         for slot, n_steps, waiting, age_ns, excused in words["board"]:
             self.board.show(slot, n_steps, waiting, self.heard_ns - age_ns if age_ns is not None else 0)
             self.board.excuse(slot, excused)
@@ -142,15 +142,15 @@ class RemoteWorkers:
         return None
 
     def beat(self) -> None:
-        """Say that this node is there; and what did not go before."""
+        """Send a heartbeat, and messages that could not be sent before."""
         self._say("beat")
 
     def dismiss(self) -> None:
-        """Tell it that it is not needed any more."""
+        """Tell the node that it is not needed any more."""
         self._say("end")
 
     def await_end(self, limit_s: float) -> None:
-        """Until the other side has ended the connection: what was sent is lost if this side does so too early."""
+        """Wait until the other side has closed the connection: closing first could lose sent messages."""
         poll, give_up_ns = select.poll(), monotonic_ns() + int(limit_s * 1e9)
         poll.register(self.fd, select.POLLIN)
         while self.is_open and monotonic_ns() < give_up_ns:
@@ -162,14 +162,14 @@ class RemoteWorkers:
 
 
 class OtherNodes:
-    """Takes in other nodes, and notices when one is gone.
+    """Admits other nodes, and notices when one is gone.
 
     Parameters
     ----------
     here
         The workers of this node, whose first one those of other nodes connect to.
     poll
-        Is told of what can be read.
+        Registers the descriptors to read from.
     """
 
     def __init__(self, page: Page, here: LocalWorkers, poll: select.poll) -> None:
@@ -195,7 +195,7 @@ class OtherNodes:
             node.close()
 
     def address_of(self, node: NodeWorkers) -> tuple[str, int]:
-        """Where the workers of a node listen for those of others."""
+        """Return the address at which the workers of a node listen for those of others."""
         if isinstance(node, RemoteWorkers):
             return node.address
         assert self._here.listening is not None, "this node was joined by another"
@@ -206,7 +206,7 @@ class OtherNodes:
         return node.name if isinstance(node, RemoteWorkers) else "the first"
 
     def look(self, now_ns: int) -> None:
-        """Begin to listen if other nodes may come, take in those that have, and let all know that this one is there."""
+        """Listen if other nodes may come, admit those that have, and send all a heartbeat."""
         if self._page.worker_target().spans_nodes and self._listening is None and not self.failure:
             self._listen()
         self._take_in()
@@ -219,13 +219,13 @@ class OtherNodes:
             self._beat_ns = now_ns
 
     def lost(self, now_ns: int) -> list[tuple[RemoteWorkers, str]]:
-        """The nodes that are gone, and why that is thought."""
+        """Return the nodes that are gone, each with the sign of it."""
         gone = [(node, "the end of its connection") for node in self.nodes if not node.is_open]
         silent = [node for node in self.nodes if node.is_open and now_ns - node.heard_ns > SILENT_S_MAX * 1e9]
         return [*gone, *((node, f"no word for {SILENT_S_MAX:g} s") for node in silent)]
 
     def drop(self, node: RemoteWorkers) -> None:
-        """Keep nothing of a node that is gone."""
+        """Remove a node that is gone."""
         with suppress(KeyError, ValueError):
             self._poll.unregister(node.fd)
         self.nodes.remove(node)
@@ -241,7 +241,7 @@ class OtherNodes:
                 self._poll.register(node.fd, select.POLLIN)
 
     def _listen(self) -> None:
-        """The page says where, so that Punctual can tell other nodes."""
+        """Listen for other nodes, and publish port and key on the page for Punctual."""
         try:
             if not self._address:
                 raise invalid(
@@ -265,7 +265,7 @@ class OtherNodes:
         self._page.publish_group(self._listening.getsockname()[1], key)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Whoever has the key is heard; a stranger does not get further than a handshake, and keeps nobody waiting."""
+        """Accept processes that have the key; a stranger gets no further than a handshake and delays nobody."""
         handshakes = Handshakes(SecureSockets(self._here.certificate), listening)
         while listening.fileno() >= 0:
             with suppress(OSError, ValueError):  # it has just been closed
@@ -278,7 +278,7 @@ class OtherNodes:
 
 
 def _first_of(stream: MessageStream) -> Words | None:
-    """What the other side says first; None: it says nothing."""
+    """Return the other side's first message; None: it sends none."""
     poll = select.poll()
     poll.register(stream.fileno(), select.POLLIN)
     while stream.is_open and poll.poll(LIMIT_S * 1e3):

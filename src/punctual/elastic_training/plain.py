@@ -1,4 +1,4 @@
-"""Nested values taken apart into named tensors and values that JSON can carry, and put together again."""
+"""Convert nested values to named tensors and JSON values, and back."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ _TENSOR, _PAIRS, _COUNTS, _TUPLE = "$tensor", "$pairs", "$counts", "$tuple"
 
 
 def take_apart(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """`value` with each tensor replaced by its name, which begins with `name`; the tensors go into `tensors`.
+    """Replace each tensor in `value` by its name, which begins with `name`; the tensors go into `tensors`.
 
     Raises
     ------
     ValueError
-        It holds an object that is neither a tensor nor a number, a text, a list, a tuple or a mapping.
+        The value holds an object that is neither a tensor nor a number, a text, a list, a tuple or a mapping.
     """
     if isinstance(value, Tensor):
         tensors[name] = value.detach()
@@ -44,7 +44,7 @@ def _items_apart(items: Any, name: str, tensors: dict[str, Tensor]) -> list[Any]
 
 
 def put_together(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of `take_apart`: mappings become dictionaries; tensors are those given, not copies."""
+    """Invert `take_apart`: mappings become dictionaries; tensors are those given, not copies."""
     if isinstance(value, list):
         return [put_together(item, tensors) for item in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Where a training is, in steps and in the script; a newcomer and a resumed training go on from there."""
+"""Position of a training in steps and in the script; a new worker and a resumed training continue there."""
 
 from dataclasses import dataclass, field
 from math import isfinite
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from punctual.tracking.losses import N_ARRIVED
 
-#: Where in the script an evaluation is made: before the first loop; in a loop's body, before and after the step is
+#: Place of an evaluation in the script: before the first loop; in a loop's body, before and after the step is
 #: taken; after a loop.
 Place = Literal["before", "top", "bottom", "after"]
 
@@ -23,7 +23,7 @@ class Position:
     n_steps
         Steps done since the training began.
     results
-        By place, in the order in which they were made: those before the first loop, and those since the last step.
+        Results by place, in the order of making: those before the first loop, and those since the last step.
     losses
         The last ones reported, as many as tell whether the training has come to its goal: all workers tell it alike.
     finished
@@ -39,14 +39,14 @@ class Position:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Position":
-        """The position of these values; epoch and step 0, and no losses, if they are not among them."""
+        """Make a position from values; missing ones are epoch 0, step 0, and no losses."""
         results = {place: list(made) for place, made in values["results"].items()}
         losses = list(values.get("losses", []))
         finished = values.get("finished", False)
         return cls(values["n_steps"], values.get("epoch", 0), values.get("i_step", 0), results, losses, finished)
 
     def values(self) -> dict[str, Any]:
-        """As JSON can carry it."""
+        """Return the position as JSON values."""
         results = {place: list(made) for place, made in self.results.items()}
         return {
             "n_steps": self.n_steps, "epoch": self.epoch, "i_step": self.i_step, "results": results,
@@ -54,12 +54,12 @@ class Position:
         }  # fmt: skip
 
     def note(self, loss: float) -> None:
-        """A loss is reported; it counts if it is a number."""
+        """Note a reported loss; NaN and infinity do not count."""
         if isfinite(loss):
             self.losses = [*self.losses, loss][-N_ARRIVED:]
 
     def advance(self) -> None:
-        """A step is done."""
+        """Note the end of a step."""
         self.n_steps += 1
         self.i_step += 1
         self.results = {place: made for place, made in self.results.items() if place == "before"}

@@ -1,4 +1,4 @@
-"""Samples fetched ahead of the training, by processes of their own."""
+"""Fetch samples ahead of the training, in processes of their own."""
 
 import os
 from collections import deque
@@ -15,7 +15,7 @@ from punctual.elastic_training.forkserver import exit_with_parent
 
 
 class Prefetcher:
-    """Fetches what will be asked for next.
+    """Fetches the next requests' batches in advance.
 
     What that is changes with the worker's share of a step; what was fetched for another share is thrown away.
     """
@@ -36,12 +36,12 @@ class Prefetcher:
         )  # fmt: skip
 
     def take(self, request: Request, coming: Callable[[], Iterator[Request]]) -> Any:
-        """The batch of `request`.
+        """Return the batch of `request`.
 
         Parameters
         ----------
         coming
-            Gives what will be asked for, from this request or an earlier one on.
+            Returns the expected requests, from this one or an earlier one on.
         """
         if not self._asked or self._asked[0] != request:
             self._asked.clear()
@@ -58,7 +58,7 @@ class Prefetcher:
 
 
 class _Coming:
-    """The loader's sampler."""
+    """Sampler of the loader: the expected requests."""
 
     def __init__(self, requests: Callable[[], Iterator[Request]]) -> None:
         self._requests = requests
@@ -68,7 +68,7 @@ class _Coming:
 
 
 class _Answers(Dataset[Any]):
-    """What the loader's processes have: a batch for each request."""
+    """Dataset of the loader's processes: a batch for each request."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -79,7 +79,7 @@ class _Answers(Dataset[Any]):
 
 
 def _end_with(parent: int, _: int) -> None:
-    """End with the worker, at once: a loader that finds it gone would complain."""
+    """End the loader's process at once with the worker's: a loader that finds it gone would complain."""
     exit_with_parent(parent)
 
 

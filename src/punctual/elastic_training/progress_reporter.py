@@ -1,4 +1,4 @@
-"""What the first worker tells Punctual; the others are silent."""
+"""Reports of the first worker to Punctual; the others are silent."""
 
 import os
 from dataclasses import replace
@@ -13,7 +13,7 @@ from punctual.tracking.session import Session, current, install
 
 
 class ProgressReporter:
-    """The session of this worker, which speaks while the worker is the first one."""
+    """Session of this worker, which reports only while the worker is the first one."""
 
     def __init__(self, agent: AgentClient) -> None:
         self._agent = agent
@@ -23,7 +23,7 @@ class ProgressReporter:
         self._speaks = self._can_stop = False
 
     def take(self, *, is_first: bool, is_beginning: bool, n_steps: int) -> None:
-        """Speak or be silent from here on.
+        """Start or stop reporting.
 
         Parameters
         ----------
@@ -48,7 +48,7 @@ class ProgressReporter:
     def declare(
         self, total_steps: int, n_steps_per_epoch: int, n_steps: int, phases: Phases, *, can_stop: bool
     ) -> None:
-        """Say what is planned, once: the steps of the whole job, those of an epoch, those done already.
+        """Declare the plan once: the steps of the whole job, those of an epoch, those done already.
 
         Parameters
         ----------
@@ -72,18 +72,18 @@ class ProgressReporter:
         session.start_training()
 
     def end_early(self, n_steps: int, *, n_phases_more: int) -> None:
-        """No step comes after `n_steps`; what comes after an epoch comes so many times more."""
+        """Declare that no step follows `n_steps`, and how often the phases after an epoch follow."""
         if self._course is not None:
             self._course = replace(self._course, total_steps=n_steps)
             self.session.end_early(n_phases_more)
 
     def report_loss(self, loss: float) -> None:
-        """The loss of the step under way."""
+        """Report the loss of the present step."""
         self.session.report_loss(loss)
 
     @property
     def end_asked(self) -> int:
-        """The exit code with which Punctual wants the processes to end, as far as this worker hears it; 0: it does not."""
+        """Exit code with which Punctual wants the processes to end, as far as this worker knows; 0: none."""
         return self.session.end_asked
 
     @property
@@ -95,12 +95,12 @@ class ProgressReporter:
         self.session.step_open = True
 
     def step_ends(self) -> None:
-        """The body of a step has been gone through; waits if the pacing line says so."""
+        """Note the end of a step's body; waits if the pacing line requires it."""
         if self.session.step_open:
             self.session.step_done()
 
     def step_lost(self) -> None:
-        """The step under way is not done, and will not be counted."""
+        """Drop the present step, which is not done and will not be counted."""
         self.session.step_open = False
 
     def end(self, exit_code: int) -> None:
@@ -111,7 +111,7 @@ class ProgressReporter:
         raise SystemExit(exit_code)
 
     def refuse_to_leave(self) -> None:
-        """There is no checkpoint to go on from, so the processes do not leave."""
+        """Refuse to leave, because there is no checkpoint to continue from."""
         if self._speaks:
             warn(
                 "a training that is to make room must have written its checkpoint", "none", "this training",
@@ -121,7 +121,7 @@ class ProgressReporter:
 
 
 def _speaking(is_beginning: bool) -> Session:
-    """A session with the page; it is taken over from another worker, which may be too dead to let go of it."""
+    """Open a session with the page, even if the worker that had it has died without releasing it."""
     path = os.environ.get(PAGE_VARIABLE)
     if is_beginning or not path:
         return current()

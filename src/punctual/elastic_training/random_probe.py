@@ -1,4 +1,4 @@
-"""Finding out whether virtual ranks may go through a model together."""
+"""Find out whether virtual ranks may go through a model together."""
 
 import random
 import sys
@@ -13,12 +13,12 @@ from punctual.elastic_training.random_state import mixed
 
 
 class RandomProbe:
-    """Watches one pass through the model: whether it drew random numbers other than for dropout.
+    """Watches one pass through the model for random numbers drawn other than for dropout.
 
     Parameters
     ----------
     seeds
-        What the pass was seeded with, just now.
+        Seeds of the pass, set just before.
     """
 
     def __init__(self, dropout: RankDropout, *seeds: int) -> None:
@@ -33,7 +33,7 @@ class RandomProbe:
         return not any(torch.equal(state, expected) for expected in self._expected()) or self._others != _others()
 
     def _expected(self) -> Iterator[Tensor]:
-        """Random states that dropout alone may have left; what it draws in a pass that is repeated is taken back."""
+        """Yield the random states that dropout alone may have left; draws of a repeated pass are taken back."""
         generator = torch.Generator().manual_seed(self._seed)
         yield generator.get_state()
         for _ in range(self._dropout.n_draws - self._n_draws):
@@ -42,7 +42,7 @@ class RandomProbe:
 
 
 def _others() -> list[Any]:
-    """Random states that dropout does not touch."""
+    """Return the random states that dropout does not touch."""
     numpy = sys.modules.get("numpy")
     states: list[Any] = [random.getstate()]
     if numpy is not None:

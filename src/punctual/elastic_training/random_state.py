@@ -1,4 +1,4 @@
-"""Randomness that belongs to a virtual rank at a step, not to the worker that happens to have it."""
+"""Random state of a virtual rank at a step, whatever worker runs it."""
 
 import random
 import sys
@@ -9,7 +9,7 @@ _BITS_64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def mixed(*numbers: int) -> int:
-    """One seed of 63 bits made of several numbers; nearby numbers give seeds that have nothing in common."""
+    """Mix several numbers into one seed of 63 bits; nearby numbers give unrelated seeds."""
     state = 0
     for number in numbers:
         # The finaliser of splitmix64: each bit of the sum changes half of the bits of the result.

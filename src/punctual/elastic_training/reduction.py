@@ -21,18 +21,18 @@ _NOTES_TYPE = torch.float32
 
 
 class Reduction(Protocol):
-    """Each parameter's `grad` is summed up over the parts of a step; `finish` leaves the sum over all workers in it."""
+    """Sums each parameter's `grad` over the parts of a step; `finish` leaves the sum over all workers in it."""
 
     def await_last(self) -> None:
-        """The next gradients are the last of this worker's share."""
+        """Announce that the next gradients are the last of this worker's share."""
         ...
 
     def end_rank(self, virtual_rank: int, loss: float) -> None:
-        """The gradients of a virtual rank are complete, its weighted loss included."""
+        """Note that the gradients of a virtual rank are complete, its weighted loss included."""
         ...
 
     def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
-        """Sum up over all workers; the sums of `notes`, and of the losses as the last.
+        """Sum over all workers; return the sums of `notes`, and of the losses as the last.
 
         Parameters
         ----------
@@ -47,11 +47,11 @@ class Reduction(Protocol):
         ...
 
     def forget(self) -> None:
-        """Give up the step under way."""
+        """Give up the present step."""
         ...
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         ...
 
 
@@ -61,14 +61,14 @@ def clear(params: Sequence[nn.Parameter]) -> None:
 
 
 class AloneSum:
-    """The only worker: its gradients are the step's."""
+    """Sum of a single worker: its gradients are the step's."""
 
     def __init__(self, params: Sequence[nn.Parameter]) -> None:
         self._params = params
         self._loss = 0.0
 
     def await_last(self) -> None:
-        """Nothing is sent."""
+        """Do nothing: no gradient is sent."""
 
     def end_rank(self, virtual_rank: int, loss: float) -> None:
         self._loss += loss
@@ -82,7 +82,7 @@ class AloneSum:
         clear(self._params)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no model is held."""
 
 
 class _Flat:
@@ -100,18 +100,18 @@ class _Flat:
         return torch.empty(self.length + n_more, dtype=self.dtype, device=self.device)
 
     def packed(self, grads: Sequence[Tensor], n_parts: int) -> Tensor:
-        """These parameters' of `grads`, with zeros behind them, so that they can be cut in equal parts."""
+        """Return these parameters' gradients in one flat tensor, padded with zeros to a multiple of `n_parts`."""
         padding = torch.zeros(-self.length % n_parts, dtype=self.dtype, device=self.device)
         return torch.cat([*(grads[i].reshape(-1) for i in self.numbers), padding])
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """The places of the parameters in `flat`, in their shapes."""
+        """Return views of the parameters' places in `flat`, in their shapes."""
         parts = flat[: self.length].split(self.sizes)
         return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
 
 def _by_type(params: Sequence[nn.Parameter]) -> list[list[int]]:
-    """Numbers of the parameters of each type, in the order in which backward comes to them: the last first."""
+    """Return the numbers of the parameters of each type, in the order in which backward reaches them: last first."""
     kinds: dict[tuple[torch.dtype, torch.device], list[int]] = {}
     for i in reversed(range(len(params))):
         kinds.setdefault((params[i].dtype, params[i].device), []).append(i)
@@ -133,7 +133,7 @@ def _in_buckets(params: Sequence[nn.Parameter]) -> list[list[int]]:
 
 
 class BucketedSum:
-    """Sums in whatever order is fastest, each bucket begun while the rest of backward is still under way.
+    """Sums in the fastest order, each bucket begun while the rest of backward still runs.
 
     On CPUs a sum that has begun is made at the end (`WorkerGroup.begin_sum`).
 
@@ -143,7 +143,7 @@ class BucketedSum:
     Parameters
     ----------
     buffers
-        Those of the generation before, to be used again; filled if it is empty.
+        Buffers of the generation before, to be used again; filled if empty.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class BucketedSum:
         self._begin()
 
     def _new_buffers(self) -> list[Tensor]:
-        """Notes travel in the last bucket if it is of their type, else in one of their own."""
+        """Make the buckets' buffers; notes are in the last bucket if it is of their type, else in one of their own."""
         n_notes, last = self._n_notes + len(self._params), self._flats[-1]
         if (last.dtype, last.device) == (_NOTES_TYPE, self._group.device):
             return [flat.empty() for flat in self._flats[:-1]] + [last.empty(n_notes)]
@@ -191,7 +191,7 @@ class BucketedSum:
         self._loss += loss
 
     def _take(self, i: int, param: nn.Parameter) -> None:
-        """Backward has finished a gradient."""
+        """Take a gradient that backward has finished."""
         if not self._is_last or param.grad is None:
             return
         i_bucket = self._i_bucket[i]
@@ -207,7 +207,7 @@ class BucketedSum:
         self._send(self._n_ready())
 
     def _n_ready(self) -> int:
-        """Buckets complete, counted from the first: all workers send in the same order. The last waits for the notes."""
+        """Number of complete buckets from the first: all workers send in one order. The last waits for the notes."""
         n_ready = len(self._begun)
         while n_ready < len(self._buffers) - 1 and not self._n_missing[n_ready]:
             n_ready += 1
@@ -256,7 +256,7 @@ class BucketedSum:
 
 @dataclass(slots=True)
 class _Leaf:
-    """What a virtual rank has, or several: a gradient for each parameter, and notes."""
+    """Gradients and notes of one or several virtual ranks: a gradient for each parameter."""
 
     grads: list[Tensor]
     notes: list[float]
@@ -268,7 +268,7 @@ class _Leaf:
 
 
 class TreeTotal:
-    """Sums in the order of a binary tree whose leaves are the virtual ranks: the same bits for any number of workers.
+    """Sums in the order of a binary tree with the virtual ranks as leaves: the same bits for any number of workers.
 
     Each worker adds up what it has of the tree. Then each is sent a part of all that is left, adds up the rest of the
     tree for that part, and sends it to all.
@@ -286,7 +286,7 @@ class TreeTotal:
         self._tree: TreeSum[_Leaf] = TreeSum(self._n_virtual_ranks, _Leaf.add)
 
     def await_last(self) -> None:
-        """Nothing is sent before the end."""
+        """Do nothing: gradients are sent at the end."""
 
     def end_rank(self, virtual_rank: int, loss: float) -> None:
         grads = [torch.zeros_like(param) if param.grad is None else param.grad for param in self._params]
@@ -315,7 +315,7 @@ class TreeTotal:
         return flat.packed(leaf.grads, self._group.n_workers)
 
     def _total(self, flat_of: Callable[[_Leaf], Tensor]) -> Tensor:
-        """The sum over all virtual ranks of what `flat_of` makes of each."""
+        """Return the sum over all virtual ranks of the flat tensor that `flat_of` makes of each."""
         roots = [TreeNode(root.level, root.index, flat_of(root.total)) for root in self._tree.roots]
         return total_of(roots, self._group, self._n_virtual_ranks)
 
@@ -324,16 +324,16 @@ class TreeTotal:
         clear(self._params)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no model is held."""
 
 
 def total_over_workers(group: WorkerGroup, tree: TreeSum[Tensor], n_virtual_ranks: int) -> Tensor:
-    """The total of a tree whose leaves are equally long flat tensors, each worker having put in its virtual ranks'."""
+    """Return the total over all workers of a tree of equally long flat tensors."""
     return tree.total if group.n_workers == 1 else total_of(tree.roots, group, n_virtual_ranks)
 
 
 def total_of(roots: Sequence[TreeNode[Tensor]], group: WorkerGroup, n_virtual_ranks: int) -> Tensor:
-    """The total of the tree of which each worker has these roots: each adds up one part of it, and gives it to all."""
+    """Return the total of a tree from the workers' roots: each adds up one part of it, and sends it to all."""
     n_workers, length = group.n_workers, len(roots[0].total)
     rows = torch.stack([_in_rows(root.total, n_workers) for root in roots], dim=1)
     n_each = rows.shape[-1]
@@ -347,6 +347,6 @@ def total_of(roots: Sequence[TreeNode[Tensor]], group: WorkerGroup, n_virtual_ra
 
 
 def _in_rows(flat: Tensor, n_rows: int) -> Tensor:
-    """`flat` in equally long rows; zeros fill up the last."""
+    """Return `flat` in equally long rows; zeros fill up the last."""
     n_missing = -len(flat) % n_rows
     return (nn.functional.pad(flat, (0, n_missing)) if n_missing else flat).view(n_rows, -1)

@@ -1,4 +1,4 @@
-"""One worker's copy of all that the training has learned: model, optimiser, and what the user adds."""
+"""One worker's copy of the trained state: model, optimisers, and the user's extra objects."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class TrainingState:
 
 
 class Stateful(Protocol):
-    """What `extra` may hold besides tensors and plain values: a scheduler, an average of weights, a meter."""
+    """Type of `extra` values besides tensors and plain values: a scheduler, an average of weights, a meter."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -58,9 +58,9 @@ class Replica:
     Attributes
     ----------
     optimizers
-        By the names that their states have.
+        Optimizers by the names that their states have.
     params
-        What they train.
+        Parameters that the optimizers train.
 
     Raises
     ------
@@ -79,24 +79,24 @@ class Replica:
 
     @property
     def named_params(self) -> list[tuple[str, nn.Parameter]]:
-        """`params`, each with its name in the model, if it has one."""
+        """List `params`, each with its name in the model, if it has one."""
         names = {id(param): name for name, param in self.model.named_parameters()}
         return [(names.get(id(param), f"parameter {i}"), param) for i, param in enumerate(self.params)]
 
     def model_tensors(self) -> dict[str, Tensor]:
-        """Parameters and all buffers, each once however many names it has."""
+        """Return parameters and all buffers, each once however many names it has."""
         named = [*self.model.named_parameters(), *self.model.named_buffers()]
         return {f"model/{name}": tensor.detach() for name, tensor in named}
 
     def move(self, device: torch.device) -> None:
-        """Go to `device`; parameters stay the same objects, so that the optimizer and the script still have them."""
+        """Move to `device`; parameters stay the same objects, so that the optimizer and the script still have them."""
         self.model.to(device)
         for optimizer in self.optimizers.values():
             if optimizer.state:  # some have one from the beginning; each tensor goes where torch wants it
                 optimizer.load_state_dict(optimizer.state_dict())
 
     def collect(self) -> TrainingState:
-        """The state now, without copying a tensor."""
+        """Return the present state, without copying a tensor."""
         tensors = self.model_tensors()
         values = {
             name: take_apart(optimizer.state_dict(), name, tensors) for name, optimizer in self.optimizers.items()
@@ -107,7 +107,7 @@ class Replica:
         return TrainingState(tensors, values)
 
     def put_back(self, state: TrainingState) -> None:
-        """Become `state`. Parameters and buffers keep their places in memory; the optimiser's tensors are taken over.
+        """Load `state`. Parameters and buffers keep their places in memory; the optimiser's tensors are taken over.
 
         Raises
         ------

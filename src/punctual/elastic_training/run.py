@@ -1,4 +1,4 @@
-"""An elastic training as the script sees it: an `ElasticRun` goes through epochs, batches and steps."""
+"""An elastic training for the script: an `ElasticRun` goes through epochs, batches and steps."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ _Fetcher = Callable[[Request, Callable[[], Iterator[Request]]], Any]
 
 @dataclass(frozen=True, slots=True)
 class _BatchPlan:
-    """How a loop over batches was asked for; `n_samples` of a global batch, `n_samples_max` of a part."""
+    """Arguments of a loop over batches; `n_samples` of a global batch, `n_samples_max` of a part."""
 
     order: SampleOrder
     n_samples: int
@@ -47,7 +47,7 @@ class _BatchPlan:
 
 
 class ElasticRun:
-    """A training in this worker and, in step with it, in all others. Made by `punctual.elastic_training.context.Context`."""
+    """A training in this worker, in step with all others. Made by `punctual.elastic_training.context.Context`."""
 
     def __init__(self, member: Member, stepper: Stepper, *, reports_loss: bool) -> None:
         self._member = member
@@ -75,21 +75,21 @@ class ElasticRun:
 
     @property
     def loss(self) -> float:
-        """Mean loss of the last step, over the whole global batch; not a number before the first."""
+        """Mean loss of the last step, over the whole global batch; NaN before the first."""
         return self._stepper.loss
 
     @property
     def goal_reached(self) -> bool:
-        """Whether the loss is what ``punctual run --until "loss<0.1"`` has asked for; no step comes after that."""
+        """Whether the loss has reached the goal of ``punctual run --until "loss<0.1"``; no further step follows."""
         return losses.has_arrived(self._member.position.losses, self._goal)
 
     @property
     def finished(self) -> bool:
-        """Whether no step comes after this one, because of `finish` or of a loss that was to be reached."""
+        """Whether this step is the last, because of `finish` or of a loss that was to be reached."""
         return self._member.position.finished or self.goal_reached
 
     def finish(self) -> None:
-        """Say that the training is done, before its last step: early stopping, or whatever the script looks at.
+        """Declare the training done before its last step: early stopping, or another criterion of the script.
 
         Every worker must call it, after the same step: let it follow from `loss` or from what `evaluate` returns, which
         are the same for all. The loops end with the step under way, if they are not left by `break`; the job has landed,
@@ -107,7 +107,7 @@ class ElasticRun:
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch under way, from 0."""
+        """Number of the present epoch, from 0."""
         return self._member.position.epoch
 
     @property
@@ -117,23 +117,23 @@ class ElasticRun:
 
     @property
     def n_workers(self) -> int:
-        """Workers there are. It may change between two steps, and nothing that is learned should depend on it."""
+        """Number of workers. It may change between two steps, and nothing that is learned should depend on it."""
         return self._member.group.n_workers
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the worker that speaks for all."""
+        """Whether this is the worker that prints and writes for all."""
         return self.rank == 0
 
     @property
     def staleness(self) -> int:
-        """Steps that others have made between the last gradient's parameters and its use; 0 where steps are synchronous."""
+        """Steps by others between the last gradient's parameters and its use; 0 if steps are synchronous."""
         served = self._stepper.served
         return 0 if served is None else served.staleness
 
     @property
     def device(self) -> torch.device:
-        """Where the model is, and where the batches come."""
+        """Device of the model and of the batches."""
         return self._member.device
 
     def print(self, *values: object) -> None:
@@ -143,9 +143,9 @@ class ElasticRun:
 
     @contextmanager
     def phase(self, name: str, *, units: int | None = None) -> Iterator[span.PhaseSpan]:
-        """Work that is not a step, as `punctual.phase`; only the first worker's is reported.
+        """Report work that is not a step, as `punctual.phase`; only the first worker's is reported.
 
-        The others may have to wait for it as long as it takes: nobody in here is taken for a worker that hangs.
+        The others wait for it as long as it takes: a worker inside is not taken to hang.
         """
         with self._member.agent.excused(), span.phase(name, units=units) as progress:
             yield progress
@@ -173,12 +173,12 @@ class ElasticRun:
                 self._member.agent.stamp(self.step_number, waiting=True)
 
     def _close(self, store: CheckpointStore) -> None:
-        """The others have nothing left to write."""
+        """Close the store while the other workers, which have nothing to write, wait."""
         with self._member.agent.excused():
             store.close()
 
     def _await_others(self) -> None:
-        """Leave together: one that has lost its group at the very end still needs the others' state."""
+        """Leave together: a worker that has lost its group at the very end still needs the others' state."""
         while True:
             try:
                 if self._member.is_asynchronous:
@@ -207,7 +207,7 @@ class ElasticRun:
     # Loops.
 
     def epochs(self, n_epochs: int, *, phases: Phases = ()) -> Iterator[int]:
-        """Numbers of the epochs to come, from the one under way; the one in which the goal is reached is the last.
+        """Yield the numbers of the epochs from the present one on; the last is the one that reaches the goal.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class ElasticRun:
         micro_batch_size: int | None = None,
         n_loaders: int = 0,
     ) -> Iterator[Any]:
-        """The worker's parts of the epoch's steps, one by one, on the model's device.
+        """Yield the worker's parts of the epoch's steps, one by one, on the model's device.
 
         The body of the loop computes the mean loss of the part and calls `backward` and `step`. Every sample comes
         once an epoch, in an order that follows from `seed` and the epoch.
@@ -245,9 +245,9 @@ class ElasticRun:
         Parameters
         ----------
         dataset
-            Has a length, and a sample for each number.
+            Dataset with a length, and a sample for each number.
         global_batch_size
-            Samples of a step, over all workers; the last step of an epoch takes what is left.
+            Samples of a step, over all workers; the last step of an epoch takes the rest.
         collate
             Makes a batch of a list of samples; None: torch's default. With one of your own, virtual ranks go through
             the model one by one.
@@ -291,7 +291,7 @@ class ElasticRun:
         self._end_loop()
 
     def _end_loop(self) -> None:
-        """The script is through with the loop, or has left it by `break` or an exception."""
+        """End a loop that the script has finished, or has left by `break` or an exception."""
         if self._step is not None and not self._step.is_over:
             self._reporter.step_lost()
             return
@@ -306,7 +306,7 @@ class ElasticRun:
         return places_of(n_samples, loop.n_samples, self._member.n_virtual_ranks)
 
     def _request(self, loop: "_BatchPlan", i_step: int, part: Part) -> Request:
-        """What is to be fetched for a part of the step."""
+        """Return the sample numbers and seeds to fetch for a part of the step."""
         numbers = loop.order.samples(self.epoch, i_step)
         n_steps = self.step_number + i_step - self._member.position.i_step
         return tuple(
@@ -318,14 +318,14 @@ class ElasticRun:
         )
 
     def _requests(self, loop: "_BatchPlan") -> Iterator[Request]:
-        """All that will be asked for in this epoch, if nothing changes."""
+        """Yield the epoch's expected requests, which hold if nothing changes."""
         for i_step in range(self._member.position.i_step, loop.order.n_steps):
             places = self._places(loop, i_step)
             for part in self._stepper.parts(places, loop.n_samples_max, can_fuse=loop.can_fuse):
                 yield self._request(loop, i_step, part)
 
     def _fetcher(self, dataset: Any, collate: Collate | None, n_loaders: int) -> _Fetcher:
-        """How batches are fetched; loaders stay from epoch to epoch."""
+        """Return the function that fetches batches; loaders stay from epoch to epoch."""
         if not n_loaders:
             fetch = Fetch(dataset, collate)
             return lambda request, _: fetch.batch(request)
@@ -362,7 +362,7 @@ class ElasticRun:
         self._stepper.backward(loss)
 
     def step(self, *, clip_norm: float | None = None) -> bool:
-        """End the part; with the last one, learn.
+        """End the part; with the last one of a step, update the model.
 
         Parameters
         ----------
@@ -391,7 +391,7 @@ class ElasticRun:
         return True
 
     def report_loss(self, loss: float | Tensor) -> None:
-        """Say a loss of the script's own, as that of a validation, with ``context.elastic(reports_loss=False)``.
+        """Report a loss of the script's own, as that of a validation, with ``context.elastic(reports_loss=False)``.
 
         Every worker must call it, and with the same number: one that `evaluate` has led to.
 
@@ -414,7 +414,7 @@ class ElasticRun:
             self._reporter.report_loss(loss)
 
     def _check_synchronous(self, got: str) -> None:
-        """Raise `ValueError` where workers would have to be at the same step."""
+        """Raise `ValueError` if the call requires synchronous steps."""
         if self._member.is_asynchronous:
             raise invalid(
                 "workers whose steps are not synchronous must not do anything together",
@@ -424,7 +424,7 @@ class ElasticRun:
             )
 
     def _end_body(self) -> None:
-        """The loop has come back: whatever the script does after a step is done."""
+        """End a step whose body is complete: the loop asks for the next one."""
         self._member.place = "top"
         self._reporter.step_ends()
         compares, store = self._stepper.compares, self._member.store
@@ -438,7 +438,7 @@ class ElasticRun:
             self._save(store)
 
     def _compare(self) -> None:
-        """Before a checkpoint make sure that all workers have the same; each has its own where steps are not synchronous."""
+        """Check before a checkpoint that all workers have the same state; not if steps are asynchronous."""
         if not self._member.is_asynchronous:
             try:
                 self._member.compare("a checkpoint")
@@ -454,7 +454,7 @@ class ElasticRun:
                 self._reporter.end(exit_code)
 
     def _all_kept(self) -> bool:
-        """Whether the checkpoint is written, as all workers learn together; if not, they do not leave."""
+        """Whether the checkpoint is written, agreed among all workers; if not, they do not leave."""
         try:
             is_kept = all(self._member.gather("a request to leave", self._is_kept()))
         except GroupFault:  # it is asked again with the next step
@@ -465,12 +465,12 @@ class ElasticRun:
         return is_kept
 
     def _is_kept(self) -> bool:
-        """Whether the checkpoint is written, if this is the worker that does it; without a folder the script's hooks do."""
+        """Whether the checkpoint is written, if this worker does it; without a folder the script's hooks do."""
         store = self._member.store
         return not self.is_first or (stop.has_hooks() if store is None else store.flush())
 
     def checkpoint(self) -> None:
-        """Keep the training's state, if there is a place for it. Only the first worker does; after the next step all compare."""
+        """Save the training's state, if it has a folder. Only the first worker saves; all compare a step later."""
         self._stepper.wants_comparison = True
         self._save(self._member.store)
 
@@ -539,7 +539,7 @@ class ElasticRun:
         collate: Collate | None = None,
         name: str = "evaluate",
     ) -> None:
-        """Make two batches of an evaluation to come, so that it is known before the first step what it will cost.
+        """Evaluate two batches in advance, so that the cost of an evaluation is known before the first step.
 
         Given the same as `evaluate`, and called before the first loop. A worker that comes later does not make them.
         """
@@ -565,12 +565,12 @@ class ElasticRun:
         return evaluation
 
     def _evaluated_ranks(self) -> range:
-        """Virtual ranks whose part of an evaluation is this worker's."""
+        """Return the virtual ranks whose part of an evaluation is this worker's."""
         evaluators = self._member.evaluators
         return cut(self._member.n_virtual_ranks, len(evaluators))[evaluators.index(self.rank)]
 
     def _stamped(self, tell: Tell) -> Tell:
-        """The same, by which the agent sees with each batch that this worker goes on."""
+        """Wrap `tell` to stamp the board with each batch: the agent sees that this worker is alive."""
 
         def told(n_done: int, n_mine: int) -> None:
             self._member.agent.stamp(self.step_number, waiting=False)
@@ -579,7 +579,7 @@ class ElasticRun:
         return told
 
     def _evaluate(self, evaluation: Evaluation, telling: Telling, place: str, i_result: int) -> None:
-        """Until there is the result: made with the others, or by them when this worker had lost its group."""
+        """Evaluate until the result is known, with the others, or by them if this worker had lost its group."""
         member = self._member
         while i_result >= len(member.position.results.get(place, ())):
             tree = evaluation.over(self._evaluated_ranks(), self._stamped(telling.but_the_last))

@@ -1,4 +1,4 @@
-"""Which samples each step is made of. It follows from seed, epoch and step alone."""
+"""Samples of each step, which follow from seed, epoch and step alone."""
 
 import torch
 from torch import Tensor
@@ -7,12 +7,12 @@ from punctual.elastic_training.random_state import mixed
 
 
 class SampleOrder:
-    """An order of `n_samples` samples that is drawn anew for each epoch, in global batches.
+    """Order of `n_samples` samples, drawn anew for each epoch, in global batches.
 
     Parameters
     ----------
     global_batch_size
-        Samples of a step; the last step of an epoch has what is left.
+        Samples of a step; the last step of an epoch has the rest.
     shuffles
         Whether to draw an order at all.
     """
@@ -31,7 +31,7 @@ class SampleOrder:
         return -(-self._n_samples // self._global_batch_size)
 
     def samples(self, epoch: int, i_step: int) -> Tensor:
-        """Numbers of the samples of step `i_step` of `epoch`, both from 0; shape (n,)."""
+        """Return the numbers of the samples of step `i_step` of `epoch`, both from 0; shape (n,)."""
         if epoch != self._epoch:
             self._drawn, self._epoch = self._draw(epoch), epoch
         return self._drawn[i_step * self._global_batch_size : (i_step + 1) * self._global_batch_size]

@@ -1,4 +1,4 @@
-"""A state on its way from one worker to others, and the proof that all have the same."""
+"""Transfer of a state from one worker to others, and checksums that all have the same."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ def share(group: WorkerGroup, source: int, state: TrainingState | None, *, wants
     Parameters
     ----------
     state
-        That of the source; the others give None.
+        State of the source; other members pass None.
     wants
         Whether this member needs the state; if not, what it receives is thrown away.
 
@@ -41,7 +41,7 @@ def share(group: WorkerGroup, source: int, state: TrainingState | None, *, wants
 
 
 class _Entry:
-    """A tensor as the header describes it."""
+    """Description of a tensor in the header."""
 
     def __init__(self, name: str, kind: str, shape: list[int], device: str) -> None:
         self.name = name
@@ -95,18 +95,18 @@ def _unpacked(parcel: list[_Entry], packed: Tensor) -> Iterator[tuple[str, Tenso
 
 
 def checksums(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """For each tensor a number that equal ones share, and unequal ones hardly ever."""
+    """Return a checksum of each tensor; unequal tensors hardly ever share one."""
     sums = [_bits(tensor).sum(dtype=torch.int64).cpu() for tensor in tensors.values()]
     return dict(zip(tensors, torch.stack(sums).tolist() if sums else (), strict=True))
 
 
 def differences(everyones: Sequence[Mapping[str, int]]) -> list[tuple[str, list[int], int]]:
-    """The tensors whose sums differ: name, ranks that have another one than most, and a rank of those.
+    """Return the tensors whose sums differ: name, ranks with another sum than most, and a rank with the usual one.
 
     Parameters
     ----------
     everyones
-        What `checksums` has found, by rank.
+        Results of `checksums`, by rank.
     """
     different = []
     for name in dict.fromkeys(name for sums in everyones for name in sums):
@@ -119,7 +119,7 @@ def differences(everyones: Sequence[Mapping[str, int]]) -> list[tuple[str, list[
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """The same memory as whole numbers: of 64 bits where they fit, whose sum is the fastest by far, else bytes."""
+    """View the tensor's memory as integers: of 64 bits if they fit, whose sum is the fastest by far, else bytes."""
     flat = _as_bytes(tensor)
     if flat.numel() % 8:
         return flat

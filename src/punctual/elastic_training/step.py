@@ -1,4 +1,4 @@
-"""One step in one worker: parts go through the model, gradients are summed over all workers, the optimiser learns."""
+"""One step in one worker: parts go through the model, gradients are summed over all workers, the optimiser steps."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +24,8 @@ from punctual.tracking.complaint import invalid, warn
 if TYPE_CHECKING:
     from punctual.elastic_training.servers.served_sum import ServedSum
 
-#: What travels with the gradients besides the loss: votes to leave the generation, requests to stop, votes against fusing,
-#: requests to compare, and where each is: epoch and step.
+#: Numbers sent with the gradients besides the loss: votes to leave the generation, requests to stop, against fusing,
+#: requests to compare, and each worker's epoch and step.
 _N_NOTES = 6
 #: Their sums over thousands of workers are exact as float32.
 _PLACE_MAX = 4096
@@ -38,7 +38,7 @@ _BODY = "the body of `run.batches`"
 
 @dataclass(slots=True)
 class Step:
-    """The step under way.
+    """A step in progress.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Step:
     parts
         This worker's share.
     is_over
-        It has been taken, or given up.
+        Whether the step has been taken, or given up.
     """
 
     places: list[range]
@@ -71,7 +71,7 @@ class Stepper:
     leaves
         Since the last step it is known that this generation ends here.
     exit_code
-        With which Punctual wants the processes to end, as all know since the last step; 0: it does not.
+        Exit code with which Punctual wants the processes to end, as all know since the last step; 0: none.
     wants_comparison
         This worker wants all to compare what they have, after the next step.
     compares
@@ -117,7 +117,7 @@ class Stepper:
     # Generations.
 
     def connect(self) -> None:
-        """There is a new group: sum up over it."""
+        """Sum over a new group from now on."""
         group = self._member.group
         self.leaves = False
         peers = group.membership.peers
@@ -139,7 +139,7 @@ class Stepper:
             self._reduction = BucketedSum(self._params, group, _N_NOTES, self._sent)
 
     def disconnect(self, *, after_fault: bool = False) -> bool:
-        """Sum up over no group; whether the training's state is with the workers now, and not lost with its servers."""
+        """Disconnect from the group; return whether the workers have the state, not lost with its servers."""
         served, reduction = self.served, self._reduction
         self.served, self._reduction = None, AloneSum(self._params)
         has_state = True
@@ -152,7 +152,7 @@ class Stepper:
     # A step, in the order of the calls.
 
     def parts(self, places: list[range], n_samples_max: int | None, *, can_fuse: bool) -> list[Part]:
-        """The worker's share of a step, as things are now."""
+        """Return the worker's present share of a step."""
         is_fused = bool(self._member.fuses) and can_fuse and self._member.can_fuse
         return share(places, self._ranks, is_fused=is_fused, n_samples_max=n_samples_max)
 
@@ -176,12 +176,12 @@ class Stepper:
 
     @property
     def _ranks(self) -> range:
-        """The worker's virtual ranks."""
+        """Return the worker's virtual ranks."""
         group = self._member.group
         return cut(self._member.n_virtual_ranks, group.n_workers)[group.rank]
 
     def begin_part(self, part: Part) -> None:
-        """The part's samples have been fetched: what comes now is the script's."""
+        """Begin a part whose samples have been fetched: the script's code follows."""
         assert self._step is not None, "begin() comes first"
         member, first = self._member, part.pieces[0]
         member.agent.stamp(member.position.n_steps, waiting=False)
@@ -224,7 +224,7 @@ class Stepper:
         return f"part {parts.index(part) + 1} of {len(parts)} of step {self._member.position.n_steps + 1}"
 
     def end_part(self, *, clip_norm: float | None, exit_code: int) -> bool:
-        """End a part; whether a step was taken with it.
+        """End a part; return whether a step was taken with it.
 
         Raises
         ------
@@ -295,7 +295,7 @@ class Stepper:
         seed_all(step.seed, member.position.n_steps, _NONE)
 
     def _warn_loss(self, loss: float) -> None:
-        """Say that a loss is no number: the first one, the tenth, the hundredth and so on."""
+        """Warn of a loss that is not finite: the first one, the tenth, the hundredth and so on."""
         self._n_no_number += 1
         if self._member.group.rank == 0 and str(self._n_no_number).strip("0") == "1":
             warn(
@@ -307,13 +307,13 @@ class Stepper:
             )
 
     def _is_comparison_due(self) -> bool:
-        """Whether a checkpoint is to be made after this step: it must not be one of weights that differ."""
+        """Whether a checkpoint follows this step: its weights must not differ between workers."""
         member = self._member
         is_due = member.store is not None and member.group.rank == 0 and member.store.is_due()
         return is_due or self.wants_comparison
 
     def _sum_up(self, notes: tuple[float, ...], share_frac: float) -> list[float]:
-        """The sums of the notes and, as the last, of the losses; the gradients are summed up, too.
+        """Return the sums of the notes and, as the last, of the losses; the gradients are summed up, too.
 
         Raises
         ------
@@ -352,7 +352,7 @@ class Stepper:
         clear(self._params)
 
     def check_body(self, part: Part) -> None:
-        """The loop has come back: make sure that its body has done what it must."""
+        """Check that the loop's body has called what it must."""
         self._dropout.begin_part((), 0)
         if self._part is not None:
             raise invalid(
@@ -363,7 +363,7 @@ class Stepper:
     # Faults.
 
     def give_up(self) -> None:
-        """The step is lost: nothing of it must be left."""
+        """Give up the step and undo its effects."""
         self._buffers.restore()
         self._reduction.forget()
         if self._step is not None:

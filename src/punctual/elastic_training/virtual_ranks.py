@@ -1,4 +1,4 @@
-"""The parts into which a step is cut, however many workers there are: virtual ranks, dealt to the workers."""
+"""Parts into which a step is cut, whatever the number of workers: virtual ranks, assigned to the workers."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -10,20 +10,20 @@ from punctual.tracking.complaint import invalid, whole
 
 T = TypeVar("T")
 
-#: Of a training that does not say. Each of two, three or four workers then has about as much to do as the others.
+#: Default number. Each of two, three or four workers then has about as much to do as the others.
 _N_RANKS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RankNumber:
-    """How many virtual ranks a training has.
+    """Number of virtual ranks of a training.
 
     Attributes
     ----------
     n
-        Of a training that begins.
+        Number for a training that begins.
     n_least
-        One that goes on from a checkpoint keeps the number that it began with, if that is as large; None: never.
+        A training resumed from a checkpoint keeps its number if that is at least `n_least`; None: never.
     """
 
     n: int
@@ -31,9 +31,9 @@ class RankNumber:
 
     @classmethod
     def chosen(cls, n: int | None, *, is_deterministic: bool) -> "RankNumber":
-        """What the script says; or else enough for the most workers that the environment says there may ever be.
+        """Choose the script's number, or else one that suffices for the most workers that the environment allows.
 
-        Kept apart, virtual ranks cost what smaller batches cost: then there are no more of them than that.
+        Separate virtual ranks cost as much as smaller batches: a deterministic training has no more of them than that.
 
         Raises
         ------
@@ -56,12 +56,12 @@ class RankNumber:
         return cls(max(_N_RANKS, n_workers_max), n_workers_max)
 
     def after(self, n_before: int) -> int:
-        """That of a training which began with `n_before`, and goes on."""
+        """Number for a training that began with `n_before` and is resumed."""
         return self.n if self.n_least is None or n_before < self.n_least else n_before
 
 
 def cut(n_items: int, n_parts: int) -> list[range]:
-    """`n_items` in `n_parts` contiguous ranges whose lengths differ by one at most, the longer ones first."""
+    """Cut `n_items` into `n_parts` contiguous ranges whose lengths differ by one at most, the longer ones first."""
     length, n_longer = divmod(n_items, n_parts)
     ends = [length * (i + 1) + min(i + 1, n_longer) for i in range(n_parts)]
     return [range(end - length - (i < n_longer), end) for i, end in enumerate(ends)]
@@ -74,7 +74,7 @@ class Piece:
     Attributes
     ----------
     i_piece
-        Which piece of its virtual rank: 0 unless a rank is larger than a micro-batch.
+        Number of the piece in its virtual rank: 0 unless a rank is larger than a micro-batch.
     places
         The samples' places in the step's global batch.
     """
@@ -86,7 +86,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What goes through the model at once: pieces of one or several virtual ranks.
+    """Pieces of one or several virtual ranks that go through the model at once.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class Part:
     ends_rank
         Whether the last piece is the last of its virtual rank.
     is_last
-        Whether it is the last of the worker's share.
+        Whether the part is the last of the worker's share.
     """
 
     pieces: tuple[Piece, ...]
@@ -109,12 +109,12 @@ class Part:
 
     @property
     def places(self) -> range:
-        """Places in the global batch of all its samples."""
+        """Places of all its samples in the global batch."""
         return range(self.pieces[0].places.start, self.pieces[-1].places.stop)
 
 
 def places_of(n_samples: int, global_batch_size: int, n_virtual_ranks: int) -> list[range]:
-    """Each virtual rank's places in a step's global batch.
+    """Return each virtual rank's places in a step's global batch.
 
     The last step of an epoch may have fewer samples. They go to fewer virtual ranks, of about the usual size and never
     larger: statistics over a batch of one sample would be none.
@@ -126,14 +126,14 @@ def places_of(n_samples: int, global_batch_size: int, n_virtual_ranks: int) -> l
 def share(
     places: Sequence[range], virtual_ranks: range, *, is_fused: bool, n_samples_max: int | None = None
 ) -> list[Part]:
-    """A worker's share of a step, part by part.
+    """Return a worker's share of a step, part by part.
 
     Parameters
     ----------
     places
-        Those of each virtual rank in the step's global batch.
+        Places of each virtual rank in the step's global batch.
     virtual_ranks
-        Those that the worker has.
+        Virtual ranks of the worker.
     is_fused
         Whether several virtual ranks may go through the model together.
     n_samples_max
@@ -164,7 +164,7 @@ def _pieces(virtual_rank: int, places: range, n_samples_max: int | None) -> list
 
 
 def _fused(pieces: Sequence[Piece], n_samples_max: int | None) -> list[tuple[Piece, ...]]:
-    """Neighbours together, as many as fit."""
+    """Join neighbouring pieces, as many as fit."""
     groups: list[tuple[Piece, ...]] = []
     n_samples = 0
     for piece in pieces:
@@ -179,7 +179,7 @@ def _fused(pieces: Sequence[Piece], n_samples_max: int | None) -> list[tuple[Pie
 
 @dataclass(frozen=True, slots=True)
 class TreeNode(Generic[T]):
-    """The sum over an aligned subtree: leaves `index << level` to ``(index + 1) << level``."""
+    """Sum over an aligned subtree: leaves `index << level` to ``(index + 1) << level``."""
 
     level: int
     index: int
@@ -187,7 +187,7 @@ class TreeNode(Generic[T]):
 
 
 class TreeSum(Generic[T]):
-    """A sum in an order that depends on the number of leaves only.
+    """Sum in an order that depends on the number of leaves only.
 
     The leaves of a fixed binary tree are put in from left to right, by one or by several workers; whoever has both
     halves of a subtree adds them up. What is left at the end are the roots of the largest subtrees in the range put
@@ -210,7 +210,7 @@ class TreeSum(Generic[T]):
         self.put(TreeNode(0, i_leaf, value))
 
     def put(self, node: TreeNode[T]) -> None:
-        """Add the root of a subtree, the next to the right of those put in before."""
+        """Add the root of a subtree, the next to the right of the earlier ones."""
         while node.level < self._depth:
             if node.index % 2 and self.roots and self._is_left_of(node):
                 left = self.roots.pop()
@@ -223,7 +223,7 @@ class TreeSum(Generic[T]):
 
     @property
     def total(self) -> T:
-        """The sum, when all leaves are in."""
+        """The sum, once all leaves are in."""
         (root,) = self.roots
         return root.total
 
@@ -236,7 +236,7 @@ class TreeSum(Generic[T]):
 
 
 def roots_of(leaves: range, n_leaves: int) -> list[tuple[int, int]]:
-    """Level and index of the roots that a worker with these leaves is left with."""
+    """Return level and index of the roots that a worker with these leaves has in the end."""
     tree: TreeSum[None] = TreeSum(n_leaves, lambda _left, _right: None)
     for i in leaves:
         tree.put_leaf(i, None)

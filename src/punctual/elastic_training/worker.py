@@ -1,4 +1,4 @@
-"""The first and the last moments of a worker: a fresh copy of the forkserver becomes one, trains, and says how it ended."""
+"""Start and end of a worker process: a fork of the forkserver becomes a worker, trains, and reports its end."""
 
 import atexit
 import os
@@ -23,7 +23,7 @@ def run(
     environment: Mapping[str, str],
     train: Callable[[SocketAgentClient], object],
 ) -> NoReturn:
-    """Be a worker, from the fork to the end of the process."""
+    """Run a worker, from the fork to the end of the process."""
     code = _EXIT_FAILED
     try:
         _become_ordinary(environment)
@@ -35,7 +35,7 @@ def run(
 
 
 def _become_ordinary(environment: Mapping[str, str]) -> None:
-    """Undo what only the forkserver needs."""
+    """Undo settings that only the forkserver needs."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -49,7 +49,7 @@ def _become_ordinary(environment: Mapping[str, str]) -> None:
 
 
 def _train(agent: SocketAgentClient, train: Callable[[SocketAgentClient], object]) -> int:
-    """Run the training function and tell the agent its end; the exit code."""
+    """Run the training function, report its end to the agent, and return the exit code."""
     try:
         train(agent)
     except SystemExit as leaving:
@@ -65,7 +65,7 @@ def _train(agent: SocketAgentClient, train: Callable[[SocketAgentClient], object
 
 
 def _code_of(leaving: SystemExit) -> int:
-    """As the interpreter has it: a text is written, and stands for failure."""
+    """Return the exit code as the interpreter does: a text is written, and means failure."""
     if leaving.code is None or isinstance(leaving.code, int):
         return leaving.code or 0
     sys.stderr.write(f"{leaving.code}\n")

@@ -1,4 +1,4 @@
-"""The workers that an agent looks after, and which of them hang."""
+"""Workers of an agent, and the search for hanging ones."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from punctual.tracking.complaint import invalid
 HANG_VARIABLE = "PUNCTUAL_HANG_S"
 #: Longer than anything that one worker does alone while the others wait.
 HANG_S = 60.0
-#: Who uses less of a processor than this sleeps: a thread that only looks now and then whether there is something to do uses less.
+#: Share of a processor below which a process counts as asleep: a thread that only polls now and then uses less.
 _ASLEEP_FRAC = 0.01
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -33,19 +33,19 @@ class Worker:
     Attributes
     ----------
     number
-        Counts the workers that were ever started.
+        Serial number among all workers ever started.
     i_slot
-        Its place on the board of its node.
+        Its slot on the board of its node.
     node
-        Where it is.
+        Node on which it runs.
     since_ns
-        When its state last changed.
+        Instant of its last change of state.
     pid
-        0 until it was forked.
+        Process id; 0 until it was forked.
     n_steps
         Steps behind its state when it last joined.
     progress
-        How far its copy of the training was then.
+        Progress of its copy of the training at that time.
     has_stepped
         Whether it has ever done a step.
     has_hung
@@ -53,9 +53,9 @@ class Worker:
     serves
         Whether it is a parameter server.
     devices
-        Which of the devices that the job is shown it uses.
+        Devices that it uses, counted among those that the job is shown.
     asleep_since
-        Since when it has been found asleep, and the processor time that it had used by then, in ticks.
+        Instant since which it has been asleep, and the processor time that it had used by then, in ticks.
     """
 
     number: int
@@ -76,7 +76,7 @@ class Worker:
         self.state, self.since_ns = state, now_ns
 
     def has_been(self, seconds: float, now_ns: int) -> bool:
-        """Whether it has been in its state for longer than that."""
+        """Whether the worker has been in its state for longer than `seconds`."""
         return now_ns - self.since_ns > seconds * 1e9
 
     @property
@@ -85,21 +85,21 @@ class Worker:
 
     @property
     def title(self) -> str:
-        """Which one it is, for the user."""
+        """Name of the worker for the user: role, number and process."""
         return f"{self.role} {self.number} (process {self.pid})"
 
     @property
     def heartbeat(self) -> Heartbeat:
-        """What it last said of itself."""
+        """Last heartbeat of the worker."""
         return self.node.board.heartbeat(self.i_slot)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped it."""
+        """Whether a signal has stopped its process."""
         return self.node.is_stopped(self.pid)
 
     def has_slept(self, now_ns: int, span_ns: int) -> bool:
-        """Whether it has slept for so long, with all that it has started; a member that is silent is asked this at each look."""
+        """Whether it has slept for `span_ns`, with its descendants; asked of a silent member at each check."""
         ticks = self.node.sleeping_ticks(self.pid)
         if ticks is None:
             self.asleep_since = (now_ns, 0)
@@ -111,7 +111,7 @@ class Worker:
         return now_ns - self.asleep_since[0] >= span_ns
 
     def answer(self, **words: Any) -> None:
-        """Answer what it has said."""
+        """Answer the worker's message."""
         self.node.answer(self.i_slot, **words)
 
 
@@ -135,12 +135,12 @@ def hang_s_allowed() -> float:
 
 
 class WorkerPool:
-    """All workers and parameter servers that live, in order of their start.
+    """All live workers and parameter servers, in order of their start.
 
     Attributes
     ----------
     members
-        Those that make up the generation: workers by rank, then servers.
+        Members of the generation: workers by rank, then servers.
     """
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class WorkerPool:
         serves: bool = False,
         devices: tuple[int, ...] = (),
     ) -> Worker:
-        """A worker or a server has been asked for."""
+        """Add a worker or a server that has been requested."""
         self._n_started += 1
         worker = Worker(self._n_started, i_slot, node, now_ns, serves=serves, devices=devices)
         self.workers.append(worker)
@@ -165,25 +165,25 @@ class WorkerPool:
 
     @property
     def trainers(self) -> list[Worker]:
-        """The members that are workers, by rank."""
+        """Members that are workers, by rank."""
         return [member for member in self.members if not member.serves]
 
     @property
     def servers(self) -> list[Worker]:
-        """The members that are parameter servers."""
+        """Members that are parameter servers."""
         return [member for member in self.members if member.serves]
 
     def unused_devices(self, node: NodeWorkers, allowed: Sequence[int], n_devices: int) -> tuple[int, ...]:
-        """`n_devices` of those that are `allowed`, the least used first; devices are shared where there are too few."""
+        """Choose `n_devices` of the `allowed` ones, the least used first; devices are shared if there are too few."""
         n_users = Counter(device for worker in self.of(node) for device in worker.devices)
         return tuple(sorted(allowed, key=lambda device: (n_users[device], device))[:n_devices])
 
     def of(self, node: NodeWorkers) -> list[Worker]:
-        """Those of a node."""
+        """Return the workers of a node."""
         return [worker for worker in self.workers if worker.node is node]
 
     def drop(self, worker: Worker) -> bool:
-        """A worker has ended; whether it was a member."""
+        """Remove an ended worker; return whether it was a member."""
         self.workers.remove(worker)
         was_member = worker in self.members
         if was_member:
@@ -198,18 +198,18 @@ class WorkerPool:
         return next(i for i in range(N_SLOTS) if i not in taken)
 
     def newcomers(self) -> list[Worker]:
-        """Those that are to be members, in order of their start."""
+        """Return the workers that are not members yet, in order of their start."""
         return [one for one in self.workers if one.state in ("starting", "ready") and one not in self.members]
 
     @property
     def is_starting(self) -> bool:
-        """Whether there are newcomers that have yet to build their model."""
+        """Whether new workers still have to build their model."""
         return any(worker.state == "starting" for worker in self.newcomers())
 
     def chosen(self, counts: Sequence[tuple[NodeWorkers, int]], n_servers: int = 0) -> list[Worker]:
-        """Who should form a generation, as `members` has them: members first, so that the oldest stay.
+        """Choose the members of a generation in order: present members first, so that the oldest stay.
 
-        `counts`: how many workers of each node, whose ranks follow each other.
+        `counts`: number of workers of each node, whose ranks follow each other.
         """
         ready = [*self.members, *(worker for worker in self.newcomers() if worker.state == "ready")]
         trainers = [[one for one in ready if one.node is node and not one.serves][:n] for node, n in counts]
@@ -217,13 +217,13 @@ class WorkerPool:
 
 
 def parts(members: Sequence[Worker]) -> tuple[int, int]:
-    """How many workers and servers these are."""
+    """Numbers of workers and of servers among the members."""
     n_servers = sum(member.serves for member in members)
     return len(members) - n_servers, n_servers
 
 
 def end_of(code: int) -> str:
-    """How a process ended, of what `os.waitstatus_to_exitcode` makes of it."""
+    """Describe the end of a process with this code of `os.waitstatus_to_exitcode`."""
     if code >= 0:
         return f"with exit code {code}"
     try:
@@ -233,22 +233,22 @@ def end_of(code: int) -> str:
 
 
 def shell_code(code: int) -> int:
-    """The same as a shell has it, 128 and the signal; an end without a word is never success."""
+    """Return the code as a shell has it, 128 and the signal; an end without a report never counts as success."""
     return 128 - code if code < 0 else code or 1
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A member that has been silent for too long, as one look has seen it.
+    """A member that has been silent for too long, at one check.
 
     Attributes
     ----------
     is_waiting
-        It waits for others: in a collective, or for the next generation.
+        Whether it waits for others: in a collective, or for the next generation.
     is_excused
-        It keeps the others waiting on purpose.
+        Whether it keeps the others waiting on purpose.
     is_stopped
-        A signal has stopped its process.
+        Whether a signal has stopped its process.
     """
 
     worker: Worker
@@ -258,7 +258,7 @@ class Silence:
 
 
 def hung(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Worker]:
-    """The members to be killed because the training stands still. Only those count that were silent for `hang_ns`.
+    """Return the members to kill because the training stands still. Only members silent for `hang_ns` count.
 
     ======================================================= ==========================================
     what there is, the first row that holds                 who is killed
@@ -290,13 +290,13 @@ def hung(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Worker]:
 
 
 def _all_sleep(silent: Sequence[Silence], now_ns: int, span_ns: int) -> bool:
-    """Whether none of the workers, one or more, does anything, on purpose or not. All are looked at, at each look."""
+    """Whether all of these workers, one or more, sleep. Each is examined at each check."""
     asleep = [not silence.is_excused and silence.worker.has_slept(now_ns, span_ns) for silence in silent]
     return bool(asleep) and all(asleep)
 
 
 def late(newcomers: Sequence[Worker], now_ns: int, start_s_max: float, hang_ns: int) -> list[Worker]:
-    """The newcomers that have had their time to become ready; one that a signal has stopped has no more than a member."""
+    """Return new workers that took too long to become ready; a stopped one has only a member's time."""
     return [
         newcomer
         for newcomer in newcomers
@@ -308,7 +308,7 @@ def late(newcomers: Sequence[Worker], now_ns: int, start_s_max: float, hang_ns: 
 
 
 def _silent(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Silence]:
-    """Those of the members that have not said anything for `hang_ns`; only their processes are looked at."""
+    """Return the members that have shown nothing for `hang_ns`; only their processes are examined."""
     seen = [(worker, worker.heartbeat) for worker in members]
     return [
         Silence(worker, worker.state == "ready" or heartbeat.waiting, heartbeat.excused, worker.is_stopped)
@@ -318,5 +318,5 @@ def _silent(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Silenc
 
 
 def is_excused(worker: Worker) -> bool:
-    """Whether it keeps the others waiting on purpose; one that was stopped from outside has no purpose."""
+    """Whether it keeps the others waiting on purpose; a worker stopped from outside does not."""
     return worker.heartbeat.excused and not worker.is_stopped

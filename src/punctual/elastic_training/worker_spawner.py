@@ -1,4 +1,4 @@
-"""Where workers come from: the agent's side of the forkserver."""
+"""Spawner of workers: the agent's side of the forkserver."""
 
 import json
 import os
@@ -21,12 +21,12 @@ _COMMAND = (sys.executable, "-P", "-m", "punctual.elastic_training.forkserver")
 
 
 class WorkerSpawner:
-    """A forkserver that is loading, and then forks workers.
+    """Starts a forkserver, which loads the script and then forks workers.
 
     Parameters
     ----------
     train
-        What a worker does with its connection; found there by the name of its module and its own.
+        The worker's training function, called with its connection; found by the name of its module and its own.
     board_fd
         Kept open in the workers.
     preloaded
@@ -49,7 +49,7 @@ class WorkerSpawner:
         self.is_ready = False
 
     def receive(self) -> dict[str, Any] | None:
-        """The forkserver's next message; None: it has ended. Once it is ready, workers may be asked for."""
+        """Return the forkserver's next message; None: it has ended. Workers may be requested once it is ready."""
         try:
             text = self.control.recv(_MESSAGE_BYTES_MAX)
         except OSError:
@@ -63,7 +63,7 @@ class WorkerSpawner:
         return words
 
     def fork(self, i_slot: int, *, serves: bool = False) -> socket.socket:
-        """Ask for a worker, or a parameter server; the agent's end of its connection."""
+        """Request a worker, or a parameter server; return the agent's end of its connection."""
         connection, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other_end:
             text = json.dumps({"fork": i_slot, "serves": serves})
@@ -75,11 +75,11 @@ class WorkerSpawner:
             socket.send_fds(self.control, [content], fds)
 
     def kill(self, pid: int) -> None:
-        """End a worker at once."""
+        """Kill a worker at once."""
         self._send(json.dumps({"kill": pid}).encode())
 
     def close(self) -> None:
-        """Let go; what still runs is ended."""
+        """Close the connection; running workers are ended."""
         self.control.close()
         self._process.wait()
 
@@ -95,7 +95,7 @@ def _by_name(train: Callable[[SocketAgentClient], object]) -> bytes:
 
 
 def _environment() -> dict[str, str]:
-    """The forkserver does not train: it makes no threads, and leaves the page and the GPUs alone.
+    """Return the environment of the forkserver, which makes no threads and leaves the page and the GPUs alone.
 
     A script that only asks at its top level whether there is a GPU must not have CUDA's driver started for the answer.
     """

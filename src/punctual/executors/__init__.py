@@ -1,1 +1,1 @@
-"""Effects on jobs: one executor a module, all with the same protocol."""
+"""Executors, which start, change and end jobs: one a module, all with the same protocol."""

@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster. Ray says which there are, starts something on each, and carries messages.
+"""Nodes of a Ray cluster. Ray lists them, starts a process on each, and carries messages.
 
 On each node stands a *relay*, an actor that starts the node's agent, a process of its own, and hands requests on to it. So a
 job needs neither the actor nor Ray to go on. The relay holds in Ray what the agent's jobs hold, in whole CPUs and GPUs, so that other
@@ -43,17 +43,17 @@ _LOG = logging.getLogger(__name__)
 
 #: A resource that the head alone has.
 _HEAD = "node:__internal_head__"
-#: Where the names of relays are looked for.
+#: Ray's namespace of the relays' names.
 NAMESPACE = "punctual"
-#: Between two looks at what other applications leave, and how long it may take until Ray has put something aside.
+#: Seconds between two looks at what other applications leave, and for Ray to reserve resources.
 _LOOK_S, _LEASE_S_MAX = 0.5, 2.0
-#: How long Ray may take beyond what the agent may.
+#: Seconds that Ray may take beyond the agent's own time.
 _ANSWER_S = 1.0
-#: Between two tries to have a relay where none can be had.
+#: Seconds between two tries to start a relay.
 _AGAIN_S = 2.0
 _N_CALLS_MAX = 8
 _CONNECT_S_MAX = 2.0
-#: How long the autoscaler may take to be asked, the start of a process included.
+#: Seconds that a request to the autoscaler may take, the start of a process included.
 _REQUEST_S_MAX = 30.0
 
 #: Makes the channel to the agent on the node on which it is called; given the node's name, and its address in the cluster.
@@ -61,7 +61,7 @@ StartOf = Callable[[NodeId, str], Callable[[], AgentChannel]]
 
 
 class NodeLeases:
-    """Placement groups of one CPU or GPU each on one node, as many as its jobs hold; they go with the process that made them."""
+    """Placement groups of one CPU or GPU each on one node, as many as its jobs hold; they end with their process."""
 
     def __init__(self, ray_node: str) -> None:
         self._ray_node = ray_node
@@ -72,14 +72,14 @@ class NodeLeases:
         threading.Thread(target=self._watch, name="punctual-leases", daemon=True).start()
 
     def offered(self, capacity: Mapping[str, float], holds: Mapping[str, float]) -> dict[str, Any]:
-        """What of `capacity` other applications leave, and what they hold of it; and have `holds` put aside, soon."""
+        """Return what other applications leave of `capacity`, and what they hold; soon reserve `holds` in Ray."""
         self._holds = holds
         cores, gpus = min(capacity["cores"], self._left["CPU"]), min(capacity["gpus"], self._left["GPU"])
         taken_cores = min(capacity["cores"], self._has["CPU"]) - cores
         return {"capacity": {**capacity, "cores": cores, "gpus": gpus}, "taken_cores": taken_cores}
 
     def _total(self) -> dict[str, float]:
-        """What the node has altogether."""
+        """Return the node's resources in all."""
         resources = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == self._ray_node)
         return {kind: float(resources.get(kind, 0.0)) for kind in self._groups}
 
@@ -108,13 +108,13 @@ class NodeLeases:
 
 
 class AgentRelay:
-    """Stands on a node for its agent, as an actor; `start` makes the channel to the agent there."""
+    """Relay to the agent of a node, as an actor on that node; `start` makes the channel to the agent there."""
 
     def __init__(self, start: Callable[[], AgentChannel], ray_node: str) -> None:
         self._channel, self._leases = start(), NodeLeases(ray_node)
 
     def answer(self, request: Request, limit_s: float) -> Answer:
-        """What the agent answers; ``{"lost": why}`` if it does not."""
+        """Return the agent's answer, or ``{"lost": why}`` if none came."""
         try:
             answer = self._channel.call(request, limit_s)
         except ChannelLost as error:
@@ -125,12 +125,12 @@ class AgentRelay:
 
 
 class RayChannel:
-    """The channel to the agent of one node, by calls of its relay.
+    """Channel to the agent of one node, through calls of its relay.
 
     Attributes
     ----------
     limit
-        How much of the node is used.
+        Limit of the node's use.
     """
 
     def __init__(self, start: Callable[[], AgentChannel], name: str, ray_node: str) -> None:
@@ -141,7 +141,7 @@ class RayChannel:
         self.limit = NodeLimit()
 
     def call(self, request: Request, limit_s: float) -> Answer:
-        """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
+        """Return the agent's answer; raises `ChannelLost` if none comes within about `limit_s` seconds."""
         try:
             answer: Answer = ray.get(self._actor().answer.remote(request, limit_s), timeout=limit_s + _ANSWER_S)
         except (RayError, ConnectionError, ValueError) as error:
@@ -155,18 +155,18 @@ class RayChannel:
         return self.limit.applied(answer)
 
     def move_to(self, ray_node: str) -> None:
-        """The machine is another node of Ray's now, which was started again there."""
+        """Use another node id of Ray's for the machine, whose Ray was started again."""
         if ray_node != self._ray_node:
             self._ray_node, self._relay, self._again_at = ray_node, None, 0.0
 
     def remove(self) -> None:
-        """Have the relay end; the agent ends by itself when it has no job."""
+        """End the relay; the agent ends by itself when it has no job."""
         with suppress(RayError, ValueError):
             ray.kill(ray.get_actor(self._relay_name, NAMESPACE))
 
     @property
     def _relay_name(self) -> str:
-        """One that a relay on an earlier node of Ray's does not have, which may take a while to be given up."""
+        """Name of the relay, different on each start of Ray there: Ray may take a while to give up an earlier one."""
         return f"{self._name}-{self._ray_node[-8:]}"
 
     def _actor(self) -> Any:
@@ -189,7 +189,7 @@ class RayChannel:
 
 
 class MachineNames:
-    """What the machines are called that have been there, in a file if there is one."""
+    """Names of all machines that have been in the cluster, in a file if there is one."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -199,7 +199,7 @@ class MachineNames:
                 self._names = {(host, address): NodeId(name) for host, address, name in json.loads(file.read_text())}
 
     def name_of(self, machine: tuple[str, str]) -> NodeId:
-        """The name of a machine, which has no other one as long as the file is there."""
+        """Return the name of a machine, which stays the same as long as the file exists."""
         if machine not in self._names:
             host, address = machine
             self._names[machine] = NodeId(host if host not in self._names.values() else f"{host}-{address}")
@@ -218,7 +218,7 @@ class MachineNames:
 
 
 class RayMembers:
-    """The nodes of a Ray cluster that have CPUs.
+    """Nodes of a Ray cluster that have CPUs.
 
     A node is called after its machine, so that it is the same one, with the same agent and the same jobs, when Ray is started again
     there. Of machines of one host name the first has that name, and the others have their addresses as well. A second node of Ray's
@@ -227,15 +227,15 @@ class RayMembers:
     Parameters
     ----------
     address
-        Of the cluster, as `ray.init` takes it; empty: that of this machine.
+        Address of the cluster, as for `ray.init`; empty: that of this machine.
     name
         Tells the relays of one service from those of another.
     limits
-        Which nodes are used, and how much of them.
+        Returns limits of the nodes to use.
     needs_token
         Whether the cluster must ask for a token.
     names
-        File in which the names of machines are kept for those that come later; None: they are not.
+        File of the names of machines, which outlives this process; None: there is none.
 
     Raises
     ------
@@ -254,9 +254,9 @@ class RayMembers:
         needs_token: bool = True,
     ) -> None:
         self._name, self._start_of, self._limits = name, start_of, limits
-        #: Of each node, and what calls it in a thread.
+        #: Channels of each node: the blocking one, and its wrapper that calls it in a thread.
         self._channels: dict[NodeId, tuple[RayChannel, NodeChannel]] = {}
-        #: By id in Ray; and on which machine each node of that name is.
+        #: Node names by id in Ray, and the machine of each node.
         self._nodes: dict[str, NodeId] = {}
         self._machines = MachineNames(names)
         #: Ids of nodes that are gone whatever Ray says.
@@ -285,7 +285,7 @@ class RayMembers:
         self._check_head(ray.nodes())
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
-        """The channel of each node that is there now; blocks as long as Ray's head is away.
+        """Return the channel of each present node; blocks as long as Ray's head is away.
 
         Raises `ConnectionEnded` where Ray's client has given up (`ray://`), which never connects again; and `InvalidSpec` if
         the cluster was started again and asks for no token now.
@@ -319,7 +319,7 @@ class RayMembers:
         return {node: self._channels[node][1] for node in self._nodes.values()}
 
     def _check_head(self, nodes: Sequence[Mapping[str, Any]]) -> None:
-        """Raise `InvalidSpec` if a head that was not there before asks for no token, and must."""
+        """Raise `InvalidSpec` if a new head requires no token although it must."""
         heads = {str(node["NodeID"]) for node in nodes if node["Alive"] and _HEAD in node["Resources"]}
         if self._heads is not None and heads <= self._heads:
             return
@@ -332,12 +332,12 @@ class RayMembers:
         self._heads = heads
 
     def _name_of(self, told: Mapping[str, Any]) -> NodeId:
-        """What a node that is new is called."""
+        """Choose the name of a new node."""
         node = self._machines.name_of(_machine(told))
         return NodeId(f"{node}-{told['NodeID'][-8:]}") if node in self._nodes.values() else node
 
     def request(self, bundles: Sequence[Bundle]) -> None:
-        """Ask Ray's autoscaler for nodes with room for all of these; empty: take that back."""
+        """Ask Ray's autoscaler for nodes with room for all of these; empty: withdraw the request."""
         wanted = [{kind: n for kind, n in bundle.items() if n} for bundle in bundles]
         if self._is_client:  # by an address `ray://`: only a process of the cluster itself can ask
             ray.get(ray.remote(num_cpus=0)(request_resources).remote(bundles=wanted), timeout=_REQUEST_S_MAX)
@@ -345,14 +345,14 @@ class RayMembers:
             request_resources(bundles=wanted)
 
     def close(self, *, for_good: bool) -> None:
-        """Let go of the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
+        """Release the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
         if for_good:
             for channel, _ in self._channels.values():
                 channel.remove()
 
 
 def _facts(told: Mapping[str, Any]) -> NodeFacts:
-    """What Ray says of a node."""
+    """Convert Ray's description of a node."""
     resources = told["Resources"]
     return NodeFacts(
         names=(told["NodeManagerHostname"], told["NodeManagerAddress"]),
@@ -363,12 +363,12 @@ def _facts(told: Mapping[str, Any]) -> NodeFacts:
 
 
 def _machine(told: Mapping[str, Any]) -> tuple[str, str]:
-    """On which machine a node is."""
+    """Return the machine that a node is on: its host name and address."""
     return told["NodeManagerHostname"], told["NodeManagerAddress"]
 
 
 def _listens(told: Mapping[str, Any]) -> bool:
-    """Whether Ray is there on a node."""
+    """Whether Ray listens on a node."""
     try:
         socket.create_connection((told["NodeManagerAddress"], told["NodeManagerPort"]), _CONNECT_S_MAX).close()
     except ConnectionRefusedError:

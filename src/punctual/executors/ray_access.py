@@ -1,4 +1,4 @@
-"""Whether a Ray cluster asks for a token: a process without one asks it something.
+"""Check whether a Ray cluster asks for a token, through a process without one.
 
 No client can read in which mode a cluster is, and a client that has a token is let in either way.
 """
@@ -19,7 +19,7 @@ _ANSWER_S_MAX, _PROCESS_S_MAX = 10.0, 60.0
 
 
 def asks_for_token(address: str) -> bool | None:
-    """Whether the cluster lets nobody in without a token; None: there is no answer.
+    """Whether the cluster rejects clients without a token; None: there is no answer.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def asks_for_token(address: str) -> bool | None:
 
 
 def check_asks_for_token(address: str) -> None:
-    """Raise `InvalidSpec` unless the cluster lets nobody in without a token."""
+    """Raise `InvalidSpec` unless the cluster rejects clients without a token."""
     asks = asks_for_token(address)
     if not asks:
         raise InvalidSpec(
@@ -52,7 +52,7 @@ def check_asks_for_token(address: str) -> None:
 
 
 def _asked(address: str) -> int:
-    """Ask something without a token; the exit status says how that ended."""
+    """Query the cluster without a token; the exit status tells the result."""
     if address == "auto":
         from ray._private.services import get_ray_address_from_environment
 

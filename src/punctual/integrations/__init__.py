@@ -1,4 +1,4 @@
-"""Adapters for the libraries that people train with: each module needs its library, and is loaded by whoever names it.
+"""Adapters for training libraries: each module needs its library, and is loaded by its user only.
 
 They translate a library's hooks into what the client has: steps, phases, losses, requests to stop.
 """

@@ -1,4 +1,4 @@
-"""A library's own calls in the body of an elastic training's loop: each worker is one process to the library."""
+"""Replace a library's own calls in an elastic training's loop: for the library, each worker is one process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ _CLIPPED = "Give elastic(..., clip_norm=1.0)."
 
 
 def stepping(run: ElasticRun, optimizer: object, clip_norm: float | None) -> list[Replacement]:
-    """`optimizer.step` ends a batch and says whether a step was taken; gradients are the run's to clear."""
+    """Make `optimizer.step` end a batch and return whether a step was taken; gradients are the run's to clear."""
     return [
         (optimizer, "step", lambda *_, **__: run.step(clip_norm=clip_norm)),
         (optimizer, "zero_grad", lambda *_, **__: None),
@@ -23,14 +23,14 @@ def stepping(run: ElasticRun, optimizer: object, clip_norm: float | None) -> lis
 
 
 def refusing(library: object, *, clips: Sequence[str], gathers: Sequence[str]) -> list[Replacement]:
-    """What a library would do with this worker's gradients or tensors alone, as if there were no others."""
+    """Make replacements that refuse a library's operations on this worker's gradients or tensors alone."""
     remedies = {**dict.fromkeys(clips, _CLIPPED), **dict.fromkeys(gathers, _ALL_WORKERS)}
     return [(library, name, _refused(name, remedy)) for name, remedy in remedies.items()]
 
 
 @contextmanager
 def replaced(*replacements: Replacement) -> Iterator[None]:
-    """Have objects do other things as long as this is entered."""
+    """Replace attributes of objects while the block runs."""
     for owner, name, function in replacements:
         setattr(owner, name, function)
     try:
@@ -41,7 +41,7 @@ def replaced(*replacements: Replacement) -> Iterator[None]:
 
 
 def check_alone(library: str, n_processes: int, scaler: object) -> None:
-    """Raise `ValueError` where the library itself would train in several processes, or would scale gradients."""
+    """Raise `ValueError` if the library itself would train in several processes, or would scale gradients."""
     if n_processes != 1:
         raise invalid(
             "in an elastic training each worker must be one process to the library",

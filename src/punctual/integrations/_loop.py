@@ -1,4 +1,4 @@
-"""A training loop that belongs to a library, told step by step from the library's hooks."""
+"""Training loop of a library, reported step by step from the library's hooks."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from punctual.tracking.record import Course
 from punctual.tracking.session import current
 from punctual.tracking.span import PhaseSpan, phase
 
-#: What `FrameworkLoop.end_asked` says of a training whose loss is what was to be reached: it ends as a success.
+#: Result of `FrameworkLoop.end_asked` if the loss has reached the goal: the training ends as a success.
 GOAL_REACHED = 1
 
 
@@ -34,7 +34,7 @@ class FrameworkLoop:
     n_steps_per_epoch
         0: there are no epochs, or they are of no use.
     phases
-        What is known of each kind of phase; without a count it comes once after each epoch.
+        Declaration of each kind of phase; without a count it comes once after each epoch.
     after
         Names of those that come once this training has ended.
     save
@@ -78,20 +78,20 @@ class FrameworkLoop:
 
     @property
     def n_steps(self) -> int:
-        """Steps done, those before this process included."""
+        """Number of steps done, those before this process included."""
         return self._session.n_steps
 
     @property
     def is_in_step(self) -> bool:
-        """Whether a step is under way."""
+        """Whether a step is in progress."""
         return self._session.step_open
 
     def step_began(self) -> None:
-        """A step begins; it is done when it ends, or when a phase begins in it."""
+        """Begin a step; it is done when it ends, or when a phase begins in it."""
         self._session.begin_step()
 
     def step_ended(self, loss: Any = None) -> None:
-        """Count the step under way, unless it is counted already; waits if the pacing line says so.
+        """Count the present step, unless it is counted already; waits if the pacing line requires it.
 
         Parameters
         ----------
@@ -104,18 +104,18 @@ class FrameworkLoop:
             self._session.step_done()
 
     def expect(self, n_steps_left: float) -> None:
-        """So many steps are left after those that are done and the one under way; infinite: that is not known."""
+        """Declare the steps left after those done and the present one; infinite: unknown."""
         if self._last_step is None or not isfinite(n_steps_left):
             return
         before, self._last_step = self._last_step, self._session.n_steps + self._session.step_open + int(n_steps_left)
         self._session.expect_more(self._last_step - before)
 
     def report_loss(self, loss: Any) -> None:
-        """The loss of the step under way, or of the last one."""
+        """Report the loss of the present step, or of the last one."""
         self._session.report_loss(losses.number(loss))
 
     def end_asked(self) -> int:
-        """Whether the loop is to end here: `GOAL_REACHED`, the code to exit with after a checkpoint, or 0.
+        """Return whether the loop is to end here: `GOAL_REACHED`, the code to exit with after a checkpoint, or 0.
 
         All processes of a distributed training get the same answer, if all of them ask after the same step.
         """
@@ -133,7 +133,7 @@ class FrameworkLoop:
         return bool(asked)
 
     def finish(self) -> None:
-        """The library's loop has ended: steps and phases of it that are left need not be done."""
+        """Note the end of the library's loop: its remaining steps and phases need not be done."""
         if not self._session.is_of_parts:
             self._session.end_early(n_phases_more=0, but=self._after)
         else:
@@ -144,13 +144,13 @@ class FrameworkLoop:
 
 
 class OpenPhase:
-    """The phase under way, for hooks that are called at its beginning and its end."""
+    """Phase in progress, for hooks that are called at its beginning and its end."""
 
     def __init__(self) -> None:
         self._span: PhaseSpan | None = None
 
     def begin(self, name: str, units: int | None = None, *, rehearsal: bool = False) -> None:
-        """A phase begins, of so many units if that is known; the one before it ends."""
+        """Begin a phase of `n_units` units, if known; the one before it ends."""
         self.end()
         self._span = phase(name, units=units or None, rehearsal=rehearsal)
         self._span.__enter__()
@@ -159,25 +159,25 @@ class OpenPhase:
         return self._span is not None
 
     def advance(self, of: int | None = None) -> None:
-        """A unit is done, of so many in all."""
+        """Note that a unit is done, of so many in all."""
         if self._span is not None:
             self._span.advance(1, of=of)
 
     def end(self, error: BaseException | None = None) -> None:
-        """The phase has ended, if there is one; by `error`, with the units that it had by then."""
+        """End the phase, if there is one; after `error`, with the units that it had by then."""
         span, self._span = self._span, None
         if span is not None:
             span.__exit__(None if error is None else type(error))
 
 
 def folder_of_checkpoints(given: str | os.PathLike[str] | None) -> Path | None:
-    """The folder `given`, or that of ``punctual run --checkpoint-dir``; None: there is neither."""
+    """Return the folder `given`, or that of ``punctual run --checkpoint-dir``; None: there is neither."""
     named = given or os.environ.get(CHECKPOINT_VARIABLE)
     return Path(named) if named else None
 
 
 def replace_file(path: Path, write: Callable[[str], object]) -> None:
-    """Have `write` write the file of that name, which is there only when it is complete."""
+    """Call `write` for a temporary file, and give it the name once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     writing = path.with_name(f"writing-{path.name}")
     write(str(writing))
@@ -207,7 +207,7 @@ def _known(total_steps: float) -> int:
 
 
 def _largest_of_all(answer: int) -> int:
-    """The largest answer of all processes that train together; only the one that has the page is told anything."""
+    """Return the largest answer of all processes of a training; only the one with the page gets requests."""
     torch = sys.modules.get("torch")  # a training that has not loaded it is one process
     if torch is None or PAGE_VARIABLE not in os.environ:
         return answer

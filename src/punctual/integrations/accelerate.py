@@ -31,7 +31,7 @@ class AcceleratedLoop:
     Parameters
     ----------
     accelerator
-        What has prepared the model, the optimizer and `loader`.
+        Accelerator that has prepared the model, the optimizer and `loader`.
     loader
         A prepared loader that has a length.
     epochs
@@ -91,7 +91,7 @@ class AcceleratedLoop:
         return self._loop.finish()
 
     def _batches(self, n_skipped: int) -> Iterator[Any]:
-        """The rest of an epoch."""
+        """Yield the rest of an epoch."""
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(self.epoch)
         loader = self._accelerator.skip_first_batches(self._loader, n_skipped) if n_skipped else self._loader
@@ -102,16 +102,16 @@ class AcceleratedLoop:
             yield batch
 
     def report_loss(self, loss: Any) -> None:
-        """The loss of the step under way, a number or a tensor of one, for ``punctual run --until``."""
+        """Report the loss of the present step, a number or a tensor of one, for ``punctual run --until``."""
         self._loop.report_loss(loss)
 
     def save(self) -> None:
-        """Make a checkpoint after the batch under way, in all processes; older ones go when it is complete.
+        """Make a checkpoint after the present batch, in all processes; older ones are removed when it is complete.
 
         Raises
         ------
         ValueError
-            There is no folder for it.
+            No folder is given.
         """
         if self._folder is None:
             raise ValueError("AcceleratedLoop needs checkpoint_dir=, or `punctual run --checkpoint-dir`, to save")
@@ -154,18 +154,18 @@ def elastic(
     clip_norm: float | None = None,
     **options: Any,
 ) -> "Iterator[ElasticRun]":
-    """An elastic training of what ``accelerator.prepare`` has given, whose loop may call `accelerator.backward` and `optimizer.step`.
+    """Return an elastic training of ``accelerator.prepare``'s results, with its `backward` and `optimizer.step`.
 
     Parameters
     ----------
     context
-        What `punctual.elastic` gives the training function.
+        Context that `punctual.elastic` passes to the training function.
     accelerator
-        Of one process: to it, each worker is a training of its own.
+        Accelerator of one process: to it, each worker is a training of its own.
     clip_norm
         The gradients' norm is cut to this at each step.
     options
-        As for `context.elastic`.
+        Options of `context.elastic`.
 
     Raises
     ------

@@ -13,18 +13,18 @@ from punctual.integrations._elastic import check_alone, refusing, replaced, step
 def elastic(
     context: Context, fabric: Any, model: Any, optimizer: Any, *, clip_norm: float | None = None, **options: Any
 ) -> Iterator[ElasticRun]:
-    """An elastic training of what ``fabric.setup`` has given, whose loop may call `fabric.backward` and `optimizer.step`.
+    """Yield an elastic training of ``fabric.setup``'s results, with `fabric.backward` and `optimizer.step`.
 
     Parameters
     ----------
     context
-        What `punctual.elastic` gives the training function.
+        Context that `punctual.elastic` passes to the training function.
     fabric
         A `Fabric` with one device: to it, each worker is a training of its own.
     clip_norm
         The gradients' norm is cut to this at each step.
     options
-        As for `context.elastic`.
+        Options of `context.elastic`.
 
     Raises
     ------

@@ -12,19 +12,19 @@ from punctual.integrations._loop import FrameworkLoop, OpenPhase, folder_of_chec
 
 
 class KerasCallback(Callback):
-    """Tells Punctual the batches and evaluations of `fit`; asked to stop, it saves weights and optimizer first.
+    """Reports the batches and evaluations of `fit`; asked to stop, it saves weights and optimizer first.
 
     Parameters
     ----------
     checkpoint_dir
-        Where they go; None: ``punctual run --checkpoint-dir``, and without that the training cannot be asked to stop. Give
+        Folder of checkpoints; None: ``punctual run --checkpoint-dir``, else the training cannot be asked to stop. Give
         ``initial_epoch=callback.initial_epoch`` to `fit` to go on from there. Keras begins with the first batch of an
         epoch: batches of an epoch that was left in its middle are seen, and counted, again.
     total_steps
         Batches of all calls of `fit` in this script together, the same at each of them, and for data without a length; None:
         as `punctual.total_steps` declares, or as Keras says of this one.
     loss
-        What of Keras's logs ``punctual run --until`` looks at, as "val_loss", after each epoch; None: the running mean of the
+        Key of Keras's logs for ``punctual run --until``, as "val_loss", after each epoch; None: the running mean of the
         loss, after each batch.
     """
 
@@ -45,7 +45,7 @@ class KerasCallback(Callback):
 
     @property
     def initial_epoch(self) -> int:
-        """The epoch to go on with, for ``model.fit(initial_epoch=)``."""
+        """Epoch to continue with, for ``model.fit(initial_epoch=)``."""
         newest = self._newest()
         return 0 if newest is None else int(newest.name.split(".")[0].removeprefix("epoch-"))
 

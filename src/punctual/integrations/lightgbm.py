@@ -16,7 +16,7 @@ from punctual.integrations._loop import (
 
 
 class LightGBMCallback:
-    """Tells Punctual the boosting rounds; asked to stop, it saves the model first.
+    """Reports the boosting rounds; asked to stop, it saves the model first.
 
     A round is a step, with the evaluation of its validation sets. LightGBM does not say when a training has ended: one that
     ends before its last round is over for Punctual with the next one, or with the program, unless `finish` says so before.
@@ -24,13 +24,13 @@ class LightGBMCallback:
     Parameters
     ----------
     checkpoint_dir
-        Where the model goes, as ``stopped.txt``; None: ``punctual run --checkpoint-dir``, and without that the training
+        Folder of the model ``stopped.txt``; None: ``punctual run --checkpoint-dir``, and without that the training
         cannot be asked to stop.
     total_steps
         Rounds of all trainings in this script together (continued ones, folds, those of a search), the same at each of them;
         None: as `punctual.total_steps` declares, or this training is the only one.
     loss
-        Which evaluation ``punctual run --until`` looks at, as ("valid_0", "binary_logloss"); None: none.
+        Evaluation for ``punctual run --until``, as ("valid_0", "binary_logloss"); None: none.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class LightGBMCallback:
 
     @property
     def resume_from(self) -> str | None:
-        """The model of a training that was asked to stop, for ``lightgbm.train(init_model=)``; None: there is none."""
+        """Return the model of a stopped training, for ``lightgbm.train(init_model=)``; None: there is none."""
         return str(self._path) if self._path is not None and self._path.exists() else None
 
     def n_rounds_left(self, n_rounds: int) -> int:
-        """Rounds still to be done of `n_rounds`, for ``lightgbm.train(num_boost_round=)``, which counts those of one call."""
+        """Number of rounds left of `n_rounds`, for ``lightgbm.train(num_boost_round=)``, which counts one call's."""
         path = self.resume_from
         return n_rounds - (0 if path is None else Booster(model_file=path).current_iteration())
 
@@ -80,7 +80,7 @@ class LightGBMCallback:
             raise EarlyStopException(env.iteration, env.evaluation_result_list or [])
 
     def finish(self) -> None:
-        """Say that the training has ended, before its last round or with it."""
+        """Note that the training has ended, before its last round or with it."""
         loop, self._loop = self._loop, None
         if loop is not None:
             atexit.unregister(self.finish)

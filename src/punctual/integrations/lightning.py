@@ -41,18 +41,18 @@ except ModuleNotFoundError:  # the same library under its other name
 
 
 class LightningCallback(Callback):
-    """Tells Punctual the batches, evaluations and checkpoints of a `Trainer.fit`; asked to stop, it makes a checkpoint first.
+    """Reports the batches, evaluations and checkpoints of a `Trainer.fit`; asked to stop, it makes a checkpoint first.
 
     Parameters
     ----------
     checkpoint_dir
-        Where that checkpoint goes, as ``stopped.ckpt``; None: ``punctual run --checkpoint-dir``, or else the trainer's
+        Folder of that checkpoint, ``stopped.ckpt``; None: ``punctual run --checkpoint-dir``, or else the trainer's
         `default_root_dir`.
     total_steps
         Batches of all calls of `fit` in this script together, the same at each of them, and where the loader has no length;
         None: as `punctual.total_steps` declares, or as the trainer's limits say of this one.
     after
-        What follows `fit`, "test" or "predict", with what is known of each, as `punctual.Phase(units=79, cost_steps=0.4)`: it is
+        Phases after `fit`, "test" or "predict", declared as `punctual.Phase(units=79, cost_steps=0.4)`: each is
         part of the plan, and the job lands when it is done.
     loss
         Name of a logged metric, looked at after each evaluation, for ``punctual run --until``; None: the loss of each
@@ -61,7 +61,7 @@ class LightningCallback(Callback):
     Raises
     ------
     ValueError
-        When the training begins, its number of batches is not known.
+        The number of batches is unknown when the training begins.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LightningCallback(Callback):
 
     @property
     def resume_from(self) -> str | None:
-        """The checkpoint of a training that was asked to stop, for ``trainer.fit(ckpt_path=)``.
+        """Return the checkpoint of a training that was asked to stop, for ``trainer.fit(ckpt_path=)``.
 
         None: there is none, or no folder was given.
         """
@@ -190,7 +190,7 @@ class LightningCallback(Callback):
 
 
 def _as_phase(save: Callable[..., None]) -> Callable[..., None]:
-    """The trainer's own `save_checkpoint`, as the phase "checkpoint": there are hooks before it, and none after it."""
+    """Report the trainer's `save_checkpoint` as the phase "checkpoint": there is a hook before it, none after it."""
 
     @wraps(save)
     def saved(*arguments: Any, **options: Any) -> None:
@@ -201,12 +201,12 @@ def _as_phase(save: Callable[..., None]) -> Callable[..., None]:
 
 
 def _n_batches_done(trainer: Trainer) -> int:
-    """Batches of the whole training that were trained, the one that has just ended included."""
+    """Number of batches of the whole training that are done, the one that has just ended included."""
     return int(trainer.fit_loop.epoch_loop.batch_progress.total.processed)
 
 
 def _n_batches_left(trainer: Trainer, n_done: int, steps_per_batch: float | None = None) -> float:
-    """Batches that are left to train, at the beginning of an epoch; infinite: they are not limited.
+    """Number of batches left to train, at the beginning of an epoch; infinite: they are not limited.
 
     Parameters
     ----------
@@ -228,13 +228,13 @@ def _n_batches_left(trainer: Trainer, n_done: int, steps_per_batch: float | None
 
 
 def _n_units(n_batches: Any) -> int | None:
-    """Batches of one evaluation over all its loaders; None: not known."""
+    """Number of batches of one evaluation over all its loaders; None: unknown."""
     total = sum(n_batches)
     return int(total) if total and isfinite(total) else None
 
 
 def _n_evaluations(trainer: Trainer, total_steps: float) -> int | None:
-    """How often the whole training is evaluated; None: after each epoch, if it has epochs."""
+    """Number of evaluations of the whole training; None: one after each epoch, if it has epochs."""
     n_each = trainer.num_val_batches  # empty: the loader is made with the first evaluation
     if not trainer.enable_validation or (n_each and not sum(n_each)):
         return 0

@@ -1,4 +1,4 @@
-"""What Punctual knows of a training, beside the training's own numbers: TensorBoard, MLflow, Weights & Biases.
+"""Send Punctual's facts about a training to TensorBoard, MLflow or Weights & Biases.
 
 All numbers are of the job that this process belongs to, as its host tells them; a process that is no job has none. They are
 asked for and written by a thread, so that no step waits for it.
@@ -17,7 +17,7 @@ Write = Callable[[dict[str, float], int], object]
 
 
 class MetricsReporter:
-    """Asks every `period_s` seconds how the job stands, and writes it, until `close` or the end of the process.
+    """Fetches the job's standing every `period_s` seconds and writes it, until `close` or the end of the process.
 
     The numbers, of which those that are not known are left out:
 
@@ -32,7 +32,7 @@ class MetricsReporter:
     Parameters
     ----------
     write
-        Called in the reporter's thread. What it raises ends the reporting, and not the training.
+        Called in the reporter's thread. Its exceptions end the reporting, and not the training.
     """
 
     def __init__(self, write: Write, *, period_s: float = 10.0) -> None:
@@ -45,7 +45,7 @@ class MetricsReporter:
             self._thread.start()
 
     def close(self) -> None:
-        """Write once more, and no more."""
+        """Write once more, and stop."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
@@ -68,7 +68,7 @@ class MetricsReporter:
 
 
 class Standing:
-    """How `job` stands, each time it is called, as its host tells; None: nobody steers it, or does not answer."""
+    """Returns the standing of `job` from its host at each call; None: it is not steered, or the host is silent."""
 
     def __init__(self, job: str) -> None:
         self._job = job
@@ -89,7 +89,7 @@ class Standing:
 
 
 def numbers_of(told: dict[str, Any]) -> dict[str, float]:
-    """The numbers in what a host tells."""
+    """Return the numbers in a host's answer."""
     elapsed_s, forecast_s, deadline_s = (told.get(name) for name in ("elapsed_s", "forecast_s", "deadline_s"))
     numbers = {
         "deadline_left_s": told.get("left_s"),
@@ -102,7 +102,7 @@ def numbers_of(told: dict[str, Any]) -> dict[str, float]:
 
 
 def to_tensorboard(writer: Any, *, period_s: float = 10.0) -> MetricsReporter:
-    """Write to a `SummaryWriter`, or whatever else has its `add_scalar`."""
+    """Write to a `SummaryWriter`, or any object with its `add_scalar`."""
 
     def write(numbers: dict[str, float], step: int) -> None:
         for name, number in numbers.items():

@@ -42,7 +42,7 @@ def deadline(line: str, cell: str) -> None:
 
 
 def _shown(command: list[str]) -> int:
-    """Run `command`, show what it writes; its exit code."""
+    """Run `command`, show its output, and return its exit code."""
     # In a session of its own: an interrupt reaches it once, from here, and not also from a terminal.
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True

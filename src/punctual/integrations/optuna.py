@@ -1,4 +1,4 @@
-"""Optuna: a study that ends at a time, ``optimize_until(study, objective, end_at=...)``, or has its trials as steps."""
+"""Optuna: report trials as steps (`optimize`), or end a study at a time (`optimize_until`)."""
 
 import threading
 import time
@@ -32,7 +32,7 @@ def optimize(
     n_trials
         Trials of the whole study that completed or were pruned.
     callbacks, options
-        As `study.optimize` has them: `timeout`, `n_jobs`, `catch` and others.
+        Arguments of `study.optimize`: `timeout`, `n_jobs`, `catch` and others.
     """
     n_done = min(n_trials, len(_ended(study)))
     loop = FrameworkLoop(n_trials, start_step=n_done, save=lambda: None)  # the study keeps its trials itself
@@ -45,7 +45,7 @@ def optimize(
 
 
 class _TrialSteps:
-    """Trials as steps; several may be under way, in threads."""
+    """Trials as steps; several may run at once, in threads."""
 
     def __init__(self, loop: FrameworkLoop, objective: Objective) -> None:
         self._loop = loop
@@ -75,7 +75,7 @@ class _TrialSteps:
 def optimize_until(
     study: Study, objective: Objective, *, end_at: float, callbacks: Iterable[StudyCallback] = (), **options: Any
 ) -> int:
-    """Run trials until no other one would be done by `end_at`.
+    """Run trials until none would be done by `end_at` any more.
 
     A trial begins if the median of the trials completed in this call takes no longer than the time that is left. One that
     reports intermediate values, and asks `trial.should_prune`, is pruned as soon as it would be late: it has reported up to
@@ -88,7 +88,7 @@ def optimize_until(
     end_at
         Instant, in seconds since 1970, as `time.time` has them.
     callbacks, options
-        As `study.optimize` has them: `n_trials`, `n_jobs`, `catch` and others. `study.stop` ends this too.
+        Arguments of `study.optimize`: `n_trials`, `n_jobs`, `catch` and others. `study.stop` ends this too.
 
     Returns
     -------
@@ -117,7 +117,7 @@ def optimize_until(
 
 
 class _TrialTimes:
-    """How long trials take; a study is stopped when no other one would be done by `end_at`."""
+    """Durations of trials; a study is stopped when no other one would be done by `end_at`."""
 
     def __init__(self, objective: Objective, end_at: float) -> None:
         self._objective = objective
@@ -151,7 +151,7 @@ class TimePruner(BasePruner):
         self._end_at = end_at
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Whether the trial, which has just reported, is to end."""
+        """Whether to end the trial, which has just reported."""
         return self._is_late(study, trial) or self._other.prune(study, trial)
 
     def _is_late(self, study: Study, trial: FrozenTrial) -> bool:

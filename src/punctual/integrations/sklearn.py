@@ -16,7 +16,7 @@ Estimator = TypeVar("Estimator")
 
 
 class NumberedBatches(Protocol):
-    """The arguments of each call, by number: (X,) or (X, y)."""
+    """Arguments of each call, by number: (X,) or (X, y)."""
 
     def __len__(self) -> int: ...
 
@@ -32,7 +32,7 @@ def partial_fit(
     evaluate: Callable[[Estimator], object] | None = None,
     **options: Any,
 ) -> Estimator:
-    """Fit `estimator` to all batches, `epochs` times, a batch a step; goes on from the checkpoint in the folder.
+    """Fit `estimator` to all batches, `epochs` times, a batch a step; continues from the checkpoint in the folder.
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ def partial_fit(
     batches
         Each the arguments of one call: (X,) or (X, y). A list, or anything else with a length and numbered items.
     checkpoint_dir
-        Where the estimator is kept when Punctual asks the training to stop, as ``stopped.pickle``: give a folder that only
+        Folder for the estimator when Punctual asks the training to stop, as ``stopped.pickle``: give a folder that only
         you can write to. None: ``punctual run --checkpoint-dir``, and without that the training cannot be asked.
     evaluate
-        Called with the estimator after each epoch, as the phase "evaluate". A number that it returns is what ``punctual run
-        --until`` looks at.
+        Called with the estimator after each epoch, as the phase "evaluate". A number that it returns is the loss of
+        ``punctual run --until``.
     options
         Given to each call, as ``classes=``.
 

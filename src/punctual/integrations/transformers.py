@@ -12,14 +12,14 @@ from punctual.tracking.declaration import Phase
 
 
 class TransformersCallback(TrainerCallback):
-    """Tells Punctual the steps of the optimizer, the evaluations and the checkpoints of `Trainer.train`.
+    """Reports the steps of the optimizer, the evaluations and the checkpoints of `Trainer.train`.
 
     Asked to stop, it has the Trainer save a checkpoint in its own way, and then ends the process.
 
     Parameters
     ----------
     loss
-        Which of the logged numbers ``punctual run --until`` looks at: "loss" of the training, or "eval_loss".
+        Logged number for ``punctual run --until``: "loss" of the training, or "eval_loss".
     total_steps
         Steps of all trainings in this script together, the same at each of them; None: as `punctual.total_steps` declares,
         or this training is the only one.
@@ -122,16 +122,16 @@ class TransformersCallback(TrainerCallback):
 
 
 def last_checkpoint(output_dir: str | os.PathLike[str]) -> str | None:
-    """The newest checkpoint in the Trainer's folder, for ``trainer.train(resume_from_checkpoint=)``; None: there is none."""
+    """Newest checkpoint in the Trainer's folder, if any, for ``trainer.train(resume_from_checkpoint=)``."""
     return get_last_checkpoint(str(output_dir)) if os.path.isdir(output_dir) else None  # noqa: PTH112
 
 
 def _has_been_saved() -> None:
-    """Nothing is left to do when the process ends: the Trainer has just saved its checkpoint."""
+    """Do nothing at the end of the process: the Trainer has just saved its checkpoint."""
 
 
 def _n_occurrences(strategy: str, state: TrainerState, every_n_steps: float) -> int:
-    """How often something is done over the whole training that follows `strategy`."""
+    """Number of times that something is done over the whole training by `strategy`."""
     if strategy == "steps" and every_n_steps > 0:
         return -(-state.max_steps // int(every_n_steps))
     return state.num_train_epochs if strategy == "epoch" else 0

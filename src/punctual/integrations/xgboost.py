@@ -11,7 +11,7 @@ from punctual.integrations._loop import FrameworkLoop, check_one_model, folder_o
 
 
 class XGBoostCallback(TrainingCallback):
-    """Tells Punctual the boosting rounds; asked to stop, it saves the model first.
+    """Reports the boosting rounds; asked to stop, it saves the model first.
 
     A round is a step, with the evaluation of its evaluation sets.
 
@@ -20,13 +20,13 @@ class XGBoostCallback(TrainingCallback):
     n_rounds
         Rounds of the model, those that it has already included.
     checkpoint_dir
-        Where the model goes, as ``stopped.ubj``; None: ``punctual run --checkpoint-dir``, and without that the training
+        Folder of the model ``stopped.ubj``; None: ``punctual run --checkpoint-dir``, and without that the training
         cannot be asked to stop.
     total_steps
         Rounds of all trainings in this script together (continued ones, folds, those of a search), the same at each of them;
         None: as `punctual.total_steps` declares, or this training is the only one.
     loss
-        Which evaluation ``punctual run --until`` looks at, as ("validation", "logloss"); None: none.
+        Evaluation for ``punctual run --until``, as ("validation", "logloss"); None: none.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class XGBoostCallback(TrainingCallback):
 
     @property
     def resume_from(self) -> str | None:
-        """The model of a training that was asked to stop, for ``xgboost.train(xgb_model=)``; None: there is none."""
+        """Return the model of a stopped training, for ``xgboost.train(xgb_model=)``; None: there is none."""
         return str(self._path) if self._path is not None and self._path.exists() else None
 
     @property
     def n_rounds_left(self) -> int:
-        """Rounds still to be done, for ``xgboost.train(num_boost_round=)``, which counts those of one call."""
+        """Number of rounds left, for ``xgboost.train(num_boost_round=)``, which counts those of one call."""
         path = self.resume_from
         return self._n_rounds - (0 if path is None else Booster(model_file=path).num_boosted_rounds())
 
@@ -73,7 +73,7 @@ class XGBoostCallback(TrainingCallback):
         return False
 
     def after_iteration(self, model: Booster, epoch: int, evals_log: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Count the round; True ends the training."""
+        """Count the round; return True to end the training."""
         assert self._loop is not None
         if self._loss is not None:
             data, metric = self._loss

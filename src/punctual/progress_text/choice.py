@@ -11,7 +11,7 @@ from punctual.progress_text.series import N_TOTAL_GROWN, Series, SeriesTable
 #: the whole where no more than so many of them fit before the deadline. At full speed a training takes more than a sixth of a
 #: sensible deadline; one epoch of several, or what comes before, mostly takes less.
 _N_FIT_MAX = 6
-#: How much of a count must be seen before its duration is believed, and how many steps.
+#: Share of a count, and number of steps, that must be seen before its duration is believed.
 _SEEN_FRAC, _SEEN_STEPS = 0.05, 3
 #: A first increment that is so many times the next ones: the count goes on where an earlier run has ended.
 _JUMP = 10

@@ -8,7 +8,7 @@ from typing import NamedTuple
 _END = re.compile(rb"([\r\n]+|\x08+|\x1b\[[\d;]*[ABEFHJf])")
 #: The cursor goes up, to lines that were written before.
 _UP = re.compile(rb"\x1b\[(\d{0,4})[\d;]*([AFHf])")
-#: So many lines are told from those that are drawn again.
+#: Latest lines with which a redrawn line is compared.
 _N_DRAWN = 100
 #: Colours, titles of windows and the like; at the end of a piece also the beginning of one.
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_]|\[?[0-?]*$|\][^\x07]*$)")

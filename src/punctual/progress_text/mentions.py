@@ -138,7 +138,7 @@ _IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i"}
 _TOTAL = {"max", "maximum", "total", "num", "n", "number", "nb"}
 #: Before a counted word they change nothing.
 _ENDS = {("start", "of"), ("begin", "of"), ("beginning", "of"), ("end", "of")}
-#: Between a counted word and its number they change nothing: `max_iters overwritten as 500`.
+#: Words between a counted word and its number that change nothing: `max_iters overwritten as 500`.
 _LINKS = {"is", "are", "was", "as", "to", "set", "overwritten", "equals"}
 #: Before a counted word they make it a setting, or a count of something that is not the training.
 _SETTING = re.compile(
@@ -156,7 +156,7 @@ _OTHER = re.compile(
     r"|tokeniz|preproc|prepar|featuriz|generating|sampling|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard"
 )
 _TRAINING = re.compile(r"train(?!able)|pretrain|finetun|fit")
-#: Where these are sampled, that is the training.
+#: Words for sampling that is the training itself.
 _CHAINS = {"chain", "chains", "draw", "draws"}
 #: A bar that is called by an activity (`Tokenizing`, `Resizing images`) is of that activity, but for these.
 _TRAINING_GERUNDS = {
@@ -220,7 +220,7 @@ _WITHIN = re.compile(r"([A-Za-z]{1,16})_in_[A-Za-z]{1,16}$")
 #: A bar whose name has a fraction before it: `1/5 * Epoch: 32%|###  | 50/156`.
 _NAMED_BAR = re.compile(r"\d/\d.{1,100}\d%\s?\|")
 _OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
-#: So many are in each part of something.
+#: Pattern for an amount in each part of something.
 _EACH = re.compile(r"\s{0,3}\w+(?:/|\s(?:each|per|in each|an?)\b)")
 _SHARE = re.compile(r"\d+%\s?\|?")
 _DRAWING = re.compile(r"\|?[█▉▊▋▌▍▎▏━╸╺▇▆▅▄▃▂▁#=>.\s-]{3,}\|?|\|\s*\|")
@@ -354,7 +354,7 @@ class _Place:
         return not _without_label(self._before).strip(_ROW) and _NAMED_VALUE.search(self._after) is not None
 
     def _is_beside_count(self) -> bool:
-        """Return whether a share stands in brackets behind a count, as in `iter 300 (12%)`; one of an epoch is of that alone."""
+        """Whether a share stands in brackets behind a count, as in `iter 300 (12%)`; an epoch's is its own share."""
         if _COUNT_BESIDE.search(self._before):
             return True
         behind = _COUNT_BEFORE.search(self._before)

@@ -7,7 +7,7 @@ from punctual.progress_text.mentions import SHARE, LineReading, Mention, Role, U
 
 #: A count that falls to at most this share of itself begins anew; one that falls by less was overtaken by another line.
 _RESTART_FRAC = 0.5
-#: What counts grows by the same amount mostly.
+#: Share of irregular increments above which a number is no count: counts mostly grow by the same amount.
 _IRREGULAR_FRAC = 0.34
 #: A line that is seen next is at most so many increments on.
 _GAP_INCREMENTS = 3
@@ -245,7 +245,7 @@ class Outer:
     inner_step, inner_laps
         Number and laps of the inner series when it was noted last, and at the last change of the outer one.
     n_restarts, n_passed
-        How often the inner series began anew with a new epoch, and how often it went on.
+        Number of new epochs with which the inner series began anew, and of those through which it went on.
     """
 
     series: Series
@@ -308,9 +308,9 @@ class SeriesTable:
         self._in_order: list[Series] = []
         #: The last series that others are in and that has lines of its own, by its unit.
         self._around: dict[Unit, Series] = {}
-        #: Of counts that have begun anew: where others stood then.
+        #: Values of other counts when a count began anew.
         self._at_restart: dict[Series, dict[Series, int]] = {}
-        #: Those that said how many there are to be, the last one first.
+        #: Series that announced a total, the last one first.
         self._stated: list[Series] = []
         self.n_lines = 0
         self.has_epoch_frac = False
@@ -326,12 +326,12 @@ class SeriesTable:
         return series.n_seen > 1 or series.last_line > self.n_lines - _N_LINES_ALIVE
 
     def stated(self, family: str, least: int, counted: Series) -> int | None:
-        """Return the total of a family that a line announced before the `counted` series; None if none did, or below `least`."""
+        """Return the total of a family announced before the `counted` series; None if none, or one below `least`."""
         said = [series.last for series in self._announced(counted) if series.mention.family == family]
         return next((total for total in said if total >= max(least, 2)), None)
 
     def only_stated(self, counted: Series) -> int | None:
-        """Return the only total of steps or epochs that was announced before a count without a name; None if there are others."""
+        """Return the only total of steps or epochs announced before a nameless count; None if there are others."""
         said = {series.last for series in self._announced(counted) if series.unit in {Unit.STEP, Unit.EPOCH}}
         total = said.pop() if len(said) == 1 else None
         return None if total is None or total < max(counted.last, 2) else total

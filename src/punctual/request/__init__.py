@@ -1,1 +1,1 @@
-"""From what a user writes, in options, files and HTTP bodies, to what the scheduler runs."""
+"""Convert a user's options, files and HTTP bodies to the scheduler's specifications."""

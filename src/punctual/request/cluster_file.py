@@ -1,4 +1,4 @@
-"""A cluster as a user describes it, for a simulation and for a live service: ``16x8:V100+4x4:T4``, or groups of equal nodes."""
+"""A user's description of a cluster, simulated or live: ``16x8:V100+4x4:T4``, or groups of equal nodes."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ _GIB_BYTES = 2**30
 N_NODES_MAX = 100_000
 _N_GPUS_MAX = 10_000
 
-#: Where nothing is said of cores and memory they are to limit nobody: this much for each device.
+#: Default cores and memory of a device, large enough to limit no job.
 PLENTY_CORES = 1_000.0
 PLENTY_BYTES = 2**50
 
@@ -36,11 +36,11 @@ class NodeGroup(BaseModel):
     gpus
         Devices of each node.
     cores, memory_gib
-        Of each node; None: so much that it limits no job.
+        Cores and memory of each node; None: so much that it limits no job.
     device
         Kind of the devices.
     jobs_at_once
-        How many jobs that are not made of workers may run on a node at once; None: as many as fit.
+        Jobs without workers that may run on a node at once; None: as many as fit.
     others
         Amounts of further kinds of hardware, of each node, by names with their units: ``disk_mbps``. Of those that only
         other groups have, it has none.
@@ -76,7 +76,7 @@ class NodeGroup(BaseModel):
         return given
 
     def capacity(self) -> Resources:
-        """What one node has."""
+        """Capacity of one node."""
         n = max(1, self.gpus)
         memory_bytes = n * PLENTY_BYTES if self.memory_gib is None else int(self.memory_gib * _GIB_BYTES)
         cores = n * PLENTY_CORES if self.cores is None else self.cores
@@ -84,7 +84,7 @@ class NodeGroup(BaseModel):
 
 
 def cluster_in(path: Path) -> Any:
-    """The groups of nodes of a file, as they stand there; raises `InvalidSpec` if it cannot be read, or has none."""
+    """Return the groups of nodes of a file, as written; raises `InvalidSpec` if it cannot be read, or has none."""
     cluster = keys_in(path).get("cluster")
     if cluster is None:
         raise InvalidSpec(
@@ -97,12 +97,12 @@ def cluster_in(path: Path) -> Any:
 
 
 def read_cluster(path: Path) -> tuple[NodeGroup, ...]:
-    """The groups of nodes of a file; raises `InvalidSpec` if they cannot be read."""
+    """Read the groups of nodes of a file; raises `InvalidSpec` if they cannot be read."""
     return groups_of(cluster_in(path), f"'{path}'")
 
 
 def groups_of(cluster: Any, where: str) -> tuple[NodeGroup, ...]:
-    """The groups of nodes that these values describe; raises `InvalidSpec` about what is wrong with them."""
+    """Make groups of nodes from values; raises `InvalidSpec` about all mistakes in them."""
     try:
         return checked_size(_GROUPS.validate_python(parsed_cluster(cluster)))
     except ValidationError as error:
@@ -114,7 +114,7 @@ _GROUPS = TypeAdapter(Annotated[tuple[NodeGroup, ...], Field(strict=False, min_l
 
 
 def parsed_cluster(given: Any) -> Any:
-    """Groups of nodes as tables, if `given` is text; otherwise `given`.
+    """Parse `given` to groups of nodes as tables if it is text; otherwise return it.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def parsed_cluster(given: Any) -> Any:
 
 
 def checked_size(groups: tuple[NodeGroup, ...]) -> tuple[NodeGroup, ...]:
-    """`groups`; raises `InvalidSpec` if they are too many nodes together, or one is named twice."""
+    """Return `groups`; raises `InvalidSpec` if they have too many nodes together, or a name is used twice."""
     n_nodes = sum(group.n_nodes for group in groups)
     if n_nodes > N_NODES_MAX:
         raise InvalidSpec(
@@ -140,7 +140,7 @@ def checked_size(groups: tuple[NodeGroup, ...]) -> tuple[NodeGroup, ...]:
 
 
 def cluster_text(groups: tuple[NodeGroup, ...]) -> str | None:
-    """``16x8:V100+4x4:T4``; None: the text would not be read as the same groups."""
+    """Format groups as ``16x8:V100+4x4:T4``; None: the text would not be read as the same groups."""
     text = "+".join(f"{part.n_nodes}x{part.gpus}{':' if part.device else ''}{part.device}" for part in groups)
     try:
         return text if groups_of(text, "the cluster") == groups else None
@@ -149,7 +149,7 @@ def cluster_text(groups: tuple[NodeGroup, ...]) -> str | None:
 
 
 def nodes_of(groups: Iterable[NodeGroup]) -> list[Node]:
-    """The machines, numbered through so that their names sort in order."""
+    """List the machines, numbered so that their names sort in order."""
     groups = tuple(groups)
     width = len(str(sum(group.n_nodes for group in groups) - 1))
     each = [(group, i) for group in groups for i in range(group.n_nodes)]
@@ -165,12 +165,12 @@ def nodes_of(groups: Iterable[NodeGroup]) -> list[Node]:
 
 
 def n_devices(groups: Iterable[NodeGroup]) -> int:
-    """Devices of all nodes together."""
+    """Number of devices of all nodes together."""
     return sum(group.n_nodes * group.gpus for group in groups)
 
 
 def n_units(groups: Iterable[NodeGroup]) -> int:
-    """What a load is a share of: the devices or, if there are none, the cores."""
+    """Number of units of which a load is a share: the devices or, if there are none, the cores."""
     groups = tuple(groups)
     return n_devices(groups) or sum(int(group.n_nodes * group.capacity().cores) for group in groups)
 

@@ -1,4 +1,4 @@
-"""From what a user says about time to instants: the only place where the wall clock meets the monotonic one."""
+"""Convert times that users write to instants: the only place where the wall clock meets the monotonic one."""
 
 import os
 import time
@@ -43,7 +43,7 @@ class Now:
     at
         Monotonic seconds, as instants of events are.
     wall
-        The same moment as people say it, in local time.
+        The same moment in local time.
     """
 
     at: float
@@ -54,7 +54,7 @@ class Now:
         return cls(time.monotonic(), datetime.now().astimezone())
 
     def wall_of(self, at: float) -> datetime:
-        """The wall time of instant `at`, with the offset from UTC that is in force then; at most that of the year 9999."""
+        """Return the wall time of instant `at`, with its offset from UTC; at most that of the year 9999."""
         ahead_s = min(at - self.at, (_LAST_WALL - self.wall).total_seconds())
         return (self.wall + timedelta(seconds=ahead_s)).astimezone()
 
@@ -80,7 +80,7 @@ def deadline_s(text: str, *, started_at: float, now: Now) -> float:
     Raises
     ------
     InvalidSpec
-        When the deadline is not later than now, is many years away, or cannot be read.
+        The deadline is not later than now, is many years away, or cannot be read.
     """
     when = parse_when(text, where="the new job", remedy=_NEW_REMEDY)
     if isinstance(when, Extend):
@@ -107,7 +107,7 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
     Raises
     ------
     InvalidSpec
-        When the result is not later than now or many years away, there is nothing to move, or the text cannot be read.
+        The result is not later than now or many years away, there is nothing to move, or the text cannot be read.
     """
     when = parse_when(text, where=f"job '{job}'")
     if isinstance(when, After):
@@ -137,7 +137,7 @@ def past_at(text: str, now: Now) -> float:
     Raises
     ------
     InvalidSpec
-        When the instant is later than now, or the text cannot be read.
+        The instant is later than now, or the text cannot be read.
     """
     when = parse_when(text, "a time of the past", "the past", _PAST_REMEDY)
     at = _clock_at(when, now, is_past=True) if isinstance(when, WallTime) else now.at - abs(when.seconds)

@@ -1,4 +1,4 @@
-"""The TOML file that a user writes: jobs, the cluster they run on, and what of them is to be simulated; any of these alone too."""
+"""Read a user's TOML file: jobs, their cluster, and settings of a simulation; each may stand alone."""
 
 import os
 import re
@@ -10,16 +10,16 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec, did_you_mean
 
-#: What only a simulation asks for.
+#: Keys of simulations only.
 SIMULATED_KEYS = ("policies", "seeds", "trace", "deadlines", "scaling", "physics", "controller")
 KEYS = ("job", "cluster", *SIMULATED_KEYS)
 
 #: More than anybody writes by hand, and little enough to be held in memory.
 N_CHARACTERS_MAX = 16_000_000
 
-#: How long nothing may come from a file that is a pipe, in seconds: another program may write it just then.
+#: Seconds without data from a file that is a pipe: another program may be writing it.
 _SILENT_S_MAX = 10.0
-#: The most parts of a key. What reads TOML takes time by their square.
+#: Most parts of a key. The time to read TOML grows with their square.
 _N_PARTS_MAX = 100
 _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*"""
 _LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}\.[ \t]*){{{_N_PARTS_MAX}}}", re.MULTILINE)
@@ -30,7 +30,7 @@ _REMEDY = (
 
 
 def keys_in(path: Path) -> dict[str, Any]:
-    """The keys of a file, as they stand there.
+    """Return the keys of a file, as written.
 
     Raises
     ------
@@ -64,14 +64,14 @@ def _check_lengths_of_keys(text: str, path: Path) -> None:
 
 
 def text_of(path: Path) -> str:
-    """What a file holds that is read as a whole.
+    """Return the text of a file that is read as a whole.
 
     Raises
     ------
     OSError, UnicodeDecodeError
-        It cannot be read, or is no text.
+        The file cannot be read, or is no text.
     InvalidSpec
-        It is longer than any such file, or it is a pipe from which nothing comes.
+        The file is longer than any such file, or it is a pipe from which nothing comes.
     """
     with TextIOWrapper(BytesIO(_content(path)), encoding="utf-8") as file:
         text = file.read(N_CHARACTERS_MAX + 1)
@@ -83,7 +83,7 @@ def text_of(path: Path) -> str:
 
 
 def _content(path: Path) -> bytes:
-    """The first bytes of a file: those of as many characters as it may have, and more."""
+    """Return the first bytes of a file: enough to see whether it has more characters than allowed."""
     pieces, n_left = list[bytes](), 4 * (N_CHARACTERS_MAX + 1)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is opened though nobody writes it
     try:

@@ -1,4 +1,4 @@
-"""A job as a user writes it down, as options or in a file, and what is meant by that."""
+"""Options of a job, from a command line or a file, and their meaning."""
 
 import os
 import re
@@ -46,13 +46,13 @@ class JobOptions:
     Attributes
     ----------
     cwd
-        Where the program runs; None: here.
+        Folder in which the program runs; None: the present one.
     env
         Variables beside `inherited`, and over them.
     inherited
         Variables that the program gets anyway; None: those of this process.
     secret_env
-        Names of variables whose values are left out of what is recorded of the command line.
+        Names of variables whose values are left out of the record of the command line.
     """
 
     program: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class JobOptions:
         Raises
         ------
         InvalidSpec
-            It can never run on hardware with `capacity`, an option cannot be read, or two exclude each other.
+            The job can never run on hardware with `capacity`, an option cannot be read, or two exclude each other.
         """
         checks = OptionChecks()
         read_deadline = partial(deadline_s, started_at=started_at, now=Now.read())
@@ -113,12 +113,12 @@ class JobOptions:
         return submission
 
     def declared(self, i_job: int, capacity: Resources) -> JobSpec:
-        """What is declared of the job number `i_job` of several; whether it can be run here is not asked.
+        """Return the specification of job number `i_job` of several; whether it can run here is not checked.
 
         Raises
         ------
         InvalidSpec
-            It can never run on a node with `capacity`, does not say what it costs, or an option cannot be read.
+            The job can never run on a node with `capacity`, its cost is not given, or an option cannot be read.
         """
         checks = OptionChecks()
         options = replace(self, name=self.name or f"job-{i_job}", cwd=None, env={}, inherited={}, secret_env=())
@@ -140,7 +140,7 @@ class JobOptions:
         *,
         is_run: bool = True,
     ) -> JobRequest:
-        """What the options ask for; `checks` gets what is wrong with them. `is_run`: whether there is to be a process."""
+        """Convert the options to a request; `checks` collects mistakes. `is_run`: whether there is to be a process."""
         # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
         anything: tuple[float | None, float | None] = (None, None)
         nothing: tuple[int | None, int | None] = (None, None)
@@ -243,7 +243,7 @@ def _checked_cwd(cwd: Path) -> Path:
 
 
 def _here() -> Path | None:
-    """The present folder, where there still is one."""
+    """Return the present folder, if it still exists."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -274,7 +274,7 @@ def _check_fit_together(
 
 
 def _goal(text: str) -> LossGoal:
-    """What `loss<0.1` says."""
+    """Parse `loss<0.1`."""
     check_length(text, "a goal", "Write `--until 'loss<0.1'`.")
     match = re.fullmatch(r"\s*loss\s*<=?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*", text)
     if not match or not isfinite(float(match[1])):
@@ -283,7 +283,7 @@ def _goal(text: str) -> LossGoal:
 
 
 def _share(text: str) -> float:
-    """`0.1%` and `0.001` are the same share."""
+    """Parse a share: `0.1%` and `0.001` are the same."""
     check_length(text, "a margin", "Write `0.1%` or `0.001`.")
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
     if not match:
@@ -321,7 +321,7 @@ def _checked_steps(steps: int) -> int:
 
 
 def _check_program(program: tuple[str, ...], cwd: Path | None, path: str | None) -> None:
-    """Raise `InvalidSpec` unless there is something to run by the program's name."""
+    """Raise `InvalidSpec` unless the program's name is that of something to run."""
     if not program:
         raise InvalidSpec(
             "`program` must be given", "none", "the job", "Name it after `--`: `punctual run -- python train.py`."

@@ -1,4 +1,4 @@
-"""In which order jobs are submitted that are to run one after the other."""
+"""Order of submission of jobs that run one after the other."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -20,17 +20,17 @@ J = TypeVar("J", bound=_Specified)
 
 
 def in_order(jobs: Sequence[J], known: Callable[[JobId], JobStatus | None]) -> list[J]:
-    """The same jobs, each behind those that it is to run after, else as they came.
+    """Return the jobs, each behind its predecessors, otherwise in the given order.
 
     Parameters
     ----------
     known
-        How a job stands that was submitted before; None: there is none of that name.
+        Returns the status of a job that was submitted before; None: there is none of that name.
 
     Raises
     ------
     InvalidSpec
-        One is to run after a job that there is not, that has not finished and never will, or that is to run after it.
+        A predecessor is unknown, has ended without finishing, or is to run after its successor.
     """
     waiting, ordered = list(jobs), list[J]()
     names = {job.spec.id for job in jobs}

@@ -1,4 +1,4 @@
-"""The jobs of a file: a table `[[job]]` for each, with the words of the options of `punctual run`; live, or to be simulated."""
+"""Read the jobs of a file: a table `[[job]]` for each, with the options of `punctual run`; live or simulated."""
 
 import shlex
 from collections import Counter
@@ -18,10 +18,10 @@ from punctual.request.submission import Submission
 
 T = TypeVar("T")
 
-#: When the job is submitted, from the beginning on; only in a simulation.
+#: Key of the submission's time, from the beginning on; only in a simulation.
 _SUBMIT_AT = "submit_at"
 _KEYS = (*(option.name for option in fields(JobOptions)), _SUBMIT_AT)
-#: What a simulation has no use for: there is no process, and no loss.
+#: Keys that a simulation does not use: there is no process, and no loss.
 _NOT_SIMULATED = ("program", "cwd", "env", "secret_env", "progress_regex", "until")
 
 
@@ -47,16 +47,16 @@ def read_jobs(
     tell: Callable[[str], None] = lambda _: None,
     earlier_run: Callable[[str], EarlierRun] | None = None,
 ) -> list[Submission]:
-    """The jobs of a file, all of them checked.
+    """Read the jobs of a file, all of them checked.
 
     Parameters
     ----------
     started_at
         Instant from which deadlines count, monotonic seconds.
     capacity, together
-        What one node has at most, and all of them; see `checked_submission`.
+        Most that one node has, and all of them; see `checked_submission`.
     tell
-        Gets a sentence about what of the file does not count here.
+        Called with a sentence about each part of the file that has no effect here.
     earlier_run
         Finds the job that `like` names.
 
@@ -75,7 +75,7 @@ def read_jobs(
 
 
 def declared_jobs(tables: Sequence[Mapping[str, Any]], where: str, capacity: Resources) -> list[DeclaredJob]:
-    """The jobs of these tables as they are declared, for a simulation; nothing of what runs them is looked at.
+    """Return the jobs of these tables for a simulation; keys about their programs are not checked.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def declared_jobs(tables: Sequence[Mapping[str, Any]], where: str, capacity: Res
 def to_simulate(
     tables: Sequence[Mapping[str, Any]], earlier_run: Callable[[str], EarlierRun]
 ) -> tuple[dict[str, Any], ...]:
-    """Return the same jobs without what a simulation has no use for, such as variables of programs; with `work` for `like`."""
+    """Return the jobs without keys that a simulation does not use, such as variables; with `work` for `like`."""
     kept = [{key: value for key, value in table.items() if key not in _NOT_SIMULATED} for table in _named(tables)]
     for table in kept:
         if (
@@ -99,12 +99,12 @@ def to_simulate(
 
 
 def _named(tables: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The tables with their keys as options are called."""
+    """Rename the tables' keys as options are called."""
     return [{key.replace("-", "_"): value for key, value in table.items()} for table in tables]
 
 
 def tables_in(path: Path) -> list[Mapping[str, Any]]:
-    """The tables `[[job]]` of a file; raises `InvalidSpec` if it cannot be read, or has none."""
+    """Return the tables `[[job]]` of a file; raises `InvalidSpec` if it cannot be read, or has none."""
     tables = keys_in(path).get("job")
     if not isinstance(tables, list) or not all(isinstance(job, dict) for job in tables):
         raise InvalidSpec(
@@ -117,7 +117,7 @@ def tables_in(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _each(tables: Sequence[Mapping[str, Any]], where: str, make: Callable[[int, JobOptions, float], T]) -> list[T]:
-    """What `make` makes of the number, the options and `submit_at` of each job; all that is wrong is told together."""
+    """Call `make` with number, options and `submit_at` of each job; all mistakes are raised together."""
     made, errors = list[T](), list[InvalidSpec]()
     for i_job, table in enumerate(tables, start=1):
         name = f" ('{table['name']}')" if "name" in table else ""
@@ -135,7 +135,7 @@ def _each(tables: Sequence[Mapping[str, Any]], where: str, make: Callable[[int, 
 
 
 def _made(i_job: int, table: Mapping[str, Any], make: Callable[[int, JobOptions, float], T]) -> T:
-    """What a table comes to; raises `InvalidSpec` with all that is wrong with it."""
+    """Convert a table; raises `InvalidSpec` with all mistakes in it."""
     checks, options, made = OptionChecks(), dict[str, Any](), list[T]()
     for key, value in table.items():
         with checks.of(key):
@@ -148,7 +148,7 @@ def _made(i_job: int, table: Mapping[str, Any], make: Callable[[int, JobOptions,
 
 
 def _value(key: str, value: Any) -> Any:
-    """What the option `key` takes for a value of the file."""
+    """Convert a value of the file for the option `key`."""
     if key not in _KEYS:
         remedy = f"{did_you_mean(key, _KEYS)}Use one of: {', '.join(_KEYS)}."
         raise InvalidSpec("a key must be one of a job", f"`{key}`", "a job", remedy)
@@ -217,7 +217,7 @@ def _text(value: Any) -> str:
 
 
 def _deadline(value: Any) -> str:
-    """A number is one of seconds; TOML's own time, `18:00:00`, is one of day and no duration."""
+    """Convert a deadline: a number is of seconds; TOML's own time, `18:00:00`, is one of day and no duration."""
     if isinstance(value, time):
         return f"at {value:%H:%M:%S}"
     return _text(value) if isinstance(value, str | datetime | date | time) else f"{_number(value)}s"

@@ -1,4 +1,4 @@
-"""JSON as every reader of it takes it: without `NaN` and `Infinity`, which Python writes and JSON does not have."""
+"""JSON for every reader: without `NaN` and `Infinity`, which Python writes and JSON does not have."""
 
 import json
 from math import isfinite
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def finite(value: Any) -> Any:
-    """`value`, made of what JSON has, with null in place of each number that JSON does not have."""
+    """Return `value`, made of JSON's types, with null in place of numbers that JSON does not have."""
     if isinstance(value, dict):
         return {name: finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -15,5 +15,5 @@ def finite(value: Any) -> Any:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """`value` for a program that reads it; all signs beyond ASCII are escaped."""
+    """Return `value` as JSON for a program; all characters beyond ASCII are escaped."""
     return json.dumps(finite(value), indent=indent, allow_nan=False)

@@ -1,4 +1,4 @@
-"""What pydantic complains of, in four parts."""
+"""Convert errors of pydantic to four parts."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -27,7 +27,7 @@ _MUST = {
 
 
 def first_complaint(error: ValidationError, prefix: str = "", known: Iterable[str] = ()) -> InvalidSpec:
-    """The first of pydantic's complaints; `known`: all keys there are, to suggest one from."""
+    """Return the first of pydantic's complaints; `known`: all valid keys, to suggest one from."""
     complaint = error.errors(include_url=False)[0]
     path = path_of(prefix, complaint["loc"])
     cause = complaint.get("ctx", {}).get("error")
@@ -39,7 +39,7 @@ def first_complaint(error: ValidationError, prefix: str = "", known: Iterable[st
 
 
 def path_of(prefix: str, location: Iterable[int | str]) -> str:
-    """``cluster[0].gpus``; parts that are pydantic's own names for alternatives are left out."""
+    """Format a path as ``cluster[0].gpus``; pydantic's own names for alternatives are left out."""
     path = prefix
     for part in location:
         if isinstance(part, int):

@@ -1,4 +1,4 @@
-"""What is recorded of a command line: without what looks like a secret, and without the values that a user calls secret."""
+"""Redact command lines for records: values that look secret, and those that a user calls secret, are left out."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def redacted(argv: Sequence[str], secrets: Iterable[str] = ()) -> tuple[str, ...]:
-    """The command line with `***` in place of each of `secrets` and of what looks like one.
+    """Return the command line with `***` in place of each of `secrets` and of values that look secret.
 
     That is the value of an option or a variable with a name such as `--api-key`, `--hf_token` or `PASSWORD`, and the
     password in an address. Anything may be a secret: what is called otherwise is not found.
@@ -58,7 +58,7 @@ def redacted(argv: Sequence[str], secrets: Iterable[str] = ()) -> tuple[str, ...
 
 
 def _redacted_word(word: str, is_secret: bool) -> tuple[str, bool]:
-    """What is recorded of a word, and whether it says that the next one is a secret; `is_secret`: the one before did."""
+    """Redact a word; return it, and whether it announces a secret in the next; `is_secret`: the one before did."""
     if is_secret and word and not word.startswith("-"):
         return LEFT_OUT, False
     named = _NAMED.fullmatch(word)
@@ -79,7 +79,7 @@ def _redacted_word(word: str, is_secret: bool) -> tuple[str, bool]:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what is called so is a secret: `--api-key`, `HF_TOKEN`, `wandb.apiKey`, but not `--max-tokens`."""
+    """Whether the name looks like a secret's: `--api-key`, `HF_TOKEN`, `wandb.apiKey`, but not `--max-tokens`."""
     words = [word.lower() for word in _WORD.findall(name[-200:])]
     if not words:
         return False

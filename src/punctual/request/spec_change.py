@@ -1,4 +1,4 @@
-"""What a user may change about a job while it works, with the checks of its submission."""
+"""A user's change of a job that works, with the checks of a submission."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,20 +15,20 @@ from punctual.core.units import parse_cores_range
 from punctual.request.submission import FLOOR_CORES, check_ceiling, check_weight
 from punctual.request.worker_options import worker_range
 
-#: What a user writes in place of a time so that a job has no deadline any more.
+#: Word in place of a time that removes a job's deadline.
 NO_DEADLINE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChange:
-    """What is to be different; None: it stays as it is.
+    """Change of a job's declaration; None: unchanged.
 
     Attributes
     ----------
     deadline_s
         Seconds from the submission; infinite: no deadline any more.
     weight
-        How much the job counts against others, above zero.
+        Weight against other jobs, above zero.
     floor_cores, ceiling_cores
         Least and most cores, for a job that is not made of workers.
     n_least, n_most
@@ -51,12 +51,12 @@ class SpecChange:
         cores: str | None = None,
         workers: str | None = None,
     ) -> "SpecChange":
-        """The change where cores and workers are as a user writes them: ``0.5..2``, ``1..4``, or the most alone.
+        """Parse a change of cores and workers: ``0.5..2``, ``1..4``, or the most alone.
 
         Raises
         ------
         InvalidSpec
-            One of them is no such range; it says of each what is wrong.
+            A range is invalid; each mistake is named.
         """
         checks = OptionChecks()
         nothing: tuple[float | None, float | None] = (None, None)
@@ -76,14 +76,14 @@ class SpecChange:
 def changed_spec(
     status: JobStatus, spec: JobSpec, change: SpecChange, capacity: Resources, together: Resources | None = None
 ) -> JobSpec:
-    """What is declared about a job after `change`, where `spec` was before.
+    """Return the job's declaration after `change`; it was `spec` before.
 
     `capacity`, `together`: what one node has at most, and all of them; see `checked_submission`.
 
     Raises
     ------
     InvalidSpec
-        The job cannot be so; it says of each part of the change what is wrong with it.
+        The change is impossible; each mistake names its part of the change.
     """
     checks = OptionChecks()
     if change.deadline_s is not None:
@@ -105,7 +105,7 @@ def changed_spec(
 
 @contextmanager
 def _part(checks: OptionChecks, option: str) -> Iterator[None]:
-    """What is wrong within is about `option`, also where another one does not fit it any more."""
+    """Attribute mistakes found in the block to `option`, even if another option does not fit it any more."""
     with checks.of(option):
         try:
             yield

@@ -1,4 +1,4 @@
-"""From what a user wants run to what the kernel and the executor are told, checked before anything is posted."""
+"""Check a user's request for a job and convert it to specifications for kernel and executor."""
 
 import json
 import re
@@ -24,16 +24,16 @@ from punctual.progress_text.own import AUTO, Groups
 from punctual.request.redaction import redacted
 
 DEFAULT_CONTROLLER = "remaining-cost"
-#: What a job holds at least unless its user says otherwise: with less it makes no visible progress.
+#: Default floor of a job, in cores: with less it makes no visible progress.
 FLOOR_CORES = 0.05
-#: The least that can be held: the kernel takes no shorter quota.
+#: Least cores that can be enforced: the kernel takes no shorter quota.
 LEAST_CORES = 0.01
 #: The same for a job made of workers, and what learns how fast it is with how many.
 DEFAULT_WORKER_CONTROLLER = "two-level"
 WORKER_MODEL, SERVER_MODEL = "all-reduce", "parameter-server"
 
-#: What a parameter server holds, of a worker's cores: it works for a moment in each step. No whole number of servers holds
-#: what workers do, so that an amount says how many there are of each.
+#: Cores of a parameter server, as a share of a worker's: it works for a moment in each step. No number of servers holds
+#: exactly as much as workers, so that an amount determines the number of each.
 SERVER_FRAC = 0.1009
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -41,12 +41,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRange:
-    """How many workers a job may have, and what each is to hold.
+    """Range of a job's number of workers, and the resources of each.
 
     Attributes
     ----------
     cores_each
-        None: an equal part of what there is.
+        Cores of each worker; None: an equal part of all.
     n_gpus_each
         0, or 1: each worker has a GPU of its own.
     servers
@@ -61,7 +61,7 @@ class WorkerRange:
 
     @property
     def option(self) -> str:
-        """The option of `punctual run` that asks for such workers."""
+        """Name of the option of `punctual run` for such workers."""
         return "--gpus" if self.n_gpus_each else "--workers"
 
     @property
@@ -71,7 +71,7 @@ class WorkerRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """What a user wants run, and by when.
+    """A user's request for a job, and its deadline.
 
     Attributes
     ----------
@@ -82,38 +82,38 @@ class JobRequest:
     deadline_s
         Seconds from `submitted_at`; None: no deadline.
     cwd
-        Where the program runs; None: where this process does.
+        Folder in which the program runs; None: that of this process.
     inherited
-        The variables that the program gets beside those that Punctual sets. They may hold secrets, and are kept apart.
+        Variables that the program gets beside those that Punctual sets. They may hold secrets, and are kept apart.
     secret_env
-        Those of them whose values are left out of what is recorded of `argv`, beside what looks like a secret there.
+        Variables whose values are left out of the record of `argv`, beside values that look secret.
     floor_cores, ceiling_cores
-        None: the least that makes progress, and all there are. Not for a job made of workers.
+        Range of cores; None: the least that makes progress, and all there are. Not for a job made of workers.
     gpu_frac
         The part of one GPU that the job uses, above 0 and below 1; 0: none. Not for a job made of workers.
     workers
-        How many workers the job may have; None: it is not made of workers, and holds cores.
+        Workers that the job may have; None: it has no workers, and holds cores.
     controller
-        None: the default for such a job.
+        Name of the controller; None: the default for such a job.
     n_steps
         Steps of the whole job; None: the program says how many.
     n_retries
-        How often in a row a job that failed, and may be started again, is; None: never without `checkpoint_dir`, else as the
+        Restarts in a row after retryable failures; None: none without `checkpoint_dir`, else as the
         scheduler has it.
     weight
-        How much the job counts against others, above zero.
+        Weight against other jobs, above zero.
     preemptible
         Whether the job may be paused for others; None: if it uses no GPU.
     after
         Names of jobs that must have finished before it is started.
     name
-        None: made from the program's.
+        Name of the job; None: made from the program's.
     guarantee
         Whether the job is to run only if its deadline is promised.
     work_core_s
         Core-seconds that the whole job takes, as far as known; None: not known.
     ends
-        When it is ended before its work is done.
+        Conditions that end the job before its work is done.
     memory_bytes, memory_most_bytes
         Memory that it asks for, of each worker if it is made of workers, and the most with which it is started again when
         it has run out of less; None: it has not asked.
@@ -152,7 +152,7 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A job that can be submitted: what the journal keeps of it, and what must not get there.
+    """A job ready to be submitted: the journal's part, and the secret part.
 
     Attributes
     ----------
@@ -163,7 +163,7 @@ class Submission:
     has_chosen_name
         Whether its name is the user's; False: it was made up.
     by
-        Who wants it; empty: the owner, at the terminal.
+        User who submits it; empty: the owner, at the terminal.
     """
 
     submitted_at: float
@@ -176,14 +176,14 @@ class Submission:
 
 
 def checked_submission(request: JobRequest, capacity: Resources, together: Resources | None = None) -> Submission:
-    """What `request` comes to on hardware with `capacity`, the most that one node has.
+    """Check `request` for hardware with `capacity`, the most that one node has, and return its submission.
 
     `together`: what all nodes have, which workers on cores may use; None: there is one node.
 
     Raises
     ------
     InvalidSpec
-        It can never run there, it names a plug-in that does not exist or cannot be loaded, its name cannot be a
+        The job can never run there, it names a plug-in that does not exist or cannot be loaded, its name cannot be a
         file's, or its progress pattern cannot be used.
     """
     checks = OptionChecks()
@@ -242,7 +242,7 @@ def check_name(job: JobId) -> None:
 
 
 def check_checkpoint_dir(submission: Submission) -> None:
-    """Raise `InvalidSpec` unless the folder for a job's checkpoints is there, or can be made, and can be written to."""
+    """Raise `InvalidSpec` unless the folder for checkpoints exists, or can be made, and is writable."""
     folder = Path(submission.program.environment.get(CHECKPOINT_VARIABLE, ""))
     if not folder.name:
         return
@@ -261,7 +261,7 @@ def check_checkpoint_dir(submission: Submission) -> None:
 
 
 def _check_words(option: str, words: Iterable[object]) -> None:
-    """Raise `InvalidSpec` for a text that no process can be given."""
+    """Raise `InvalidSpec` for a text that cannot be passed to a process."""
     if any("\0" in str(word) for word in words):
         raise InvalidSpec(
             f"`{option}` must hold no NUL character",
@@ -284,7 +284,7 @@ def _check_variables(variables: Iterable[str]) -> None:
 
 
 def _check_secrets(variables: Mapping[str, str], names: Sequence[str]) -> None:
-    """Raise `InvalidSpec` for a variable that is to be a secret and is not there, so that its value cannot be known."""
+    """Raise `InvalidSpec` for a secret variable that is not set, so that its value is unknown."""
     for name in names:
         if not variables.get(name):
             raise InvalidSpec(
@@ -294,7 +294,7 @@ def _check_secrets(variables: Mapping[str, str], names: Sequence[str]) -> None:
 
 
 def check_plug_ins(spec: JobSpec) -> None:
-    """Raise `InvalidSpec` unless there is every plug-in that `spec` names, and it can be loaded."""
+    """Raise `InvalidSpec` unless every plug-in that `spec` names exists and can be loaded."""
     named = {
         "controllers": spec.controller,
         "models": spec.model,
@@ -334,7 +334,7 @@ def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
 
 
 def _check_pattern(request: JobRequest, pattern: str) -> None:
-    """Raise `InvalidSpec` unless progress can be read by `pattern`, and steered by what is read."""
+    """Raise `InvalidSpec` for a pattern that is too long, or cannot tell the total that a deadline needs."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise InvalidSpec(
             f"the progress pattern must have at most {PATTERN_LENGTH_MAX} characters",
@@ -358,7 +358,7 @@ def _check_pattern(request: JobRequest, pattern: str) -> None:
 
 
 def new_name(argv: Sequence[str]) -> str:
-    """The script's name and four characters more: `train-3f2a`."""
+    """Make a name of the script's and four characters more: `train-3f2a`."""
     words = [word for word in argv if not word.startswith("-")]
     scripts = [word for word in words if word.endswith((".py", ".sh"))]
     module = argv[argv.index("-m") + 1].rpartition(".")[2] if "-m" in argv[:-1] else None
@@ -368,12 +368,12 @@ def new_name(argv: Sequence[str]) -> str:
 
 
 def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | None = None) -> Resources:
-    """What one worker holds, on hardware of which a node has `capacity`, and all of them have `together`.
+    """Return the resources of one worker, on hardware whose nodes have `capacity`, and all of them `together`.
 
     Raises
     ------
     InvalidSpec
-        The most workers there may be do not fit.
+        The greatest number of workers does not fit.
     """
     if workers.n_gpus_each * workers.n_most > capacity.gpus:
         n_gpus = int(capacity.gpus)
@@ -404,7 +404,7 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
 
 
 def _usable(workers: WorkerRange, capacity: Resources, together: Resources | None) -> Resources:
-    """Resources that all workers of a job may hold together; see `worker_in`."""
+    """Return the resources that all workers of a job may hold together; see `worker_in`."""
     is_spread = workers.servers is None and not workers.n_gpus_each
     return together if together is not None and is_spread else capacity
 
@@ -427,7 +427,7 @@ def check_memory(memory_bytes: int, capacity: Resources, n_workers: int = 1, tog
 
 
 def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Resources | None = None) -> JobSpec:
-    """What is declared of the job; raises `InvalidSpec` if it can never run on hardware with `capacity`."""
+    """Return the job's specification; raises `InvalidSpec` if it can never run on hardware with `capacity`."""
     check_weight(request.weight)
     workers = request.workers
     own = (
@@ -462,7 +462,7 @@ def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Reso
 def _workers_of(
     request: JobRequest, workers: WorkerRange, capacity: Resources, together: Resources | None
 ) -> dict[str, Any]:
-    """What is declared of a job made of workers alone."""
+    """Return the fields of a specification that concern workers."""
     worker = worker_in(workers, capacity, together)
     server = None if workers.servers is None else Resources(SERVER_FRAC * worker.cores)
     return {
@@ -477,7 +477,7 @@ def _workers_of(
 
 
 def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
-    """The speed of one worker that does the work that was declared; the model tells what more of them do.
+    """Return the declared work as the speed of one worker; the model extends it to more.
 
     Raises
     ------
@@ -499,7 +499,7 @@ def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
 
 
 def _share_of(request: JobRequest, capacity: Resources, together: Resources | None) -> dict[str, Any]:
-    """What is declared of a job on a share of cores alone."""
+    """Return the fields of a specification that concern a share of cores."""
     ceiling_cores = capacity.cores if request.ceiling_cores is None else request.ceiling_cores
     if request.ceiling_cores is not None:
         check_ceiling(ceiling_cores, capacity, together)
@@ -513,12 +513,14 @@ def _share_of(request: JobRequest, capacity: Resources, together: Resources | No
 
 
 def _preemptible(request: JobRequest, gpus: float) -> bool:
-    """As the user says. A paused job keeps its memory, which costs others nothing, and its GPUs, unless it ends for that.
+    """Whether the job may be paused for others: as the user says, else if it has no GPU.
+
+    A paused job keeps its memory, which costs others nothing, and its GPUs, unless it ends for the pause.
 
     Raises
     ------
     InvalidSpec
-        It is to be, and would keep its GPUs from those for whom it was paused.
+        The user wants it, and the paused job would keep its GPUs from others.
     """
     if request.preemptible and gpus and (request.workers is None or request.checkpoint_dir is None):
         raise InvalidSpec(
@@ -531,7 +533,7 @@ def _preemptible(request: JobRequest, gpus: float) -> bool:
 
 
 def _n_retries(request: JobRequest) -> int | None:
-    """As many as the scheduler allows where a job goes on from a checkpoint, or is to begin anew; else none."""
+    """Number of retries: the scheduler's for a job with checkpoints, or one that is to begin anew; else none."""
     if request.n_retries is not None:
         return request.n_retries
     return 0 if request.checkpoint_dir is None and request.ends.on_stall != "retry" else None
@@ -550,14 +552,14 @@ def check_weight(weight: float) -> None:
 
 
 def _node_with(amount: str, together: Resources | None) -> str:
-    """The machine that has the most of something; `together`: as for `checked_submission`."""
+    """Describe the machine with the greatest amount; `together`: as for `checked_submission`."""
     if together is None:
         return f"this machine, of which this process may use {amount}"
     return f"the largest node of this cluster, which has {amount}"
 
 
 def check_ceiling(ceiling_cores: float, capacity: Resources, together: Resources | None = None) -> None:
-    """Raise `InvalidSpec` unless a job on a share of cores may have so many at most; see `checked_submission`."""
+    """Raise `InvalidSpec` if the ceiling of a job on a share of cores is impossible; see `checked_submission`."""
     if not ceiling_cores <= capacity.cores:
         raise InvalidSpec(
             "`--cores` must not ask for more than there is",
@@ -588,7 +590,7 @@ def _check_gpu_frac(gpu_frac: float, capacity: Resources, together: Resources | 
 
 
 def _environment(request: JobRequest) -> dict[str, str]:
-    """The variables that Punctual sets."""
+    """Return the environment variables that Punctual sets."""
     chosen = {}
     if request.checkpoint_dir is not None:
         chosen[CHECKPOINT_VARIABLE] = str(request.checkpoint_dir.absolute())

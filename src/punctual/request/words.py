@@ -1,10 +1,10 @@
-"""Amounts and texts as people read them."""
+"""Format amounts and texts for people."""
 
 from punctual.core.units import format_duration
 
 
 def visible(text: str) -> str:
-    r"""`text` on one line, with an escape (`\x1b`) for each character that a terminal obeys or does not show.
+    r"""Return `text` on one line, with an escape (`\x1b`) for each character that a terminal obeys or does not show.
 
     What a job or a submitter wrote (causes, command lines, names) then ends no line, moves no cursor and turns no text
     around. To do it twice changes nothing more.
@@ -19,33 +19,33 @@ def _escape(sign: str) -> str:
 
 
 def cores(amount: float) -> str:
-    """`0.62 cores`, `1 core`."""
+    """Format cores: `0.62 cores`, `1 core`."""
     return f"{amount:.2f} cores" if f"{amount:.2f}" != "1.00" else "1 core"
 
 
 def holding(amount_cores: float, n_workers: int) -> str:
-    """`0.62 cores`; `2 workers of 0.50 cores` for a job made of workers (`n_workers` above 0)."""
+    """Format a holding: `0.62 cores`; `2 workers of 0.50 cores` for a job with workers (`n_workers` above 0)."""
     if not n_workers:
         return cores(amount_cores)
     return f"{n_workers} worker{'s' * (n_workers != 1)} of {cores(amount_cores / n_workers)}"
 
 
 def short(seconds: float) -> str:
-    """A duration of any size, milliseconds written as such."""
+    """Format a duration of any size, with milliseconds."""
     if seconds < 1.0:
         return f"{seconds * 1000:.0f} ms"
     return format_duration(seconds)
 
 
 def steps(count: float, total_steps: float | None, expected: float | None = None) -> str:
-    """`step 1,240 of 3,000`; `of about` where the total is expected and not declared."""
+    """Format progress: `step 1,240 of 3,000`; `of about` if the total is expected and not declared."""
     if expected:
         return f"step {count:,.0f} of about {expected:,.0f}"
     return f"step {count:,.0f} of {total_steps:,.0f}" if total_steps else f"step {count:,.0f}"
 
 
 def proven(gap_frac: float | None) -> str:
-    """How good the plan behind a decision is known to be; empty if nothing is proven of it."""
+    """Describe the proven quality of the plan behind a decision; empty if nothing is proven."""
     if gap_frac is None:
         return ""
     return f", by a plan at most {100 * gap_frac:.2g} % below the best" if gap_frac else ", by a plan proven best"

@@ -1,4 +1,4 @@
-"""Jobs made of workers: what a user writes about their numbers."""
+"""Parse options about workers."""
 
 import re
 
@@ -10,12 +10,12 @@ from punctual.request.submission import WorkerRange
 def worker_range(
     workers: str | None, gpus: str | None, cores_each: float | None, servers: str | None = None
 ) -> WorkerRange | None:
-    """What the options say; None: the job is not made of workers.
+    """Return the range of workers in the options; None: the job has no workers.
 
     Raises
     ------
     InvalidSpec
-        They contradict each other, or one is no range of whole numbers.
+        Options contradict each other, or one is no range of whole numbers.
     """
     if workers is not None and gpus is not None:
         raise InvalidSpec(
@@ -43,13 +43,13 @@ def worker_range(
 
 
 def gpu_frac(text: str) -> float:
-    """The part of one GPU that ``0.5`` means; 0 for a text that is no number between 0 and 1."""
+    """Return the part of one GPU that ``0.5`` means; 0 for a text that is no number between 0 and 1."""
     part = re.fullmatch(r"\s*(0?\.[0-9]+)\s*", text)
     return float(part[1]) if part else 0.0
 
 
 def _parsed_counts(text: str, option: str, or_else: str = "") -> tuple[int, int]:
-    """``1..4``; or ``4``, which is the most and leaves one as the least. `or_else`: what else may be written."""
+    """Parse ``1..4``; or ``4``, the most, with one as the least. `or_else`: the valid alternative."""
     check_length(text, f"`{option}`", "Write the least and the most, as `1..4`.")
     match = re.fullmatch(r"\s*(?:(\d+)\s*\.\.\s*)?(\d+)\s*", text)
     n_least, n_most = (int(match[1] or 1), int(match[2])) if match else (0, 0)

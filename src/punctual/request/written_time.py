@@ -22,14 +22,14 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """That long from a moment which the place defines."""
+    """A duration that counts from a moment which the caller defines."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """That much later than the deadline in force; below zero: earlier."""
+    """A duration after the deadline in force; below zero: before it."""
 
     seconds: float
 
@@ -113,24 +113,24 @@ _SAYS_DURATION = re.compile(r"(?:in\s+|now\s*\+)(.+)|(.+)\s+from\s+now", re.IGNO
 _HOUR_AND_MINUTE = re.compile(r"\d\d:\d\d", re.ASCII)
 _EPOCH_S = re.compile(r"@(\d{1,11})(?:\.\d{1,9})?", re.ASCII)
 
-#: No place is farther from UTC.
+#: Greatest offset of any place from UTC.
 _OFFSET_S_MAX = 14 * HOUR_S
 
 
 def parse_when(text: str, what: str = "`deadline`", where: str = "the job", remedy: str = REMEDY) -> When:
-    """Return what `text` says of an instant.
+    """Parse an instant.
 
     Parameters
     ----------
     text
-        As a user has written it.
+        Text of the user.
     what, where, remedy
-        For errors: the instant that was asked for, what for, and what could be written.
+        Parts of errors: the instant that was asked for, its object, and valid texts.
 
     Raises
     ------
     InvalidSpec
-        When `text` has no meaning, or two.
+        `text` has no meaning, or two.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def parse_when(text: str, what: str = "`deadline`", where: str = "the job", reme
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A text about an instant, and what its errors say."""
+    """A text about an instant, with its errors."""
 
     text: str
     what: str

@@ -1,4 +1,4 @@
-"""What a training script uses: `track` for its steps, `phase` for work that is not a step, `on_stop` to be asked.
+"""Interface for training scripts: `track` for steps, `phase` for other work, `on_stop` for requests to stop.
 
 Everything here works unchanged when the script is not run by Punctual. Standard library only.
 """

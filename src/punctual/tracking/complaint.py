@@ -5,27 +5,27 @@ import sys
 
 
 def invalid(must: str, got: str, where: str, remedy: str) -> ValueError:
-    """The exception for an argument that cannot be used."""
+    """Return the exception for an argument that cannot be used."""
     return ValueError(f"{must}: got {got} for {where}. {remedy}")
 
 
 def warn(must: str, got: str, where: str, remedy: str) -> None:
-    """Say it on standard error; training goes on."""
+    """Warn on standard error; training goes on."""
     sys.stderr.write(f"punctual: warning: {must}: got {got} for {where}. {remedy}\n")
 
 
 def tell(text: str) -> None:
-    """Say on standard error how things are."""
+    """Write a message to standard error."""
     sys.stderr.write(f"punctual: {text}\n")
 
 
 def whole(value: object, name: str, where: str, least: int = 0) -> int:
-    """`value` as a whole number of at least `least`.
+    """Return `value` as a whole number of at least `least`.
 
     Raises
     ------
     ValueError
-        It is something else.
+        `value` is something else.
     """
     try:
         number = operator.index(value)  # type: ignore[arg-type]

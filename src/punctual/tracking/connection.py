@@ -1,4 +1,4 @@
-"""Finding and claiming the page. Only the first process of a job speaks; its siblings and children stay silent."""
+"""Find and claim the page. Only the first process of a job reports; its siblings and children stay silent."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ from punctual.tracking.complaint import warn
 
 
 def connect() -> Page | None:
-    """The job's page, claimed by this process; None when there is none to claim."""
+    """Return the job's page, claimed by this process; None if there is none to claim."""
     path = os.environ.get(PAGE_VARIABLE)
     if not path:
         return None
@@ -36,7 +36,7 @@ def _opened(path: str) -> Page | None:
 
 @contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Processes that start together, as distributed training does, must not all find the page free."""
+    """Lock the page's claim: processes that start together, as distributed training does, must not all find it free."""
     fd = os.open(path, os.O_RDWR)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -46,7 +46,7 @@ def _locked(path: str) -> Iterator[None]:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether another process holds this id; a program that replaced itself by `exec` kept its own."""
+    """Whether another process holds this id; a program that replaced itself by `exec` keeps its own."""
     if pid in {0, process_number()}:
         return False
     if os.path.exists("/proc"):  # noqa: PTH110 -- pathlib takes long to load

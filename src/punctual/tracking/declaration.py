@@ -1,4 +1,4 @@
-"""What a script may say in advance about its phases."""
+"""Declarations of a script about its phases."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Phases = Iterable[str] | Mapping[str, "Phase | int"]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What is known in advance about one kind of phase; whatever is left out is learned.
+    """Declaration of one kind of phase; values that are left out are learned.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def _is_amount(value: object) -> bool:
 
 
 def by_name(phases: Phases) -> dict[str, Phase]:
-    """The declaration of each phase, whichever way they were given."""
+    """Return the declaration of each phase, in whichever form they were given."""
     if isinstance(phases, str):
         return {phases: Phase()}
     if isinstance(phases, Mapping):

@@ -16,7 +16,7 @@ from punctual.channel import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, Devic
 #: DeviceTurns last this long times the job's part of the device. Measured by bench/gpu.py: what changing hands costs is below a
 #: percent of that, and a job never waits longer than a few tenths of a second for the others.
 _ROUND_S = 0.2
-#: Between two looks whether a turn is free.
+#: Seconds between two looks whether a turn is free.
 _POLL_S = 0.0005
 #: A job that has waited so long for its turn computes without it: whoever has it stands still, or has a very long step.
 _PATIENCE_NS = 2_000_000_000
@@ -26,7 +26,7 @@ class DeviceMark(Protocol):
     """A place in the device's queue of work."""
 
     def wait(self) -> None:
-        """Return when the device has done all that stands before the mark."""
+        """Return when the device has done all work before the mark."""
         ...
 
     def ns_since(self, earlier: Any) -> int:
@@ -45,7 +45,7 @@ class Device(Protocol):
         ...
 
     def memory(self) -> tuple[int, int]:
-        """Most bytes that this process has held there at a time, and the bytes that there are."""
+        """Most bytes that this process has held on the device at a time, and the bytes of the device."""
         ...
 
 
@@ -79,7 +79,7 @@ class _CudaMark:
 
 
 class DeviceTurns:
-    """DeviceTurns on a device that jobs share: one computes at a time, for its part of a round.
+    """Turns on a device that jobs share: one computes at a time, for its part of a round.
 
     Two locked files make a turnstile: a process that waits for the device holds the first, so that one that has just given
     the device up comes behind it. The locks are the process's own, also where it forks, and end with it.
@@ -87,7 +87,7 @@ class DeviceTurns:
     Parameters
     ----------
     path
-        Of the device's files, without their suffixes.
+        Path of the device's files, without their suffixes.
     share
         The job's part of the device.
     """
@@ -103,7 +103,7 @@ class DeviceTurns:
         self.n_turns = 0
 
     def take(self) -> int:
-        """Wait for the device; nanoseconds that it took."""
+        """Wait for the device; return the nanoseconds that it took."""
         if self.is_held:
             return 0
         since_ns = monotonic_ns()
@@ -116,7 +116,7 @@ class DeviceTurns:
         return now_ns - since_ns
 
     def is_over(self) -> bool:
-        """Whether the turn has lasted as long as it may, and another job waits."""
+        """Whether the turn is over and another job waits."""
         if not self.is_held or monotonic_ns() < self._held_until_ns:
             return False
         if self._lock(self._next_fd, 0):
@@ -125,7 +125,7 @@ class DeviceTurns:
         return True
 
     def give_up(self) -> None:
-        """Let others have the device."""
+        """Release the device."""
         if self.is_held:
             fcntl.lockf(self._device_fd, fcntl.LOCK_UN)
             self.is_held = False
@@ -144,7 +144,7 @@ class DeviceTurns:
 
 
 class DeviceClock:
-    """What the device has computed for the units of a training, as far as it is done.
+    """Clock of the device's work for the units of a training, as far as it is done.
 
     The device may work on one unit while the process prepares the next: waiting for each at its end would leave the device
     without work in between. A unit that is to be held back, or ends a turn, is waited for.
@@ -152,9 +152,9 @@ class DeviceClock:
     Attributes
     ----------
     ns
-        Time that the device took for units, those left out that it is not done with.
+        Nanoseconds that the device took for finished units.
     waited_ns
-        Time that the process waited for its turns.
+        Nanoseconds that the process waited for its turns.
     """
 
     def __init__(self, device: Device, turns: DeviceTurns | None) -> None:
@@ -166,19 +166,19 @@ class DeviceClock:
 
     @classmethod
     def of_this_process(cls) -> "DeviceClock | None":
-        """The clock of the device that this process uses; None: it uses none, so far."""
+        """Return the clock of the device that this process uses; None: it uses none, so far."""
         device = _registered or _cuda_device()
         return None if device is None else cls(device, _turns())
 
     def begin(self) -> int:
-        """A unit begins; nanoseconds that it had to wait for its turn."""
+        """Begin a unit; return the nanoseconds that it had to wait for its turn."""
         waited_ns = self._turns.take() if self._turns is not None else 0
         self.waited_ns += waited_ns
         self._begin = self._device.mark()
         return waited_ns
 
     def end(self, *, is_done: bool) -> None:
-        """The unit under way ends: wait for the one before it; or for itself, if it must be done.
+        """End the present unit: wait for the one before it; or for itself, if it must be done.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class DeviceClock:
             self._turns.give_up()
 
     def use(self) -> DeviceUse:
-        """What to tell of the device."""
+        """Return the device's name, memory and turns for the page."""
         memory_bytes, total_bytes = self._device.memory()
         n_turns = 0 if self._turns is None else self._turns.n_turns
         return DeviceUse(self._device.name, memory_bytes, total_bytes, self.waited_ns, n_turns)
@@ -219,7 +219,7 @@ def use_device(device: Device) -> None:
 
 
 def _cuda_device() -> CudaDevice | None:
-    """The GPU of this process, once torch has begun to use it: asking earlier would begin that."""
+    """Return the GPU of this process once torch has begun to use it: an earlier query would begin that."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     return CudaDevice(cuda) if cuda is not None and cuda.is_initialized() else None
 

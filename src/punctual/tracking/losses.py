@@ -1,4 +1,4 @@
-"""The losses that a training reports, and whether it may end."""
+"""Losses that a training reports, and the test for its goal."""
 
 import os
 from collections import deque
@@ -10,12 +10,12 @@ from typing import Any
 from punctual.channel import GOAL_VARIABLE, N_LOSSES_MAX, Page
 from punctual.tracking.complaint import warn
 
-#: One low batch is no arrival: the middle of so many losses counts.
+#: Number of losses whose middle counts: one low batch is no arrival.
 N_ARRIVED = 3
 
 
 def goal() -> float | None:
-    """The loss at which the training may end; None: at none."""
+    """Loss at which the training may end; None: there is none."""
     text = os.environ.get(GOAL_VARIABLE)
     try:
         return float(text) if text else None
@@ -26,18 +26,18 @@ def goal() -> float | None:
 
 
 def number(loss: Any) -> float:
-    """A loss as a number, of one or of a tensor of one."""
+    """Convert a loss, a number or a tensor of one, to a number."""
     return float(loss.detach() if hasattr(loss, "detach") else loss)  # torch warns of one that has a gradient
 
 
 def has_arrived(losses: Sequence[float], target: float | None) -> bool:
-    """Whether `losses`, the latest one last, have come down to `target`; None: there is nothing to come down to."""
+    """Whether `losses`, the latest one last, have come down to `target`; None: there is no target."""
     last = losses[-N_ARRIVED:]
     return target is not None and len(last) == N_ARRIVED and median(last) <= target
 
 
 class Losses:
-    """Tells the page of each loss.
+    """Reports each loss to the page.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ class Losses:
         self._latest = deque(latest, maxlen=N_LOSSES_MAX)
 
     def mute(self) -> None:
-        """Say nothing from here on."""
+        """Stop reporting."""
         self._page = self._goal = None
 
     def report(self, n_steps: int, loss: float) -> None:
-        """The training loss after `n_steps` steps; one that is no number is left out."""
+        """Report the training loss after `n_steps` steps; one that is no number is left out."""
         if self._page is None or not isfinite(loss):
             return
         self._latest.append((n_steps, loss))

@@ -1,4 +1,4 @@
-"""Keeping to the pacing line: a unit that would be done ahead of it waits."""
+"""Pacing: a unit that would be done ahead of the pacing line waits."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,12 +21,12 @@ def work_steps(n_steps: int, phases: Sequence[PhaseRecord], directives: Directiv
 
 
 class Pacer:
-    """The latest directives, and the waiting they ask for.
+    """The latest directives, and the waits that they require.
 
     Attributes
     ----------
     excused
-        What a wait is made inside of.
+        Context inside of which waits are made.
     """
 
     def __init__(self, page: Page) -> None:

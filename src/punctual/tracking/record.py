@@ -1,4 +1,4 @@
-"""What is known of one kind of phase, and how much of it is still to come."""
+"""Record of one kind of phase, with the number of units still to come."""
 
 from dataclasses import dataclass
 from time import monotonic_ns, process_time_ns
@@ -16,7 +16,7 @@ _N_STEPS_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The steps that are planned: where the count began, where it ends, and the length of an epoch if there are any.
+    """Planned steps: the begin and end of the count, and the length of an epoch if there are any.
 
     Raises
     ------
@@ -38,7 +38,7 @@ class Course:
             )
 
     def n_occurrences_left(self, phase: Phase) -> int | None:
-        """Occurrences of `phase` from the start of the count on, as declared or one after each epoch; None: not known."""
+        """Number of occurrences of `phase` from `start_step` on, declared or one after each epoch; None: unknown."""
         if phase.count is not None:
             return phase.count - phase.count * self.start_step // max(1, self.total_steps)
         if not self.n_steps_per_epoch:
@@ -48,7 +48,7 @@ class Course:
 
 @dataclass(slots=True)
 class PhaseRecord:
-    """One kind of phase. A rehearsal is measured, but neither begun nor done.
+    """Record of one kind of phase. A rehearsal is measured, but neither begun nor done.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class PhaseRecord:
     n_units_open
         Units that the occurrence in progress still lacks.
     n_units_inherited
-        Units that were still to come when another process of the job last knew; of use until an occurrence is seen.
+        Units still to come by another process of the job; used until an occurrence is seen.
     first_step, last_step
         Steps that were done when the first and the latest occurrence began.
     """
@@ -80,7 +80,7 @@ class PhaseRecord:
     cost_steps: float = -1.0
 
     def declare(self, phase: Phase, n_planned: int | None) -> None:
-        """Take over what the script says in advance; `n_planned` occurrences are still to come."""
+        """Take the script's declaration; `n_planned` occurrences are still to come."""
         self.n_planned = None if n_planned is None else self.n_begun + n_planned
         if n_planned and self.n_units_inherited:
             self.n_units_each = max(1, round(self.n_units_inherited / n_planned))
@@ -88,43 +88,43 @@ class PhaseRecord:
         self.cost_steps = self.cost_steps if phase.cost_steps is None else phase.cost_steps
 
     def begin(self, n_steps: int, n_units: int) -> None:
-        """An occurrence of `n_units` begins after `n_steps` steps."""
+        """Note the begin of an occurrence of `n_units` after `n_steps` steps."""
         self.first_step = n_steps if not self.n_begun else self.first_step
         self.last_step = n_steps
         self.n_begun += 1
         self.n_units_each = self.n_units_open = n_units
 
     def measure(self, n_units: int, cpu_ns: int, wall_ns: int) -> None:
-        """`n_units` units took this long, waiting for the pacing line left out."""
+        """Note the time of `n_units` units, without waits for the pacing line."""
         self.n_units_measured += n_units
         self.cpu_ns += cpu_ns
         self.wall_ns += wall_ns
 
     def count(self, n_units: int) -> None:
-        """`n_units` units of the occurrence in progress are done."""
+        """Count `n_units` units of the occurrence in progress."""
         self.n_units_done += n_units
         self.n_units_open = max(0, self.n_units_open - n_units)
 
     def end(self, n_units: int) -> None:
-        """The occurrence in progress has ended, with `n_units` units in all."""
+        """Note the end of the occurrence in progress, with `n_units` units in all."""
         self.n_units_open = 0
         self.n_units_each = n_units or self.n_units_each
 
     def end_early(self, n_steps: int, n_more: int) -> None:
-        """No step comes after `n_steps`: an occurrence planned for later comes `n_more` times, unless it has come."""
+        """Note that no step follows `n_steps`: a later planned occurrence comes `n_more` times, unless it has come."""
         if self.n_planned is not None:
             has_come = self.n_begun > 0 and self.last_step == n_steps
             self.n_planned = min(self.n_planned, self.n_begun + (0 if has_come else n_more))
 
     def n_units_left(self, course: Course) -> int:
-        """Units that are still expected."""
+        """Number of units still expected."""
         if self.n_planned is None and not self.n_begun:
             return self.n_units_inherited
         n_occurrences = _n_learned(self, course) if self.n_planned is None else self.n_planned - self.n_begun
         return self.n_units_open + max(0, n_occurrences) * self.n_units_each
 
     def entry(self, course: Course) -> PhaseEntry:
-        """The row of the page's table."""
+        """Return the row of the page's table."""
         return PhaseEntry(
             name=self.name,
             units_planned=self.n_units_done + self.n_units_left(course),
@@ -138,14 +138,14 @@ class PhaseRecord:
 
 
 def _n_learned(record: PhaseRecord, course: Course) -> int:
-    """Occurrences still expected, when none were declared: they go on as they came."""
+    """Number of occurrences still expected if none were declared: they go on as they came."""
     n_steps_apart = _n_steps_apart(record, course)
     n_steps_left = course.total_steps - record.last_step
     return int((n_steps_left + _HALF_STEP) / n_steps_apart) if n_steps_apart and n_steps_left > 0 else 0
 
 
 def _n_steps_apart(record: PhaseRecord, course: Course) -> float:
-    """Steps from one occurrence to the next; 0: nothing is known."""
+    """Number of steps from one occurrence to the next; 0: unknown."""
     if record.last_step > record.first_step:
         return (record.last_step - record.first_step) / (record.n_begun - 1)
     if not record.n_begun:
@@ -154,7 +154,7 @@ def _n_steps_apart(record: PhaseRecord, course: Course) -> float:
 
 
 class Lap:
-    """The time since it was last asked, waiting for the pacing line left out by `restart`."""
+    """Time since the last charge, without waits for the pacing line (`restart`)."""
 
     def __init__(self) -> None:
         self.restart()
@@ -163,6 +163,6 @@ class Lap:
         self._cpu_ns, self._wall_ns = process_time_ns(), monotonic_ns()
 
     def charge(self, record: PhaseRecord, n_units: int) -> None:
-        """Add the lap to what `n_units` units of `record` took."""
+        """Add the lap to the time of `n_units` units of `record`."""
         record.measure(n_units, process_time_ns() - self._cpu_ns, monotonic_ns() - self._wall_ns)
         self.restart()

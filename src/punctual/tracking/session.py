@@ -1,4 +1,4 @@
-"""What this process has done of its job, and the link to its page. One session per process."""
+"""Session of this process: its progress, and the link to its page. One session per process."""
 
 import atexit
 import os
@@ -36,7 +36,7 @@ _LOOKED_AT_FRAC = 0.1
 #: Steps that must be known before that is judged: the first one is often much longer than those that follow.
 _LEAST_STEPS = 2
 
-#: What is used of a device's memory is told at most this often.
+#: Least nanoseconds between two reports of a device's memory.
 _DEVICE_TOLD_NS = 1_000_000_000
 
 #: Phases by name, each with the occurrences planned from the loop's start on (None: to be learned).
@@ -44,7 +44,7 @@ Plan = Mapping[str, tuple[Phase, int | None]]
 
 
 class Session:
-    """Counts steps and units of phases, keeps to the pacing line, and tells the page.
+    """Counts steps and units of phases, keeps to the pacing line, and reports to the page.
 
     A unit's clocks are read before it waits for the line and its stamp is taken after: the cost of a unit does not
     depend on the wait, and a unit is done when the line says so, the last one included. A unit on a device is done when
@@ -53,7 +53,7 @@ class Session:
     Parameters
     ----------
     page
-        Where to tell it; None: the session counts in silence.
+        Page to report to; None: the session counts in silence.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Session:
         self._device: DeviceClock | None = None
         self._has_device = True
         self._device_told_ns = 0
-        #: When the body of the step under way began (0: not timed), less the phases in it, and when such a phase began; bodies
+        #: Begin of the present step's body (0: not timed), less the phases in it, and of such a phase; number of bodies
         #: timed, and the shortest.
         self._body_from_ns, self._interrupted_ns = 0, 0
         self._n_bodies, self._shortest_ns = 0, 0
@@ -99,12 +99,12 @@ class Session:
         return self._page is not None
 
     def mute(self) -> None:
-        """Say nothing from here on: the page belongs to another process."""
+        """Stop reporting: the page belongs to another process."""
         self._page = self._pacer = None
         self._losses.mute()
 
     def inherit(self, phase: PhaseRecord) -> None:
-        """Go on with what another process of the job knew of a phase."""
+        """Take over another process's record of a phase."""
         self._phases.append(phase)
 
     def excuse_waits(self, excused: Callable[[], AbstractContextManager[None]]) -> None:
@@ -127,7 +127,7 @@ class Session:
         continues
             A loop with the total of the one before is another part of the same count.
         may_follow
-            One that comes after another, with a count of its own, is no fault of the script.
+            Whether a loop that comes after another, with a count of its own, is no fault of the script.
 
         Returns
         -------
@@ -150,7 +150,7 @@ class Session:
         return first_step
 
     def expect_more(self, n_steps: int) -> None:
-        """There are so many steps more than was declared, or fewer if it is below zero."""
+        """Change the declared steps by `n_steps`; fewer if it is below zero."""
         if n_steps:
             self._set_total(max(self.n_steps + self.step_open, self.course.total_steps + n_steps))
             self._publish_phases()
@@ -159,7 +159,7 @@ class Session:
     def end_part(
         self, n_steps_missing: int, n_phases_more: int = 0, but: Collection[str] = (), *, is_all: bool
     ) -> None:
-        """A loop has ended without so many of its steps, which need not be done; `is_all`: these are all of its training.
+        """Note the end of a loop without its missing steps, which need not be done; `is_all`: its training is over.
 
         For phases see `end_early`.
         """
@@ -170,19 +170,19 @@ class Session:
         self._settle()
 
     def program_ended(self) -> None:
-        """The program has run to its end: by now it has done what it does after its last step."""
+        """Note that the program has run to its end, with all work after its last step."""
         if self._ends_with_program:
             self.end_early(n_phases_more=0)
         if self._declaration.state == ProgramState.LANDED:
             self._publish_progress()
 
     def allow_stop(self) -> None:
-        """The script can be asked to stop."""
+        """Declare that the script can be asked to stop."""
         self._declare(replace(self._declaration, can_stop=True))
 
     @property
     def end_asked(self) -> int:
-        """The exit code with which Punctual wants the process to end, after a checkpoint; 0: it does not."""
+        """Exit code with which Punctual wants the process to end, after a checkpoint; 0: none."""
         if self._pacer is None:
             return 0
         directives = self._pacer.directives
@@ -191,18 +191,18 @@ class Session:
         return EXIT_LEFT if directives.leave and directives is not self._refused else 0
 
     def refuse_to_leave(self) -> None:
-        """There is no checkpoint to go on from: train on, and forget that Punctual wants the process to leave."""
+        """Train on without a checkpoint, and ignore the present request to leave."""
         self._refused = None if self._pacer is None else self._pacer.directives
 
     def leave(self) -> None:
-        """The checkpoint is made, and the process is about to end as Punctual wants it to."""
+        """Note that the checkpoint is made, and the process is about to end as Punctual wants."""
         if self.end_asked == EXIT_LEFT:
             self._declare(replace(self._declaration, state=ProgramState.LEFT))
 
     # Steps.
 
     def start_training(self) -> None:
-        """The first step is about to begin: what came before was start-up."""
+        """Note that the first step is about to begin: the time before was start-up."""
         if self._declaration.state == ProgramState.STARTING:
             self._warn_without_agent()
             self._counted_ns = monotonic_ns()  # what came before was start-up
@@ -211,7 +211,7 @@ class Session:
             self._settle()
 
     def _warn_without_agent(self) -> None:
-        """A job made of workers whose program does not know of them."""
+        """Warn of a job with workers whose program does not use them."""
         if self._page is not None and self._page.worker_target().n_workers and not self._page.worker_status().agent_pid:
             warn(
                 "a program run with `--workers` or `--gpus` must train through `punctual.elastic`", "a plain loop",
@@ -221,13 +221,13 @@ class Session:
             )  # fmt: skip
 
     def begin_step(self) -> None:
-        """A step begins: its batch is there."""
+        """Begin a step, whose batch has come."""
         self.step_open = True
         self.begin_on_device()
         self._body_from_ns = monotonic_ns()
 
     def step_done(self) -> None:
-        """Count the step under way. The hot path."""
+        """Count the present step. The hot path."""
         self.step_open = False
         self.n_steps += 1
         if self._body_from_ns:
@@ -238,17 +238,17 @@ class Session:
                 self._settle()
 
     def report_loss(self, loss: float) -> None:
-        """The loss of the step under way; the training is finished with it if it is what was to be reached."""
+        """Report the loss of the present step; the training is finished with it if it reaches the goal."""
         self._losses.report(self.n_steps + self.step_open, loss)
         self.finished |= self.goal_reached
 
     @property
     def goal_reached(self) -> bool:
-        """Whether the loss is what the training was to reach: its loop ends here."""
+        """Whether the loss has reached the goal: the loop ends here."""
         return self._losses.goal_reached
 
     def end_early(self, n_phases_more: int, but: Collection[str] = ()) -> None:
-        """The steps that are left need not be done; each kind of phase planned, `but` those named, may come so many times more."""
+        """Cancel the remaining steps; each kind of planned phase, `but` those named, may come so many times more."""
         self._end_on_device(is_done=True)
         self._set_total(self.n_steps)
         self._end_phases(n_phases_more, but)
@@ -261,26 +261,26 @@ class Session:
                 phase.end_early(self.n_steps, n_phases_more)
 
     def leave_step(self) -> None:
-        """The loop was left inside a step: its end, unless it was only looked at, or all declared steps are done."""
+        """End a step that the loop was left in, unless it was only fetched, or all declared steps are done."""
         if self.step_open and self.n_steps < self.course.total_steps and not self._is_only_looked_at():
             self.step_done()
         self.step_open = False
         self._end_on_device(is_done=True)
 
     def _is_only_looked_at(self) -> bool:
-        """Whether what the step under way took so far is far less than what steps take."""
+        """Whether the present step has taken far less time than steps take: its batch was only fetched."""
         taken_ns = monotonic_ns() - self._body_from_ns
         return self._n_bodies >= _LEAST_STEPS and taken_ns < _LOOKED_AT_FRAC * self._shortest_ns
 
     def _time_body(self) -> None:
-        """The body of a step has come to its end."""
+        """Note the end of a step's body."""
         taken_ns = monotonic_ns() - self._body_from_ns
         if not self._n_bodies or taken_ns < self._shortest_ns:
             self._shortest_ns = taken_ns
         self._n_bodies += 1
 
     def tell_cut(self, n_steps: int) -> None:
-        """A loop was ended after its declared steps; whether its iterable had more nobody knows."""
+        """Tell the author once that a loop ended after its declared steps though its iterable may have more."""
         if self._page is not None and not self._has_told_cut:
             self._has_told_cut = True
             tell(
@@ -291,7 +291,7 @@ class Session:
     # Phases.
 
     def begin_phase(self, name: str, n_units: int | None, is_rehearsal: bool) -> PhaseRecord | None:
-        """Go over to phase `name`; the phase it interrupts. A step under way is done now, unless it was only looked at."""
+        """Switch to phase `name` and return the interrupted one. A present step ends, unless it was only fetched."""
         if self.step_open and not self._is_only_looked_at():
             self._body_from_ns = 0  # what comes before a phase may not be all of the step
             self.step_done()
@@ -301,12 +301,12 @@ class Session:
         return self._switch(record)
 
     def expect_units(self, n_units: int) -> None:
-        """The phase under way has so many units left."""
+        """Declare the units that the present phase has left."""
         if self._phase is not None:
             self._phase.n_units_open = max(0, n_units)
 
     def units_done(self, n_units: int, is_rehearsal: bool) -> None:
-        """Count units of the phase under way."""
+        """Count units of the present phase."""
         if self._phase is None:
             return
         self._phase.device_ns += self._end_on_device(is_done=True)
@@ -318,7 +318,7 @@ class Session:
         self._lap.restart()
 
     def end_phase(self, n_units: int, is_rehearsal: bool, outer: PhaseRecord | None) -> None:
-        """The phase under way has ended, with `n_units` units; go back to `outer`."""
+        """End the present phase with `n_units` units, and go back to `outer`."""
         if self._phase and not is_rehearsal:
             self._phase.end(n_units)
         self._switch(outer)
@@ -363,7 +363,7 @@ class Session:
     # The page.
 
     def _complete(self, i_phase: int) -> None:
-        """Publish a unit that has just been done, when the line allows it."""
+        """Publish a finished unit, once the pacing line allows it."""
         if self._pacer is None or self._page is None:
             return
         self._pacer.refresh()
@@ -381,7 +381,7 @@ class Session:
         self._page.publish_progress(self.n_steps, self._counted_ns, cpu_ns, i_phase, self._busy_ns, device_ns)
 
     def _publish_progress(self) -> None:
-        """Publish where the process is, no unit having been done."""
+        """Publish the process's position without a finished unit."""
         if self._page is not None:
             self._count_busy()
             device_ns = 0 if self._device is None else self._device.ns
@@ -397,7 +397,7 @@ class Session:
     # The device.
 
     def begin_on_device(self) -> None:
-        """A unit begins, which may compute on a device; there a turn may have to be waited for."""
+        """Begin a unit that may compute on a device; it may have to wait for a turn there."""
         if self._page is None:
             return
         try:
@@ -409,7 +409,7 @@ class Session:
             self._give_device_up(error)
 
     def _end_on_device(self, *, is_done: bool) -> int:
-        """The unit under way ends on the device, if there is one; nanoseconds that are known of now."""
+        """End the present unit on the device, if there is one; return the nanoseconds known by now."""
         device = self._device
         if device is None or self._page is None:
             return 0
@@ -456,7 +456,7 @@ class Session:
         return course.start_step
 
     def _begin_part(self, course: Course) -> int:
-        """One of the loops whose steps were declared together. Steps done before this process are those of the first."""
+        """Begin one of the loops declared together. Steps done before this process belong to the first."""
         if not self.n_steps and course.start_step:
             self.n_steps = min(course.start_step, self.course.total_steps)
             self._declare(replace(self._declaration, start_step=self.n_steps))
@@ -464,7 +464,7 @@ class Session:
         return self.n_steps
 
     def _add_loop(self, course: Course, *, may_follow: bool) -> int:
-        """Another loop than the one declared: its steps come on top."""
+        """Add a loop that was not declared: its steps come on top."""
         n_more = course.total_steps - course.start_step
         self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
         if may_follow:
@@ -482,7 +482,7 @@ class Session:
         return course.start_step
 
     def _settle(self) -> None:
-        """Say whether all that was declared is done."""
+        """Publish whether all declared work is done."""
         if self._declaration.state == ProgramState.STARTING:
             return
         has_overrun = self.n_steps > self.course.total_steps > 0
@@ -510,7 +510,7 @@ class Session:
         self._declare(replace(self._declaration, total_steps=total_steps))
 
     def _report(self, fault: Fault | None, must: str, got: str, where: str, remedy: str) -> None:
-        """Tell the script's author and, unless it is no fault, Punctual, once; a process nobody listens to keeps quiet."""
+        """Report a fault once to the script's author and, unless it is harmless, to Punctual; silent without a link."""
         if self._page is None or fault in self._reported:
             return
         self._reported.add(fault)
@@ -523,7 +523,7 @@ _session: Session | None = None
 
 
 def current() -> Session:
-    """The session of this process; made, and the page claimed, at the first call."""
+    """Return the session of this process; the first call makes it and claims the page."""
     global _session
     if _session is None:
         _session = Session(connect())
@@ -532,7 +532,7 @@ def current() -> Session:
 
 
 def install(session: Session) -> None:
-    """Make `session` this process's own; the one before says nothing any more."""
+    """Make `session` this process's own; the one before reports nothing any more."""
     global _session
     if _session is not None and _session is not session:
         _session.mute()
@@ -540,7 +540,7 @@ def install(session: Session) -> None:
 
 
 def _mute_child() -> None:
-    """A forked child (a worker of a data loader) must not count on its parent's page."""
+    """Mute the session in a forked child (a worker of a data loader), which must not count on its parent's page."""
     if _session is not None:
         _session.mute()
 

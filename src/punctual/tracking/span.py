@@ -9,7 +9,7 @@ from punctual.tracking.session import Session, current
 
 
 def phase(name: str, *, units: int | None = None, rehearsal: bool = False) -> "PhaseSpan":
-    """One occurrence of a phase: ``with punctual.phase("evaluate", units=20) as progress:``.
+    """Return one occurrence of a phase: ``with punctual.phase("evaluate", units=20) as progress:``.
 
     The step in whose body it begins is done at that moment, unless the phase stands at the top of the body. A phase inside another is measured as its own, not as
     part of the outer one. An occurrence left by an exception keeps only the units it had advanced by.
@@ -50,7 +50,7 @@ class PhaseSpan:
         return self
 
     def advance(self, n_units: int = 1, *, of: int | None = None) -> None:
-        """Say that `n_units` more units are done.
+        """Report that `n_units` more units are done.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Being asked to stop: the script's hook makes a checkpoint, then the process ends."""
+"""Requests to stop: the script's hook makes a checkpoint, then the process ends."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -29,13 +29,13 @@ def on_stop(hook: Hook) -> Hook:
 
 
 def forget(hook: Callable[[], object]) -> None:
-    """Call `hook` no more: what it saves is done."""
+    """Remove `hook`: its training is done, and needs no more checkpoints."""
     if hook in _hooks:
         _hooks.remove(hook)
 
 
 def has_hooks() -> bool:
-    """Whether the script has registered any."""
+    """Whether the script has registered hooks."""
     return bool(_hooks)
 
 

@@ -131,11 +131,11 @@ class Run(Generic[T]):
 
     @property
     def epoch_ended(self) -> bool:
-        """Whether the step under way is the last of its epoch; False if the iterable has no length."""
+        """Whether the present step is the last of its epoch; False if the iterable has no length."""
         return self.step == self._last_step
 
     def report_loss(self, loss: float) -> None:
-        """Say the loss of the step under way. With a goal (``punctual run --until "loss<0.1"``) the loop ends there.
+        """Report the loss of the present step. With a goal (``punctual run --until "loss<0.1"``) the loop ends there.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class Run(Generic[T]):
         self._session.report_loss(losses.number(loss))
 
     def finish(self) -> None:
-        """Say that the training is done, before its last declared step: early stopping, or whatever the script looks at.
+        """Declare the training done before its last declared step: early stopping, or another criterion of the script.
 
         The loop ends with the step under way, if it is not left by `break`; loops that follow are empty. The job has
         landed, and no step is missing. What comes after an epoch, as a last evaluation, may still come. Of several trainings
@@ -167,11 +167,11 @@ class Run(Generic[T]):
 
     @property
     def goal_reached(self) -> bool:
-        """Whether the loss is what was to be reached."""
+        """Whether the loss has reached the goal."""
         return self._session.goal_reached
 
     def __len__(self) -> int:
-        """Steps that this loop takes."""
+        """Number of steps that this loop takes."""
         if self._loop.is_repeated:
             return self._loop.total_steps - self._n_done
         return len(self._iterable)  # type: ignore[arg-type]
@@ -206,7 +206,7 @@ class Run(Generic[T]):
                     return
 
     def _leave_body(self) -> None:
-        """The step is done; so is the training, if the script has said so."""
+        """End the step, and the training too if the script has said so."""
         self._is_in_body = False
         if self.finished:
             self._end_early(n_phases_more=0 if self._loop.is_repeated else 1)
@@ -220,7 +220,7 @@ class Run(Generic[T]):
         self._session.end_part(n_missing, n_phases_more, is_all=False)
 
     def _passes(self) -> Iterator[tuple[int, int, Iterable[T]]]:
-        """Each pass's epoch, its steps (0: not known) and its batches."""
+        """Yield each pass's epoch, its steps (0: unknown) and its batches."""
         length = self._loop.length or 0
         if self.finished:  # with a loop before this one
             return
@@ -240,7 +240,7 @@ class Run(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """How a loop was declared. `length` None: the iterable does not say."""
+    """Declaration of a loop. `length` None: the iterable has none."""
 
     total_steps: int
     length: int | None
@@ -267,7 +267,7 @@ def _loop_of_steps(epochs: int | None, total_steps: int, length: int | None) -> 
 
 
 def _length(iterable: object) -> int | None:
-    """The length, where there is one: a loader over a stream has the method but not the answer."""
+    """Return the length, if there is one: a loader over a stream has the method but no answer."""
     try:
         return len(iterable)  # type: ignore[arg-type]
     except (TypeError, NotImplementedError):

@@ -33,16 +33,16 @@ from punctual.elastic_training.servers.slices import SliceState
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a server begins with.
+    """First message to a server.
 
     Attributes
     ----------
     parameters
         The server's slices, one after the other; shape (elements,).
     groups
-        Of the optimizer: for each slice its length and the number of its parameter, and the settings for them.
+        Groups of the optimizer: for each slice its length and the number of its parameter, and the settings for them.
     states
-        What the optimizer has kept for each slice so far; none: it is new.
+        State of the optimizer for each slice; none: it is new.
     is_synchronous
         Step when all workers that are still there have pushed, with the sum of their gradients; otherwise with each push.
     """
@@ -56,18 +56,18 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Gradients are coming.
+    """Announces gradients.
 
     Attributes
     ----------
     version
-        Of the parameters that they were computed with.
+        Version of the parameters from which the gradients were computed.
     notes
         Numbers that are summed up like gradients.
     had
-        Whether there is a gradient, for each parameter of the model. One that nobody has a gradient for is left alone.
+        Whether there is a gradient, for each parameter of the model. One without any gradient is left alone.
     exit_code
-        With which Punctual wants the processes to end; 0: it does not, or this worker does not know.
+        Exit code with which Punctual wants the processes to end; 0: none, or unknown to this worker.
     settings
         The optimizer's, for each group, if they have changed.
     """
@@ -81,7 +81,7 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """Parameters of this version are coming."""
+    """Announces parameters of this version."""
 
     version: int
     notes: Sequence[float]
@@ -90,19 +90,19 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class GiveState:
-    """Ask for all that the server keeps. With `leaves` it is the last message, answered when all others have left."""
+    """Asks for the server's state. With `leaves` it is the last message, answered when all others have left."""
 
     leaves: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StopPushing:
-    """The worker pushes no more."""
+    """Tells that the worker pushes no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceStates:
-    """What the optimizer keeps for each slice; parameters of this version are coming."""
+    """State of the optimizer for each slice; announces parameters of this version."""
 
     version: int
     states: list[SliceState]
@@ -119,7 +119,7 @@ def receive(connection: Connection) -> Any:
 
 
 def serve(agent: SocketAgentClient) -> None:
-    """Be a server in one generation after the other, until the agent lets this process go."""
+    """Run a server in one generation after the other, until the agent dismisses this process."""
     torch.set_num_threads(1)  # a step is short, and threads that wait for each other take the workers' processor
     after_fault = False
     with agent.excused():  # it works when workers have something for it
@@ -159,7 +159,7 @@ class SliceServer:
         self._workers = {peer: _Worker(peer, torch.empty_like(self._flat)) for peer in peers}
 
     def _group(self, sizes: Sequence[tuple[int, int]], settings: dict[str, Any]) -> dict[str, Any]:
-        """A group of the optimizer: slices of the parameters, from where the last group's end."""
+        """Return a group of the optimizer: slices of the parameters, from where the last group's end."""
         params = []
         for size, i_parameter in sizes:
             start = sum(len(part) for part, _, _ in self._slices)
@@ -186,7 +186,7 @@ class SliceServer:
             self._send_state(last)
 
     def _receive(self, connection: Connection) -> str:
-        """Take one message; what becomes of the worker."""
+        """Receive one message; return what becomes of the worker."""
         message, worker = receive(connection), self._workers[connection]
         match message:
             case Push():
@@ -212,7 +212,7 @@ class SliceServer:
         send(connection, SliceStates(self._version, states), self._flat)
 
     def _step(self) -> None:
-        """Step, and answer, if enough has been pushed."""
+        """Step and answer, if enough workers have pushed."""
         pushed = [worker for worker in self._workers.values() if worker.push is not None]
         if self._is_synchronous:
             if pushed and len(pushed) == len(self._workers):
@@ -222,7 +222,7 @@ class SliceServer:
                 self._step_with([worker])
 
     def _step_with(self, pushed: Sequence[_Worker]) -> None:
-        """Add up in the order of ranks: the sum does not depend on who was first."""
+        """Step with the gradients added up in the order of ranks: the sum does not depend on their order of arrival."""
         self._gradient.copy_(pushed[0].gradient)
         for worker in pushed[1:]:
             self._gradient.add_(worker.gradient)

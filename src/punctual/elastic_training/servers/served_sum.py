@@ -1,4 +1,4 @@
-"""A worker's side of parameter servers: gradients go to them, and the parameters come back that they have stepped."""
+"""A worker's side of parameter servers: gradients are sent to them, and updated parameters come back."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ from punctual.tracking.complaint import invalid
 
 @dataclass(slots=True)
 class _Server:
-    """A server as a worker sees it; `flat` is for its slices of the worker's parameters, one after the other."""
+    """A server as a worker sees it; `flat` holds its slices of the worker's parameters, one after the other."""
 
     connection: Connection
     slices: Sequence[Slice]
@@ -37,19 +37,19 @@ class _Server:
     version: int = 0
 
     def gather(self, tensors: Sequence[Tensor]) -> Tensor:
-        """The server's slices of `tensors`."""
+        """Copy the server's slices of `tensors` into `flat`."""
         parts = [tensors[one.i_parameter].reshape(-1)[one.start : one.end] for one in self.slices]
         return torch.cat(parts, out=self.flat) if parts else self.flat
 
     def spread(self, tensors: Sequence[Tensor]) -> None:
-        """Put what was received into `tensors`, which are contiguous."""
+        """Copy received parameters into `tensors`, which are contiguous."""
         end = 0
         for one in self.slices:
             start, end = end, end + one.n_elements
             tensors[one.i_parameter].view(-1)[one.start : one.end].copy_(self.flat[start:end])
 
     def receive(self) -> Any:
-        """A message, and parameters into `flat`."""
+        """Receive a message, and parameters into `flat`."""
         message = receive(self.connection)
         self.connection.recv_bytes_into(memory_of(self.flat))
         return message
@@ -89,14 +89,14 @@ class ServedSum:
     optimizer
         Each element must be stepped by itself; its settings must be what its constructor takes for a group.
     connections
-        One to each server.
+        One connection to each server.
 
     Attributes
     ----------
     staleness
         Steps that others have made between the last gradient's parameters and its use; 0 when synchronous.
     exit_code
-        To be told to all workers with the next step; after it, what all are told.
+        Exit code to send all workers with the next step; after it, the code that all have received.
 
     Raises
     ------
@@ -141,13 +141,13 @@ class ServedSum:
     # As a `Reduction`.
 
     def await_last(self) -> None:
-        """Nothing is sent before the end."""
+        """Do nothing: gradients are sent at the end."""
 
     def end_rank(self, virtual_rank: int, loss: float) -> None:
         self._loss += loss
 
     def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
-        """Have the servers step. Asynchronously the notes are the worker's own, and its gradients a mean of its samples."""
+        """Let the servers step. If asynchronous, notes are the worker's own, and gradients a mean of its samples."""
         scale = 1.0 if self._is_synchronous else 1.0 / max(share_frac, 1e-12)
         own = [*notes, self._loss * scale]
         if not self._is_synchronous and not share_frac:  # no samples of its own: nothing to learn from
@@ -167,7 +167,7 @@ class ServedSum:
         return list(answers[0].notes) if self._is_synchronous else own
 
     def _answers(self) -> list[Stepped]:
-        """What the servers say; the parameters change only when all have come."""
+        """Receive the servers' answers; parameters change only when all have come."""
         answers: list[Stepped] = []
         self.staleness = 0
         for server, answer in self._received():
@@ -178,7 +178,7 @@ class ServedSum:
         return answers
 
     def _received(self) -> Iterator[tuple[_Server, Any]]:
-        """A message of each server, whoever is first: one that has to wait until it is read keeps other workers waiting."""
+        """Yield a message of each server in order of arrival: an unread one would keep other workers waiting."""
         waiting = {server.connection: server for server in self._servers}
         while waiting:
             for connection in wait(list(waiting)):
@@ -197,14 +197,14 @@ class ServedSum:
         clear(self._params)
 
     def close(self) -> None:
-        """Disconnect; the servers take the worker for lost if it has not left."""
+        """Disconnect; the servers count the worker as lost if it has not left."""
         for server in self._servers:
             server.connection.close()
 
     # The state.
 
     def fetch_state(self, *, leaves: bool = False) -> bool:
-        """Have in the optimizer and the parameters all that the servers keep; the first worker only. False: one is gone.
+        """Load the servers' state into optimizer and parameters; the first worker only. False: a server is gone.
 
         Parameters
         ----------
@@ -224,11 +224,11 @@ class ServedSum:
         return True
 
     def drop_state(self) -> None:
-        """Forget what `fetch_state` has put into the optimizer: the servers go on with theirs."""
+        """Drop the state that `fetch_state` has put into the optimizer: the servers go on with theirs."""
         self._optimizer.state.clear()
 
     def leave(self) -> bool:
-        """Push no more; the first worker takes the state along. False: a server is gone."""
+        """Push no more; the first worker takes back the state. False: a server is gone."""
         if self._is_first:
             return self.fetch_state(leaves=True)
         try:

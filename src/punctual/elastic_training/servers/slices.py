@@ -1,4 +1,4 @@
-"""Which server keeps which part of a model's parameters and of its optimizer's state."""
+"""Assignment of a model's parameters, and of its optimizer's state, to servers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Slice:
 
 
 def shared_out(sizes: Sequence[int], n_servers: int) -> list[list[Slice]]:
-    """Share parameters among servers so that none has much more to send, or many more requests, than others.
+    """Share parameters among servers so that no server has much more data, or many more requests, than others.
 
     Parameters larger than the mean load are cut into equal slices; then, the largest first, each goes where it leaves
     the least room below the mean, or to the least load if it is too large for all; a tiny one goes to the server with
@@ -38,12 +38,12 @@ def shared_out(sizes: Sequence[int], n_servers: int) -> list[list[Slice]]:
     sizes
         Elements of each parameter.
     n_servers
-        At least 1.
+        Number of servers, at least 1.
 
     Returns
     -------
     list of lists of Slice
-        What each server keeps, in the order of the parameters.
+        Slices of each server, in the order of the parameters.
     """
     mean = sum(sizes) / n_servers
     slices = [one for i, size in enumerate(sizes) for one in _cut(i, size, mean)]
@@ -71,12 +71,12 @@ def _chosen(size: int, mean: float, loads: Sequence[int], servers: Sequence[Sequ
     return min(everyone, key=lambda i: (loads[i], i))
 
 
-#: What an optimizer keeps for one slice: numbers, tensors of the slice's length, and tensors of no dimension.
+#: State of an optimizer for one slice: numbers, tensors of the slice's length, and tensors of no dimension.
 SliceState = dict[str, Any]
 
 
 def cut_out(optimizer: Optimizer, parameters: Sequence[Tensor], slices: Sequence[Slice]) -> list[SliceState]:
-    """What `optimizer` keeps for these slices of its parameters; copies, of which no two are the same tensor."""
+    """Copy the state of `optimizer` for these slices of its parameters; no two copies share a tensor."""
     return [
         {name: _part(value, one) for name, value in optimizer.state[parameters[one.i_parameter]].items()}
         for one in slices
@@ -86,7 +86,7 @@ def cut_out(optimizer: Optimizer, parameters: Sequence[Tensor], slices: Sequence
 def put_in(
     optimizer: Optimizer, parameters: Sequence[Tensor], slices: Sequence[Slice], states: Sequence[SliceState]
 ) -> None:
-    """The inverse of `cut_out`; slices of a parameter may come from several servers."""
+    """Put slices' states back into the optimizer, the inverse of `cut_out`; slices may come from several servers."""
     for one, state in zip(slices, states, strict=True):
         parameter = parameters[one.i_parameter]
         whole = optimizer.state[parameter]
@@ -106,5 +106,5 @@ def _part(value: Any, one: Slice) -> Any:
 
 
 def _is_sliced(value: Any) -> bool:
-    """Whether it has an element for each one of the parameter."""
+    """Whether a value has an element for each one of the parameter."""
     return isinstance(value, Tensor) and value.dim() > 0

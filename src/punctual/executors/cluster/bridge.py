@@ -1,4 +1,4 @@
-"""The nodes of a cluster by way of another process, so that the cluster's library cannot end the host.
+"""Access to a cluster through another process, so that the cluster's library cannot end the host.
 
 Ray, for one, ends a process that has asked it something when its head was started again meanwhile. The other process, the
 *bridge*, is started again when it has ended; what was asked then counts as not answered. Host and bridge send each other JSON
@@ -30,9 +30,9 @@ _LOG = logging.getLogger(__name__)
 
 #: An answer has a part of the logs of all jobs of a node.
 LINE_BYTES_MAX = 1 << 28
-#: How long a bridge may take to its first word, how long to its end, and between two bridges.
+#: Seconds until a bridge's first message, until its end, and between two bridges.
 _START_S_MAX, _END_S_MAX, _AGAIN_S = 90.0, 5.0, 1.0
-#: What a request may take on the way, beyond its own time.
+#: Seconds that a request may take on the way, beyond its own limit.
 _WAY_S = 2.0
 _STARTS, _ENDED = (
     "the process that talks to the cluster is just starting",
@@ -41,7 +41,7 @@ _STARTS, _ENDED = (
 
 
 class BridgedMembers:
-    """Which nodes there are, as the process says that `command` starts."""
+    """Members of a cluster, as reported by a bridge process that `command` starts."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
@@ -49,7 +49,7 @@ class BridgedMembers:
         self._running: Future[None] = Future()
         self._process: Process | None = None
         self._number = 0
-        #: Those that are not answered yet, by number.
+        #: Unanswered requests, by number.
         self._asked: dict[int, asyncio.Future[Answer]] = {}
         self._channels: dict[NodeId, _BridgeChannel] = {}
         self._nodes: frozenset[NodeId] = frozenset()
@@ -57,12 +57,12 @@ class BridgedMembers:
         self._away = _STARTS
         self._refusal: InvalidSpec | None = None
         self._has_told = Event()
-        #: What the cluster is to have room for, which each bridge is told; None: nobody said.
+        #: Bundles to request from the cluster, sent to each new bridge; None: no request was made.
         self._wanted: list[Bundle] | None = None
         self._is_over = False
 
     def open(self, loop: LinkLoop) -> None:
-        """Begin, in `loop`; returns once the nodes are known. Raises `InvalidSpec` if the bridge does."""
+        """Start in `loop` and return once the nodes are known. Raises `InvalidSpec` if the bridge is refused."""
         self._loop = loop
         self._running = loop.begin(self._run())
         self._has_told.wait(_START_S_MAX)
@@ -71,7 +71,7 @@ class BridgedMembers:
             raise self._refusal
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
-        """The channel of each node that is there now; raises `ChannelLost` if that cannot be told."""
+        """Return the channel of each present node; raises `ChannelLost` if the nodes are unknown."""
         if self._away:
             raise ChannelLost(self._away)
         for node in self._nodes - self._channels.keys():
@@ -79,12 +79,12 @@ class BridgedMembers:
         return {node: self._channels[node] for node in self._nodes}
 
     def request(self, bundles: Sequence[Bundle]) -> None:
-        """Have the cluster asked for room for all of these; returns at once."""
+        """Request room for all of these from the cluster; returns at once."""
         assert self._loop is not None
         self._loop.call(self._want, list(bundles))
 
     def close(self, *, for_good: bool) -> None:
-        """Let go of the nodes; `for_good`: nobody comes back to the agents."""
+        """Release the nodes; `for_good`: no host comes back to the agents."""
         self._is_over = True
         if self._loop is not None:
             self._loop.run(self._end(for_good), _END_S_MAX)
@@ -93,7 +93,7 @@ class BridgedMembers:
     # In the loop.
 
     async def ask(self, node: NodeId, request: Request, limit_s: float) -> Answer:
-        """The answer of the node's agent; raises `ChannelLost` if there is none."""
+        """Return the answer of the node's agent; raises `ChannelLost` if there is none."""
         process = self._process
         if process is None:
             raise ChannelLost(self._away or _STARTS)
@@ -134,7 +134,7 @@ class BridgedMembers:
                 await asyncio.sleep(_AGAIN_S)
 
     async def _have_one(self) -> None:
-        """Start a bridge, and listen to it until it has ended."""
+        """Start a bridge, and read its messages until it has ended."""
         process = await asyncio.create_subprocess_exec(
             *self._command, stdin=PIPE, stdout=PIPE, limit=LINE_BYTES_MAX, start_new_session=True
         )
@@ -150,7 +150,7 @@ class BridgedMembers:
         await process.wait()
 
     async def _listen(self, process: Process) -> None:
-        """Take what the bridge says, until it has ended."""
+        """Process the bridge's messages until it has ended."""
         assert process.stdout is not None
         async with asyncio.timeout(_START_S_MAX):
             line = await process.stdout.readline()
@@ -191,7 +191,7 @@ class BridgedMembers:
 
 
 class _BridgeChannel:
-    """To the agent of one node."""
+    """Channel to the agent of one node."""
 
     def __init__(self, members: BridgedMembers, node: NodeId) -> None:
         self._members, self._node = members, node

@@ -1,4 +1,4 @@
-"""The other end of `punctual.executors.cluster.bridge`: the process that talks to the cluster."""
+"""The bridge process of `punctual.executors.cluster.bridge`, which talks to the cluster."""
 
 import asyncio
 import json
@@ -18,14 +18,14 @@ from punctual.executors.cluster.link_loop import in_thread
 
 _LOG = logging.getLogger(__name__)
 
-#: Between two looks which nodes there are, and how long one may take until that is told.
+#: Seconds between two queries for the nodes, and seconds of a query until a long one is reported.
 _LOOK_S, _NODES_S_MAX = 1.0, 10.0
-#: How long the end waits for what was asked for last.
+#: Seconds that the end waits for the last request for room.
 _WANT_S_MAX = 2.0
 
 
 class BridgedCluster(Protocol):
-    """The cluster once it is connected; each call may block. Otherwise as `punctual.executors.cluster.channel.Members`."""
+    """A connected cluster; each call may block. Otherwise as `punctual.executors.cluster.channel.Members`."""
 
     def channels(self) -> Mapping[NodeId, NodeChannel]: ...
 
@@ -35,18 +35,18 @@ class BridgedCluster(Protocol):
 
 
 class ConnectionEnded(Exception):
-    """The process will not hear of the cluster again; another one may."""
+    """Raised if this process can no longer reach the cluster; another one may."""
 
 
 class BridgeEnd:
-    """Does what a host asks by standard input, until that ends or the host says so.
+    """Performs a host's requests from standard input, until that ends or the host says so.
 
     Parameters
     ----------
     open_cluster
         Connects to the cluster. Raises `InvalidSpec`.
     away
-        What a user is to know when the cluster does not say which nodes there are.
+        Message for the user when the cluster does not report its nodes.
     """
 
     def __init__(self, open_cluster: Callable[[], BridgedCluster], away: str) -> None:
@@ -58,7 +58,7 @@ class BridgeEnd:
         self._wanted: asyncio.Queue[list[Bundle]] = asyncio.Queue()
 
     def run(self) -> int:
-        """The exit status."""
+        """Serve the host and return the exit status."""
         try:
             cluster = self._open_cluster()
         except InvalidSpec as error:
@@ -68,7 +68,7 @@ class BridgeEnd:
         return 0
 
     async def _serve(self, cluster: BridgedCluster) -> bool:
-        """Whether nobody comes back to the agents."""
+        """Serve requests; return whether the host closes for good: no host comes back to the agents."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -92,7 +92,7 @@ class BridgeEnd:
         return False
 
     async def _want(self, cluster: BridgedCluster) -> None:
-        """Ask the cluster for what is wanted; once more after a while where it could not be asked, unless that has changed."""
+        """Request the wanted room from the cluster; a failed request is repeated later unless another replaces it."""
         while True:
             bundles = await self._wanted.get()
             if self._wanted.empty() and not await _is_asked(cluster, bundles):
@@ -102,7 +102,7 @@ class BridgeEnd:
             self._wanted.task_done()
 
     async def _look(self, cluster: BridgedCluster, end: Callable[[], None]) -> None:
-        """Say which nodes there are; calls `end` where no more can be heard of the cluster."""
+        """Report the present nodes again and again; calls `end` once the cluster cannot be reached any more."""
         while True:
             looked = asyncio.ensure_future(in_thread(cluster.channels))
             done, _ = await asyncio.wait([looked], timeout=_NODES_S_MAX)
@@ -133,7 +133,7 @@ class BridgeEnd:
         self._say({"id": asked["id"], **told})
 
     def _say(self, words: Mapping[str, Any]) -> None:
-        """In whole lines; blocks while the host does not read."""
+        """Write whole lines; blocks while the host does not read."""
         line = memoryview(json.dumps(words).encode() + b"\n")
         while line:
             line = line[self._output.write(line) :]

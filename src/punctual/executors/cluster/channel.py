@@ -1,4 +1,4 @@
-"""How a host talks to the agent of a node.
+"""Protocol between a host and the agent of a node.
 
 A request and its answer are JSON objects. The host asks, also for events: a `poll` is answered when there are some, or after
 a while. So anything that carries a request and an answer will do: a function call, a socket, a remote actor.
@@ -37,7 +37,7 @@ from punctual.core.protocols import Message
 from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 
 Request = dict[str, Any]
-#: So many CPUs and GPUs on one node.
+#: CPUs and GPUs on one node.
 Bundle = dict[str, int]
 Answer = dict[str, Any]
 
@@ -48,47 +48,47 @@ STOP_FRAC, KILL_FRAC, KEEPER_FRAC = 14 / 24, 17 / 24, 4 / 24
 
 
 class ChannelLost(Exception):
-    """There was no answer. Whether the agent has heard the request is not known."""
+    """Raised if no answer came. The agent may or may not have got the request."""
 
 
 class AgentChannel(Protocol):
     """The connection to an agent from its own machine; may be used by several threads."""
 
     def call(self, request: Request, limit_s: float) -> Answer:
-        """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
+        """Return the agent's answer; raises `ChannelLost` if none comes within about `limit_s` seconds."""
         ...
 
 
 class NodeChannel(Protocol):
-    """The connection to the agent of a node, for the loop of a host, in which nothing may block."""
+    """Connection to the agent of a node, for the loop of a host, in which nothing may block."""
 
     async def ask(self, request: Request, limit_s: float) -> Answer:
-        """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
+        """Return the agent's answer; raises `ChannelLost` if none comes within about `limit_s` seconds."""
         ...
 
 
 class Members(Protocol):
-    """Which nodes there are."""
+    """Nodes of a cluster and their channels."""
 
     def open(self, loop: LinkLoop) -> None:
-        """Begin; to be called once, before the rest. `loop` is where the channels will be used. May raise `InvalidSpec`."""
+        """Start; to be called once, before the rest. The channels will be used in `loop`. May raise `InvalidSpec`."""
         ...
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
-        """The channel of each node that is there now, always the same one; raises `ChannelLost` if that cannot be told now."""
+        """Return each present node's channel, always the same one; raises `ChannelLost` if the nodes are unknown."""
         ...
 
     def request(self, bundles: Sequence[Bundle]) -> None:
-        """Have the cluster have room for all of these at once, beside what else asks for some; empty: for nothing."""
+        """Request room for all of these at once, beside other applications' requests; empty: withdraw the request."""
         ...
 
     def close(self, *, for_good: bool) -> None:
-        """Let go of the nodes; `for_good`: nobody comes back to the agents."""
+        """Release the nodes; `for_good`: no host comes back to the agents."""
         ...
 
 
 class DirectChannel:
-    """To an agent of this process."""
+    """Channel to an agent in this process."""
 
     def __init__(self, answer: Callable[[Request], Answer]) -> None:
         self._answer = answer
@@ -98,7 +98,7 @@ class DirectChannel:
 
 
 class ThreadedChannel:
-    """To the agent of a node by a channel that blocks: each request has a thread. Not for many nodes."""
+    """Channel to a node's agent through a blocking one: each request has a thread. Not for many nodes."""
 
     def __init__(self, channel: AgentChannel) -> None:
         self._channel = channel
@@ -108,10 +108,10 @@ class ThreadedChannel:
 
 
 def told(message: Message) -> list[str]:
-    """A message as it is sent."""
+    """Encode a message for sending."""
     return [kind_of(message), encode(message)]
 
 
 def heard(sent: list[str]) -> Message:
-    """The message that `told` made; raises `InvalidSpec` if it is none."""
+    """Decode a message that `told` encoded; raises `InvalidSpec` if it is invalid."""
     return decode(*sent)

@@ -1,13 +1,13 @@
-"""The clock of another machine."""
+"""Estimate the offset of another machine's clock."""
 
 from math import inf
 
-#: How much two clocks may drift apart, seconds a second.
+#: Greatest drift between two clocks, seconds a second.
 _DRIFT = 1e-4
 
 
 class ClockOffset:
-    """What another clock shows beyond this one, from exchanges that both have stamped.
+    """Offset of another clock to this one, from exchanges that both have stamped.
 
     A request that is sent at t₀ and received at r (the other clock) cannot have arrived before it was sent, so the offset is at
     most r − t₀; its answer, sent at s and received at t₁, says in the same way that it is at least s − t₁. The middle of the

@@ -1,4 +1,4 @@
-"""Gives every command to the agent of the node on which its job lies."""
+"""Executor of a cluster: passes every command to the agent of the job's node."""
 
 import logging
 import threading
@@ -40,22 +40,22 @@ _LOG = logging.getLogger(__name__)
 #: A node that has said nothing for so long is lost, in seconds: a connection that was cut for half a minute, and takes ten seconds
 #: more until everything has noticed that it is back, ends no job.
 LOST_AFTER_S = 90.0
-#: How old the progress of a job may be that is looked at often, in seconds; and the longest time between two reports of a node, as
-#: a share of that after which it is lost.
+#: Greatest age in seconds of a report on a job that is read often; longest time between two reports of a node, as
+#: a share of the silence after which it is lost.
 REPORT_S, _REPORT_FRAC_MAX = 0.1, 1 / 30
 _LOOK_S = 1.0
-#: How long the first node may take to answer before jobs are accepted: its agent is to be started.
+#: Seconds to wait for the first node before jobs are accepted: its agent has to start.
 _FIRST_S_MAX = 20.0
-#: How long jobs that are to end at once may take.
+#: Seconds that jobs may take to end at once.
 _END_S_MAX = 20.0
-#: How long what is under way is waited for.
+#: Seconds to wait for requests in progress.
 _LEAVE_S_MAX = 2.0
-#: Of how many jobs that have ended it is known when that was told, and what they did not do.
+#: Ended jobs whose faults and times of end are remembered, at most.
 _N_ENDED_MAX = 1000
 
 
 class ClusterExecutor:
-    """Performs commands on the nodes of a cluster; tells by `NodeJoined` and `NodeLost` which there are.
+    """Performs commands on the nodes of a cluster; reports its nodes by `NodeJoined` and `NodeLost`.
 
     A job lies on its first node, which is where it is granted most when it is launched. An elastic one without parameter servers
     has parts on the others (`spread_job`); any other gets what it is granted on the first one, and says so. One that is to hold
@@ -68,16 +68,16 @@ class ClusterExecutor:
     known
         The nodes on which jobs of an earlier host may run; nothing is left of what runs on others.
     environment_of, argv_of
-        As of `punctual.executors.local.executor.LocalExecutor`.
+        As for `punctual.executors.local.executor.LocalExecutor`.
     on_output
-        Gets what jobs write, as it comes and from other threads.
+        Called with the output of jobs, as it comes and from other threads.
     lost_after_s
-        After so many seconds without an answer a node is lost, and its jobs may be started elsewhere. Its agent must know it too.
+        Seconds without an answer until a node is lost, and its jobs may start elsewhere. Its agent must know it too.
     report_s
-        How often each agent reports progress while a job of it is looked at often. Otherwise it does so less often, but always
+        Seconds between an agent's reports while a job of it is observed often. Otherwise they are rarer, but always
         at once when something happens.
     version
-        Of Punctual; agents of another one are replaced. Empty: they are not.
+        Version of Punctual; agents of another one are replaced. Empty: they are not.
 
     Raises
     ------
@@ -85,7 +85,7 @@ class ClusterExecutor:
         The cluster cannot be reached.
     """
 
-    #: What enforces grants, and why it is that.
+    #: Name of the actuator, and the reason for its choice.
     actuator, actuator_reason = "by node", "Each node uses the first that is usable there."
 
     def __init__(
@@ -116,35 +116,35 @@ class ClusterExecutor:
         self._looks = LookTimes(report_s, _REPORT_FRAC_MAX * lost_after_s)
         self._lock = threading.RLock()
         self._links: dict[NodeId, NodeLink] = {}
-        #: How often each node was lost that is not there now.
+        #: Number of losses of each node that is absent now.
         self._n_losses: dict[NodeId, int] = {}
-        #: Where each job that has not ended lies, and who gets the events about it; others get those of no job.
+        #: Node of each open job, and the receiver of its events; events of no job go to the sink of `start`.
         self._node_of: dict[JobId, NodeId] = {}
         self._sinks: dict[JobId, Sink] = {}
-        #: What the jobs of an earlier host were found to hold.
+        #: Allocations that jobs of an earlier host were found to hold.
         self._held_before: dict[JobId, Allocation] = {}
         self._early: list[Event] = []
         #: Whether what an earlier host has left is known.
         self._has_resumed = False
         self._sink: Sink = self._early.append
-        #: Those whose launch was not answered yet.
+        #: Jobs whose launch is not answered yet.
         self._starting: set[JobId] = set()
         self._latest: dict[JobId, ProgressReported] = {}
         self._paused: frozenset[JobId] = frozenset()
-        #: By node, how much of the logs of its jobs is here.
+        #: Position in the logs of each node's jobs up to which they are here.
         self._logged: dict[NodeId, dict[JobId, ToldPlace]] = {}
         self._facts: dict[JobId, Mapping[str, Any]] = {}
-        #: When the end of a job was told; a command made before that was made without knowing it.
+        #: Instant at which a job's end was reported; an earlier command was made without knowing it.
         self._told_end_at: dict[JobId, float] = {}
         #: Jobs that leave their nodes for others: the request that asked for it.
         self._moving: dict[JobId, ResizeJob] = {}
-        #: Those that may have parts on other nodes than their first.
+        #: Jobs that may have parts on other nodes than their first.
         self._spread: dict[JobId, SpreadJob] = {}
-        #: What of jobs that run was found on nodes beside their first.
+        #: Parts of running jobs found on nodes beside their first.
         self._found_parts: dict[JobId, dict[NodeId, Resources]] = {}
-        #: Where a job was last, and how far, that is started again on another node.
+        #: Last node and progress of each job that is started again on another node.
         self._was_at: dict[JobId, tuple[NodeId, float]] = {}
-        #: What the cluster is to have room for, and what it was asked for; None: nobody says, and it was not.
+        #: Wanted bundles, and those requested from the cluster; None: none were.
         self._wanted: list[Bundle] | None = None
         self._requested: list[Bundle] | None = None
         self._ends = threading.Event()
@@ -154,9 +154,9 @@ class ClusterExecutor:
     # Beginning.
 
     def resume(self) -> tuple[dict[JobId, Allocation], list[Event]]:
-        """What each job of an earlier host holds that runs on, and what has happened beside; to be called before `start`.
+        """Return the allocations of an earlier host's running jobs, and the events since; to be called before `start`.
 
-        Returns when every node that was known has answered, or may be taken for lost: then `NodeLost` is one of the events.
+        Returns when every known node has answered, or may be declared lost: then `NodeLost` is one of the events.
         """
         give_up_at = self._clock.now() + self._options.lost_after_s
         while self._silent() and self._clock.now() < give_up_at:
@@ -169,7 +169,7 @@ class ClusterExecutor:
         return held, [event for event in events if not hasattr(event, "request") or isinstance(event, JobFailed)]
 
     def start(self, sink: Sink) -> None:
-        """Tell what happens from now on, and what has happened already; returns once there is a node, or after a while."""
+        """Send the sink all events, earlier ones first; returns once there is a node, or after a while."""
         with self._lock:
             self._adopt_parts()
         give_up_at = self._clock.now() + _FIRST_S_MAX
@@ -184,7 +184,7 @@ class ClusterExecutor:
     # The contract of executors.
 
     def perform(self, command: JobCommand, sink: Sink) -> None:
-        """Have the command's effect, and answer through `sink`; never blocks."""
+        """Perform the command and answer through `sink`; never blocks."""
         with self._lock:
             match command:
                 case LaunchJob():
@@ -195,7 +195,7 @@ class ClusterExecutor:
                     self._stop(command, sink)
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
-        """Report what the job's agent last said of its progress, at the instant of which that is."""
+        """Report the job's progress as last received from its agent, stamped with the time of that report."""
         with self._lock:
             report = self._latest.get(job)
             if (node := self._node_of.get(job)) is not None:
@@ -243,7 +243,7 @@ class ClusterExecutor:
         self._send_to(node, command, {})
 
     def _send_to(self, node: NodeId, command: JobCommand, variables: Mapping[str, str]) -> bool:
-        """Have a node's agent perform a command, with more variables for a process that it starts; whether the node is there."""
+        """Send a command to a node's agent, with more variables for a new process; return whether the node is there."""
         link = self._links.get(node)
         if link is None or not link.is_joined:
             return False
@@ -271,13 +271,13 @@ class ClusterExecutor:
     # What a host asks beside.
 
     def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
-        """Have the agents know which jobs are to stay paused whatever becomes of them."""
+        """Tell the agents which jobs a user has paused: those stay paused even if no host polls."""
         with self._lock:
             jobs = list(self._node_of)
         self._paused = frozenset(job for job in jobs if is_paused_by_user(job))
 
     def worker_status(self, job: JobId) -> WorkerStatus | None:
-        """The workers of the job as last counted, and what their changes have cost; None: it has none."""
+        """Workers of the job as last counted, and the costs of their changes; None: it has none."""
         workers = self._facts.get(job, {}).get("workers")
         if workers is None:
             return None
@@ -289,25 +289,25 @@ class ClusterExecutor:
             return spread.with_parts(status, silent)
 
     def device_use(self, job: JobId) -> DeviceUse | None:
-        """The device that the job computes on, as its process last told; None: it tells of none."""
+        """Device that the job computes on, as last reported by its process; None: it reports none."""
         device = self._facts.get(job, {}).get("device")
         return None if device is None else DeviceUse(**device)
 
     def faults(self, job: JobId) -> list[InvalidSpec]:
-        """What a job that ended with success declared and did not do."""
+        """Faults of a job that ended with success: work that it declared and did not do."""
         return [InvalidSpec.from_fields(fault) for fault in self._facts.get(job, {}).get("faults", ())]
 
     def news(self) -> dict[NodeId, NodeNews]:
-        """What a user is to know of the nodes that are there."""
+        """News for the user of the nodes that are present."""
         with self._lock:
             return {node: link.news for node, link in self._links.items() if link.is_joined}
 
     def want(self, bundles: Sequence[Bundle]) -> None:
-        """Have the cluster asked for room for all of these; returns at once. Empty: it is asked for nothing any more."""
+        """Request room for all of these from the cluster; returns at once. Empty: withdraw the request."""
         self._wanted = list(bundles)
 
     def release(self) -> None:
-        """Leave what runs to the host that comes next; nothing is answered any more."""
+        """Leave running jobs to the next host; no further events are sent."""
         self._leave(for_good=False)
 
     def _leave(self, *, for_good: bool) -> None:
@@ -324,7 +324,7 @@ class ClusterExecutor:
         self._loop.close(_LEAVE_S_MAX)
 
     def close(self) -> None:
-        """End what still runs; returns when nothing is left of it on the nodes that answer."""
+        """End the jobs that still run; returns when none is left on the nodes that answer."""
         with self._lock:
             links = [link for link in self._links.values() if link.is_joined]
         wait([self._loop.begin(link.end(_END_S_MAX)) for link in links])
@@ -350,7 +350,7 @@ class ClusterExecutor:
             self._ends.wait(_LOOK_S)
 
     def _link_to(self, channels: Mapping[NodeId, NodeChannel]) -> None:
-        """Talk to the nodes that are new, and no more to those that are lost and not there."""
+        """Open links to new nodes, and close those to nodes that are lost and absent."""
         with self._lock:
             for node, channel in channels.items():
                 if node not in self._links and not self._ends.is_set():
@@ -368,7 +368,7 @@ class ClusterExecutor:
                 spread.look()
 
     def _request(self) -> None:
-        """Ask for what is wanted, if that is not what was asked for."""
+        """Request the wanted room if it differs from the last request."""
         wanted = self._wanted
         if wanted is None or wanted == self._requested:
             return
@@ -383,7 +383,7 @@ class ClusterExecutor:
             return any(link.is_joined for link in self._links.values())
 
     def _silent(self) -> list[NodeId]:
-        """The nodes that were known and have not answered."""
+        """Return the known nodes that have not answered yet."""
         with self._lock:
             answered = {node for node, link in self._links.items() if link.has_answered}
         return sorted(self._known - answered)
@@ -406,13 +406,13 @@ class ClusterExecutor:
                 self._adopt_parts()
 
     def _find_part(self, link: NodeLink, job: JobId, amount: Resources) -> None:
-        """A job is there on a node that need not be its first: the first may not have answered yet."""
+        """Note a job found on a node that may not be its first: the first may not have answered yet."""
         spread = self._spread.get(job)
         if spread is None or link.node not in spread.parts:
             self._found_parts.setdefault(job, {})[link.node] = amount
 
     def _adopt_parts(self) -> None:
-        """Go on with the parts that were found of jobs that run; others are of no use."""
+        """Adopt the found parts of running jobs; the others are ended."""
         self._has_resumed = True
         for job, parts in self._found_parts.items():
             spread = self._spread.get(job)
@@ -479,7 +479,7 @@ class ClusterExecutor:
             self._tell_of(event)
 
     def _tell_of(self, event: Event) -> None:
-        """Tell what is so of a job, or of none, on all nodes."""
+        """Send an event that holds for a job, or for none, on all nodes."""
         job: JobId | None = getattr(event, "job", None)
         if isinstance(event, JobFinished | JobFailed):
             event = self._ended(event)
@@ -560,7 +560,7 @@ class ClusterExecutor:
         )
 
     def _forget(self, job: JobId) -> None:
-        """The job lies nowhere any more."""
+        """Forget a job that is on no node any more."""
         node, latest = self._node_of.pop(job), self._latest.pop(job, None)
         self._moving.pop(job, None)
         self._spread.pop(job, None)

@@ -1,4 +1,4 @@
-"""The one thread that talks to all nodes of a cluster."""
+"""Event loop, in a thread of its own, that talks to all nodes of a cluster."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class LinkLoop:
-    """An event loop in a thread of its own; may be used from any thread. After `close` it does nothing any more."""
+    """An event loop in a thread of its own; usable from any thread. After `close`, calls do nothing."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -22,7 +22,7 @@ class LinkLoop:
         self._thread.start()
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Run a coroutine in the loop; what it will return."""
+        """Start a coroutine in the loop; return the future of its result."""
         with self._lock:
             if self._is_closed:
                 coroutine.close()
@@ -32,7 +32,7 @@ class LinkLoop:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, object], limit_s: float) -> None:
-        """The same, and wait for its end, for `limit_s` seconds at most."""
+        """Start a coroutine in the loop and wait for its end, for `limit_s` seconds at most."""
         wait([self.begin(coroutine)], limit_s)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
@@ -42,7 +42,7 @@ class LinkLoop:
                 self._loop.call_soon_threadsafe(function, *arguments)
 
     def close(self, limit_s: float) -> None:
-        """Cancel what runs; returns when it has ended, or after `limit_s` seconds or so."""
+        """Cancel running coroutines; returns when they have ended, or after about `limit_s` seconds."""
         wait([self.begin(_cancel_others())], limit_s)
         with self._lock:
             if self._is_closed:
@@ -62,7 +62,7 @@ async def _cancel_others() -> None:
 
 
 async def in_thread(function: Callable[..., T], *arguments: object) -> T:
-    """What a function returns or raises that blocks. Its thread holds up nothing, not even the end of this process."""
+    """Run a blocking function in a thread and return its result; the thread delays not even this process's end."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""How often jobs are looked at, which says how fresh the reports of their nodes must be."""
+"""Report interval of each node, from how often its jobs are observed."""
 
 from punctual.core.ids import JobId, NodeId
 
@@ -7,7 +7,7 @@ _AGE_FRAC = 0.25
 
 
 class LookTimes:
-    """When a host has looked at its jobs, by node; not safe for several threads.
+    """Instants at which a host has observed its jobs, by node; not thread-safe.
 
     A controller looks at a job every two seconds where hours are left, and ten times a second just before its deadline. A
     node that reports as often as the second needs it would mostly report to nobody.
@@ -20,11 +20,11 @@ class LookTimes:
 
     def __init__(self, least_s: float, most_s: float) -> None:
         self._least_s, self._most_s = least_s, max(least_s, most_s)
-        #: Of each job the last look, and how long after the one before that was.
+        #: Last observation of each job, and the seconds between that and the one before.
         self._looks: dict[NodeId, dict[JobId, tuple[float, float]]] = {}
 
     def looked(self, node: NodeId, job: JobId, at: float) -> None:
-        """The host has looked at the job, which lies on `node`, at instant `at`."""
+        """Note that the host has observed the job on `node` at instant `at`."""
         jobs = self._looks.setdefault(node, {})
         last_at, gap_s = jobs.get(job, (at, 0.0))
         if at > last_at:  # what changes for all jobs has each looked at once more
@@ -32,10 +32,10 @@ class LookTimes:
         jobs[job] = at, gap_s
 
     def forget(self, node: NodeId, job: JobId) -> None:
-        """The job does not lie there any more."""
+        """Forget a job that has left the node."""
         self._looks.get(node, {}).pop(job, None)
 
     def wait_s(self, node: NodeId) -> float:
-        """How long the node may wait with its next report while nothing happens there."""
+        """Seconds that the node may wait with its next report while nothing happens there."""
         gaps_s = [gap_s for _, gap_s in self._looks.get(node, {}).values()]
         return min(self._most_s, max(self._least_s, _AGE_FRAC * min(gaps_s, default=self._most_s / _AGE_FRAC)))

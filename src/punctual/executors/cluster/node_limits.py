@@ -1,4 +1,4 @@
-"""Which nodes of a cluster are used, how much of them, and as what kind."""
+"""Limits of a cluster's nodes: which are used, how much of each, and its device kind."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from punctual.executors.cluster.channel import Answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What the cluster says of a node: by which names it is known, the one for people first, and what it has."""
+    """A node as the cluster describes it: its names, the one for people first, and its resources."""
 
     names: Sequence[str]
     cores: float
@@ -19,7 +19,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLimit:
-    """How much of a node is used, and its kind; an empty one is that which its agent tells."""
+    """Limits of a node's resources, and its kind; an empty kind is replaced by the agent's."""
 
     cores: float = inf
     gpus: float = inf
@@ -27,7 +27,7 @@ class NodeLimit:
     device: str = ""
 
     def applied(self, answer: Answer) -> Answer:
-        """An answer of the node's agent, with no more than that."""
+        """Return an answer of the node's agent with its capacity cut to the limits."""
         if "capacity" not in answer:
             return answer
         has = answer["capacity"]
@@ -44,5 +44,5 @@ Limits = Callable[[Mapping[str, NodeFacts]], Mapping[str, NodeLimit]]
 
 
 def unlimited(nodes: Mapping[str, NodeFacts]) -> Mapping[str, NodeLimit]:
-    """All nodes are used, and all of them; of one kind are those that the cluster calls so."""
+    """Return limits that use all nodes fully; each node's kind is the one that the cluster reports."""
     return {node: NodeLimit(device=facts.device) for node, facts in nodes.items()}

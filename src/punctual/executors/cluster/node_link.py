@@ -1,4 +1,4 @@
-"""One node, seen from the host: it is greeted, told commands and asked for events."""
+"""Link to one node's agent: greets it, sends commands and polls for events."""
 
 import asyncio
 import logging
@@ -20,14 +20,14 @@ from punctual.executors.cluster.link_loop import LinkLoop
 
 _LOG = logging.getLogger(__name__)
 M = TypeVar("M")
-#: How far the log of a job is here, in the words of the agent.
+#: Position up to which a job's log is here, encoded as the agent does.
 ToldPlace = list[int]
 
-#: How long an answer may take beyond what the agent was told to wait, in seconds; and between two tries at one that is silent.
+#: Seconds that an answer may take beyond the agent's waiting time, and seconds between two tries at a silent one.
 _ANSWER_S_MAX, _AGAIN_S = 5.0, 0.2
-#: A node that has not answered for so long is told to be silent.
+#: Seconds without an answer after which a node is reported as silent.
 _SILENT_S = 5.0
-#: How long an agent may take to leave that was asked to.
+#: Seconds that an agent may take to leave when asked to.
 _LEAVE_S_MAX = 20.0
 
 
@@ -42,7 +42,7 @@ class LinkOptions:
 
 
 class FoundJob(NamedTuple):
-    """A job that a node has when it is greeted: what it holds there, and how it was launched; None: it is a part of one."""
+    """A job found on a node when it is greeted: its resources there, and its launch; None: it is only a part."""
 
     job: JobId
     amount: Resources
@@ -50,14 +50,14 @@ class FoundJob(NamedTuple):
 
 
 class NodeNews(NamedTuple):
-    """What a user is to know of a node that answers, or did.
+    """News of a node for the user.
 
     Attributes
     ----------
     silent_s
-        For how long it has not answered, if that is noticed; else 0.
+        Seconds since the node's last answer, if it counts as silent; else 0.
     taken_cores
-        What other applications of the cluster hold of it.
+        Cores of the node that other applications of the cluster hold.
     """
 
     silent_s: float
@@ -65,7 +65,7 @@ class NodeNews(NamedTuple):
 
 
 class LinkListener(Protocol):
-    """Who is told what a node says, from the thread of the loop, and asked what the node is to know."""
+    """Receives a node's messages in the loop's thread, and supplies what the node has to know."""
 
     def joined(self, link: "NodeLink", capacity: Resources, device: str, jobs: Sequence[FoundJob]) -> None: ...
 
@@ -86,7 +86,7 @@ class LinkListener(Protocol):
     def paused_on(self, node: NodeId) -> list[JobId]: ...
 
     def wait_s_of(self, node: NodeId) -> float:
-        """How long the node may wait with its next answer while nothing happens there, in seconds."""
+        """Seconds that the node may wait with its next answer while nothing happens there."""
         ...
 
     def logged_of(self, node: NodeId) -> dict[JobId, ToldPlace]: ...
@@ -100,7 +100,7 @@ class NodeLink:
     resets
         Whether nothing may be left of what the agent did before it is greeted for the first time.
     n_losses
-        How often the node was lost before.
+        Number of times that the node was lost before.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class NodeLink:
         self._taken_cores = 0.0
         self._offset = ClockOffset()
         self._capacity: Resources | None = None
-        #: Of the host, and how often it has lost the node since: what was said before that must not be obeyed any more.
+        #: The host's generation, and how often it has lost the node since: the agent must not obey earlier requests.
         self._generation = [options.generation, n_losses]
         self._incarnation = ""
         #: The incarnation that was asked to leave, because it is of another version, and when.
@@ -143,7 +143,7 @@ class NodeLink:
 
     @property
     def n_losses(self) -> int:
-        """How often this host has lost the node."""
+        """Number of times that this host has lost the node."""
         return self._generation[1]
 
     @property
@@ -153,12 +153,12 @@ class NodeLink:
 
     @property
     def lost_in_s(self) -> float:
-        """Seconds until it counts as lost, if it stays silent."""
+        """Seconds until the node counts as lost, if it stays silent."""
         return max(0.0, self._options.lost_after_s - self.silent_s)
 
     @property
     def news(self) -> NodeNews:
-        """What a user is to know of it."""
+        """News of the node for the user."""
         return NodeNews(self.silent_s if self.is_silent else 0.0, self._taken_cores)
 
     def start(self) -> None:
@@ -166,13 +166,13 @@ class NodeLink:
             self._loop.begin(talk)
 
     def send(self, command: JobCommand, more: Mapping[str, Any] | None = None) -> None:
-        """Have the agent perform a command; returns at once. It is said again until it is answered or the node is lost."""
+        """Send a command to the agent; returns at once. It is repeated until it is answered or the node is lost."""
         sent = told(moved(command, self._offset.offset_s))
         known = {"generation": self._generation, "incarnation": self._incarnation, "seen": self._last_number}
         self._loop.call(self._outbox.put_nowait, {"verb": "do", "command": sent, **known, **(more or {})})
 
     async def end(self, limit_s: float) -> None:
-        """End all jobs of the node; returns when nothing is left of them and the listener knows, or after `limit_s` seconds."""
+        """End all jobs of the node; returns once the listener knows that they are gone, or after `limit_s` seconds."""
         give_up_at = self._now() + limit_s
         is_empty, last = False, 0
         while not (is_empty and self._last_number >= last) and self._now() < give_up_at and self.is_joined:
@@ -184,7 +184,7 @@ class NodeLink:
             await asyncio.sleep(_AGAIN_S / 4)
 
     def close(self) -> None:
-        """Say nothing more to the agent, which goes on; what is under way ends with the loop, or when it is answered."""
+        """Send the agent nothing more, and leave it running; requests in progress end with the loop or their answer."""
         self._is_over = True
         self._loop.call(self._outbox.put_nowait, {})
 
@@ -242,7 +242,7 @@ class NodeLink:
                     break
 
     async def _greet(self) -> bool:
-        """Whether the agent knows this host, and nothing is left that it is not to have."""
+        """Greet the agent; return whether it accepts this host and has no earlier job left that must go."""
         answer = await self._ask({"verb": "greet", "reset": self._resets})
         if self._resets and not answer["is_empty"]:
             return False
@@ -254,7 +254,7 @@ class NodeLink:
         return True
 
     async def _have_replaced(self, answer: Answer) -> None:
-        """Have an agent of another version leave, once; raises `ChannelLost` as long as it is there."""
+        """Ask an agent of another version to leave, once; raises `ChannelLost` until it is gone."""
         version = answer.get("version", "")
         if not version or self._options.version in ("", version):
             return
@@ -341,14 +341,14 @@ class NodeLink:
         return answer
 
     def _here(self, message: M) -> M:
-        """A message of the agent by this clock, none of its instants in the future."""
+        """Convert the agent's message to this clock, with none of its instants in the future."""
         here, now = moved(message, -self._offset.offset_s), self._now()
         late = [name for name in ("at", "unit_at", "landed_at") if getattr(here, name, now) > now]
         return replace(here, **dict.fromkeys(late, now)) if late else here  # type: ignore[type-var]
 
 
 def _job_of(job: JobId, amount: Mapping[str, Any], launch: list[str] | None) -> FoundJob:
-    """What an agent says of a job."""
+    """Decode an agent's description of a job."""
     heard_launch = None if launch is None else heard(launch)
     assert heard_launch is None or isinstance(heard_launch, LaunchJob)
     return FoundJob(job, Resources(**amount), heard_launch)

@@ -1,4 +1,4 @@
-"""A job that lies on several nodes: it is one on its first node, and has a part on each of the others.
+"""A job on several nodes: its first process on one node, and a part on each of the others.
 
 The job's process on the first node looks after its workers everywhere, and listens for its parts once it is granted something
 on another node. A *part* is the same program, started by the agent of its node and told where the first process listens; it
@@ -28,9 +28,9 @@ from punctual.core.protocols import Clock
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.story import Reason
 
-#: How long the first process may take to say where its parts find it; it loads its script before.
+#: Seconds until the first process reports its address for the parts; it loads its script before.
 _GROUP_S_MAX = 120.0
-#: For how long a node is not tried again whose part could not join.
+#: Seconds before a node is tried again whose part could not join.
 _REFUSE_S = 60.0
 
 #: A part is *waiting* until its first process listens, *starting* until its own has been started, *joining* until its
@@ -54,7 +54,7 @@ def can_spread(spec: JobSpec) -> bool:
 
 @dataclass(slots=True)
 class JobPart:
-    """What a job has, or is to have, on a node beside its first."""
+    """Part of a job on a node beside its first: its state, and its wanted and granted resources."""
 
     state: PartState
     amount: Resources
@@ -70,11 +70,11 @@ class SpreadJob:
     Parameters
     ----------
     launch
-        How it was launched, which is how its parts are.
+        Launch of the job, which its parts copy.
     first
         Its first node.
     tell
-        Gets the answers, and the end of the job.
+        Called with the answers, and the end of the job.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class SpreadJob:
         self.first = first
         self._launch, self._clock, self._send, self._tell = launch, clock, send, tell
         self.parts: dict[NodeId, JobPart] = {}
-        #: What the last command wants beside the first node, its number, and whether it is still to be answered.
+        #: Allocation of the last command beside the first node, its number, and whether its answer is due.
         self._wanted: Allocation = {}
         self._request = launch.request
         self._is_due = False
@@ -91,7 +91,7 @@ class SpreadJob:
         self._failure = ""
         #: Whether its program was found not to be made of workers.
         self._is_rigid = False
-        #: What the first node is to do once no part is left.
+        #: Command to send the first node once no part is left.
         self._deferred: ResizeJob | None = None
         self._group: tuple[str, int, str] | None = None
         self._asked_at = clock.now()
@@ -109,13 +109,13 @@ class SpreadJob:
         return self._end is not None
 
     def concerns(self, command: LaunchJob | ResizeJob) -> bool:
-        """Whether a command is about more than the first node."""
+        """Whether a command concerns more than the first node."""
         return bool(self.parts) or len(command.grant) > 1
 
     # What is asked.
 
     def ask(self, command: LaunchJob | ResizeJob) -> None:
-        """Have the job hold what a command says on all nodes, its first among them unless it is to hold nothing."""
+        """Carry out a command on all nodes; if the job is to hold nothing, the first waits until the parts are gone."""
         if self.is_ending:
             return  # that is the answer
         self._request, self._is_due, self._failure = command.request, True, ""
@@ -163,7 +163,7 @@ class SpreadJob:
         self._send(node, StopJob(at=self._clock.now(), job=self._launch.job, cause=cause), {})
 
     def _advance(self, *, starts: bool = True) -> None:
-        """Do what can be done next; `starts`: parts may be started now."""
+        """Take the next possible steps; `starts`: parts may be started now."""
         if self._group is not None and starts:
             for node, part in list(self.parts.items()):
                 if part.state == "waiting":
@@ -203,11 +203,11 @@ class SpreadJob:
     # What is heard of the first process.
 
     def is_asked(self, answer: Answer) -> bool:
-        """Whether it answers a command that went through here."""
+        """Whether the answer is due to a command that this object has carried out."""
         return self._is_due and answer.request >= self._request
 
     def hear_first(self, answer: Answer) -> None:
-        """It has answered a command; one that has started is said to hold what its parts are about to."""
+        """Take an answer of the first node; a started job is reported to hold its parts' grants too."""
         if answer.request < self._request or self.is_ending:
             return
         self._first_answer = answer
@@ -219,7 +219,7 @@ class SpreadJob:
         self._advance()
 
     def hear_facts(self, facts: Mapping[str, Any], steps_done: float) -> None:
-        """Where the first process listens, or that it will not; and how many workers it has."""
+        """Take facts of the first process: its number of workers, and its address for the parts, if it has one."""
         self._n_first = max(1, (facts.get("workers") or {}).get("n_workers", 1))
         if "group" in facts:
             address, port, key = facts["group"]
@@ -229,7 +229,7 @@ class SpreadJob:
             self._stay()
 
     def _stay(self) -> None:
-        """Its program does not train with `punctual.elastic`: it has what is granted on its first node, as any other job."""
+        """Keep a program without `punctual.elastic` on its first node, like any other job."""
         waiting = [node for node, part in self.parts.items() if part.state == "waiting"]
         if not self._is_rigid and waiting:
             text = (
@@ -246,7 +246,7 @@ class SpreadJob:
         self._advance()
 
     def look(self) -> None:
-        """Give up parts that have waited for long."""
+        """Give up parts that have waited too long."""
         if self._clock.now() > self._asked_at + _GROUP_S_MAX:
             self._give_up(
                 f"its first process has not said within {_GROUP_S_MAX:g} s where workers of other nodes join it"
@@ -260,7 +260,7 @@ class SpreadJob:
             self._advance()
 
     def end(self, event: JobFinished | JobFailed) -> bool:
-        """The first process has ended; False: there is no part, and it is over. Otherwise that is told when no part is left."""
+        """Note the first process's end; False: there is no part. Otherwise it is reported once no part is left."""
         self._end = self._end or event  # what was heard of the first process is so also if its node is lost since
         for node in list(self.parts):
             if self.parts[node].state != "leaving":
@@ -273,7 +273,7 @@ class SpreadJob:
     # What is heard of the parts.
 
     def hear(self, node: NodeId, event: Event) -> None:
-        """An event of a part."""
+        """Take an event of a part."""
         part = self.parts[node]
         match event:
             case ProgressReported():
@@ -315,14 +315,14 @@ class SpreadJob:
             self._drop(node, f"on node '{node}': {cause}")
 
     def lose(self, node: NodeId) -> None:
-        """A part's node is lost, which the host knows, and with it what the job held there."""
+        """Note the loss of a part's node, and with it of its grant; the host knows the loss already."""
         part = self.parts.pop(node)
         self._used_before_core_s += part.used_core_s
         self._wanted.pop(node, None)
         self._advance()
 
     def _drop(self, node: NodeId, cause: str) -> None:
-        """There is no part on a node where there was to be one: an answer says it, or another one to the last command."""
+        """Drop a wanted part of a node; the due answer, or another one to the last command, reports it."""
         del self.parts[node]
         self._failure = cause
         is_told = self._first_answer is not None and not self._is_due
@@ -332,7 +332,7 @@ class SpreadJob:
     # Taking over.
 
     def adopt(self, first: Allocation, parts: Allocation) -> None:
-        """What the job was found to hold on its first node, and in parts that an earlier host has started."""
+        """Adopt the allocation found on the first node, and the parts that an earlier host has started."""
         self.parts.update({node: JobPart("there", amount, amount) for node, amount in parts.items()})
         self._wanted = dict(parts)
         self._first_answer = GrantApplied(
@@ -340,12 +340,12 @@ class SpreadJob:
         )
 
     def told_workers(self, node: NodeId, facts: Mapping[str, Any]) -> None:
-        """What is known of the workers of a part."""
+        """Store the worker status of a part."""
         if facts.get("workers") is not None:
             self.parts[node].workers = WorkerStatus(**facts["workers"])
 
     def with_usage(self, report: ProgressReported) -> ProgressReported:
-        """What the first node reports, with CPU time and memory of the parts; of a step in flight each worker has done as much."""
+        """Add the parts' CPU time and memory to the first node's report; each worker shares in a step in flight."""
         n_others = sum(part.workers.n_workers for part in self.parts.values() if part.workers is not None)
         in_flight_core_s = report.in_flight_core_s * (1.0 + n_others / self._n_first)
         others_core_s = self._used_before_core_s + sum(part.used_core_s for part in self.parts.values())
@@ -354,7 +354,7 @@ class SpreadJob:
         return replace(report, used_core_s=used_core_s, in_flight_core_s=in_flight_core_s, memory_bytes=memory_bytes)
 
     def with_parts(self, status: WorkerStatus, silent: Container[NodeId]) -> WorkerStatus:
-        """The workers of the first node and of all others, but for those that are `silent`."""
+        """Return the worker status of all nodes together, but for the `silent` ones."""
         parts = [part for node, part in self.parts.items() if node not in silent]
         others = [part.workers for part in parts if part.workers is not None]
         return replace(

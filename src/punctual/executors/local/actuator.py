@@ -1,4 +1,4 @@
-"""What enforces a grant, and the choice of it."""
+"""Actuators, which enforce grants, and the choice among them."""
 
 import math
 import os
@@ -15,42 +15,42 @@ from punctual.executors.local.memory import JobMemory
 
 #: A longer period makes a job advance in jerks, and gives away more when a quota is written: each write refills it.
 PERIOD_US = 20_000
-#: For grants so small that the kernel would not take their quota of the usual period.
+#: Period for grants so small that the kernel rejects their quota of the usual period.
 _PERIOD_US_MAX = 100_000
 #: The kernel takes no shorter quota.
 _QUOTA_US_MIN = 1_000
 
 
 class Unusable(Exception):
-    """The actuator cannot be used here.
+    """Raised if the actuator cannot be used here.
 
     Parameters
     ----------
     why
-        As a clause, with the file that decides it.
+        Reason as a clause, with the file that decides it.
     """
 
 
 class JobGroup(Protocol):
-    """One job under an actuator."""
+    """Control of one job under an actuator: its grant, CPU time, memory and freezing."""
 
     @property
     def files(self) -> CgroupFiles: ...
 
     @property
     def freezer(self) -> Freezer:
-        """What pauses the job."""
+        """The freezer that pauses the job."""
         ...
 
     @property
     def memory(self) -> JobMemory: ...
 
     def grant(self, cores: float) -> float:
-        """Put `cores` in force and return what is, as read back; raises `OSError`."""
+        """Enforce `cores` and return the value in force, as read back; raises `OSError`."""
         ...
 
     def granted_cores(self) -> float:
-        """What is in force, as read back; raises `OSError`."""
+        """Cores in force, as read back; raises `OSError`."""
         ...
 
     def used_core_s(self) -> float:
@@ -62,7 +62,7 @@ class JobGroup(Protocol):
         ...
 
     def processes(self) -> list[int]:
-        """Who is in the group now, as far as is known."""
+        """Return the ids of the processes now in the group, as far as known."""
         ...
 
 
@@ -88,7 +88,7 @@ class Actuator(Protocol):
 
     @property
     def keeper_prefix(self) -> Sequence[str]:
-        """What the keeper's command line begins with."""
+        """Return the words with which the keeper's command line begins."""
         ...
 
     def open(self, job: JobId, keeper_pid: int) -> JobGroup:
@@ -96,32 +96,32 @@ class Actuator(Protocol):
         ...
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> JobGroup:
-        """The group that this actuator has made of a job, perhaps in another process; raises `OSError`."""
+        """Return the group that this actuator has made for a job, perhaps in another process; raises `OSError`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The actuator, and in a sentence why it is this one."""
+    """The chosen actuator, and the reason for the choice in a sentence."""
 
     actuator: Actuator
     reason: str
 
 
 def choose(name: str, candidates: Sequence[Actuator]) -> Choice:
-    """The first usable candidate, or the one named.
+    """Choose the first usable candidate, or the one named.
 
     Parameters
     ----------
     name
         ``auto``, or the name of a candidate; of several with that name the first usable one.
     candidates
-        In order of preference.
+        Actuators in order of preference.
 
     Raises
     ------
     InvalidSpec
-        There is none of that name, or it cannot be used here.
+        No candidate has that name, or it cannot be used here.
     """
     asked = [one for one in candidates if name in ("auto", one.name)]
     if not asked:
@@ -154,7 +154,7 @@ def _reason(actuator: Actuator, name: str, obstacles: Sequence[str]) -> str:
 
 
 def limit_us(cores: float, n_cpus: int) -> tuple[int | None, int]:
-    """The quota that gives `cores`, and the period in which it does; quota None: none is needed.
+    """Compute the quota for `cores` and its period, in microseconds; quota None: none is needed.
 
     The quota is rounded down, so that the grants of several jobs never add up to more than was shared out.
     """
@@ -167,7 +167,7 @@ def limit_us(cores: float, n_cpus: int) -> tuple[int | None, int]:
 
 
 def quota_writes(quota_us: int | None, limit: tuple[Path, str], burst: Path) -> list[tuple[Path, str]]:
-    """`limit`, a file and its text, and before or after it as much again for `burst`.
+    """List the writes of files and texts that set `limit`, with an equal `burst` before or after it.
 
     What a job could not use of a period because the CPUs were not free then, it may make up for in later ones, up to
     `burst`: where several quotas divide a few CPUs, the sum of what they get is smaller by 4 to 8 % without it. The kernel
@@ -184,7 +184,7 @@ def quota_writes(quota_us: int | None, limit: tuple[Path, str], burst: Path) -> 
 
 
 def try_out(actuator: Actuator) -> None:
-    """Make a group and limit it: what the system's files say of rights does not tell whether that works.
+    """Test an actuator by making and limiting a group: the system's files do not show whether that works.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from punctual.core.ids import JobId
 
 #: Folder around the groups of all jobs, in each hierarchy.
 FOLDER = "punctual"
-#: What the names of the groups of commands end with, after the command's process id. A keeper, which imports nothing of the
+#: Suffix of the names of commands' groups, after the command's process id. A keeper, which imports nothing of the
 #: package, has it too.
 COMMAND_GROUP = "command"
 
@@ -38,17 +38,17 @@ class CgroupFiles:
 
 
 def group_name(job: JobId) -> str:
-    """A folder's name for the job, unlike any other; begins with the id of this process, see `remove_abandoned`."""
+    """Return a unique folder name for the job; begins with the id of this process, see `remove_abandoned`."""
     return f"{os.getpid()}-{file_name(job)}-{secrets.token_hex(3)}"
 
 
 def file_name(job: JobId) -> str:
-    """The job's name, as far as a file may be called so."""
+    """Return the job's name in a form that is valid as a file name."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", job)[:64]
 
 
 def make_dir(folder: Path) -> None:
-    """Make `folder` and the one around it, which another job's end may remove at any moment."""
+    """Make `folder` and its parent, which another job's end may remove at any moment."""
     for _ in range(5):
         try:
             folder.mkdir(parents=True)
@@ -59,7 +59,7 @@ def make_dir(folder: Path) -> None:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove empty groups under `parent` whose Punctual and keeper were both killed."""
+    """Remove empty groups under `parent` whose steering process and keeper were both killed."""
     if not parent.is_dir():
         return
     for folder in parent.iterdir():
@@ -70,6 +70,6 @@ def remove_abandoned(parent: Path) -> None:
 
 
 def remove_dir(folder: Path) -> None:
-    """Remove a control group if nobody needs it."""
+    """Remove a control group unless it is in use."""
     with suppress(OSError):  # processes or groups in it, or gone already
         folder.rmdir()

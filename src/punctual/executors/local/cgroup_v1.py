@@ -47,7 +47,7 @@ class CgroupV1:
 
     @classmethod
     def found(cls) -> "CgroupV1":
-        """The hierarchies of this machine, below the groups this process is in."""
+        """Return the actuator for this machine's hierarchies, below the groups of this process."""
         cpu, cpuacct = hierarchy("cpu"), hierarchy("cpuacct")
         return cls(
             None if cpu is None else cpu.own,

@@ -14,7 +14,7 @@ from punctual.executors.local.mounts import hierarchy
 #: Weight of each core granted against what else runs, which counts 100, and the largest the kernel takes.
 _WEIGHT, _WEIGHT_MAX = 200, 10_000
 
-#: Where processes go that would otherwise stand in a group whose children are to be limited.
+#: Group for processes that must leave a group so that its children can be limited.
 _ASIDE = "punctual-controller"
 
 
@@ -37,7 +37,7 @@ class CgroupV2:
 
     @classmethod
     def found(cls) -> "list[CgroupV2]":
-        """Below the group of this process, and below the root."""
+        """Return actuators below the group of this process, and below the root."""
         tree = hierarchy("")
         if tree is None:
             return [cls(None)]
@@ -113,7 +113,7 @@ class CgroupV2Group:
 
 
 def step_aside(base: Path, own_pids: set[int]) -> None:
-    """Move `own_pids` into a group of their own if they alone stand in `base`.
+    """Move `own_pids` into a group of their own if `base` has no other processes.
 
     Except in the root, a group with processes of its own cannot have limited groups below it.
     """
@@ -127,7 +127,7 @@ def step_aside(base: Path, own_pids: set[int]) -> None:
 
 
 def enable_controllers(folder: Path) -> None:
-    """Let the groups below `folder` have quotas, and limits of memory where that can be; raises `OSError`."""
+    """Enable quotas, and limits of memory if possible, for the groups below `folder`; raises `OSError`."""
     switch = folder / "cgroup.subtree_control"
     if "cpu" not in _words(switch):
         switch.write_text("+cpu")
@@ -137,7 +137,7 @@ def enable_controllers(folder: Path) -> None:
 
 
 def _weigh(folder: Path, cores: float) -> None:
-    """Weigh more than other programs do, and as the grant says beside other jobs.
+    """Set the weight above that of other programs, and in proportion to the grant among jobs.
 
     With equal weights all jobs run until the small ones have used their quotas; what is left of the period is too short
     for the large ones, and one of the CPUs has nothing to do.

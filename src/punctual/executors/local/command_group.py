@@ -19,7 +19,7 @@ _SHARES = 8192
 
 @contextmanager
 def command_group() -> Iterator[None]:
-    """Have this process, and what it starts, in a group that comes before those of jobs, where it may make one."""
+    """Run this process and its children in a group that precedes those of jobs, if it may make one."""
     base = _base()
     group = None if base is None else _entered(base)
     try:
@@ -32,7 +32,7 @@ def command_group() -> Iterator[None]:
 
 
 def leave_command_group(pids: Sequence[int]) -> None:
-    """Have processes that a command has started outlive its group; those that are in none stay where they are."""
+    """Move processes that a command has started out of its group, to outlive it; others stay where they are."""
     base = _base()
     for pid in pids:
         with suppress(OSError):  # it has ended, or there are no such groups

@@ -1,4 +1,4 @@
-"""What all jobs of a local executor have in common."""
+"""Shared context of all jobs of a local executor."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

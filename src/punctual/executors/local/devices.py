@@ -1,4 +1,4 @@
-"""Which GPUs of this machine each job may use."""
+"""Assign the GPUs of this machine to jobs."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,18 @@ from threading import Lock
 from punctual.core.ids import JobId
 from punctual.core.resources import TOLERANCE, Resources
 
-#: Which devices a process is shown, and in which order; CUDA counts them from 0.
+#: Variable with the devices that a process is shown, in order; CUDA counts them from 0.
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
-#: Where the system shows its devices; tests have a folder of their own.
+#: Folder of the system's devices; tests use another.
 DEVICES = Path(os.environ.get("PUNCTUAL_DEVICE_FOLDER", "/dev"))
 
 
 class NoDeviceError(Exception):
-    """There are not enough devices, or a running program cannot be given others."""
+    """Raised if devices are lacking, or a running program cannot be given others."""
 
 
 def visible_devices(environment: Mapping[str, str] = os.environ, devices: Path = DEVICES) -> tuple[str, ...]:
-    """The ids of the NVIDIA devices that this process may use, as ``CUDA_VISIBLE_DEVICES`` has them."""
+    """Ids of the NVIDIA devices that this process may use, in the form of ``CUDA_VISIBLE_DEVICES``."""
     n_devices = len([path for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()])
     visible = environment.get(VISIBLE_VARIABLE)
     if visible is None:
@@ -32,19 +32,19 @@ def visible_devices(environment: Mapping[str, str] = os.environ, devices: Path =
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Devices of one job, and how much of each: 1.0, or less of a single one."""
+    """Devices of one job, and its share of each: 1.0, or less of a single one."""
 
     ids: tuple[str, ...]
     part: float = 1.0
 
 
 class DevicePool:
-    """The devices of this machine, and who has them. Two jobs share one only if both asked for a part of one.
+    """Devices of this machine and their holders. Two jobs share one only if both asked for a part of one.
 
     Parameters
     ----------
     ids
-        As ``CUDA_VISIBLE_DEVICES`` has them.
+        Ids of the devices, in the form of ``CUDA_VISIBLE_DEVICES``.
     """
 
     def __init__(self, ids: Sequence[str]) -> None:
@@ -53,29 +53,29 @@ class DevicePool:
         self._lock = Lock()
 
     def held_by(self, job: JobId) -> tuple[str, ...]:
-        """The devices of a job."""
+        """Return the devices of the job."""
         share = self._shares.get(job)
         return () if share is None else share.ids
 
     def part_of(self, job: JobId) -> float:
-        """How much the job has of each of its devices."""
+        """Share that the job has of each of its devices."""
         share = self._shares.get(job)
         return 1.0 if share is None else share.part
 
     def assign(self, job: JobId, n_devices: float) -> tuple[str, ...]:
-        """Have the job hold `n_devices`, a whole number or a part of one, and as many as possible of those it has.
+        """Assign `n_devices`, a whole number or a part of one; the job keeps as many of its present ones as possible.
 
         Raises
         ------
         NoDeviceError
-            There are not so many that no other job has; the job keeps what it has.
+            Too few devices are free; the job keeps those that it has.
         """
         with self._lock:
             share = self._shared(job, n_devices) if n_devices < 1.0 - TOLERANCE else self._exclusive(job, n_devices)
             return self._set(job, share)
 
     def restore(self, job: JobId, ids: Sequence[str], n_devices: float) -> None:
-        """Note what a job has that was started by another process."""
+        """Restore the devices of a job that another process has started."""
         with self._lock:
             self._set(job, _Share(tuple(ids), n_devices if n_devices < 1.0 - TOLERANCE else 1.0))
 
@@ -87,7 +87,7 @@ class DevicePool:
                 self._set(job, _Share(tuple(name for name in share.ids if name in ids), share.part))
 
     def free(self, job: JobId) -> None:
-        """The job has no device any more."""
+        """Free all devices of the job."""
         with self._lock:
             self._shares.pop(job, None)
 
@@ -132,7 +132,7 @@ class JobDevices:
     Parameters
     ----------
     shown
-        What the process is shown, in order; None: whatever it inherits.
+        Devices that the process is shown, in order; None: those that it inherits.
     """
 
     def __init__(self, pool: DevicePool, job: JobId, shown: tuple[str, ...] | None) -> None:
@@ -142,12 +142,12 @@ class JobDevices:
 
     @classmethod
     def assigned(cls, pool: DevicePool, job: JobId, n_devices: float, *, can_grow: bool) -> "JobDevices":
-        """Devices for a process that is to be started; raises `NoDeviceError`.
+        """Assign devices to a process that is to be started; raises `NoDeviceError`.
 
         Parameters
         ----------
         can_grow
-            The process can be told to use others of those that it is shown. It is shown all then, its own ones first.
+            Whether the process can be told to use others of its devices. It is shown all then, its own ones first.
         """
         own = pool.assign(job, n_devices)
         if not own:
@@ -156,12 +156,12 @@ class JobDevices:
 
     @classmethod
     def adopted(cls, pool: DevicePool, job: JobId, pid: int, n_devices: float, used: Sequence[int]) -> "JobDevices":
-        """Those of a process that another Punctual has started.
+        """Restore the devices of a process that another Punctual process has started.
 
         Parameters
         ----------
         used
-            Which of those that it is shown it was told to use; empty: all.
+            Indices, among the devices it is shown, of those that it may use; empty: all.
         """
         shown = _shown_to(pid) if n_devices > 0 else ()
         if shown:
@@ -170,30 +170,30 @@ class JobDevices:
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """Those that the job has, counted among those that its process is shown."""
+        """Indices of the job's devices among those that its process is shown."""
         held = self._pool.held_by(self._job)
         return tuple(i for i, name in enumerate(self.shown or ()) if name in held)
 
     @property
     def shared(self) -> tuple[str, float] | None:
-        """The one device of which the job has only a part, and that part; None: it shares none."""
+        """The one device that the job shares with others, and its part of it; None: it shares none."""
         held, part = self._pool.held_by(self._job), self._pool.part_of(self._job)
         return (held[0], part) if part < 1.0 - TOLERANCE and len(held) == 1 else None
 
     def grow(self, n_devices: float) -> None:
-        """Have at least so many; raises `NoDeviceError`."""
+        """Raise the number of devices to at least `n_devices`; raises `NoDeviceError`."""
         if n_devices > len(self.indices):
             self._pool.assign(self._job, n_devices)
 
     def shrink(self, n_devices: float, used: Sequence[int]) -> None:
-        """Have no more than so many, and of those that it has the ones that are `used`."""
+        """Reduce the number of devices to at most `n_devices`, and keep the `used` ones."""
         if len(self.indices) > n_devices >= 1:
             kept = sorted(self.indices, key=lambda i: i not in used)[: round(n_devices)]
             self._pool.keep(self._job, [(self.shown or ())[i] for i in kept])
 
 
 def _shown_to(pid: int) -> tuple[str, ...]:
-    """The devices that a process was shown when it was started."""
+    """Return the devices that a process was shown when it was started."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:  # it has just ended

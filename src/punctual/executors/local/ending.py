@@ -1,4 +1,4 @@
-"""What the end of a process means for its job."""
+"""Interpret the end of a process for its job."""
 
 import re
 import signal
@@ -18,7 +18,7 @@ from punctual.executors.local.progress import ProgressSample
 #: Exit codes of a program that would fail in the same way again, as shells and command lines have them: it was called
 #: wrongly, it may not be executed, it was not found.
 _EXITS_FINAL = (2, 126, 127)
-#: What frameworks say then: PyTorch, JAX, TensorFlow.
+#: Messages of frameworks when a device's memory is exhausted: PyTorch, JAX, TensorFlow.
 _OUT_OF_DEVICE_MEMORY = re.compile(
     r"(CUDA|HIP|device|GPU)[^\n]{0,40} out of memory|out of device memory|RESOURCE_EXHAUSTED|OOM when allocating"
 )
@@ -36,22 +36,22 @@ def end_event(
     *,
     restarts: bool = False,
 ) -> JobFinished | JobFailed:
-    """The last event about a job.
+    """Return the last event about a job.
 
     Parameters
     ----------
     sample, landed_at
-        How far it came, and when the program had its results; None: at the end of its process.
+        Its last progress, and the instant of its results; None: the end of its process.
     last
         The keeper's last line; None: it was killed.
     stop_cause
-        Why the job was asked to end; None: it was not.
+        Reason for which the job was asked to end; None: it was not.
     seen_bytes
         The most memory that its processes were seen to hold.
     last_output
         The end of what the process has written.
     restarts
-        Whether it was asked because it is to be started again.
+        Whether the job was asked to end in order to be started again.
     """
     code = None if last is None else last["code"] if "failed" in last else int(last["ended"])
     if last is not None and code == 0 and (stop_cause is None or sample.all_steps_done):
@@ -93,7 +93,7 @@ def is_retryable(code: int) -> bool:
 
 
 def has_left(last: Mapping[str, Any] | None) -> bool:
-    """Whether the process has ended because it was told to leave, with a checkpoint that it goes on from."""
+    """Whether the process has made a checkpoint and left as asked, to be continued from it."""
     return last is not None and last.get("ended") == EXIT_LEFT
 
 
@@ -118,14 +118,14 @@ def _not_run(program: Program, why: str) -> str:
 
 
 def _of_device_memory(output: str) -> str:
-    """What to add to the cause of an end whose last output tells that there was no memory left on a device."""
+    """Return an addition to the cause of failure if the last output shows that a device's memory was exhausted."""
     if not _OUT_OF_DEVICE_MEMORY.search(output):
         return ""
     return ": there was not enough memory on its device for what it and others hold there"
 
 
 def cause_of(code: int) -> str:
-    """Why a process ended whose exit code, as a shell has it, is not 0."""
+    """Describe why a process ended with this exit code, not 0, as a shell has it."""
     if code <= 128:
         return f"its process ended with exit code {code}"
     try:

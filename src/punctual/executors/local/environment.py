@@ -19,14 +19,14 @@ def job_environment(
     is_read: bool,
     devices: Sequence[str] | None = None,
 ) -> dict[str, str]:
-    """The variables of the job's process.
+    """Return the environment variables of the job's process.
 
     Parameters
     ----------
     is_read
         Its output passes through the process that steers it.
     devices
-        The GPUs that it is shown; None: those that this process is.
+        The GPUs that the job is shown; None: those of this process.
 
     Notes
     -----

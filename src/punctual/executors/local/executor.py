@@ -1,4 +1,4 @@
-"""Runs jobs as processes of this machine, and holds each to its grant."""
+"""Executor of this machine: runs jobs as processes and holds each to its grant."""
 
 import logging
 import os
@@ -37,18 +37,18 @@ from punctual.executors.local.user_scope import UserScope
 
 _LOG = logging.getLogger(__name__)
 
-#: Of how many jobs that have ended it is still known what they declared and did not do.
+#: Ended jobs whose faults are remembered, at most.
 _N_ENDED_MAX = 100
 
 
 def actuators() -> list[Actuator]:
-    """All ways to enforce a grant, best first."""
+    """Return all actuators, best first."""
     found: list[Actuator] = [*CgroupV2.found()]
     return [*found, UserScope.found(), CgroupV1.found(), PacingOnly()]
 
 
 def in_force(name: str) -> Choice:
-    """The actuator of that name, for jobs that were started with it: the first that is usable, if one is."""
+    """Return the actuator of that name for jobs that were started with it: the first usable one, if any."""
     candidates = actuators()
     try:
         actuator = choose(name, candidates).actuator
@@ -71,19 +71,19 @@ class LocalExecutor:
     runtime_dir
         Folder for what exists only while a job runs; made if it is missing.
     clock
-        That of the runtime; must agree with the machine's monotonic clock, which is what jobs use for their stamps.
+        Clock of the runtime; must agree with the machine's monotonic clock, which jobs use for their stamps.
     actuator
         ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``; or a `Choice`, one that is chosen already.
     stop_grace_s
         Seconds that a job which can make a checkpoint gets for it when it is stopped.
     on_kept
-        Is told the two processes that keep a job and outlive this one, keeper and guard, before the job is started.
+        Called with the two processes that keep a job and outlive this one, keeper and guard, before the job starts.
     lease_s
         A job is taken for unsteered after so many seconds without `renew`. None: it needs no renewal.
     fence_s
         A job is ended after so many seconds without `renew`. None: it is not.
     end_file_of
-        Where the keeper of a job writes down how the job ended. None: nowhere.
+        Returns the file in which a job's keeper records the job's end. None: none.
     log_of
         The file for what a job writes, see `punctual.executors.local.job_log`. None: one in `runtime_dir`.
     environment_of
@@ -92,14 +92,14 @@ class LocalExecutor:
     argv_of
         The whole command line of a job whose program has lost secrets on its way into the journal; None: it is not there.
     devices
-        Ids of the GPUs that jobs are given; None: those that this process may use.
+        Ids of the GPUs for jobs; None: all that this process may use.
     output_of
-        What gets the output of a job, as it comes and from another thread; None: it goes where that of this process does.
+        Returns the receiver of a job's output, called in another thread; None: the output is this process's own.
     streams_of
-        Where a job writes; None: as suits where this process writes.
+        Returns a job's output streams; None: like this process's own.
     may_steer
-        Says, from any thread, whether the jobs are still this process's. One that was stopped asks before it does anything
-        to a job; if another process has them, nothing is done to them here and nothing answered any more.
+        Whether the jobs are still this process's; for any thread. A process that was stopped asks before it acts on
+        a job; if another process has them, nothing is done to them here and nothing answered any more.
 
     Raises
     ------
@@ -156,7 +156,7 @@ class LocalExecutor:
         self._adopted: dict[JobId, JobRun] = {}
 
     def perform(self, command: JobCommand, sink: Sink) -> None:
-        """Have the command's effect, and answer through `sink`, from this thread or another; never blocks."""
+        """Perform the command and answer through `sink`, from this thread or another; never blocks."""
         match command:
             case LaunchJob():
                 self._launch(command, sink)
@@ -164,14 +164,14 @@ class LocalExecutor:
                 self._change(command, sink)
 
     def take_over(self, kept: Kept, launch: LaunchJob, latest: ProgressReported | None, sink: Sink) -> Allocation:
-        """Prepare to go on with a job that another process has launched, as if it had been this one; what it holds now.
+        """Prepare to continue a job that another process has launched; return what it holds now.
 
         Nothing is answered; `launch` said again will be. The job is as it was until `follow`, and if this fails.
 
         Parameters
         ----------
         latest
-            What was last reported of its progress; None: nothing was.
+            Its last progress report; None: there is none.
 
         Raises
         ------
@@ -190,22 +190,22 @@ class LocalExecutor:
         return {self._context.node: run.held} if run.held else {}
 
     def follow(self) -> None:
-        """Go on with the jobs that were taken over."""
+        """Follow the jobs that were taken over."""
         for job, run in self._adopted.items():
             run.start()
             self._runs[job] = run
         self._adopted.clear()
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
-        """Tell how far the job is, and what it has used."""
+        """Report the job's progress and usage."""
         run = self._runs.get(job)
         if run is not None:
             run.observe(at, sink)
 
     def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
-        """Tell the keepers of all jobs that these are still steered.
+        """Renew the lease with the keepers of all jobs.
 
-        `is_paused_by_user`: whether one of them is to stay paused, once it is, also when nobody steers it any more.
+        `is_paused_by_user`: whether a paused job is to stay so even when no process steers it.
         """
         for job, run in list(self._runs.items()):
             if not run.ended:
@@ -214,46 +214,46 @@ class LocalExecutor:
 
     @property
     def actuator(self) -> str:
-        """What enforces grants."""
+        """Name of the actuator in use."""
         return self.chosen.actuator.name
 
     @property
     def actuator_reason(self) -> str:
-        """In a sentence, why it is this one."""
+        """Reason for the choice of the actuator, in a sentence."""
         return self.chosen.reason
 
     def held(self) -> dict[JobId, Resources]:
-        """What each job holds that has not ended; nothing, where it is paused or about to be started."""
+        """Return the resources of each open job; empty ones for a job that is paused or about to start."""
         return {job: run.held for job, run in list(self._runs.items()) if not run.ended}
 
     def worker_status(self, job: JobId) -> WorkerStatus | None:
-        """The workers of the job as its agent last counted them, and what their changes have cost; None: it has none."""
+        """Workers of the job as last counted by its agent, and the costs of their changes; None: it has none."""
         run = self._runs.get(job)
         return None if run is None else run.worker_status
 
     def device_use(self, job: JobId) -> DeviceUse | None:
-        """The device that the job computes on, as its process last told; None: it tells of none."""
+        """Device that the job computes on, as last reported by its process; None: it reports none."""
         run = self._runs.get(job)
         return None if run is None else run.device_use
 
     def group(self, job: JobId) -> tuple[int, bytes] | None:
-        """At which port processes of the job on other nodes find it, and the key that they need; None: it has none."""
+        """Port and key with which processes of the job on other nodes reach it; None: it has none."""
         run = self._runs.get(job)
         return None if run is None else run.group
 
     def faults(self, job: JobId) -> list[InvalidSpec]:
-        """What a job that ended with success declared and did not do; empty for a job that was never launched."""
+        """Faults of a job that ended with success: work that it declared and did not do. Empty if it never launched."""
         run = self._runs.get(job)
         return run.faults() if run is not None else []
 
     def release(self) -> None:
-        """Leave what still runs to whoever takes it over next; nothing is answered any more."""
+        """Leave running jobs to the next owner; no further events are sent."""
         for run in list(self._runs.values()):
             with run.excused("released"):
                 run.release()
 
     def close(self) -> None:
-        """End what still runs; returns when nothing is left of it."""
+        """End the jobs that still run; returns when none of their processes is left."""
         running = [run for run in self._runs.values() if not run.ended]
         for run in running:
             with run.excused("ended"):
@@ -280,7 +280,7 @@ class LocalExecutor:
             run.stop(command)
 
     def _has_ended_before(self, run: JobRun, at: float) -> bool:
-        """Whether the end of the job was told before a command was made; if it was on its way then, it is the answer."""
+        """Whether the job's end was reported after the command was made; that end is then the answer."""
         return run.ended and at > run.told_end_at
 
     def _launch(self, command: LaunchJob, sink: Sink) -> None:
@@ -302,7 +302,7 @@ class LocalExecutor:
             sink(events.not_applied(command.request, NOTHING, cause_of(error), short_of(error)))
 
     def _begin(self, command: LaunchJob, program: Program, sink: Sink) -> None:
-        """Have a process started; raises what keeps it from that."""
+        """Start a process for the job; raises if that is impossible."""
         process = JobProcess.made(self._context, program, command)
         self._forget_oldest()
         run = self._runs[command.job] = JobRun(self._context, program, command, sink, process)
@@ -314,14 +314,14 @@ class LocalExecutor:
             raise
 
     def _forget_oldest(self) -> None:
-        """Of jobs that have ended only the last are remembered."""
+        """Forget all ended jobs but the last."""
         ended = [job for job, run in self._runs.items() if run.ended]
         for job in ended[:-_N_ENDED_MAX]:
             del self._runs[job]
 
 
 def _check_process_numbers() -> None:
-    """Raise `InvalidSpec` where what `/proc` says of a process number is about another process."""
+    """Raise `InvalidSpec` if `/proc` describes another process under a process number."""
     if process_number() != os.getpid():
         raise InvalidSpec(
             "`/proc` must show the processes of the PID namespace",

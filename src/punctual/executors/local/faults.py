@@ -1,4 +1,4 @@
-"""What a job said of its steps, against what it did."""
+"""Compare the steps that a job declared with those that it did."""
 
 from collections.abc import Set as AbstractSet
 
@@ -19,12 +19,12 @@ def found_faults(
     steps_done: float,
     steps_total: float | None,
 ) -> list[InvalidSpec]:
-    """Faults of a job that reports its progress and has ended with success; empty if it did what it had declared.
+    """Return the faults of a successful job that reports its progress; empty if it did all that it had declared.
 
     Parameters
     ----------
     faults
-        Those that the job's own process noticed.
+        Faults that the job's own process noticed.
     reported
         Whether it reported any progress.
     """

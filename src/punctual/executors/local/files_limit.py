@@ -1,4 +1,4 @@
-"""How many files this process may have open: each job that runs takes some."""
+"""Limit of open files of this process: each running job takes some."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ _N_START = 16
 
 @cache
 def raise_files_limit() -> tuple[int, int]:
-    """Have the soft limit of open files be the hard one; both as this process was started with.
+    """Raise the soft limit of open files to the hard one; yield both as they were at the start.
 
     Each job that runs takes five files. Jobs get the former limit: some programs use `select`, or go through all numbers.
     """
@@ -25,7 +25,7 @@ def raise_files_limit() -> tuple[int, int]:
 
 
 def check_files_left() -> None:
-    """Raise `OSError` where so few files can still be opened that one more job would take them from everything else."""
+    """Raise `OSError` if one more job would use up the files that this process can still open."""
     n_most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     n_open = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- as many names as there are files
     if n_most != resource.RLIM_INFINITY and n_open + _N_START > (1.0 - _LEFT_FRAC) * n_most:

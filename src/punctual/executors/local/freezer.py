@@ -1,4 +1,4 @@
-"""What pauses a job: its processes get no CPU time at all, and keep their memory."""
+"""Freezers, which pause a job: its processes get no CPU time, and keep their memory."""
 
 import os
 import signal
@@ -23,23 +23,23 @@ class Freezer(Protocol):
 
     @property
     def files(self) -> CgroupFiles:
-        """The files of a group that it needs beside those of the quota."""
+        """Files of its group beside those of the quota."""
         ...
 
     def freeze(self) -> None:
-        """Begin to pause the processes, those that they start meanwhile included; raises `OSError`."""
+        """Begin to pause the processes, including those that they start meanwhile; raises `OSError`."""
         ...
 
     def is_frozen(self) -> bool:
-        """Whether all of them stand still; raises `OSError`."""
+        """Whether all processes stand still; raises `OSError`."""
         ...
 
     def was_frozen(self) -> bool:
-        """Whether they stand still, perhaps by another process; changes nothing. Raises `OSError`."""
+        """Whether the processes stand still, even through another process's request. Raises `OSError`."""
         ...
 
     def thaw(self) -> None:
-        """Let them go on; nothing happens to those that run. Raises `OSError`."""
+        """Let the processes continue; running ones are not affected. Raises `OSError`."""
         ...
 
 
@@ -49,7 +49,7 @@ class CgroupFreezer:
     Parameters
     ----------
     folder
-        Of the group: of version 2, which has a file ``cgroup.freeze``, or of the `freezer` hierarchy of version 1.
+        Folder of the group: of version 2, with a file ``cgroup.freeze``, or of the `freezer` hierarchy of version 1.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -119,14 +119,14 @@ class SignalFreezer:
 
 
 def freezer_of(folder: Path | None, keeper_pid: int) -> Freezer:
-    """What pauses the job whose group is `folder` and whose processes are below a keeper: signals where no group can."""
+    """Return the freezer of the job with the group `folder` and the processes below a keeper, or one by signals."""
     if folder is not None and any((folder / name).exists() for name in ("cgroup.freeze", "freezer.state")):
         return CgroupFreezer(folder)
     return SignalFreezer(TreeUsage(keeper_pid).processes)
 
 
 def usable_freezer() -> Path | None:
-    """Where groups that can be frozen may be made, beside those of version 1 that have quotas; None: nowhere."""
+    """Folder in which freezable groups may be made beside those of version 1 with quotas; None: there is none."""
     for controller in ("", "freezer"):
         tree = hierarchy(controller)
         if tree is not None and os.access(tree.own / "cgroup.procs", os.W_OK) and _can_freeze(tree.own):
@@ -135,13 +135,13 @@ def usable_freezer() -> Path | None:
 
 
 def folder_in(files: CgroupFiles) -> Path | None:
-    """The group in `files` that pauses the job; None: signals do."""
+    """Return the folder of the group in `files` that pauses the job; None: signals pause it."""
     switches = [path for path, _ in files.lift if path.name in ("cgroup.freeze", "freezer.state")]
     return switches[0].parent if switches else None
 
 
 def _can_freeze(base: Path) -> bool:
-    """Whether it works, which the system's files do not tell."""
+    """Try whether groups in the folder can be frozen; the system's files do not show it."""
     folder = base / FOLDER / group_name(JobId("try"))
     try:
         make_dir(folder)
@@ -157,7 +157,7 @@ def _can_freeze(base: Path) -> bool:
 
 
 def is_killed(pid: int) -> bool:
-    """Whether the process has ended or is to: SIGKILL does not reach it in a frozen group of version 1."""
+    """Whether the process has ended or is about to: a frozen group of version 1 delays SIGKILL."""
     try:
         lines = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     except OSError:

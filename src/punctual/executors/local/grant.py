@@ -1,4 +1,4 @@
-"""What one process of a job holds: its quota, the workers that the quota is for, or nothing while it is paused."""
+"""Grant of one process of a job: its quota and workers, or nothing while it is paused."""
 
 import math
 import time
@@ -12,17 +12,17 @@ from punctual.executors.local.devices import NoDeviceError
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.workers import parts_in
 
-#: How long it may take until all processes of a job stand still.
+#: Seconds until all processes of a job stand still, at most.
 _FREEZE_S_MAX = 10.0
 
 
 class JobGrant:
-    """Puts grants in force for one process, whose group there must be.
+    """Enforces grants on one process whose group exists.
 
     Parameters
     ----------
     amount
-        What the process was started with.
+        Resources with which the process was started.
     """
 
     def __init__(self, spec: JobSpec, process: JobProcess, amount: Resources) -> None:
@@ -39,9 +39,10 @@ class JobGrant:
 
     @classmethod
     def adopted(cls, spec: JobSpec, process: JobProcess, amount: Resources) -> "JobGrant":
-        """What an adopted process holds; raises `OSError`.
+        """Restore the grant of an adopted process; raises `OSError`.
 
-        Its quota was lifted while it was unsteered, but it has as many workers as before. One that is paused still is.
+        Its quota was lifted while it was unsteered, but it has as many workers as before. A paused process is still
+        paused.
         """
         grant, workers = cls(spec, process, amount), process.workers
         if workers is not None and spec.unit is not None:
@@ -59,11 +60,11 @@ class JobGrant:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the process stands still, or is to."""
+        """Whether the process stands still, or is about to."""
         return self._freezes
 
     def put(self, amount: Resources, line: PacingLine | None, *, spans_nodes: bool = False) -> bool:
-        """Put `amount` and the pacing line in force, or pause the process if the amount is empty.
+        """Enforce `amount` and the pacing line, or pause the process if the amount is empty.
 
         `spans_nodes`: the job holds something on other nodes too.
 
@@ -77,7 +78,7 @@ class JobGrant:
         OSError
             The group refused it.
         NoDeviceError
-            There are not so many devices, or the process cannot be told to use them.
+            There are too few devices, or the process cannot be told to use them.
         """
         if not amount:
             return self._pause()
@@ -92,7 +93,7 @@ class JobGrant:
         return is_settled
 
     def settle(self, *, is_ending: bool) -> str | None:
-        """See whether what was put is in force, and bring the quota to what the workers may use; raises `OSError`.
+        """Check whether the amount is in force, and set the quota for the workers that train; raises `OSError`.
 
         Parameters
         ----------
@@ -102,7 +103,7 @@ class JobGrant:
         Returns
         -------
         str or None
-            Empty: it is; None: not yet; otherwise why it cannot be.
+            Empty: it is in force; None: not yet; otherwise the reason why it cannot be.
         """
         if self._freezes:
             return self._settle_pause()
@@ -117,7 +118,7 @@ class JobGrant:
         return answer.cause
 
     def restore(self) -> None:
-        """Put in force again what was lifted while nobody steered the job."""
+        """Enforce the grant again that was lifted while no process steered the job."""
         with suppress(OSError):
             if self._freezes:
                 self._group.freezer.freeze()
@@ -125,13 +126,13 @@ class JobGrant:
                 self._cores = self._group.grant(self._cores)
 
     def lift(self) -> None:
-        """Let the process go on, with all the cores there are, so that its end comes soon."""
+        """Resume the process with all cores, so that its end comes soon."""
         with suppress(OSError):
             self._cores = self._group.grant(math.inf)
             self._resume()
 
     def _of_workers(self, n_workers: int) -> Resources:
-        """What so many hold, of which the page tells: no more than there may be."""
+        """Return the resources of `n_workers` workers, a number from the page, within the allowed range."""
         assert self._spec.unit is not None
         return self._spec.unit * min(max(1, n_workers), self._spec.worker_counts()[-1])
 
@@ -156,7 +157,7 @@ class JobGrant:
             self._freezes = self._stands_still = False
 
     def _set_worker_target(self, *, anew: bool, spans_nodes: bool) -> bool:
-        """Have the agent bring about the workers granted; whether they are there already.
+        """Set the agent's target to the workers granted; return whether they train already.
 
         `anew`: a target that has no answer yet gets as much time as a new one.
         """
@@ -171,7 +172,7 @@ class JobGrant:
         return False
 
     def _check_devices(self, amount: Resources) -> None:
-        """Have enough of them for `amount`, of which newcomers are told when they come."""
+        """Assign enough devices for `amount`; new workers learn theirs when they start."""
         if self._devices.shown is None:
             return
         if self._workers is not None:

@@ -1,4 +1,4 @@
-"""The events about one job of a local executor."""
+"""Events about one job of a local executor."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ from punctual.executors.local.progress import ProgressSample
 
 @dataclass(frozen=True, slots=True)
 class JobEvents:
-    """Makes the events about `job`; what it holds lies on `node`."""
+    """Makes the events about `job`, whose resources are on `node`."""
 
     job: JobId
     node: NodeId

@@ -1,4 +1,4 @@
-"""The file with a job's output, written by its keeper.
+"""The log of a job's output, written by its keeper.
 
 The job writes to a pipe or a terminal whose other end the keeper alone reads. So no other process is in the way: the
 process that steers the job may die, or be stopped, or be slow, and the job writes on and every line is kept. Whoever
@@ -10,14 +10,14 @@ Needs nothing but the standard library, and little of that: it is loaded by the 
 
 import os
 
-#: How much is moved at once, so that the keeper soon looks after other things again.
+#: Bytes moved at once, few so that the keeper's other work does not wait.
 _PIECE_BYTES = 65_536
 #: A file that has come to its limit is closed at the end of a line, unless none comes within so many bytes.
 _LINE_BYTES_MAX = 65_536
 
 
 class JobLog:
-    """Moves what a job writes into a file of limited size.
+    """Moves a job's output into a file of limited size.
 
     At its limit the file is renamed (``output.log`` to ``output.log.1``, in place of an earlier one) and begun anew, so
     that both hold the latest output and at most about twice the limit. If the disk is full, output is dropped, and the
@@ -26,11 +26,11 @@ class JobLog:
     Parameters
     ----------
     path
-        The file; what is there already stays.
+        The file; its present content stays.
     source_fd
-        Where the job's output can be read; becomes non-blocking.
+        Descriptor to read the job's output from; becomes non-blocking.
     bell_fd
-        Gets a byte when something was written; becomes non-blocking. None: nobody follows.
+        Pipe that gets a byte for each addition; becomes non-blocking. None: no process follows.
     """
 
     def __init__(self, path: str, limit_bytes: int, source_fd: int, bell_fd: int | None = None) -> None:
@@ -47,7 +47,7 @@ class JobLog:
             os.set_blocking(bell_fd, False)
 
     def relay(self) -> bool:
-        """Move a piece of what is there; False: nobody can write any more. To be called when there is something."""
+        """Move a piece of the output to the file; False: no writer is left. To be called when there is output."""
         try:
             output = os.read(self._source_fd, _PIECE_BYTES)
         except BlockingIOError:
@@ -60,7 +60,7 @@ class JobLog:
         return bool(output)
 
     def ring_at(self, bell_fd: int | None) -> None:
-        """Ring another bell from now on, and close the one before; None: nobody follows."""
+        """Ring another bell from now on, and close the one before; None: no process follows."""
         if self._bell_fd is not None:
             os.close(self._bell_fd)
         self._bell_fd = bell_fd
@@ -68,7 +68,7 @@ class JobLog:
             os.set_blocking(bell_fd, False)
 
     def finish(self) -> None:
-        """Move all that is left, once all processes that could write have ended, and close everything."""
+        """Move the remaining output and close all files, once all processes that could write have ended."""
         n_left = 64  # what a pipe can hold at most, and more; a process that got away may write for ever
         while n_left and self._has_more() and self.relay():
             n_left -= 1
@@ -109,7 +109,7 @@ class JobLog:
                 self._n_dropped = 0
 
     def _noted(self, output: bytes) -> bytes:
-        """`output` with a note before it of what was lost."""
+        """Prefix `output` with a note of the lost bytes."""
         if not self._n_dropped or not output:
             return output
         return b"\n[%d bytes of output were lost: the disk was full]\n" % self._n_dropped + output
@@ -139,7 +139,7 @@ class JobLog:
             self._file_fd = None
 
     def _ring(self) -> None:
-        """Whoever follows has not answered the bell yet if there is no room for another byte."""
+        """Ring the bell; a full pipe means that the follower has not answered it yet."""
         if self._bell_fd is None:
             return
         try:

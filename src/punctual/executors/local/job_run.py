@@ -32,7 +32,7 @@ from punctual.executors.local.progress import ProgressSample
 
 _LOG = logging.getLogger(__name__)
 
-#: Between two looks for the answer to a command that takes a while.
+#: Seconds between two looks for the answer to a slow command.
 _LOOK_S = 0.02
 #: The same at a paused job, for a signal that has killed it.
 _PAUSED_LOOK_S = 0.25
@@ -42,14 +42,14 @@ _UNHELD = Reason(
     "a program whose output is read cannot be paced and runs at full speed, and there are no quotas here (`punctual doctor` "
     "says why)",
 )
-#: How long the end of a process may take to become known once its group is gone.
+#: Seconds until the end of a process is known, once its group is gone.
 _END_KNOWN_S_MAX = 5.0
-#: What the files of a group that is gone say: it was so when they were opened, or since.
+#: Errors of the files of a group that is gone: at their opening, or later.
 _GONE = (errno.ENOENT, errno.ENODEV)
 
 
 def frees_more_by_ending(held: Resources) -> bool:
-    """Whether a process that holds this keeps something while it is frozen; one that has ended holds nothing."""
+    """Whether a frozen process with these resources keeps some, memory or devices, that its end would free."""
     return bool(replace(held, cores=0.0))
 
 
@@ -63,7 +63,7 @@ class JobRun:
     Parameters
     ----------
     process
-        One that is to be started, or one that runs already.
+        Process to be started, or one that runs already.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class JobRun:
         self._events = JobEvents(launch.job, context.node, context.clock)
         self._lock = threading.RLock()
         self._process = process
-        #: What the process was or is to be started with.
+        #: Resources and pacing line with which the process starts.
         self._amount = launch.grant.get(context.node, NOTHING)
         self._line: PacingLine | None = None
         #: Whether the job holds something on other nodes too.
@@ -89,14 +89,14 @@ class JobRun:
         self._used_before_core_s = 0.0
         self._seen = ProgressSample()
         self._request = launch.request
-        #: Where the answer to the last command goes, as long as it is due, and whether that command was a launch.
+        #: Receiver of the answer to the last command while it is due, and whether that command was a launch.
         self._answer_to: Sink | None = sink
         self._answers_launch = True
         #: The last command of those that came while a process was being started.
         self._deferred: tuple[ResizeJob, Sink] | None = None
         #: The last command for which there was no group any more, and how it failed; None: there was none.
         self._without_group: tuple[int, str] | None = None
-        #: When a process that was asked to leave has had its time to do so.
+        #: Instant by which a process that was asked to leave must have left.
         self._leave_by = inf
         self._was_asked_to_leave = False
         self._told_unheld = False
@@ -106,53 +106,53 @@ class JobRun:
         self._is_interrupted = self._restarts = False
         self._forced_after_s: float | None = None
         self._faults: list[InvalidSpec] = []
-        #: What has failed already, and is in the log.
+        #: Failures that are in the log already.
         self._noted: set[str] = set()
         self.ended = False
-        #: When its end was posted; a command made before that was made without knowing it. Infinite: it is another's job;
-        #: minus infinite: it was not posted.
+        #: Instant at which its end was posted; earlier commands were made without knowing it. Infinite: another's job;
+        #: minus infinite: not posted.
         self.told_end_at = -inf
         self._thread = self._new_thread(process)
 
     def start(self) -> None:
-        """Set out to start the process, which is answered from another thread; or follow an adopted one.
+        """Begin to start the process in another thread, which answers; or follow an adopted one.
 
         Raises `RuntimeError` where no thread can be had.
         """
         self._thread.start()
 
     def adopt(self) -> None:
-        """Find what an adopted process holds; raises `OSError`. Nothing is answered, and `start` follows it."""
+        """Read what an adopted process holds; raises `OSError`. Nothing is answered, and `start` follows it."""
         self._amount = replace(self._amount, gpus=gpus_of(self._launch, self._context.node))
         self._grant, self._answer_to = JobGrant.adopted(self._launch.spec, self._process, self._amount), None
         self._was_asked_to_leave = self._process.progress.is_asked_to_leave
 
     @property
     def worker_status(self) -> WorkerStatus | None:
-        """The job's workers; None: it is not made of them."""
+        """Status of the job's workers; None: it has none."""
         workers = self._process.workers
         return None if workers is None else workers.status
 
     @property
     def device_use(self) -> DeviceUse | None:
-        """The device that the job computes on; None: it tells of none."""
+        """Device that the job computes on; None: it reports none."""
         return self._process.progress.device_use()
 
     @property
     def group(self) -> tuple[int, bytes] | None:
-        """At which port processes of the job on other nodes find it, and the key that they need; None: it has none."""
+        """Port and key with which processes of the job on other nodes reach it; None: it has none."""
         workers = self._process.workers
         return None if workers is None or self.ended else workers.group
 
     @property
     def held(self) -> Resources:
-        """What the job holds, as last read back."""
+        """Resources that the job holds, as last read back."""
         return NOTHING if self._grant is None else self._grant.held
 
     # Commands.
 
     def relaunch(self, request: int, sink: Sink) -> None:
-        """Answer a launch that was asked for again; one still under way is answered under the new number."""
+        """Answer a repeated launch; one still in progress is answered under the new number."""
         with self._lock:
             if self.ended or request < self._request:
                 return
@@ -161,7 +161,7 @@ class JobRun:
                 self._answer()
 
     def resize(self, command: ResizeJob, sink: Sink) -> None:
-        """Put another grant and pacing line in force; a process that does not run yet gets them when it does."""
+        """Enforce another grant and pacing line; a process that does not run yet gets them at its start."""
         with self._lock:
             if self.ended or command.request < self._request:
                 return
@@ -180,7 +180,7 @@ class JobRun:
                     self._answer()
 
     def renew(self, *, stays_paused: bool) -> None:
-        """Tell the keeper that the job is still steered, and whether it stays paused when it is not."""
+        """Renew the lease with the keeper; the job stays paused at its end if a user has paused it."""
         if self.ended:
             return
         self._process.renew(stays_paused=stays_paused and self._grant is not None and self._grant.is_paused)
@@ -203,7 +203,7 @@ class JobRun:
             self._process.progress.heartbeat()
 
     def stop(self, command: StopJob) -> None:
-        """Have the job end, after a checkpoint if it can make one; returns at once."""
+        """Ask the job to end, after a checkpoint if it can make one; returns at once."""
         with self._lock:
             self._restarts = command.restarts and (self._stop_cause is None or self._restarts)
             if self.ended or (self._stop_cause is not None and (command.interrupts or not self._is_interrupted)):
@@ -216,7 +216,7 @@ class JobRun:
                 self.terminate(self._process.stop_grace_s)
 
     def _ask_to_stop(self, *, interrupts: bool) -> bool:
-        """Have the job make a checkpoint and end, or interrupt it; False: neither can be done."""
+        """Ask the job to make a checkpoint and end, or interrupt it; False: neither is possible."""
         if self._grant is None:
             return False
         if self._process.progress.can_stop:
@@ -230,14 +230,14 @@ class JobRun:
         return interrupts
 
     def release(self) -> None:
-        """Leave the job to whoever takes it over next: it goes on, and nothing is told of it here any more."""
+        """Leave the job to its next owner: it continues, and no further event is sent."""
         with self._lock:
             if not self.ended:
                 self.ended, self.told_end_at = True, inf
                 self._process.release()
 
     def terminate(self, grace_s: float = 0.0) -> None:
-        """End the job: its own process is asked, and after `grace_s` all of them, then killed. So is a keeper that hangs."""
+        """End the job: SIGTERM to its own process, after `grace_s` to all, then SIGKILL; also for a hanging keeper."""
         with self._lock:
             self._stop_cause = self._stop_cause or "Punctual is ending"
             if self._has_left and not self.ended:
@@ -251,25 +251,25 @@ class JobRun:
                 self._process.hurry()
 
     def _insist(self) -> None:
-        """The keeper has had its time to end the job, and hangs; the poller's."""
+        """Kill a keeper that hangs after its time to end the job; called by the poller."""
         if not self.ended:
             self._process.kill()
 
     def close(self) -> None:
-        """Wait for the end of a job that was told to end, and see to it."""
+        """Wait for the end of a job that was told to end; end it by force if it takes too long."""
         self._thread.join(END_S_MAX)
         if self._thread.is_alive():
             self._process.kill()
             self._thread.join()
 
     def faults(self) -> list[InvalidSpec]:
-        """What the job said of its steps and did not do, once it has ended with success."""
+        """Faults of the job, once it has ended with success: work that it declared and did not do."""
         return self._faults
 
     # What fails.
 
     def note(self, doing: str, error: Exception) -> bool:
-        """Log that something about the job has failed; False: it was logged before that it failed so."""
+        """Log a failure about the job; False: the same failure was logged before."""
         told = f"{doing}: {type(error).__name__}"
         if is_new := told not in self._noted:
             self._noted.add(told)
@@ -278,7 +278,7 @@ class JobRun:
 
     @contextmanager
     def excused(self, doing: str) -> Iterator[None]:
-        """What fails inside is logged, and whatever comes after is done all the same."""
+        """Log exceptions of the block, and continue after it."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 -- see above
@@ -286,7 +286,7 @@ class JobRun:
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
-        """What fails inside is the answer to the last command."""
+        """Answer the last command with the failure if the block raises."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 -- whatever it is, an answer is due
@@ -312,7 +312,7 @@ class JobRun:
             self._abandon(process, error)
 
     def _see_through(self, process: JobProcess) -> None:
-        """Start the process, unless it is an adopted one, and stay until its end is told; raises `SteeringLostError`."""
+        """Start the process, unless it is adopted, and stay until its end is reported; raises `SteeringLostError`."""
         if self._grant is not None:
             with self.excused("read"):
                 process.follow()
@@ -342,7 +342,7 @@ class JobRun:
         self._end(last)
 
     def _abandon(self, process: JobProcess, error: Exception) -> None:
-        """The process cannot be followed: end it, and say that the job has failed."""
+        """End a process that cannot be followed, and report that the job has failed."""
         with suppress(Exception):
             process.kill()
         with suppress(Exception):
@@ -354,7 +354,7 @@ class JobRun:
                 self._tell_end(stopped or self._events.failed(cause, retryable=True))
 
     def _lose(self) -> None:
-        """Another process steers the job now."""
+        """Note that another process steers the job now."""
         with self._lock:
             if not self.ended:
                 _LOG.warning("job '%s' was taken over by another process", self._launch.job)
@@ -363,7 +363,7 @@ class JobRun:
         self._process.close_link()
 
     def _begin(self) -> None:
-        """The process runs: say so, and perform what has been asked since."""
+        """Report that the process runs, and perform the commands that have come since."""
         with self._lock:
             self._grant = JobGrant(self._launch.spec, self._process, self._amount)
             with self._answered():
@@ -386,7 +386,7 @@ class JobRun:
                 self._grant.restore()
 
     def _give_up(self, error: Exception) -> None:
-        """The process never was: what stood ready for it goes, and what asked for it is answered."""
+        """Clear up after a start that failed, and answer the command that asked for it."""
         if not is_foreseen(error):
             self.note("started", error)
         if not self.ended:  # else it was left to another process while it was being started
@@ -435,7 +435,7 @@ class JobRun:
             self._tell_end(event)
 
     def _tell_cut_off(self, last: Mapping[str, Any] | None) -> None:
-        """Tell of a job that was ended by force: whatever it was saving then is not whole."""
+        """Warn that a stopped job was killed: a checkpoint that it was writing is incomplete."""
         forced_after_s = self._forced_after_s if last is None else last.get("forced_after_s", self._forced_after_s)
         if self._stop_cause is not None and forced_after_s is not None:
             text = (
@@ -453,7 +453,7 @@ class JobRun:
     # Grants.
 
     def _put(self, grant: JobGrant) -> None:
-        """Have the running process hold the amount, and answer when it does."""
+        """Enforce the amount on the running process, and answer once it is in force."""
         if self._stop_cause is not None:  # the quota was lifted so that the end comes soon
             self._answer()
             return
@@ -468,7 +468,7 @@ class JobRun:
             self._answer()
 
     def _look(self) -> float | None:
-        """Answer the last command if what it asked for is there, and see that a paused job can die; the poller's."""
+        """Answer the last command if it is fulfilled, and let a paused job be killed; called by the poller."""
         with self._lock:
             if self.ended or self._grant is None:
                 return None
@@ -498,7 +498,7 @@ class JobRun:
             sink(self._events.applied(self._request, self.held))
 
     def _fail(self, error: Exception) -> None:
-        """Answer the last command: it failed. Where the group is gone, so is the process, and its end is the answer."""
+        """Answer the last command with its failure. If the group is gone, the process's end is the answer."""
         failure = self._request, cause_of(error)
         if not is_foreseen(error):
             self.note("commanded", error)
@@ -509,13 +509,13 @@ class JobRun:
             self._context.poller.watch(self._miss_end, _END_KNOWN_S_MAX)
 
     def _miss_end(self) -> None:
-        """The process whose group was gone has not ended: somebody has moved it to another group. The poller's."""
+        """Answer with the failure of a process whose group is gone but that has not ended. Called by the poller."""
         with self._lock:
             if not self.ended and self._without_group is not None and self._without_group[0] == self._request:
                 self._answer(self._without_group[1])
 
     def _lose_patience(self) -> None:
-        """The job has had its time for a checkpoint; the poller's."""
+        """End a job whose time for a checkpoint is over; called by the poller."""
         if not self.ended:
             self._forced_after_s = self._process.stop_grace_s
             self.terminate()
@@ -525,7 +525,7 @@ class JobRun:
 
     @property
     def _can_leave(self) -> bool:
-        """Whether the process can make a checkpoint that it goes on from; without workers only its script knows."""
+        """Whether the process can make a checkpoint to continue from; without workers, only its script knows."""
         workers = self._process.workers
         return workers is not None and workers.status.agent_pid != 0 and self._process.progress.can_stop
 
@@ -539,7 +539,7 @@ class JobRun:
         self._context.poller.watch(self._look, _LOOK_S)
 
     def _look_for_leaving(self, grant: JobGrant) -> float | None:
-        """A process that does not leave in time is frozen instead, with all that it holds but its cores."""
+        """Freeze a process that does not leave in time: it keeps its memory and devices, and frees its cores."""
         if time.monotonic() < self._leave_by:
             return _LOOK_S
         self._leave_by = inf
@@ -549,7 +549,7 @@ class JobRun:
         return _LOOK_S
 
     def _leave(self) -> None:
-        """The process has made its checkpoint and ended."""
+        """Note that the process has made its checkpoint and ended."""
         with self.excused("observed"):
             self._report(self._context.clock.now(), self._sink)
         self._used_before_core_s += self._process.used_core_s
@@ -562,7 +562,7 @@ class JobRun:
                 self._answer()
 
     def _restart(self) -> None:
-        """Start another process, which goes on from the checkpoint of the one that has left; raises what keeps it from that."""
+        """Start another process from the checkpoint of the one that has left; raises if that is impossible."""
         before, process = self._process, JobProcess.made(self._context, self._program, self._launch)
         thread = self._new_thread(process)
         self._process, self._has_left = process, False

@@ -1,4 +1,4 @@
-"""Who of a job's processes is asked to end, and when: for its keeper, with nothing but the standard library.
+"""Signals at a job's end: which of its processes get them, and when. For its keeper; standard library only.
 
 A training that is asked to end may have a handler that saves. It is the job's own process that is asked, alone: a signal to
 its whole group would end its loader's workers under it. A shell, and a launcher that does not catch the signal, would end
@@ -17,11 +17,11 @@ if __name__ == "job_signals":  # loaded by the keeper, by path
 else:
     from punctual.executors.local import kept_files
 
-#: How long a process that has got SIGTERM has before SIGKILL, where nothing else is said.
+#: Seconds from SIGTERM to SIGKILL, unless others are set.
 GRACE_S = 5.0
-#: Between two looks for processes that were born while their parents were being killed.
+#: Seconds between two looks for processes that were born while their parents were being killed.
 SWEEP_S = 0.05
-#: When the allocation of Slurm ends in which a job runs, in seconds since 1970.
+#: Variable with the end of a job's allocation in Slurm, in seconds since 1970.
 ALLOCATION_END_VARIABLE = "SLURM_JOB_END_TIME"
 
 #: They pass no signal on to what they wait for.
@@ -36,13 +36,13 @@ class Ending:
     job_pid
         The job's own process, the leader of its group.
     grace_s
-        How long that has before all others are asked too.
+        Seconds until all others are asked too.
     """
 
     def __init__(self, job_pid: int, grace_s: float) -> None:
         self._job_pid, self._had_time = job_pid, grace_s > 0
         self._asked_at = time.monotonic()
-        #: When those are looked for whom a shell waits for now; when all are asked; and when they are killed.
+        #: Instants at which a shell's awaited processes are searched again; all are asked; and all are killed.
         self._look_at = self._asked_at
         self._all_at = self._asked_at + grace_s
         self._kill_at = inf
@@ -51,7 +51,7 @@ class Ending:
         self.forced_after_s: float | None = None
 
     def hurry(self) -> None:
-        """The time to end is over."""
+        """End the grace period now."""
         self._all_at = min(self._all_at, time.monotonic())
 
     def kill(self) -> None:
@@ -59,18 +59,18 @@ class Ending:
         self._kill_at = 0.0
 
     def own_has_ended(self) -> None:
-        """The job's own process has ended: what it has left has no time of its own."""
+        """Note that the job's own process has ended: the rest gets no time of its own."""
         if self.forced_after_s is None:
             self._job_pid = 0
         self.hurry()
 
     def left_s(self) -> float:
-        """Seconds until there is something to do."""
+        """Seconds until the next step is due."""
         at = min(self._look_at, self._all_at, self._kill_at)
         return max(SWEEP_S if at == self._kill_at else 0.0, at - time.monotonic())
 
     def go_on(self, ancestor: int) -> None:
-        """Ask or kill whose turn it is, of the processes below `ancestor`."""
+        """Ask or kill the processes below `ancestor` that are due."""
         now = time.monotonic()
         if now >= self._kill_at:
             self._note_force(now)
@@ -101,7 +101,7 @@ class Ending:
 
 
 def targets(pid: int) -> list[int]:
-    """The processes of a job that can see to their own end: its own process, or those that it waits for."""
+    """Return the processes that can end the job in order: its own, or those that it waits for."""
     children = [child for child, parent in parents() if parent == pid]
     readers = _readers_of_siblings(children)
     awaited = [child for child in children if child not in readers]
@@ -117,19 +117,19 @@ def targets(pid: int) -> list[int]:
 
 
 def receivers(pid: int, number: int) -> list[int]:
-    """The processes of a job for which a signal of its user is meant: a launcher that does not catch it would end by it."""
+    """Return the processes that a user's signal is meant for: a launcher that does not catch it would die of it."""
     return _catching(pid, number) or targets(pid)
 
 
 def _catching(pid: int, number: int) -> list[int]:
-    """The first processes, from `pid` down, that catch the signal."""
+    """Return the first processes, from `pid` down, that catch the signal."""
     if _mask(pid, "SigCgt") & _bit(number):
         return [pid]
     return [catching for child, parent in parents() if parent == pid for catching in _catching(child, number)]
 
 
 def stop_grace_s(asked_s: float | None, environment: Mapping[str, str], default_s: float) -> float:
-    """How long a job has to end: as was asked for; in an allocation of Slurm what is left of that; or the default."""
+    """Seconds that a job has to end: those asked for, else the rest of its allocation in Slurm, else the default."""
     if asked_s is not None:
         return asked_s
     text = environment.get(ALLOCATION_END_VARIABLE, "")
@@ -138,7 +138,7 @@ def stop_grace_s(asked_s: float | None, environment: Mapping[str, str], default_
 
 
 def descendants(ancestor: int) -> list[int]:
-    """All processes below `ancestor`, zombies included."""
+    """Return all processes below `ancestor`, zombies included."""
     parent_of = dict(parents())
     below, last = [ancestor], {ancestor}
     while last:
@@ -148,7 +148,7 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def parents() -> Iterator[tuple[int, int]]:
-    """Each process of this machine, and its parent."""
+    """Yield each process of this machine with its parent."""
     for name in os.listdir("/proc"):
         status = kept_files.read(f"/proc/{name}/stat") if name.isdigit() else ""
         if status:
@@ -173,7 +173,7 @@ def _waits(pid: int) -> bool:
 
 
 def _readers_of_siblings(pids: list[int]) -> set[int]:
-    """Those that read what another one of them writes, as `tee` behind a training: they end with it."""
+    """Return the processes that read another one's output, as `tee` behind a training: they end with it."""
     written = {pid: {_file_of(pid, 1), _file_of(pid, 2)} for pid in pids}
     return {
         pid
@@ -195,7 +195,7 @@ def _name(pid: int) -> str:
 
 
 def _mask(pid: int, field: str) -> int:
-    """A set of signals as `/proc` tells it."""
+    """Return a set of signals as an integer mask, as `/proc` shows it."""
     for line in str(kept_files.read(f"/proc/{pid}/status")).splitlines():
         if line.startswith(field):
             return int(line.split()[1], 16)

@@ -1,4 +1,4 @@
-"""The job's parent: starts it in its control groups, and clears up behind it, whatever becomes of Punctual.
+"""Keeper: parent of a job, starts it in its control groups and clears up behind it, whatever becomes of Punctual.
 
 A program of its own, run by path with nothing but the standard library, so that it starts in some milliseconds and
 outlives the process that started it. It is two processes: the *keeper*, and above it a *guard* that ends the job and
@@ -68,11 +68,11 @@ else:
 
 #: The signals that mean something to a guard, and so to its keeper.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-#: How long a job that is asked to end has, where its request does not say it.
+#: Seconds that a job has to end, unless its request sets them.
 _GRACE_S = 60.0
-#: How long a request may take to come. A process that is stopped before it sends one must not keep others from the job.
+#: Seconds to wait for a request. A process that is stopped before it sends one must not keep others from the job.
 _REQUEST_S_MAX = 20.0
-#: What renews the lease of a job that its user has paused.
+#: Message that renews the lease of a job that its user has paused.
 STAY_PAUSED = b"p"
 
 #: Seconds between two tries to write how a job ended that nobody steers, and for how long they go on. Without that record the
@@ -81,7 +81,7 @@ _END_AGAIN_S, _END_S_MAX = 0.5, 3600.0
 #: Room for the last line and the page.
 _END_BYTES = 1 << 14
 
-#: What tells one run of this machine from the next.
+#: File with the id of the machine's present boot.
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 _PR_SET_PDEATHSIG = 1
@@ -91,7 +91,7 @@ _EXIT_NOT_FOUND, _EXIT_NOT_STARTED = 127, 126
 
 @dataclass
 class LaunchRequest:
-    """What a keeper is to do.
+    """Request to a keeper: the job to start, and the files to clear up.
 
     Attributes
     ----------
@@ -102,8 +102,8 @@ class LaunchRequest:
     usage_file
         File with the CPU time used, whose text is reported at the end.
     counters
-        By a name: a file, and with which word the line of it begins that ends with a number; empty: the file is the number.
-        How much more they are when the job ends by itself than at its start is reported as ``counted``, with `asked_memory_bytes`.
+        By name: a file, and the first word of its line that ends with the number; empty: the file is the number.
+        Their growth up to the job's own end is reported as ``counted``, with `asked_memory_bytes`.
     remove_dirs
         Removed at the end; folders that others still use stay.
     own_files
@@ -111,18 +111,18 @@ class LaunchRequest:
         process has made in their place stays. If one of them is not there when the job is to be started, the job is not
         started: another process has it now.
     end_file
-        Where the last line that the keeper says is kept, for a process that comes after the end. None: nowhere.
+        File with the keeper's last line, for a process that comes after the end. None: none.
     lease_s
-        After so many seconds without a word from the process that steers the job, nobody does. None: only the end of
+        Seconds without a message after which the job counts as unsteered. None: only the end of
         the connection says so.
     fence_s
-        After so many seconds without such a word the job is ended. None: it goes on without.
+        Seconds without a message after which the job is ended. None: it goes on.
     grace_s
-        How long the job's own process has once it was asked to end. None: what is left of its allocation, or a minute.
+        Seconds that the job's own process has to end when asked. None: the rest of its allocation, or a minute.
     logs
-        Of each log: its path, where what goes into it can be read, and a pipe that gets a byte when there is more.
+        For each log: its path, the descriptor to read its content from, and a pipe that gets a byte when it grows.
     log_bytes_max
-        At which size a log is begun anew, see `punctual.executors.local.job_log`.
+        Size at which a log is begun anew, see `punctual.executors.local.job_log`.
     takeover_fd
         A listening socket, by which another process can take the job over. That process gets a blank line, with a pipe for
         each log; then ``{"keeper": pid, "guard": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``;
@@ -161,7 +161,7 @@ class LaunchRequest:
 
 
 class Keeper:
-    """Sees one job through."""
+    """Runs one job to its end."""
 
     def __init__(self, request: LaunchRequest, connection_fd: int, wake_fd: int, guard_pid: int) -> None:
         self._request = request
@@ -181,7 +181,7 @@ class Keeper:
         self._counted: dict[str, int] = {}
 
     def run(self) -> int:
-        """Start the job and stay until it and all its descendants are gone; its exit code."""
+        """Start the job and wait until it and all its descendants are gone; return its exit code."""
         if not all(kept_files.is_there(path, mark) for path, mark in self._request.own_files):
             _clear_up(self._request)
             return _EXIT_NOT_STARTED
@@ -244,7 +244,7 @@ class Keeper:
         return max(0.0, self._heard_at + self._request.fence_s - time.monotonic())
 
     def _hear(self, connection_fd: int) -> None:
-        """Whatever is said after the request renews the lease; nothing at all is the end of the connection."""
+        """Read the connection: any message renews the lease, an empty one is the connection's end."""
         try:
             said = os.read(connection_fd, 4096)
         except OSError:
@@ -255,7 +255,7 @@ class Keeper:
             self._release(connection_fd)
 
     def _release(self, connection_fd: int) -> None:
-        """Nobody is there who steers the job."""
+        """Close the control connection: the job is unsupervised."""
         self._poll.unregister(connection_fd)
         os.close(connection_fd)
         self._connection_fd = None
@@ -291,7 +291,7 @@ class Keeper:
         self._tell(**pids, at_ns=self._started_at_ns, request=request)
 
     def _new_bell(self, log: JobLog) -> int:
-        """The end of a new pipe, at which the bell of `log` can be heard."""
+        """Make a new bell for `log` and return its reading end."""
         bell_fd, ring_fd = os.pipe()
         log.ring_at(ring_fd)
         return bell_fd
@@ -318,7 +318,7 @@ class Keeper:
             self._end(grace_s=left_s if number == signal.SIGTERM else 0.0)
 
     def _end(self, *, grace_s: float) -> job_signals.Ending:
-        """Have the job end within so many seconds, or at once if it was asked before."""
+        """End the job within so many seconds, or at once if it was asked before."""
         self._lift()
         if self._ending is None:
             self._ending = job_signals.Ending(self._job_pid, grace_s)
@@ -342,7 +342,7 @@ class Keeper:
                 self._end_descendants()
 
     def _end_descendants(self) -> None:
-        """What the job has left behind must not run on where nothing caps it."""
+        """End the job's remaining descendants: outside its groups nothing would limit them."""
         if self._ending is None:
             self._ending = job_signals.Ending(0, 0.0)
         self._ending.own_has_ended()
@@ -380,7 +380,7 @@ class Keeper:
         return code
 
     def _keep_end(self, text: str) -> None:
-        """Write how the job ended, at once or, where nobody is there who is told, when that is possible again."""
+        """Write the record of the end, at once or, if no process is connected, as soon as the disk allows."""
         self._ending = None  # nothing is left to be killed; SIGTERM is for this process now
         give_up_at = time.monotonic() + _END_S_MAX
         while not kept_files.write_whole(self._request.end_file, text):
@@ -394,7 +394,7 @@ class Keeper:
 
 
 def say(connection_fd: int, **fields: Any) -> None:
-    """Write a line to the connection; nobody may be there to read it."""
+    """Write a line to the connection, if any process is there to read it."""
     try:
         os.write(connection_fd, json.dumps(fields).encode() + b"\n")
     except OSError:
@@ -443,7 +443,7 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
 
 
 def _enter(entrance: str) -> None:
-    """Enter a control group; an `OSError` names the file, also where it is the write that fails."""
+    """Enter a control group; an `OSError` names the file, also if writing fails."""
     try:
         with open(entrance, "w") as file:
             file.write(str(os.getpid()))
@@ -453,7 +453,7 @@ def _enter(entrance: str) -> None:
 
 
 def _let_go_of_output() -> None:
-    """With the keeper holding it too, whoever reads the job's output would never come to its end."""
+    """Close the job's output in the keeper: otherwise its readers would never see its end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)
@@ -461,13 +461,13 @@ def _let_go_of_output() -> None:
 
 
 def _exit_code(status: int) -> int:
-    """As a shell has it: 128 and the number of the signal, for a process that a signal ended."""
+    """Return the exit code as a shell has it: 128 and the number of the signal, if a signal ended the process."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
 def _lift(lift: list[list[str]], processes: list[int]) -> None:
-    """Take the quota away, and let processes go on that were paused."""
+    """Lift the quota, and resume paused processes."""
     for path, text in lift:
         kept_files.write(path, text)
     for pid in processes:
@@ -494,7 +494,7 @@ def _read_page(page_fd: int | None) -> bytes:
 
 
 def _read_request(connection_fd: int, most_s: float = _REQUEST_S_MAX) -> LaunchRequest | None:
-    """None: the process that was to send it has ended, or is stopped."""
+    """Read the request; None: the process that was to send it has ended, or is stopped."""
     text, give_up_at, poll = b"", time.monotonic() + most_s, select.poll()
     poll.register(connection_fd, select.POLLIN)  # its number may be too large for `select.select`
     while not text.endswith(b"\n"):
@@ -508,7 +508,7 @@ def _read_request(connection_fd: int, most_s: float = _REQUEST_S_MAX) -> LaunchR
 
 
 class Guard:
-    """Waits for its child, the keeper, and does the keeper's last work if that was killed.
+    """Waits for its child, the keeper, and clears up if that was killed.
 
     `request_fd`: where the keeper repeats its request; its end is the keeper's end.
     """
@@ -518,7 +518,7 @@ class Guard:
         self._request_fd = request_fd
 
     def run(self) -> int:
-        """Stay until the keeper, or all it has left, is gone; the exit code."""
+        """Wait until the keeper, or all it has left, is gone; return the exit code."""
         # A signal that comes while it reads does not end the reading.
         for number in SIGNALS:
             signal.signal(number, lambda number, _: job_signals.send(self._keeper_pid, number))
@@ -547,7 +547,7 @@ class Guard:
         _clear_up(request)
 
     def _reap(self) -> bool:
-        """Whether there are processes left, after those that have ended are reaped."""
+        """Reap ended processes; return whether others are left."""
         while True:
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -558,7 +558,7 @@ class Guard:
 
 
 def main(connection_fd: int) -> int:
-    """Keep one job, of which a request comes over `connection_fd`; its exit code."""
+    """Run one job, whose request comes over `connection_fd`, and return its exit code."""
     # Signals that do not matter get a function too: if they were ignored, so would they be in the job.
     for number in (signal.SIGCHLD, signal.SIGHUP, *SIGNALS):
         signal.signal(number, lambda *_: None)
@@ -580,7 +580,7 @@ def main(connection_fd: int) -> int:
 
 
 def _keep(connection_fd: int, repeat_fd: int) -> int:
-    """Be the keeper: `repeat_fd` stays open as long as this process is there."""
+    """Run as the keeper; `repeat_fd` stays open until this process ends."""
     wake_fd, wakes_fd = os.pipe()
     os.set_blocking(wakes_fd, False)
     # Signals are only noted, and dealt with by the loop; one that comes before the job has started waits there.

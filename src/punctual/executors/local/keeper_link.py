@@ -1,4 +1,4 @@
-"""A keeper, seen from the process that steers its job: the one that started it, or one that took the job over."""
+"""Connection to a keeper, for the process that steers its job: its starter, or one that took the job over."""
 
 import array
 import fcntl
@@ -25,7 +25,7 @@ from punctual.executors.local.job_signals import GRACE_S
 from punctual.executors.local.keeper import STAY_PAUSED, LaunchRequest
 from punctual.executors.local.kept_files import UNFINISHED
 
-#: What starts a keeper: nothing of the user's settings or packages, which it does not need and which take time.
+#: Command that starts a keeper, without the user's settings and packages, which would only take time.
 _PYTHON = (sys.executable, "-I", "-S", keeper.__file__)
 
 #: Standard output and standard error.
@@ -34,19 +34,19 @@ _N_LOGS_MAX = 2
 #: After so many seconds without a sign of life the process that steers a job is taken for stopped or hung.
 LEASE_S = 4.0
 
-#: How long a guard may take to end a job and to clear up, in seconds.
+#: Seconds that a guard may take to end a job and to clear up.
 GUARD_S_MAX = GRACE_S + 5.0
 
-#: How long a keeper may take to answer who comes to its takeover socket, and to hear what it is told, in seconds.
+#: Seconds that a keeper may take to answer at its takeover socket, and to read messages.
 _ANSWER_S_MAX = 10.0
 
 
 class SteeringLostError(Exception):
-    """Another process steers the job now."""
+    """Raised if another process steers the job now."""
 
 
 class KeeperLink:
-    """The control connection to a keeper; closing it tells the keeper that nobody steers the job any more.
+    """The control connection to a keeper; closing it leaves the job unsteered.
 
     `process`: what this process has started and must wait for; None for a keeper that another process has started.
     """
@@ -59,21 +59,21 @@ class KeeperLink:
         self._has_request = process is None
         #: The process ids of the keeper and of its guard; 0 until it has told them.
         self.pid = self.guard_pid = 0
-        #: What the keeper is signalled by, also when its guard, which alone is a child of ours, was killed.
+        #: Descriptor for signals to the keeper, valid even if its guard, our only child, was killed.
         self._keeper_fd: int | None = None
         self._is_released = False
-        #: Since when something that the keeper was told has waited to be heard; None: nothing does.
+        #: Instant since which a message to the keeper waits to be read; None: none waits.
         self._unheard_since: float | None = None
 
     def send(self, request: LaunchRequest) -> None:
-        """Tell the keeper what to do; to be called once."""
+        """Send the keeper its request; to be called once."""
         self._connection.sendall(json.dumps(asdict(request)).encode() + b"\n")
         self._has_request = True
 
     def renew(self, *, stays_paused: bool = False) -> None:
-        """Tell the keeper that the job is still steered, if it has a job; never blocks.
+        """Renew the lease with the keeper, if it has a job; never blocks.
 
-        `stays_paused`: it is paused, and is to stay so when nobody steers it any more.
+        `stays_paused`: whether the job is paused and is to stay so when no process steers it.
         """
         if not self._has_request:
             return
@@ -82,7 +82,7 @@ class KeeperLink:
             self._connection.send(STAY_PAUSED if stays_paused else b"\n", socket.MSG_DONTWAIT)
 
     def _note_unheard(self) -> None:
-        """Look whether the keeper has read what it was told before."""
+        """Check whether the keeper has read the earlier messages."""
         n_bytes = array.array("i", [0])
         with suppress(OSError):  # it has ended, or this system does not tell
             fcntl.ioctl(self._connection, termios.TIOCOUTQ, n_bytes)
@@ -93,11 +93,11 @@ class KeeperLink:
 
     @property
     def is_deaf(self) -> bool:
-        """Whether the keeper has heard nothing for long: it was stopped, or hangs, as with its log's file system."""
+        """Whether the keeper has read nothing for long: it was stopped, or hangs, as with its log's file system."""
         return self._unheard_since is not None and time.monotonic() - self._unheard_since > _ANSWER_S_MAX
 
     def read(self) -> dict[str, Any] | None:
-        """The keeper's next line; None: it has ended."""
+        """Return the keeper's next line; None: it has ended."""
         try:
             line: dict[str, Any] | None = json.loads(self._lines.readline() or "null")
         except (OSError, ValueError):
@@ -114,15 +114,15 @@ class KeeperLink:
     def await_end(
         self, address: Path, end_file: Path | None, on_regained: Callable[[tuple[int, ...]], None]
     ) -> dict[str, Any] | None:
-        """The keeper's last line, however long the job runs; None: the keeper was killed before it had one.
+        """Wait for the keeper's last line, however long the job runs; None: the keeper was killed before it had one.
 
         Parameters
         ----------
         address
-            Of the keeper's takeover socket. If this process was stopped for longer than the lease, the keeper has closed
+            The keeper's takeover socket. If this process was stopped for longer than the lease, the keeper has closed
             the connection, and it is made again there.
         end_file
-            Where the last line is found if the job has ended meanwhile, or the keeper was killed when it had.
+            File with the last line if the job has ended meanwhile, or the keeper was killed afterwards.
         on_regained
             Called when the connection has been made again, with the new bells, see `Kept`, which are its to close: the
             keeper has lifted the quota and closed the bells before.
@@ -147,7 +147,7 @@ class KeeperLink:
         return read_end(end_file) if line is None else line
 
     def _reconnect(self, address: Path) -> tuple[int, ...] | None:
-        """Make the connection again; the new bells, or None if that cannot be."""
+        """Reconnect to the keeper; return the new bells, or None if that is impossible."""
         kept = take_over(address)
         if kept is None:
             return None
@@ -160,31 +160,31 @@ class KeeperLink:
         return kept.bell_fds
 
     def release(self) -> None:
-        """Tell the keeper that nobody steers the job any more; it may be taken over."""
+        """Leave the job unsteered; another process may take it over."""
         self._is_released = True
         with suppress(OSError):  # the keeper has ended
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def terminate(self) -> None:
-        """Have the job ended; said again, have it killed."""
+        """Ask the keeper to end the job; a second call kills it."""
         self._ask(signal.SIGTERM)
 
     def interrupt(self) -> None:
-        """Send the job what Ctrl-C sends in a terminal."""
+        """Interrupt the job as Ctrl-C in a terminal does."""
         self._ask(signal.SIGINT)
 
     def hurry(self) -> None:
-        """Have the job ended as if it had had its time for that."""
+        """End the job as if its grace period were over."""
         self._ask(signal.SIGALRM)
 
     def kill(self) -> None:
-        """End the keeper itself at once, and count it as gone even if it hangs in the kernel; its guard ends the job."""
+        """Kill the keeper itself, and count it as gone even if it hangs in the kernel; its guard ends the job."""
         self._signal(signal.SIGKILL)
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def _ask(self, number: int) -> None:
-        """Send the keeper a signal; one that was stopped goes on."""
+        """Send the keeper a signal, and resume it if it was stopped."""
         self._signal(number)
         self._signal(signal.SIGCONT)
 
@@ -194,7 +194,7 @@ class KeeperLink:
         self._reap()
 
     def finish(self) -> None:
-        """Close the connection to a keeper that has ended, or does so soon; return when its guard is gone too.
+        """Close the connection to a keeper that has ended or is ending; return when its guard is gone too.
 
         The guard clears up at places that are used again. One that was stopped goes on. One that does not end is killed if it is a
         child of this process: the number of any other may be that of a stranger by now.
@@ -244,11 +244,11 @@ def start_keeper(
     Parameters
     ----------
     prefix
-        What the command line begins with.
+        First words of the command line.
     fds
         Handed to the keeper under the same numbers, for its request.
     stdout_fd, stderr_fd
-        Where the job writes; None: where this process does.
+        Descriptors for the job's output; None: those of this process.
 
     Raises
     ------
@@ -274,18 +274,18 @@ def start_keeper(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A job that runs and that nobody steers but whoever holds this.
+    """A claimed job: it runs, and only the holder of this object steers it.
 
     Attributes
     ----------
     link
         Closing it leaves the job as it was found.
     request
-        What its keeper was told, without the environment.
+        Request that its keeper got, without the environment.
     started_at
-        When the job's process was started, monotonic seconds.
+        Start of the job's process, monotonic seconds.
     bell_fds
-        For each log a pipe that gets a byte when there is more in it.
+        Pipe for each log that gets a byte when the log grows.
     """
 
     link: KeeperLink
@@ -295,19 +295,19 @@ class Kept:
     bell_fds: tuple[int, ...]
 
     def close(self) -> None:
-        """Let go of the job."""
+        """Release the job."""
         self.link.close()
         for fd in self.bell_fds:
             os.close(fd)
 
 
 def takeover_socket_of(folder: Path, job: JobId) -> Path:
-    """Where the keeper of `job` can be talked to."""
+    """Path of the takeover socket of the job's keeper."""
     return folder / f"{file_name(job)}.keeper"
 
 
 def listen_for_takeover(address: Path) -> socket.socket:
-    """A socket that listens at `address`, for a keeper; raises `OSError`."""
+    """Return a socket that listens at `address`, for a keeper; raises `OSError`."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         address.unlink(missing_ok=True)
@@ -321,7 +321,7 @@ def listen_for_takeover(address: Path) -> socket.socket:
 
 
 def take_over(address: Path) -> Kept | None:
-    """The job whose keeper listens at `address`; None: it has ended, or somebody steers it."""
+    """Take over the job whose keeper listens at `address`; None: it has ended, or another process steers it."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(_ANSWER_S_MAX)
     try:
@@ -336,7 +336,7 @@ def take_over(address: Path) -> Kept | None:
 
 
 def _introduced(connection: socket.socket) -> Kept | None:
-    """What the keeper says of itself and its job; None: another process steers the job."""
+    """Receive the keeper's description of itself and its job; None: another process steers the job."""
     hello, fds, _, _ = socket.recv_fds(connection, 1, _N_LOGS_MAX, socket.MSG_CMSG_CLOEXEC)
     connection.settimeout(None)
     link = KeeperLink(connection)
@@ -355,12 +355,12 @@ def _introduced(connection: socket.socket) -> Kept | None:
 
 
 def being_written(end_file: Path) -> Path:
-    """What a keeper leaves that is killed while it writes its last line."""
+    """Path of the unfinished record that a keeper leaves if it is killed while it writes its last line."""
     return Path(f"{end_file}{UNFINISHED}")
 
 
 def read_end(path: Path | None) -> dict[str, Any] | None:
-    """The last line of a keeper whose job has ended, with the boot id of that time; None: the job has not ended."""
+    """Read the last line of an ended job's keeper, with the boot id of that time; None: the job has not ended."""
     try:
         line: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
     except (OSError, ValueError):
@@ -370,7 +370,7 @@ def read_end(path: Path | None) -> dict[str, Any] | None:
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """An address of `path` that the kernel takes however long the path is."""
+    """Yield an address of `path` that the kernel accepts, however long the path is."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

@@ -1,15 +1,15 @@
-"""Files and control groups of a job, for its keeper: a program of its own, with nothing but the standard library."""
+"""Files and control groups of a job, for its keeper, a program of its own; standard library only."""
 
 import errno
 import os
 import time
 
-#: What the name of a file ends with that is being written.
+#: Suffix of the name of a file that is being written.
 UNFINISHED = ".new"
 
 
 def mark_of(path: str) -> str:
-    """What tells a file from all that are made at the same place later, whose number may be the same; empty: there is none."""
+    """Return the identity of a file, which differs from that of any later file at its path; empty: there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -18,7 +18,7 @@ def mark_of(path: str) -> str:
 
 
 def remove_own(path: str, mark: str) -> None:
-    """Remove a file, but not another one that was made in its place."""
+    """Remove a file unless another one was made in its place."""
     if is_there(path, mark):
         try:
             os.unlink(path)
@@ -31,7 +31,7 @@ def is_there(path: str, mark: str) -> bool:
 
 
 def remove_groups_of_commands(folder: str) -> None:
-    """Those of commands that were killed; the others are in use."""
+    """Remove the groups of commands that were killed; the others are in use."""
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         if name.endswith("-command"):
             try:
@@ -41,7 +41,7 @@ def remove_groups_of_commands(folder: str) -> None:
 
 
 def remove_dir(folder: str) -> None:
-    """A control group stays busy for a moment after its last process has gone."""
+    """Remove a control group, which stays busy for a moment after its last process has gone."""
     for _ in range(20):
         try:
             os.rmdir(folder)
@@ -69,7 +69,7 @@ def write(path: str, text: str) -> None:
 
 
 def reserve(path: str | None, n_bytes: int) -> None:
-    """Take the room that `write_whole` will need for the file, while there is some."""
+    """Reserve the space on the disk that `write_whole` will need for the file."""
     if path is None:
         return
     try:
@@ -80,14 +80,14 @@ def reserve(path: str | None, n_bytes: int) -> None:
 
 
 def _for_its_user(path: str, flags: int) -> int:
-    """Open a file that holds a job's page, and with it perhaps a key."""
+    """Open a file for its user only: it holds a job's page, and perhaps a key."""
     return os.open(path, flags, 0o600)
 
 
 def write_whole(path: str | None, text: str) -> bool:
-    """Write a file that is there completely or not at all, into the room that was reserved for it.
+    """Write a file completely or not at all, into the space that was reserved for it.
 
-    False: it could not be written, and somebody may ask for it; nobody does where it has no path or its folder is gone.
+    False: writing failed, and another process may need the file; not if it has no path or its folder is gone.
     """
     if path is None:
         return True
@@ -114,7 +114,7 @@ def read(path: str | None) -> str:
 
 
 class Counters:
-    """Numbers in files, as `punctual.executors.local.keeper.LaunchRequest` lists them; 0 where a file tells none."""
+    """Numbers in files, as `punctual.executors.local.keeper.LaunchRequest` lists them; 0 if a file has none."""
 
     def __init__(self, places: dict[str, list[str]]) -> None:
         self._places = places

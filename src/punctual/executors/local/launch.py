@@ -1,4 +1,4 @@
-"""The process of a job with its keeper, its group, its page and its output: started, or adopted, until it is gone."""
+"""Process of a job with its keeper, group, page and output, from its start or adoption to its end."""
 
 import os
 import signal
@@ -49,19 +49,19 @@ from punctual.executors.local.progress import (
 )
 from punctual.executors.local.workers import Workers, parts_in
 
-#: How long the last of the output may take to arrive once all that wrote it have ended.
+#: Seconds for the last output to arrive once all its writers have ended.
 _OUTPUT_S_MAX = 5.0
-#: How long the end of a process that was told to end may take.
+#: Seconds that a process may take to end when told to.
 END_S_MAX = GRACE_S + 2 * _OUTPUT_S_MAX
 _LOOK_S = 0.05
 #: A launcher takes a second or so to leave after its training has.
 _LEAVING_S = 2.0
-#: So much of a log's end is searched for why the process has ended.
+#: Bytes of a log's end that are searched for the cause of the process's end.
 _LAST_BYTES = 4096
 
 
 class NotStartedError(Exception):
-    """There is no process, for a reason that is not the program's."""
+    """Raised if no process was started, for a reason that is not the program's."""
 
 
 class JobProcess:
@@ -70,16 +70,16 @@ class JobProcess:
     Parameters
     ----------
     page
-        Through which the job reports; None: its output is read.
+        Page through which the job reports; None: its output is read.
     sample
-        What is known of its progress.
+        Progress known so far.
 
     Attributes
     ----------
     group
         None until it is made.
     first_cores, devices
-        What it was started with, or was found to have.
+        Grant at its start or adoption.
     started_at
         Monotonic seconds; None: it was not started yet.
     used_core_s
@@ -101,7 +101,7 @@ class JobProcess:
         self._launch = launch
         self._on_output = context.output_of(launch.job)
         self._page = page
-        #: For the keeper, which holds the page from its start on; and what closes it here.
+        #: Descriptor of the page for the keeper, which holds it from its start on; and the function to close it here.
         self._page_fd: int | None = None
         self._close_page_fd: Callable[[], object] = lambda: None
         self.workers = None if page is None or launch.spec.worker is None else Workers(page, launch.spec.worker)
@@ -128,7 +128,7 @@ class JobProcess:
 
     @classmethod
     def made(cls, context: ExecutorContext, program: Program, launch: LaunchJob) -> Self:
-        """A process that is to be started; raises `OSError` if there is no room for its page."""
+        """Make a process that is to be started; raises `OSError` if there is no room for its page."""
         if program.progress_pattern is not None:
             return cls(context, program, launch, None, ProgressSample())
         page, page_fd, close = new_page()
@@ -140,7 +140,7 @@ class JobProcess:
     def adopted(
         cls, context: ExecutorContext, program: Program, launch: LaunchJob, kept: Kept, sample: ProgressSample
     ) -> Self:
-        """A process that another Punctual has started; raises `OSError`, and `PageError`, if its files cannot be used."""
+        """Adopt a process of another Punctual process; raises `OSError`, and `PageError`, if its files are unusable."""
         request = kept.request
         page = None if request.page_fd is None else Page.open(str(page_path(kept.link.pid, request.page_fd)))
         process = cls(context, program, launch, page, sample)
@@ -174,7 +174,7 @@ class JobProcess:
 
     @property
     def has_memory_limit(self) -> bool:
-        """Whether this memory is its limit."""
+        """Whether the memory asked for is its limit."""
         return self.group is not None and self.group.memory.can_limit
 
     @property
@@ -183,17 +183,17 @@ class JobProcess:
         return self._on_output is not None or self.progress.is_output_read
 
     def read_usage(self) -> float:
-        """CPU seconds used up to now; what was read last where the group is gone, as it is with the last process."""
+        """CPU seconds used up to now; the last value read if the group is gone, as it is after the last process."""
         with suppress(OSError):
             if self.group is not None:
                 self.used_core_s = self.group.used_core_s()
         return self.used_core_s
 
     def results_at(self, last: Mapping[str, Any] | None) -> float | None:
-        """When the program had its results; None: at the end of its own process, of which `last` is the keeper's last line.
+        """Instant of the program's results; None: the end of its own process. `last`: the keeper's last line.
 
-        A process that reports and is the job's own has run to its end by its last stamp, and then only leaves. Behind a shell
-        or a launcher others may work on.
+        If the job's own process reports, its last stamp is the end of its work, and afterwards it only leaves. Behind
+        a shell or a launcher others may work on.
         """
         landed_at = self.progress.landed_at()
         if landed_at is None or self.workers is not None or self.progress.reporter_pid in (0, self.pid):
@@ -202,23 +202,23 @@ class JobProcess:
         return landed_at if ended_at - landed_at < _LEAVING_S else None
 
     def sample(self) -> ProgressSample:
-        """The latest of its progress."""
+        """Read the latest progress."""
         return self.progress.latest(self.used_core_s)
 
     # Starting.
 
     def start(self, amount: Resources, *, spans_nodes: bool = False) -> dict[str, Any]:
-        """Start keeper, group and process with `amount`, of a job that holds something on other nodes too or does not.
+        """Start keeper, group and process with `amount`.
 
         Returns
         -------
         dict
-            What the keeper says: ``started``, or ``failed`` if the program cannot be run.
+            The keeper's answer: ``started``, or ``failed`` if the program cannot be run.
 
         Raises
         ------
         OSError, NotStartedError, NoDeviceError
-            There is no process, and `clear_away` is to be called.
+            No process was started, and `clear_away` is to be called.
         SteeringLostError
             The same, and another process steers the job.
         """
@@ -279,12 +279,12 @@ class JobProcess:
             return self._link
 
     def _check_wanted(self) -> None:
-        """Raise `NotStartedError` where the job is to end, or was left to another process."""
+        """Raise `NotStartedError` if the job is to end, or was left to another process."""
         if self._unwanted:
             raise NotStartedError("it was stopped before it began")
 
     def _check_steering(self) -> None:
-        """Raise `SteeringLostError` where another process steers the job."""
+        """Raise `SteeringLostError` if another process steers the job."""
         if not self._context.may_steer():
             raise SteeringLostError
 
@@ -315,7 +315,7 @@ class JobProcess:
         )
 
     def _grace_s(self) -> float | None:
-        """How long the process has once it was asked to end; None: that is known then, as in an allocation."""
+        """Grace period of the process in seconds, for its keeper; None: the rest of its allocation at that time."""
         asked_s, inherited = self._launch.spec.ends.grace_s, self._context.environment_of(self._launch.job) or {}
         in_allocation = asked_s is None and ALLOCATION_END_VARIABLE in inherited
         return None if in_allocation else stop_grace_s(asked_s, {}, self._context.stop_grace_s)
@@ -339,7 +339,7 @@ class JobProcess:
     # Running and ending.
 
     def last_output(self) -> str:
-        """The end of what the process has written."""
+        """Return the end of the process's output."""
         texts = []
         for path in self._log_paths:
             with suppress(OSError), path.open("rb") as log:
@@ -353,7 +353,7 @@ class JobProcess:
             self._output.start()
 
     def wait(self, on_regained: Callable[[], None]) -> dict[str, Any] | None:
-        """The keeper's last line, once the process has ended; None: the keeper was killed.
+        """Wait for the process's end and return the keeper's last line; None: the keeper was killed.
 
         Parameters
         ----------
@@ -377,13 +377,13 @@ class JobProcess:
         return self._link.await_end(self._takeover_socket, self._end_file, regained)
 
     def renew(self, *, stays_paused: bool) -> None:
-        """Tell the keeper that the job is still steered, and whether it stays paused when it is not."""
+        """Renew the lease with the keeper; the job stays paused at its end if a user has paused it."""
         with self._lock:
             if self._link is not None and not self._link_closed:
                 self._link.renew(stays_paused=stays_paused)
 
     def release(self) -> None:
-        """Leave the process to whoever takes it over next; nothing more is read of it here."""
+        """Leave the process to its next owner; its output is not read here any more."""
         with self._lock:
             self._unwanted = True
             if self._link is not None and not self._link_closed:
@@ -394,20 +394,20 @@ class JobProcess:
 
     @property
     def stop_grace_s(self) -> float:
-        """How long the process has once it was asked to end."""
+        """Grace period of the process in seconds."""
         environment = self._context.environment_of(self._launch.job) or {}
         return stop_grace_s(self._launch.spec.ends.grace_s, environment, self._context.stop_grace_s)
 
     def terminate(self) -> None:
-        """Ask the process to end, which has its time for that; said again, SIGKILL. One that is about to be started is not."""
+        """Ask the process to end within its grace period; a second call kills it. One about to start is not started."""
         self._end(KeeperLink.terminate)
 
     def interrupt(self) -> None:
-        """The same as Ctrl-C does: the program may catch it and go on."""
+        """Interrupt the process as Ctrl-C does: the program may catch it and go on."""
         self._end(KeeperLink.interrupt)
 
     def hurry(self) -> None:
-        """End the process, which has had its time: SIGTERM for all of it, then SIGKILL."""
+        """End the process, whose grace period is over: SIGTERM for all of it, then SIGKILL."""
         self._end(KeeperLink.hurry)
 
     def _end(self, by: Callable[[KeeperLink], None]) -> None:
@@ -417,7 +417,7 @@ class JobProcess:
                 by(self._link)
 
     def kill(self) -> None:
-        """End it at once, without its keeper, which may hang."""
+        """Kill the process at once, without its keeper, which may hang."""
         with self._lock:
             if self._link is not None and not self._link_closed:
                 self._link.kill()
@@ -425,7 +425,7 @@ class JobProcess:
             _kill(pid)
 
     def finish(self, last: Mapping[str, Any] | None) -> None:
-        """See to the rest after the keeper's last line."""
+        """Finish output and progress after the keeper's last line."""
         if last is None:
             self._outlive_keeper()
         self.clear_away()
@@ -436,7 +436,7 @@ class JobProcess:
             self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
 
     def clear_away(self) -> None:
-        """Remove what the keeper has not removed, nor its guard, because they were killed; no file stays open."""
+        """Remove files that neither keeper nor guard has removed because they were killed; no file stays open."""
         self._mark_link_closed()
         if self._link is not None:
             self._link.finish()
@@ -448,7 +448,7 @@ class JobProcess:
         remove_own(str(self._takeover_socket), self._socket_mark)
 
     def _outlive_keeper(self) -> None:
-        """End what a killed keeper has left; the kernel has already asked the job to end, which a paused one cannot do."""
+        """End processes that a killed keeper has left; the kernel's SIGTERM does not reach a paused job."""
         with suppress(OSError):
             if self.group is not None:
                 self.group.freezer.thaw()
@@ -470,7 +470,7 @@ class JobProcess:
         return [pid for pid in members or processes_of(self._takeover_socket) if state_of(pid) not in "ZX"]
 
     def close_link(self) -> None:
-        """Close the connection to a keeper that another process talks to; returns once one that is a child of ours is gone."""
+        """Close the connection to a keeper that another process talks to; returns once a keeper of ours is gone."""
         self._mark_link_closed()
         if self._link is not None:
             self._link.close()
@@ -481,12 +481,12 @@ class JobProcess:
 
     @property
     def is_keeper_deaf(self) -> bool:
-        """Whether its keeper has heard nothing for long: the job stands still once what it writes fills its pipe."""
+        """Whether its keeper has read nothing for long: the job stands still once its output fills its pipe."""
         return self._link is not None and self._link.is_deaf
 
     @property
     def keeper_pid(self) -> int:
-        """0: not known yet."""
+        """Process id of the keeper; 0: not known yet."""
         return 0 if self._link is None else self._link.pid
 
     def _receiver_of(self) -> Callable[[int], Receive] | None:
@@ -520,13 +520,13 @@ def _progress(program: Program, launch: LaunchJob, page: Page | None, sample: Pr
 
 
 def gpus_of(launch: LaunchJob, node: NodeId) -> float:
-    """How many GPUs a job that runs has, whose grant may have been lost with the answer."""
+    """GPUs of a running job whose grant may have been lost with the answer."""
     granted = launch.grant.get(node, NOTHING)
     return granted.gpus or launch.spec.floor.gpus
 
 
 def _cgroup_files(request: LaunchRequest) -> CgroupFiles:
-    """The files of the job's group, as its keeper was told of them."""
+    """Return the files of the job's group, from its keeper's request."""
     return CgroupFiles(
         entrances=tuple(map(Path, request.entrances)),
         lift=tuple((Path(file), text) for file, text in request.lift),

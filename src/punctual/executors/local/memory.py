@@ -60,7 +60,7 @@ class CgroupMemory:
     Parameters
     ----------
     folder
-        Of the group: of version 2, which has a file ``memory.max``, or of the `memory` hierarchy of version 1.
+        Folder of the group: of version 2, with a file ``memory.max``, or of the `memory` hierarchy of version 1.
     """
 
     can_limit = True
@@ -178,7 +178,7 @@ def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tu
     Parameters
     ----------
     counted
-        By its keeper, see `OOM_KILLS`.
+        Counters from its keeper, see `OOM_KILLS`.
     code
         Its exit code, as a shell has it.
     seen_bytes

@@ -1,4 +1,4 @@
-"""What is mounted where: control groups and this process's place in them, and files that lie in memory."""
+"""Mounts: control groups and this process's place in them, and file systems in memory."""
 
 import os
 import re
@@ -18,7 +18,7 @@ class Hierarchy:
     Attributes
     ----------
     mount
-        Where it is mounted.
+        Folder at which it is mounted.
     own
         The folder of this process's group, or the one around the group that Punctual has made for this command; `mount`
         itself if that lies outside what is mounted.
@@ -29,7 +29,7 @@ class Hierarchy:
 
 
 def hierarchy(controller: str, mountinfo: str | None = None, membership: str | None = None) -> Hierarchy | None:
-    """The hierarchy of a version 1 controller (``cpu``, ``cpuacct``), or of version 2 (``""``); None: not mounted.
+    """Return the hierarchy of a version 1 controller (``cpu``, ``cpuacct``), or of version 2 (``""``), if mounted.
 
     Parameters
     ----------
@@ -62,11 +62,11 @@ def _own_group(controller: str, membership: str) -> str:
 
 
 def _inside(mount: Path, root: str, group: str) -> Path:
-    """The folder of `group`; a container may see only the part of the tree from `root` on."""
+    """Return the folder of `group`; a container may see only the part of the tree from `root` on."""
     relative = os.path.relpath(group, root)
     return mount if relative.startswith("..") else mount / PurePosixPath(relative)
 
 
 def _unescaped(word: str) -> str:
-    """Blanks and the like are written as octal numbers."""
+    """Decode blanks and the like, which are written as octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word)

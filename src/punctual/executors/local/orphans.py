@@ -1,4 +1,4 @@
-"""Jobs whose Punctual, keeper and guard were all killed."""
+"""End jobs whose steering process, keeper and guard were all killed."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from punctual.executors.local.process_tree import stat_of
 #: Tells the processes of one job from those of every other: where the job's keeper can be talked to.
 KEEPER_VARIABLE = "PUNCTUAL_KEEPER"
 
-#: How the path of a keeper ends, of whatever installation.
+#: End of a keeper's path, in any installation.
 _KEEPER = b"/executors/local/keeper.py"
 
 #: The files of a group that hold its processes back, and what they say when they do not.
@@ -25,12 +25,12 @@ _LIFTED = (
     ("freezer.state", "THAWED"),
 )
 
-#: How long a process may take to end that was killed, in seconds, and between two looks at it.
+#: Seconds that a killed process may take to end, and seconds between two looks at it.
 _END_S_MAX, _LOOK_S = 5.0, 0.02
 
 
 def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
-    """End every process of a job that nobody looks after any more, and remove what is left of its control groups.
+    """End every process of a job that no keeper or guard looks after, and remove its control groups.
 
     Such a job cannot be taken over; it is started again from its checkpoint, and must not run twice.
 
@@ -58,14 +58,14 @@ def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
 
 
 def processes_of(*addresses: Path) -> list[int]:
-    """The processes of this user that belong to jobs whose keepers are to be found at `addresses`, or were."""
+    """Return this user's processes of jobs whose keepers listen, or listened, at `addresses`."""
     wanted = {os.fsencode(f"{KEEPER_VARIABLE}={address}") for address in addresses}
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()] if wanted else []
     return [pid for pid in pids if not wanted.isdisjoint(_file_of(pid, "environ").split(b"\0"))]
 
 
 def end_processes_of(*addresses: Path) -> None:
-    """End what is left of jobs that have neither a keeper nor a guard any more; returns when it is gone, or cannot be."""
+    """End processes of jobs that have neither a keeper nor a guard; returns when they are gone, or cannot be ended."""
     give_up_at = time.monotonic() + _END_S_MAX
     while (members := processes_of(*addresses)) and time.monotonic() < give_up_at:
         for pid in members:
@@ -86,7 +86,7 @@ def _maker_is_gone(group: Path) -> bool:
 
 
 def _orphans_in(group: Path) -> list[int]:
-    """The processes of a group of which none is below a keeper; empty if one is, or is in another PID namespace (0)."""
+    """Return the processes of a group without a keeper; empty if one has a keeper or another PID namespace (0)."""
     try:
         members = [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
     except OSError:  # it has just been removed
@@ -104,14 +104,14 @@ def _is_kept(pid: int) -> bool:
 
 
 def _file_of(pid: int, name: str) -> bytes:
-    """What the kernel tells of a process; empty: it has ended, or is another user's."""
+    """Read a file of a process in `/proc`; empty: it has ended, or is another user's."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/{name}").read_bytes()
     return b""
 
 
 def _lift(group: Path) -> None:
-    """Take away what holds processes back: those that are frozen do not end."""
+    """Lift limits and freezes: frozen processes do not end."""
     for name, text in _LIFTED:
         file = group / name
         with suppress(OSError):  # it is another user's, or has just been removed

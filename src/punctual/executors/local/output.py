@@ -1,4 +1,4 @@
-"""What a job writes, as this process gets to see it."""
+"""Output of a job, as this process receives it."""
 
 import errno
 import fcntl
@@ -27,7 +27,7 @@ MISSING = b"\n[punctual: some output may be missing here: it was written faster 
 Receive = Callable[[bytes], None]
 
 _PIECE_BYTES = 65_536
-#: Between two looks at a file that is written to all the time: a job may write a thousand lines a second.
+#: Seconds between two looks at a file that is written to all the time: a job may write a thousand lines a second.
 _PAUSE_S = 0.01
 #: The longest time between two looks, and so to the end of a follower that is stopped.
 _LOOK_S = 5.0
@@ -37,7 +37,7 @@ _UNRUNG_LOOK_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streams:
-    """Where a job writes.
+    """Form of a job's output streams.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Streams:
 
     @classmethod
     def here(cls, receive: Receive | None) -> Self:
-        """Those that suit where this process writes; with a receiver of the output there is one log."""
+        """Return streams like this process's own; with a receiver of the output there is one log."""
         if not os.isatty(1):
             return cls(is_split=receive is None)
         rows, columns, *_ = struct.unpack("4H", fcntl.ioctl(1, termios.TIOCGWINSZ, b"\0" * 8))
@@ -60,13 +60,13 @@ class Streams:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        """From plain values, as JSON gives them."""
+        """Make streams from plain values, as JSON gives them."""
         size = fields.get("terminal_size")
         return cls(is_split=bool(fields.get("is_split")), terminal_size=None if size is None else (size[0], size[1]))
 
 
 class LogFollower:
-    """Passes on what is written to a job's log, in a thread of its own; see `punctual.executors.local.job_log`.
+    """Passes on additions to a job's log, in a thread of its own; see `punctual.executors.local.job_log`.
 
     Nothing here is in the job's way: if `receive` is slow or stops, the log grows meanwhile. `MISSING` stands for what was
     written to a file that was rotated away twice since.
@@ -76,12 +76,12 @@ class LogFollower:
     path
         The log; may still be missing.
     bell_fd
-        Where a byte comes when there is more, and an end when nobody rings any more: the job and its keeper have ended, or
+        Pipe that gets a byte for each addition. Its end means: the job and its keeper have ended, or
         the keeper has closed it, and `hear` gives another. Closed here at its end.
     receive
-        Gets the output in pieces, in order. If it raises, it is called again with the next piece.
+        Called with the output in pieces, in order. If it raises, it is called again with the next piece.
     skip
-        Begin with what is written from now on.
+        Whether to begin with new output only.
     with_earlier
         Begin with the file that was last rotated away, if there is one.
     look_s
@@ -112,11 +112,11 @@ class LogFollower:
         self._thread = threading.Thread(target=self._follow, name="punctual-output", daemon=True)
 
     def start(self) -> None:
-        """Begin to read; raises `RuntimeError` where no thread can be had, and closes all then."""
+        """Begin to read; raises `RuntimeError` and closes all if no thread is available."""
         self._begin(self._thread, self._bell_fd)
 
     def hear(self, bell_fd: int) -> None:
-        """Go on with another bell where the one before has come to its end though the job goes on; raises as `start` does."""
+        """Continue with another bell after the end of the one before, while the job runs; raises as `start` does."""
         after = threading.Thread(
             target=self._follow_after, args=(self._thread, bell_fd), name="punctual-output", daemon=True
         )
@@ -132,14 +132,14 @@ class LogFollower:
             raise
 
     def finish(self, timeout_s: float) -> None:
-        """Wait until all has been received, which it has soon after the job and its keeper have ended."""
+        """Wait until all output has been received, soon after the job and its keeper have ended."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         if not self._thread.is_alive():
             self._close_log()
 
     def stop(self) -> None:
-        """Stop reading, though there may be more: somebody else follows the job now."""
+        """Stop reading, though there may be more: another process follows the job now."""
         self._stopped.set()
         if not self._thread.is_alive():
             self._close_log()
@@ -171,7 +171,7 @@ class LogFollower:
         return not poll.poll(self._look_s * 1e3) or bool(os.read(self._bell_fd, _PIECE_BYTES))
 
     def _read(self) -> None:
-        """Pass on all that there is, over the ends of files that were rotated away."""
+        """Pass on all new output, across files that were rotated away."""
         while not self._stopped.is_set() and (self._fd >= 0 or self._open(self._path)):
             is_rotated = not self._is_current()  # asked first: what is rotated away does not grow any more
             while not self._stopped.is_set() and (output := os.read(self._fd, _PIECE_BYTES)):
@@ -190,7 +190,7 @@ class LogFollower:
         return _identity(self._path) in {None, _identity(self._fd)}
 
     def _open_next(self) -> None:
-        """Go on with the file after one that was rotated away, which may have been rotated away as well."""
+        """Continue with the file after one that was rotated away, which may have been rotated away as well."""
         done = self._fd
         if not self._open(self._earlier_path) or _identity(self._fd) == _identity(done):
             if self._fd != done:
@@ -210,7 +210,7 @@ class LogFollower:
 
 
 def _identity(file: int | Path) -> tuple[int, int] | None:
-    """What tells a file from all others; None: there is none."""
+    """Return the identity of a file; None: there is none."""
     try:
         status = os.stat(file)  # noqa: PTH116 -- of a descriptor as well
     except OSError:
@@ -224,12 +224,12 @@ def _close(fd: int) -> None:
 
 
 class JobOutput:
-    """What a job writes: the pipes by which its keeper gets it, and the threads that follow the logs.
+    """Output of a job: the pipes for its keeper, and the threads that follow the logs.
 
     Attributes
     ----------
     stdout_fd, stderr_fd
-        Where a new job is to write.
+        Descriptors for a new job to write to.
     """
 
     def __init__(self, channels: Sequence["_Channel"], followers: Sequence[LogFollower]) -> None:
@@ -240,7 +240,7 @@ class JobOutput:
     def new(
         cls, log: Path, receiver_of: Callable[[int], Receive] | None = None, streams: Streams | None = None
     ) -> Self:
-        """Of a job that is to be started.
+        """Prepare the output of a job that is to be started.
 
         Parameters
         ----------
@@ -250,7 +250,7 @@ class JobOutput:
             Receivers of the output by stream, 1 or 2, called as it comes and from another thread. None: the output is written
             where this process writes.
         streams
-            None: those that suit where this process writes.
+            Form of the streams; None: like this process's own.
         """
         streams = streams or Streams.here(None if receiver_of is None else receiver_of(1))
         size = streams.terminal_size
@@ -270,7 +270,7 @@ class JobOutput:
     def adopted(
         cls, logs: Sequence[Path], bell_fds: Sequence[int], receiver_of: Callable[[int], Receive] | None
     ) -> Self:
-        """Of a job that another process has started, from now on."""
+        """Follow the output of a job that another process has started, from now on."""
         receiver_of = receiver_of or _written_through
         followers = [
             LogFollower(log, bell_fd, receiver_of(fd), skip=True)
@@ -280,11 +280,11 @@ class JobOutput:
 
     @property
     def logs(self) -> list[tuple[str, int, int]]:
-        """For the keeper: of each log its path, where what goes into it can be read, and where its bell is rung."""
+        """Return each log's path, the descriptor of its content, and that of its bell, for the keeper."""
         return [(str(channel.log), channel.source_fd, channel.ring_fd) for channel in self._channels]
 
     def start(self) -> None:
-        """Begin to follow, once the keeper has what is its; raises `RuntimeError` where no thread can be had."""
+        """Begin to follow, once the keeper has its descriptors; raises `RuntimeError` if no thread is available."""
         for channel in self._channels:
             for fd in channel[1:]:
                 os.close(fd)
@@ -293,13 +293,13 @@ class JobOutput:
                 starting.callback(follower.start)
 
     def hear(self, bell_fds: Sequence[int]) -> None:
-        """Go on with other bells, one for each log, because the keeper has closed those before."""
+        """Continue with other bells, one for each log, because the keeper has closed those before."""
         with ExitStack() as hearing:
             for follower, bell_fd in zip(self._followers, bell_fds, strict=True):
                 hearing.callback(follower.hear, bell_fd)
 
     def finish(self, timeout_s: float) -> None:
-        """Wait until all has been received, which it has soon after the job and its keeper have ended."""
+        """Wait until all output has been received, soon after the job and its keeper have ended."""
         for follower in self._followers:
             follower.finish(timeout_s)
 
@@ -319,31 +319,31 @@ class _Channel(NamedTuple):
 
 
 def _closing(undoing: ExitStack, fds: tuple[int, int]) -> tuple[int, int]:
-    """`fds`, which `undoing` closes."""
+    """Return `fds`, which `undoing` closes."""
     for fd in fds:
         undoing.callback(os.close, fd)
     return fds
 
 
 def logs_of(log: Path, streams: Streams) -> list[Path]:
-    """The log of a job's standard output and, if it has one of its own, that of its standard error."""
+    """Return the log of a job's standard output and, if it has one of its own, that of its standard error."""
     return [log, log.with_name(f"{log.name}.err")] if streams.is_split else [log]
 
 
 def earlier_log(log: Path) -> Path:
-    """What `log` is renamed to when it is full and begun anew, in place of an earlier one."""
+    """Path to which `log` is renamed when it is full, in place of an earlier one."""
     return log.with_name(f"{log.name}.1")
 
 
 class LogTail:
-    """Follows what a job writes that another process steers, until `finish` or `stop`.
+    """Follows the output of a job that another process steers, until `finish` or `stop`.
 
     Parameters
     ----------
     logs
-        Of the job, by `logs_of`; may still be missing.
+        Logs of the job, by `logs_of`; may still be missing.
     receive
-        Gets the output as it comes, from another thread. None: it is written where this process writes.
+        Called with the output as it comes, from another thread. None: it is written where this process writes.
     skip, with_earlier
         Begin with what is written from now on; or with the files that were last rotated away.
     """
@@ -369,13 +369,13 @@ class LogTail:
             follower.start()
 
     def finish(self, timeout_s: float) -> None:
-        """Pass on what is left, once the job has ended; a second time, do nothing."""
+        """Pass on the rest of the output, once the job has ended; a second call does nothing."""
         self._close_rings()
         for follower in self._followers:
             follower.finish(timeout_s)
 
     def stop(self) -> None:
-        """Stop following, though there may be more; returns at once. After `finish`, or a second time, do nothing."""
+        """Stop following, though there may be more; returns at once. A second call, or one after `finish`, does nothing."""
         for follower in self._followers:  # first: the thread of one that hears the end closes the log only if it knows
             follower.stop()
         self._close_rings()
@@ -392,7 +392,7 @@ def _written_through(fd: int) -> Receive:
 
 
 def write_through(fd: int, output: bytes) -> None:
-    """Pass output on to where this process writes; where that fails, nothing more is written there."""
+    """Write output to a stream of this process; after a failure, later output is discarded."""
     try:
         (sys.stdout if fd == 1 else sys.stderr).flush()
         write_all(fd, output)
@@ -408,7 +408,7 @@ def write_all(fd: int, output: bytes) -> None:
 
 
 def discard(fd: int, error: OSError | None = None) -> None:
-    """Let what this process writes to `fd` go nowhere from now on, and tell that it failed with `error`.
+    """Discard this process's later output to `fd`, and tell that it failed with `error`.
 
     Jobs go on and are steered on: what they write is in their logs. That whoever read it has gone needs no word.
     """
@@ -421,7 +421,7 @@ def discard(fd: int, error: OSError | None = None) -> None:
 
 
 def _terminal(rows: int, columns: int) -> tuple[int, int]:
-    """The two ends of a terminal that passes on what is written as it is."""
+    """Open a terminal that passes output on unchanged; return its two ends."""
     read_fd, write_fd = pty.openpty()
     tty.setraw(write_fd)
     fcntl.ioctl(write_fd, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))

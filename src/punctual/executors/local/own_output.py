@@ -1,11 +1,11 @@
-"""Output that is read by an expression of the user's own."""
+"""Read a job's output with the user's own expression."""
 
 from punctual.executors.local.own_pattern import OwnPattern
 from punctual.progress_text.lines import LineSplitter
 from punctual.progress_text.own import Groups
 from punctual.progress_text.reader import ProgressReader
 
-#: Of a longer line the beginning and the end are searched.
+#: Longest line that is searched whole; of a longer one, the beginning and the end are searched.
 _LINE_BYTES_MAX = 1 << 20
 #: A line that is longer is searched when it is complete: one that grows is not to be searched again with every piece.
 _OPEN_MAX = 4096
@@ -15,7 +15,7 @@ _QUOTE_MAX = 80
 
 
 class OwnOutput:
-    """Searches the output of a job and tells a reader of the matches.
+    """Searches the output of a job and passes the matches to a reader.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class OwnOutput:
 
     @property
     def gave_up(self) -> bool:
-        """Whether the expression took too long so often that nothing is searched any more."""
+        """Whether the search has been given up because the expression took too long too often."""
         return self._pattern.gave_up
 
     def close(self) -> None:

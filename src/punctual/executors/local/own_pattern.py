@@ -18,13 +18,13 @@ from itertools import islice
 
 _LOG = logging.getLogger(__name__)
 
-#: What the search of one line may take, in CPU seconds.
+#: CPU seconds that the search of one line may take.
 CPU_S_MAX = 1.0
 #: A search that was ended is begun anew with the lines that follow, but not for ever.
 _N_STARTS_MAX = 3
 #: Lines sent at once. Their answers fit into a pipe, so that the process that gives them never waits.
 _N_LINES = 50
-#: What a number may be long, in characters, before nobody looks at it.
+#: Longest number that is read, in characters.
 _TEXT_MAX = 32
 #: The time that a search takes may grow with a power of the length of a text. A longer line is searched piece by piece, each
 #: half over the one before, so that the time for it grows with its length alone, and a match may be half a piece long.
@@ -58,11 +58,11 @@ class OwnPattern:
 
     @property
     def gave_up(self) -> bool:
-        """Whether the search was ended so often that nothing is searched any more."""
+        """Whether the search has been given up because it was ended too often."""
         return self._process is None and self._n_starts >= _N_STARTS_MAX
 
     def close(self) -> None:
-        """End the process; what is searched afterwards gets another one."""
+        """End the process; a later search starts another one."""
         if self._end is not None:
             self._end()
         self._process = None
@@ -116,7 +116,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _write(fd: int, text: bytes) -> None:
-    """Write past the buffer of Python's file, which would be left with what a process that has ended does not read."""
+    """Write past the buffer of Python's file, which would keep the bytes that an ended process has not read."""
     rest = memoryview(text)
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -1,4 +1,4 @@
-"""No enforcement: the job is slowed by pacing itself, and its usage is that of its process tree."""
+"""Actuator without enforcement: the job slows itself by pacing, and its usage is that of its process tree."""
 
 import os
 
@@ -10,14 +10,14 @@ from punctual.executors.local.process_tree import TreeUsage
 
 
 class PacingOnly:
-    """Needs no rights; a grant is what the job is told to keep to."""
+    """Needs no rights; the job itself keeps to its grant."""
 
     name = "pacing"
     can_cap = limits_memory = False
     keeper_prefix = ()
 
     def check(self) -> None:
-        """Usable everywhere."""
+        """Accept every machine: pacing is usable everywhere."""
 
     def open(self, job: JobId, keeper_pid: int) -> "PacingOnlyGroup":
         return PacingOnlyGroup(keeper_pid)

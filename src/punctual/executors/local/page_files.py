@@ -1,4 +1,4 @@
-"""The memory of pages, through which trainings report. It has no name in any folder, and goes with the last who holds it."""
+"""Memory of pages, through which trainings report. It has no name in any folder, and is freed by its last holder."""
 
 import fcntl
 import mmap
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from punctual.channel import PAGE_BYTES, Page
 
-#: As the kernel shows it beside the file descriptors of who holds it.
+#: Name of the memory that the kernel shows beside the file descriptors of its holders.
 MEMORY_NAME = "punctual-page"
 
 
 def new_page() -> tuple[Page, int, Callable[[], object]]:
-    """A page, the descriptor of its memory, and what closes that, which also happens with the page.
+    """Make a page; return it, the descriptor of its memory, and a function that closes that descriptor early.
 
     Raises `OSError` where there is no room.
     """
@@ -32,5 +32,5 @@ def new_page() -> tuple[Page, int, Callable[[], object]]:
 
 
 def page_path(pid: int, fd: int) -> Path:
-    """Where the processes of this user find the page that process `pid` holds as `fd`."""
+    """Path at which this user's processes find the page that process `pid` holds as `fd`."""
     return Path(f"/proc/{pid}/fd/{fd}")

@@ -1,4 +1,4 @@
-"""One thread that looks again and again at what takes a while, for all jobs of an executor."""
+"""Poller: one thread that repeatedly checks slow operations of all jobs of an executor."""
 
 import logging
 import threading
@@ -12,7 +12,7 @@ Look = Callable[[], float | None]
 
 
 class Poller:
-    """Calls each function that was given to `watch` until that has nothing more to look at.
+    """Calls each function that was given to `watch` until it returns None.
 
     The thread exists only while there is something to look at.
     """
@@ -23,7 +23,7 @@ class Poller:
         self._thread: threading.Thread | None = None
 
     def watch(self, look: Look, after_s: float = 0.0) -> None:
-        """Call `look` in `after_s` seconds, and then as often as it asks for; one that is watched already is called then.
+        """Call `look` in `after_s` seconds, and then as often as it asks for; a watched one is called then instead.
 
         Raises `RuntimeError` where no thread can be had; it is called all the same once there is one.
         """
@@ -47,7 +47,7 @@ class Poller:
                     self._due_at.setdefault(look, time.monotonic() + after_s)
 
     def _next(self) -> Look | None:
-        """Wait for the next one that is due and take it out; None: there is none."""
+        """Wait for the next function that is due and take it out; None: none is left."""
         with self._changed:
             while self._due_at:
                 look = min(self._due_at, key=self._due_at.__getitem__)

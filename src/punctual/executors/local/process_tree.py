@@ -1,4 +1,4 @@
-"""CPU time of processes, seen from outside."""
+"""CPU time of processes, measured from outside."""
 
 import os
 import time
@@ -8,12 +8,12 @@ from punctual.executors.local.job_signals import descendants
 
 #: Times that the kernel adds up for ended children are in these.
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-#: Not every kernel lists the children of a thread; without, all processes must be looked through.
+#: Whether the kernel lists the children of a thread; without that, all processes must be searched.
 _LISTS_CHILDREN = Path("/proc/thread-self/children").exists()
 
 
 def cpu_clock_ns(pid: int) -> int | None:
-    """The CPU clock of a process, all its threads included; None: there is no such process."""
+    """Return the CPU clock of a process, all its threads included; None: there is no such process."""
     # The kernel takes the number of a process's clock for any process: its complement, and 2 for time as scheduled.
     try:
         return time.clock_gettime_ns((~pid << 3) | 2)
@@ -34,7 +34,7 @@ def active_s(pid: int) -> float:
 
 
 class TreeUsage:
-    """CPU time of all processes below `root`, those that have ended included as far as their parents waited for them.
+    """CPU time of all processes below `root`, including ended ones that their parents have waited for.
 
     It never falls, although a process's time is out of sight for a moment while its parent takes it over.
     """
@@ -52,7 +52,7 @@ class TreeUsage:
         return self._used_core_s
 
     def processes(self) -> list[int]:
-        """All processes below the root."""
+        """Return all processes below the root."""
         if not _LISTS_CHILDREN:
             return descendants(self._root)
         found: list[int] = []
@@ -74,18 +74,18 @@ def _children(pid: int) -> list[int]:
 
 
 def _ended_children_core_s(pid: int) -> float:
-    """User and system time."""
+    """User and system time of a process's ended children, in seconds."""
     fields = stat_of(pid)
     return (int(fields[13]) + int(fields[14])) / _TICKS_PER_S if fields else 0.0
 
 
 def state_of(pid: int) -> str:
-    """The letter that the kernel has for it; Z also for one that is not there."""
+    """Return the kernel's letter for the process's state; Z also if it is gone."""
     return next(iter(stat_of(pid)), "Z")
 
 
 def stat_of(pid: int) -> list[str]:
-    """What the kernel tells of a process in a line, behind its name: state, parent, ...; empty: there is none."""
+    """Return the fields of a process's line in `/proc` after its name: state, parent, ...; empty: there is none."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""How far a job is: from its page, or from its output."""
+"""Progress of a job, read from its page or from its output."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from punctual.executors.local.process_tree import active_s, cpu_clock_ns
 from punctual.progress_text.own import AUTO, Groups
 from punctual.progress_text.reader import READ, ProgressReader
 
-#: How far ahead the anchor of a line is at most, in seconds: ten years. Many times more nanoseconds are no number of the page's,
+#: Seconds for which a line's anchor may lie ahead: ten years. Many times more nanoseconds exceed the page's numbers,
 #: and an instant so far away is no exact one.
 _ANCHOR_S_MAX = 3e8
 #: More steps, or units of a phase, are not counted: above, floating-point numbers do not tell one count from the next.
@@ -48,7 +48,7 @@ class ProgressSample:
 
 
 class ProgressSource(Protocol):
-    """Where a job's progress comes from, and where what is wanted of it goes."""
+    """Source of a job's progress, and receiver of requests to the job."""
 
     @property
     def faults(self) -> set[Fault]:
@@ -62,7 +62,7 @@ class ProgressSource(Protocol):
 
     @property
     def is_output_read(self) -> bool:
-        """Whether `receive` is to be called with what the job writes."""
+        """Whether `receive` is to be called with the job's output."""
         ...
 
     def receive(self, output: bytes, used_core_s: float, stream: int) -> None:
@@ -78,36 +78,36 @@ class ProgressSource(Protocol):
 
     @property
     def is_asked_to_leave(self) -> bool:
-        """Whether the job is to make a checkpoint and end, to be started again from it."""
+        """Whether the job has been asked to make a checkpoint and end, to be started again from it."""
         ...
 
     def begin(self, at: float) -> None:
-        """Believe no unit that ended before the process was started, at that instant."""
+        """Ignore units that ended before the process was started, at that instant."""
         ...
 
     def latest(self, used_core_s: float) -> ProgressSample:
-        """The latest count; `used_core_s` is what the job has used by now."""
+        """Return the latest progress; `used_core_s` is the CPU time that the job has used by now."""
         ...
 
     def landed_at(self) -> float | None:
-        """When everything declared was done; None: at the end of the process."""
+        """Instant at which all declared work was done; None: at the end of the process."""
         ...
 
     @property
     def reporter_pid(self) -> int:
-        """The process that reports; 0: it is not known."""
+        """Process id of the reporting process; 0: it is not known."""
         ...
 
     def device_use(self) -> DeviceUse | None:
-        """The device that the job computes on; None: it tells of none."""
+        """Device that the job computes on; None: it reports none."""
         ...
 
     def new_phases(self) -> tuple[PhaseProgress, ...] | None:
-        """The job's phases; None: nothing new."""
+        """Return the job's phases; None: they have not changed."""
         ...
 
     def new_losses(self) -> tuple[SeenLoss, ...]:
-        """Losses seen since the last call, in order of steps; the last of them, where there were many."""
+        """Return the losses since the last call, in order of steps; only the last of them, if there were many."""
         ...
 
     def new_notices(self) -> tuple[Reason, ...]:
@@ -123,15 +123,15 @@ class ProgressSource(Protocol):
         ...
 
     def ask_to_stop(self) -> None:
-        """Have the job make a checkpoint and end; only where it `can_stop`."""
+        """Ask the job to make a checkpoint and end; only if it `can_stop`."""
         ...
 
     def ask_to_leave(self) -> None:
-        """The same for a job that is to be started again from its checkpoint; `pace` withdraws it."""
+        """Ask the job to make a checkpoint and end, to be started again from it; `pace` withdraws the request."""
         ...
 
     def heartbeat(self) -> None:
-        """Show the job that it is being looked after."""
+        """Renew the heartbeat, which shows the job that it is steered."""
         ...
 
 
@@ -261,16 +261,16 @@ class PageProgress:
 
 
 class OutputProgress:
-    """A job whose output is read.
+    """Progress of a job whose output is read.
 
     Parameters
     ----------
     pattern
         See `punctual.core.program.Program`; None: it may use `punctual.track`, and does not yet.
     steps_total, deadline_s
-        What the user has declared; None: nothing.
+        Declarations of the user; None: there are none.
     latest
-        What is known already.
+        Progress known so far.
 
     Raises
     ------
@@ -355,7 +355,7 @@ class OutputProgress:
             return replace(self._latest, in_flight_core_s=in_flight_core_s, unreadable=unreadable)
 
     def landed_at(self) -> float | None:
-        """The output does not say whether there is anything left to do after the last step."""
+        """Return None: the output does not show whether work is left after the last step."""
         return None
 
     def device_use(self) -> DeviceUse | None:
@@ -381,7 +381,7 @@ class OutputProgress:
 
 
 class TrackedOrRead:
-    """A job that may use `punctual.track`: until it does, its output is read."""
+    """Progress of a job that may use `punctual.track`: until it does, its output is read."""
 
     is_output_read = True
 
@@ -516,7 +516,7 @@ def _directives(line: PacingLine | None, submitted_at: float, phases: list[Phase
 
 
 def _anchor(line: PacingLine, submitted_at: float) -> tuple[float, float] | None:
-    """An instant and the work at it, by which the page can tell the line: its end, or a point before; None: it is no line."""
+    """Return an instant and the work at it, on the line: its end, or a point before; None: the line is invalid."""
     beyond_s = max(0.0, line.end_s - _ANCHOR_S_MAX)
     work = line.end_work - (beyond_s / line.s_per_step if beyond_s and line.s_per_step else 0.0)
     at = submitted_at + max(line.end_s - beyond_s, -_ANCHOR_S_MAX)

@@ -30,7 +30,7 @@ class UserScope:
     Parameters
     ----------
     mount
-        Where version 2 is mounted; None: it is not.
+        Folder at which version 2 is mounted; None: it is not.
     """
 
     name = "cgroup-v2"
@@ -44,7 +44,7 @@ class UserScope:
 
     @classmethod
     def found(cls) -> "UserScope":
-        """Where this machine has version 2."""
+        """Return the actuator for the mounted version 2, if any."""
         tree = hierarchy("")
         return cls(None if tree is None else tree.mount)
 
@@ -80,6 +80,6 @@ class UserScope:
 
 
 def _parent_of(keeper_pid: int) -> set[int]:
-    """The keeper's guard, which stands in the scope as well; empty: the keeper has ended."""
+    """Process id of the keeper's guard, which is in the scope as well; empty: the keeper has ended."""
     stat = stat_of(keeper_pid)
     return {int(stat[1])} if stat else set()

@@ -1,4 +1,4 @@
-"""How many workers a job is to have and has: the executor's side of the agent, which has them in the job's process."""
+"""Workers of a job: the executor's side of the agent, which runs them in the job's process."""
 
 import time
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec, shape_of
 from punctual.core.resources import Resources
 
-#: How long a change may take: newcomers load the data and build the model before they count.
+#: Seconds that a change may take: new workers load the data and build the model before they count.
 _CHANGE_S_MAX = 120.0
-#: Where the workers are does not change how many they are.
+#: Any node: the workers' number does not depend on their place.
 _ANYWHERE = NodeId("")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a target: fulfilled, or why not; and the workers that there are."""
+    """Answer to a target: fulfilled, or the cause why not; and the present number of workers."""
 
     n_workers: int
     cause: str = ""
@@ -29,7 +29,7 @@ class Workers:
     Parameters
     ----------
     worker
-        What one of them holds.
+        Resources of one worker.
     """
 
     def __init__(self, page: Page, worker: Resources) -> None:
@@ -42,28 +42,28 @@ class Workers:
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """Which of the devices that the job is shown its workers use, or may use."""
+        """Indices, among the devices that the job is shown, of those that its workers use or may use."""
         return tuple(sorted({*self._page.worker_target().devices, *self._page.worker_status().devices}))
 
     @property
     def status(self) -> WorkerStatus:
-        """What the agent last told of them."""
+        """Status of the workers as last reported by the agent."""
         return self._page.worker_status()
 
     @property
     def group(self) -> tuple[int, bytes] | None:
-        """At which port processes of the job on other nodes find it, and the key that they need; None: it has none."""
+        """Port and key with which processes of the job on other nodes reach it; None: it has none."""
         return self._page.group()
 
     def set_target(
         self, n_workers: int, n_servers: int = 0, devices: tuple[int, ...] = (), *, spans_nodes: bool = False
     ) -> None:
-        """Have the agent bring about so many workers and parameter servers on this node; returns at once.
+        """Set the agent's target of workers and parameter servers on this node; returns at once.
 
         Parameters
         ----------
         devices
-            Which of those that the job is shown they may use; empty: all.
+            Indices, among the devices that the job is shown, of those that workers may use; empty: all.
         spans_nodes
             Whether the job has others on other nodes.
         """
@@ -74,7 +74,7 @@ class Workers:
         self._page.send_worker_target(target)
 
     def answer(self) -> Answer | None:
-        """The answer to the last target; None: it is not there yet.
+        """Return the answer to the last target; None: it has not come yet.
 
         A program that trains without an agent has no workers: what they would hold is its own, and the client has told
         its user so.
@@ -90,6 +90,6 @@ class Workers:
 
 
 def parts_in(spec: JobSpec, amount: Resources) -> tuple[int, int]:
-    """How many workers, at least one, and parameter servers `amount` holds, of a job that is made of them."""
+    """Return the workers (at least one) and parameter servers that fit in `amount`."""
     shape = shape_of(spec, {_ANYWHERE: amount}, {})
     return max(1, shape.n_workers), shape.n_servers
