@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from tests.examples import N_EXAMPLES
 
 # No limit on time: an example takes as long as the machine is busy with something else. Before Python 3.12 the explain
 # phase traces every line, which makes the failure of a long test a hang.
 settings.register_profile(
     "punctual", phases=set(Phase) - {Phase.explain}, print_blob=True, deadline=None,
-    suppress_health_check=[HealthCheck.too_slow], max_examples=int(os.environ.get("PUNCTUAL_EXAMPLES", "100")),
+    suppress_health_check=[HealthCheck.too_slow], max_examples=N_EXAMPLES,
 )  # fmt: skip
 settings.load_profile("punctual")
 
