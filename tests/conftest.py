@@ -35,7 +35,6 @@ gc.disable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    gc.collect()
     gc.freeze()
     gc.enable()
 

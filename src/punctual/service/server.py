@@ -191,11 +191,14 @@ def _quick_threads() -> Iterator[None]:
     """Have no thread of this process wait long for another: one answers while others steer, make plans and read journals."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
-    gc.freeze()  # what was imported stays: to look whether it is garbage would stop all threads for some 20 ms
+    freezes = not gc.get_freeze_count()  # else some were frozen by others, and would be thawed
+    if freezes:
+        gc.freeze()  # what was imported stays: to look whether it is garbage would stop all threads for some 20 ms
     try:
         yield
     finally:
-        gc.unfreeze()
+        if freezes:
+            gc.unfreeze()
         sys.setswitchinterval(usual_s)
 
 
