@@ -30,13 +30,20 @@ TERMINAL_VARIABLES = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_F
 _numbers = count()
 
 # What is made while tests are collected, libraries included, stays until the end: it is looked through for garbage neither
-# meanwhile nor later.
+# meanwhile nor later. Nor is what the tests of a module have imported: each simulation begins with a search of everything.
 gc.disable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def searches_of_what_is_new_alone() -> Iterator[None]:
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
