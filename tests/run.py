@@ -25,24 +25,23 @@ import pytest
 N_WORKERS = 4
 #: More failures than these are not run again.
 N_AGAIN_MAX = 10
-#: What runs with ``--all`` alone: folders, and the files about papers wherever they lie.
-ONLY_ALL = (
-    *(f"--ignore=tests/{part}" for part in ("bench", "integrations", "page", "papers", "ray")),
-    *(
-        f"--ignore-glob=*/test_{paper}*.py"
-        for paper in (
-            "decor",
-            "elastic_mip",
-            "elasticflow",
-            "frieze_clarke",
-            "goodput",
-            "optimus",
-            "smd",
-            "sum_of_ratios",
-            "tetris",
-        )
-    ),
+#: Tests of papers, by their names.
+PAPERS = tuple(
+    f"--ignore-glob=*/test_{paper}*.py"
+    for paper in (
+        "decor",
+        "elastic_mip",
+        "elasticflow",
+        "frieze_clarke",
+        "goodput",
+        "optimus",
+        "smd",
+        "sum_of_ratios",
+        "tetris",
+    )
 )
+#: What only `--all` runs.
+ONLY_ALL = (*PAPERS, *(f"--ignore=tests/{part}" for part in ("bench", "integrations", "page", "papers", "ray")))
 #: What needs no more than numpy and scipy, but for what takes long; and a real job that lands.
 LIGHT = (
     *(
@@ -66,6 +65,7 @@ LIGHT = (
     "--ignore=tests/client/elastic",
     "--ignore=tests/policies/test_in_hostile_worlds.py",
     "--ignore=tests/policies/test_promises_property.py",
+    *PAPERS,
 )
 N_EXAMPLES_LIGHT = 10
 
