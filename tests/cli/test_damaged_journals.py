@@ -29,7 +29,7 @@ COMMANDS = [
     ["report", JOB, "--out", "report.png"],
     ["ps", "--all"],
     ["doctor", "--json"],
-    ["replay", JOB],
+    ["replay", JOB, "--no-report"],
     ["quote", "--like", JOB, "--", "true"],
     ["clean", "--dry-run"],
 ]
@@ -101,7 +101,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     made = create_run(JOB)
     with SqliteJournal(made.journal) as journal:
         journal.append([NodeJoined(at=1000.0, node=NODE, capacity=Resources(4.0))])
-        for messages in just_running(100, n_ticks_a_resize=10):
+        for messages in just_running(100, n_ticks_a_resize=10, deadline_s=120.0):
             journal.append(messages)
         journal.append(finished(1100.0, 400_000.0))
     made.record_end(JOB, "finished", None)
