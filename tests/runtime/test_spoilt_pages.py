@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.live_jobs import submission
+from tests.runtime.live_jobs import pid_of_waiting, submission
 
 from punctual.core.ids import JobId
 from punctual.runtime.host_executor import capacity_here
@@ -94,7 +94,7 @@ def test_a_job_whose_page_cannot_be_opened_any_more_is_started_again_and_the_oth
     with local_host("host", HostOptions(actuator="pacing")) as host:
         host.submit(program("beheader", BEHEADER, spoilt))
         host.submit(submission("honest", awaited=go))
-        host.run(spoilt.exists)
+        host.run(lambda: spoilt.exists() and pid_of_waiting(go) > 0)
         host.hand_over()
     go.touch()
     with resumed_host(run_named("host")) as host:
