@@ -25,6 +25,7 @@ from punctual.service.limits import LimitedSocket, Limits, OpenStreams, RequestR
 from punctual.service.submission_keys import SubmissionKeys
 from punctual.service.tls import Tls
 from punctual.service.tokens import Tokens, owner_file
+from punctual.sim.garbage import is_frozen
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -191,7 +192,7 @@ def _quick_threads() -> Iterator[None]:
     """Have no thread of this process wait long for another: one answers while others steer, make plans and read journals."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
-    freezes = not gc.get_freeze_count()  # else some were frozen by others, and would be thawed
+    freezes = not is_frozen()
     if freezes:
         gc.freeze()  # what was imported stays: to look whether it is garbage would stop all threads for some 20 ms
     try:
