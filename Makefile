@@ -12,7 +12,7 @@ TORCH_SOURCE = $$($(BIN)/python -m pip config list | grep -e find-links -e index
 SOURCES := src tests examples $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-light lint format bench results results-check docs clean
+.PHONY: help demo test test-all test-light lint format bench results results-check docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,8 +20,11 @@ help: ## this list
 demo: $(VENV)/.for-demo ## train a small network to a deadline of about a minute, and watch it land
 	$(BIN)/punctual demo
 
-test: $(VENV)/.for-dev ## all tests; those that fail beside others are run once more alone
+test: $(VENV)/.for-dev ## the product's tests; those that fail beside others are run once more alone
 	$(BIN)/python -m tests.run
+
+test-all: $(VENV)/.for-dev ## these and those of papers, benchmarks, Ray, the page in browsers, and adapters
+	$(BIN)/python -m tests.run --all
 
 test-light: $(VENV)/.for-light ## those of the parts that need few packages, and one landing: for another interpreter
 	$(BIN)/python -m tests.run --light

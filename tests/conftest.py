@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from tests.examples import N_EXAMPLES
 
 # No limit on time: an example takes as long as the machine is busy with something else. Before Python 3.12 the explain
 # phase traces every line, which makes the failure of a long test a hang.
 settings.register_profile(
     "punctual", phases=set(Phase) - {Phase.explain}, print_blob=True, deadline=None,
-    suppress_health_check=[HealthCheck.too_slow], max_examples=int(os.environ.get("PUNCTUAL_EXAMPLES", "100")),
+    suppress_health_check=[HealthCheck.too_slow], max_examples=N_EXAMPLES,
 )  # fmt: skip
 settings.load_profile("punctual")
 
@@ -29,14 +30,20 @@ TERMINAL_VARIABLES = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_F
 _numbers = count()
 
 # What is made while tests are collected, libraries included, stays until the end: it is looked through for garbage neither
-# meanwhile nor later.
+# meanwhile nor later. Nor is what the tests of a module have imported: each simulation begins with a search of everything.
 gc.disable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def searches_of_what_is_new_alone() -> Iterator[None]:
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""Run the tests as `make test` does: beside each other, and those that fail then once more alone.
+"""Run the tests as `make test` and `make test-all` do: beside each other, and those that fail then once more alone.
 
 A test that its neighbours have starved gets a second chance; a fault does not get away. The exit status is 0 if every
 test has passed, in the first run or alone. It is not 0 if
@@ -9,8 +9,9 @@ test has passed, in the first run or alone. It is not 0 if
 
 Both runs have the same seed, so that what depends on a drawn number fails again.
 
-With ``--light`` those alone that need few packages and little time, with few drawn examples: what may differ between
-versions of Python.
+Without an argument it runs the tests of the product, with ``--all`` also those that take long for what they tell of it:
+papers', benchmarks', Ray's, the page's in browsers, adapters'. With ``--light`` those alone that need few packages and
+little time, with few drawn examples: what may differ between versions of Python.
 """
 
 import os
@@ -24,6 +25,8 @@ import pytest
 N_WORKERS = 4
 #: More failures than these are not run again.
 N_AGAIN_MAX = 10
+#: What only `--all` runs.
+ONLY_ALL = tuple(f"--ignore=tests/{part}" for part in ("bench", "integrations", "page", "papers", "ray"))
 #: What needs no more than numpy and scipy, but for what takes long; and a real job that lands.
 LIGHT = (
     *(
@@ -78,7 +81,7 @@ def keep_bytecode() -> None:
 def main() -> int:
     """Run the tests; the exit status."""
     keep_bytecode()
-    chosen: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = () if "--all" in sys.argv else ONLY_ALL
     if "--light" in sys.argv:
         chosen, os.environ["PUNCTUAL_EXAMPLES"] = LIGHT, str(N_EXAMPLES_LIGHT)
     seed, record = f"--randomly-seed={random.randrange(2**32)}", Record()

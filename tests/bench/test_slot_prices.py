@@ -9,8 +9,9 @@ from slots.hull import upper_hulls
 from slots.prices import Market, OnTime, descend, floored
 from slots.problem import SlotProblem
 from tests.bench.slot_reference import instance, small_problems
+from tests.examples import examples
 
-TINY = settings(max_examples=80, deadline=None)
+TINY = settings(max_examples=examples(80), deadline=None)
 
 
 def least_price(problem: SlotProblem, job: int, prices: np.ndarray) -> float:

@@ -27,6 +27,7 @@ from tests.bench.slot_reference import (
     most_weight,
     small_problems,
 )
+from tests.examples import examples
 
 from punctual.core.errors import InvalidSpec
 
@@ -44,7 +45,7 @@ SOLVERS: list[Callable[[SlotProblem], SlotPlan]] = [
     minimum_share,
     quickly(most_on_time),
 ]
-TINY = settings(max_examples=60, deadline=None)
+TINY = settings(max_examples=examples(60), deadline=None)
 
 
 def linear(work: list[float], deadlines: list[int], free: list[int], weights: list[float] | None = None) -> SlotProblem:

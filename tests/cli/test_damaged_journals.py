@@ -29,11 +29,13 @@ COMMANDS = [
     ["report", JOB, "--out", "report.png"],
     ["ps", "--all"],
     ["doctor", "--json"],
-    ["replay", JOB],
+    ["replay", JOB, "--no-report"],
     ["quote", "--like", JOB, "--", "true"],
     ["clean", "--dry-run"],
 ]
 Damage = Callable[[Path, random.Random], None]
+#: Damages that are drawn are tried so often.
+N_DRAWN = 2
 
 
 def of_statement(statement: str, *values: object) -> Damage:
@@ -99,7 +101,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     made = create_run(JOB)
     with SqliteJournal(made.journal) as journal:
         journal.append([NodeJoined(at=1000.0, node=NODE, capacity=Resources(4.0))])
-        for messages in just_running(100, n_ticks_a_resize=10):
+        for messages in just_running(100, n_ticks_a_resize=10, deadline_s=120.0):
             journal.append(messages)
         journal.append(finished(1100.0, 400_000.0))
     made.record_end(JOB, "finished", None)
@@ -124,14 +126,17 @@ def test_every_command_reads_a_journal_that_is_whole(run: RunFolder, capsys: pyt
 def test_no_damage_of_a_journal_is_a_traceback(
     run: RunFolder, capsys: pytest.CaptureFixture[str], damage: Damage
 ) -> None:
-    for seed in range(2):
+    tried: list[bytes] = []
+    for seed in range(N_DRAWN):
         whole = run.journal.read_bytes()
         damage(run.journal, random.Random(seed))
-        for words in COMMANDS:
-            code, told = said(capsys, words)
-            assert code in {0, 1, 2}, told
-            if code == 2:
-                assert "to do: " in told
+        if (damaged := run.journal.read_bytes()) not in tried:
+            tried.append(damaged)
+            for words in COMMANDS:
+                code, told = said(capsys, words)
+                assert code in {0, 1, 2}, told
+                if code == 2:
+                    assert "to do: " in told
         run.journal.write_bytes(whole)
 
 

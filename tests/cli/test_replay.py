@@ -1,6 +1,7 @@
 """`punctual replay` as a user has it."""
 
 import json
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -13,11 +14,19 @@ from tests.sim.test_replay import lived
 from punctual.journal.sqlite import SqliteJournal
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    terminal = Terminal(tmp_path)
-    with SqliteJournal(tmp_path / "journal.db") as journal:
+@pytest.fixture(scope="module")
+def journal_of_five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal of a host that has ended."""
+    path = tmp_path_factory.mktemp("host") / "journal.db"
+    with SqliteJournal(path) as journal:
         journal.append(lived())
+    return path
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, journal_of_five: Path) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path)
+    shutil.copyfile(journal_of_five, tmp_path / "journal.db")
     yield terminal
     terminal.close()
 

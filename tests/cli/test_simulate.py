@@ -17,8 +17,8 @@ from punctual.sim.choice import PlugInChoice
 from punctual.sim.study import Study, StudyProgress
 
 SMALL = ("--policy", "fifo", "--policy", "shortest-remaining", "--jobs", "30", "--seeds", "2", "--cluster", "2x4")
-#: In the process of the command itself.
-INLINE = ("--processes", "1")
+#: In the process of the command itself, and without its page, which is drawn for longer than it is simulated.
+INLINE = ("--processes", "1", "--no-report")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_from_options_to_a_table_a_report_and_a_comparison(terminal: Terminal) -
 def test_the_jobs_of_a_file_are_simulated_on_this_machine_or_on_the_nodes_of_another_file(terminal: Terminal) -> None:
     (terminal.folder / "jobs.toml").write_text('[[job]]\nname = "a"\nprogram = "true"\ncores = 0.5\nwork = "10s"\n')
     (terminal.folder / "cluster.toml").write_text('[[cluster]]\nnodes = ["tick"]\ncores = 8.0\n')
-    few = ("--policy", "fifo", "--seeds", "1", *INLINE, "--no-report")
+    few = ("--policy", "fifo", "--seeds", "1", *INLINE)
     here = terminal.tell("simulate", "jobs.toml", *few)
     assert here.returncode == 0, here.stderr
     assert "no `--cluster` was given: the jobs run on one machine with" in here.stderr
@@ -90,7 +90,7 @@ def test_jobs_with_parameter_servers_scale_as_a_table_of_layers_says(terminal: T
 
 
 def test_without_a_policy_a_usual_few_are_compared(terminal: Terminal) -> None:
-    done = terminal.tell("simulate", "--jobs", "5", "--seeds", "1", "--cluster", "1x2", *INLINE, "--no-report")
+    done = terminal.tell("simulate", "--jobs", "5", "--seeds", "1", "--cluster", "1x2", *INLINE)
     assert done.returncode == 0, done.stderr
     assert [row.split()[0] for row in done.stdout.splitlines()[1:5]] == list(USUAL_POLICIES)
     assert "no `--policy` was given" in done.stderr

@@ -6,6 +6,7 @@ from math import inf
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from tests.examples import examples
 from tests.journal.messages import KINDS, messages, messages_of
 
 from punctual.core.codec import decode, encode, kind_of
@@ -24,7 +25,7 @@ def round_trip(message: Message) -> Message:
 
 
 @given(messages())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_any_message(message: Message) -> None:
     assert round_trip(message) == message
 

@@ -15,6 +15,7 @@ from punctual.core.commands import JobCommand, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, GrantApplied, GrantFailed, JobStarted, JobWarned
 from punctual.core.ids import JobId
+from punctual.core.job import EndRules
 from punctual.core.protocols import Message, Sink
 from punctual.daemon.contained import Contained
 from punctual.daemon.host_executor import capacity_here
@@ -158,7 +159,11 @@ def saboteur(monkeypatch: pytest.MonkeyPatch) -> Iterator[Saboteur]:
 
 
 def submission(name: str, *argv: str, **more: Any) -> Submission:
-    request = JobRequest(argv=argv, submitted_at=time.monotonic(), name=name, deadline_s=60.0, floor_cores=0.01, **more)
+    """A job with a near deadline, to which it is paced, and two seconds to end: for the case that it cannot be told to."""
+    request = JobRequest(
+        argv=argv, submitted_at=time.monotonic(), name=name, deadline_s=15.0, floor_cores=0.01,
+        ends=EndRules(grace_s=2.0), **more,
+    )  # fmt: skip
     return checked_submission(request, capacity_here())
 
 

@@ -49,7 +49,7 @@ JOB = JobId("job")
 WHY = Reason("test", "a test wants it")
 ONE = Resources(0.5)
 BOTH = {A: ONE, B: ONE}
-N_STEPS = 300
+N_STEPS = 60
 TRAINING, COUNTING = (Path(__file__).with_name(f"spread_{name}.py") for name in ("training", "counting"))
 #: After so long a node is lost, where one is.
 SHORT_S = 8.0

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 from tests.elastic_training.trainings import n_right_and_loss, tensors
 from torch import nn
-from torch.distributed.fsdp import fully_shard
 from torch.optim import SGD, AdamW
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -84,7 +83,13 @@ def test_a_module_in_extra_may_be_trained_too() -> None:
     assert run.step_number == 4
 
 
-WRAPPERS: dict[str, Callable[[nn.Module], Any]] = {"DDP": nn.parallel.DistributedDataParallel, "FSDP": fully_shard}
+def sharded(model: nn.Module) -> Any:
+    from torch.distributed.fsdp import fully_shard  # takes half a second
+
+    return fully_shard(model)
+
+
+WRAPPERS: dict[str, Callable[[nn.Module], Any]] = {"DDP": nn.parallel.DistributedDataParallel, "FSDP": sharded}
 
 
 @pytest.mark.parametrize("name", WRAPPERS)

@@ -156,8 +156,8 @@ def test_a_training_that_a_shell_starts_after_another_is_asked_too(keep: Keep, f
 def test_a_loop_of_a_shell_or_a_launcher_ends_long_before_its_time(keep: Keep, folder: Folder) -> None:
     loop = "import subprocess, sys\nwhile True: subprocess.call(['sleep', '0.2']); open('up-launcher', 'w').write('1')"
     links = [
-        keep("sh", "-c", "while true; do sleep 0.2; echo 1 > up-shell; done", grace_s=1000.0),
-        keep(PYTHON, "-c", loop, grace_s=1000.0),
+        keep("sh", "-c", "while true; do sleep 0.2; echo 1 > up-shell; done", grace_s=1000.0, kill_s=0.5),
+        keep(PYTHON, "-c", loop, grace_s=1000.0, kill_s=0.5),
     ]
     for link, name in zip(links, ("shell", "launcher"), strict=True):
         folder.wait_for(name)
@@ -192,7 +192,7 @@ def test_the_workers_of_a_loader_stay_until_the_training_has_saved(keep: Keep, f
 
 
 def test_what_is_left_after_the_grace_is_asked_and_then_killed_and_that_is_told(keep: Keep, folder: Folder) -> None:
-    link = keep(PYTHON, "with_worker.py", "a", grace_s=0.2)
+    link = keep(PYTHON, "with_worker.py", "a", grace_s=0.2, kill_s=1.0)
     folder.wait_for("a")
     worker = folder.wait_for("worker")
     link.terminate()
@@ -205,7 +205,7 @@ def test_what_is_left_after_the_grace_is_asked_and_then_killed_and_that_is_told(
 
 
 def test_who_has_had_its_time_otherwise_is_not_given_it_again(keep: Keep, folder: Folder) -> None:
-    link = keep(PYTHON, "with_worker.py", "a", grace_s=1000.0)
+    link = keep(PYTHON, "with_worker.py", "a", grace_s=1000.0, kill_s=1.0)
     folder.wait_for("a")
     folder.wait_for("worker")
     link.hurry()

@@ -52,7 +52,7 @@ def test_a_job_whose_keeper_was_stopped_can_be_stopped(stage: Stage, kept: Any, 
 def test_a_job_is_ended_without_its_keeper_where_that_hangs(
     stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper, _ = kept(SLEEP)
+    keeper, _ = kept(SLEEP, stop_grace_s=0.2)
     job = stage.executor._runs[JOB]._process.pid
     stop(keeper)
     deal = KeeperLink._signal
@@ -69,7 +69,7 @@ def test_a_job_ends_where_not_even_its_keeper_can_be_killed(
     stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that waits for a file system which does not answer."""
-    keeper, _ = kept(SLEEP)
+    keeper, _ = kept(SLEEP, stop_grace_s=0.2)
     stop(keeper)
     with monkeypatch.context() as patch:
         patch.setattr(job_run, "END_S_MAX", 0.2)

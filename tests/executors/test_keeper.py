@@ -160,7 +160,9 @@ def test_what_the_job_leaves_behind_is_ended(keep: Keep, tmp_path: Path) -> None
 
 def test_what_does_not_listen_to_sigterm_is_killed(keep: Keep, tmp_path: Path) -> None:
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); open('deaf', 'w'); time.sleep(60)"
-    link = keep(ORPHAN.format(code=deaf) + "\nimport time\nwhile not os.path.exists('deaf'): time.sleep(0.01)")
+    link = keep(
+        ORPHAN.format(code=deaf) + "\nimport time\nwhile not os.path.exists('deaf'): time.sleep(0.01)", kill_s=0.2
+    )
     started(link)
     link.read()
     assert not is_alive(int((tmp_path / "pid").read_text()))
@@ -264,7 +266,7 @@ def test_the_guard_ends_a_job_that_ignores_sigterm_when_the_keeper_is_killed(kee
     quota, group = tmp_path / "quota", tmp_path / "group"
     group.mkdir()
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); open('deaf', 'w'); time.sleep(60)"
-    link = keep(deaf, lift=[[str(quota), "max"]], remove_dirs=[str(group)])
+    link = keep(deaf, lift=[[str(quota), "max"]], remove_dirs=[str(group)], kill_s=0.2)
     pid = started(link)
     until((tmp_path / "deaf").exists)
     link.kill()

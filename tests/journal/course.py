@@ -30,9 +30,9 @@ def holding(cores: float) -> Allocation:
     return {NODE: Resources(cores)}
 
 
-def submitted(at: float = 1000.0) -> list[Message]:
+def submitted(at: float = 1000.0, deadline_s: float = 86_400.0) -> list[Message]:
     return [
-        JobSubmitted(at=at, spec=JobSpec(id=JOB, ceiling=Resources(4.0), deadline_s=86_400.0)),
+        JobSubmitted(at=at, spec=JobSpec(id=JOB, ceiling=Resources(4.0), deadline_s=deadline_s)),
         LaunchJob(
             at=at, job=JOB, request=1, spec=JobSpec(id=JOB, ceiling=Resources(4.0)), grant=holding(1.0),
             reason=Reason("started", TEXT, {"finish_s": 80_000.0}),
@@ -73,9 +73,9 @@ def finished(at: float, steps_done: float) -> list[Message]:
     return [report(at, steps_done, landed=True), JobFinished(at=at, job=JOB, landed_at=at - 0.1)]
 
 
-def just_running(n_ticks: int, n_ticks_a_resize: int = 80) -> Iterator[list[Message]]:
+def just_running(n_ticks: int, n_ticks_a_resize: int = 80, **job: float) -> Iterator[list[Message]]:
     """A job that just runs, and gets another grant now and then: the messages of each instant."""
-    yield submitted()
+    yield submitted(**job)
     for i_tick in range(1, n_ticks + 1):
         at = 1000.0 + i_tick * TICK_S * 1.0000137
         yield tick(at, 3.0 * i_tick)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.journal.messages import messages
 
 from punctual.core.errors import InvalidSpec
@@ -25,7 +26,7 @@ from punctual.journal.state import dumps, loads
 
 
 @given(messages())
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 def test_any_message(message: Message) -> None:
     again = loads(dumps(message))
     assert again == message
@@ -168,7 +169,7 @@ def test_garbage_is_refused(garbage: bytes) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_a_damaged_state_is_refused_or_harmless(data: st.DataObject) -> None:
     """zlib's own checksum finds nearly all of it; what it lets through was never changed."""
     whole = dumps({"grants": [Resources(cores=float(i)) for i in range(20)]})

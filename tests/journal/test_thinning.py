@@ -9,6 +9,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.journal.course import JOB, NODE, finished, holding, just_running, report, resize, submitted, tick
 
 from punctual.core.codec import encode, kind_of
@@ -164,7 +165,7 @@ def test_jobs_do_not_mix() -> None:
 
 
 @given(st.lists(st.integers(1, 40), max_size=60), st.integers(1, 300))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_it_does_not_matter_in_which_pieces_a_journal_is_read(sizes: list[int], n_ticks: int) -> None:
     rows = rows_of(course(n_ticks))
     thinning, removed, start = Thinning(), list[int](), 0
@@ -222,7 +223,7 @@ def played(steps: list[tuple[str, float, int]], *, lands: bool) -> list[Message]
 
 
 @given(STEPS, st.booleans())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_the_numbers_of_a_run_stay_what_they_were(steps: list[tuple[str, float, int]], lands: bool) -> None:
     messages = played(steps, lands=lands)
     kept = thinned(messages)
@@ -253,7 +254,7 @@ def _exact(summary: RunSummary) -> dict[str, object]:
 
 
 @given(STEPS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_the_curve_of_progress_is_never_far_from_what_it_was(steps: list[tuple[str, float, int]]) -> None:
     """Between two points that are kept lies no longer than the spacing allows, unless nothing was reported."""
     messages = played(steps, lands=True)

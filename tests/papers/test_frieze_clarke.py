@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
+from tests.examples import examples
 
 from punctual.core.errors import InvalidSpec
 from punctual.papers.smd.frieze_clarke import exact_packing, frieze_clarke
 from punctual.solvers.solution import Solution
 
-TINY = settings(max_examples=40, deadline=None)
+TINY = settings(max_examples=examples(40), deadline=None)
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 

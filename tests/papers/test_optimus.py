@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.examples import examples
 from tests.policies.pictures import Table, codes, cores, counts, decide, fraction, job, reason
 from tests.sim.pieces import of
 from tests.sim.test_random_worlds import Auditor, some_physics
@@ -293,7 +294,7 @@ def _sim_jobs(random: Random) -> list[SimJob]:
 )
 def test_jobs_with_servers_end_in_hostile_worlds(name: str) -> None:
     """Also under policies that give one server beside each worker."""
-    for seed in range(15):
+    for seed in range(examples(16)):
         random = Random(seed)
         auditor, jobs = Auditor(), _sim_jobs(random)
         nodes = [Node(NodeId(f"n{i}"), Resources(12.0, 3)) for i in range(random.randint(1, 3))]

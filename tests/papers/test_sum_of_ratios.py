@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from tests.examples import examples
 
 from punctual.core.errors import InvalidSpec
 from punctual.papers.smd.sum_of_ratios import (
@@ -22,7 +23,7 @@ from punctual.papers.smd.sum_of_ratios import (
     relaxed_pair,
 )
 
-TINY = settings(max_examples=60, deadline=None)
+TINY = settings(max_examples=examples(60), deadline=None)
 SYNC = PairProblem.of("sync", [0.5, 0.2, 3.0, 4.0, 90.0], [1, 4, 0], [2, 1, 0], [30, 40, 9])
 ASYNC = PairProblem.of("async", [2.0, 1.5, 80.0, 6.0], [1, 4, 0], [2, 1, 0], [30, 40, 9])
 

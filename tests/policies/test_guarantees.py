@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from tests.core.desk import Scripted
+from tests.examples import examples
 
 from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, WarnUser
 from punctual.core.events import (
@@ -191,7 +192,7 @@ def test_the_deadline_that_is_named_is_not_much_later_than_one_that_is_refused(
     assert n_compared >= 2
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(8)))
 @pytest.mark.parametrize("drawn", [on_cores, of_workers])
 def test_no_promise_is_lost_to_the_least_that_later_jobs_hold(
     drawn: Callable[[str, Random], JobSpec], seed: int

@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from tests.examples import examples
 from tests.policies.pictures import linear
 from tests.sim.pieces import PERFECT, nodes, of, sim_job
 from tests.sim.test_random_worlds import Auditor, some_physics
@@ -44,7 +45,7 @@ def some_jobs(random: Random) -> list[SimJob]:
 
 @pytest.mark.parametrize("name", registry.names("policies"))
 def test_every_job_ends(name: str) -> None:
-    for seed in range(40):
+    for seed in range(examples(40)):
         random = Random(seed)
         auditor, jobs = Auditor(), some_jobs(random)
         auditor.simulation = Simulation(

@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from tests.examples import examples
 from tests.policies.pictures import GPU, Table, after, decide, held, job, picture
 from tests.policies.tight_deadlines import Outcome, elastic_job, outcome, tight_jobs, wishes
 
@@ -49,7 +50,7 @@ def test_no_promise_is_broken(parameters: dict[str, object], shape: tuple[int, i
     assert len(found.promised) > 5
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(8)))
 @pytest.mark.parametrize("parameters", [{"admission": "decline"}, {"promised_frac": 1.0, "work": "early"}, {}])
 def test_promises_to_others_are_kept_whatever_users_ask_for_their_own_jobs(
     parameters: dict[str, object], seed: int
@@ -65,7 +66,7 @@ def test_promises_to_others_are_kept_whatever_users_ask_for_their_own_jobs(
     assert len(others & found.promised.keys()) > 3
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(examples(8)))
 @pytest.mark.parametrize("shape", CLUSTERS)
 @pytest.mark.parametrize("parameters", [{"admission": "decline"}, {"promised_frac": 1.0}, {}])
 def test_no_promise_is_broken_where_jobs_may_not_be_paused(
@@ -82,7 +83,7 @@ def test_no_promise_is_broken_where_jobs_may_not_be_paused(
     assert found.promised
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(8)))
 @pytest.mark.parametrize("parameters", [{"admission": "decline"}, {"promised_frac": 1.0}, {}])
 def test_no_promise_is_broken_where_jobs_are_slower_on_several_nodes(parameters: dict[str, object], seed: int) -> None:
     jobs = tight_jobs(seed, 40, n_gpus=32, load=4.0, split_frac=0.7)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.sim.pieces import PERFECT
 
 from punctual import registry
@@ -181,7 +182,7 @@ def takes_from(plan: Plan, view: JobView) -> bool:
 
 
 @pytest.mark.parametrize("name", registry.names("policies"))
-@settings(max_examples=40, derandomize=True)  # a case that is drawn one day must not stop the work of another
+@settings(max_examples=examples(40), derandomize=True)  # a case that is drawn one day must not stop the work of another
 @given(world=worlds())
 def test_no_job_waits_beside_room_that_its_policy_would_give_it(name: str, world: World) -> None:
     make, controller = registry.load("policies", name), Changing(world.parts)

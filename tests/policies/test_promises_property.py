@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.policies.pictures import counts
 from tests.policies.tight_deadlines import elastic_job, outcome
 
@@ -57,7 +58,7 @@ def workloads(draw: st.DrawFn) -> list[SimJob]:
     return found
 
 
-@settings(max_examples=50, derandomize=True)  # a case that is drawn one day must not stop the work of another
+@settings(max_examples=examples(50), derandomize=True)  # a case that is drawn one day must not stop the work of another
 @given(
     jobs=workloads(),
     parameters=st.sampled_from(

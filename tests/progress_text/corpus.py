@@ -26,10 +26,14 @@ class Piece:
 
 @dataclass(slots=True)
 class Verdict:
-    """Where a reader was wrong: `wrong` in what it acted on, `late` in what it did not know, or not exactly."""
+    """Where a reader was wrong: `wrong` in what it acted on, `late` in what it did not know, or not exactly.
+
+    `silent` has the totals that it acted on and changed without telling so at once.
+    """
 
     wrong: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
 
     @property
     def is_right(self) -> bool:
@@ -53,9 +57,15 @@ class Output:
         reader, verdict = self.reader(), Verdict()
         begun_at = next((piece.at for piece in self.pieces if piece.done is not None), 0.0)
         patience_s = _KNOWN_FRAC * (self.pieces[-1].at - begun_at) + 1e-6
-        known_from, total = begun_at, None
+        known_from, total, acted_on = begun_at, None, None
         for piece in self.pieces:
             reader.feed(piece.output, piece.at)
+            codes, belief = [notice.code for notice in reader.new_notices()], reader.belief
+            if belief is not None and belief.is_sure and belief.total is not None:
+                is_told = any(code.startswith("progress-changed") for code in codes)
+                if not is_told and acted_on is not None and abs(belief.total - acted_on) > acted_on / 20:
+                    verdict.silent.append(f"at {piece.at:g}: {acted_on:g} in all became {belief.total:g}")
+                acted_on = belief.total
             if piece.total != total:
                 known_from, total = max(piece.at, begun_at), piece.total
             self._judge(reader, piece, verdict, may_be_unknown=piece.at <= known_from + patience_s)

@@ -15,6 +15,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import Command, LaunchJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
@@ -531,4 +532,4 @@ class Hostile(RuleBasedStateMachine):
 
 
 TestHostileWorld = Hostile.TestCase
-TestHostileWorld.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
+TestHostileWorld.settings = settings(max_examples=examples(250), stateful_step_count=50)

@@ -1,8 +1,10 @@
 """What a simulation leaves does not stay."""
 
+import subprocess
+import sys
 import weakref
 
-from punctual.sim.garbage import rare_collections
+from punctual.sim.garbage import is_frozen, rare_collections
 
 
 class Ring:
@@ -15,3 +17,11 @@ def test_the_garbage_of_a_simulation_is_gone_when_the_next_has_begun() -> None:
         left = weakref.ref(Ring())
     with rare_collections():
         assert left() is None
+
+
+def test_what_an_interpreter_begins_with_is_not_taken_for_what_somebody_froze() -> None:
+    """Python 3.12 freezes some hundreds of objects."""
+    program = "from punctual.sim.garbage import is_frozen; print(is_frozen())"
+    bare = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert bare.stdout == "False\n"
+    assert is_frozen(), "`conftest` has frozen what is here"

@@ -4,7 +4,6 @@ from typing import cast
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from punctual.sim.drawing import figures
 from punctual.sim.drawing.figures import averaged
@@ -51,6 +50,8 @@ def test_the_latest_job_is_in_the_plot_of_lateness(
     monkeypatch: pytest.MonkeyPatch, latest_frac: float, scale: str
 ) -> None:
     monkeypatch.setattr(figures, "_late_frac", lambda run: np.array([-0.5, 0.0, latest_frac]))
+    from matplotlib.figure import Figure  # takes half a second
+
     axes = Figure().subplots()
     figures.lateness(axes, {"fifo": [cast(StoredRun, None)]})
     assert axes.get_xscale() == scale

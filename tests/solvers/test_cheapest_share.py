@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from punctual.solvers.timeline import Levels, Timeline
 
@@ -21,7 +22,7 @@ def _done(levels: Levels, amounts: tuple[int, ...], lengths_s: list[int]) -> flo
     return sum(rates[amount] * length_s for amount, length_s in zip(amounts, lengths_s, strict=True))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     _RATES,
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4)), min_size=1, max_size=4),

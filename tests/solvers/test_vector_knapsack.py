@@ -7,6 +7,7 @@ from _exact import exact_vector_knapsack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
+from tests.examples import examples
 from tests.solvers.instances import cluster, small, vector_cluster
 
 from punctual.core.errors import InvalidSpec
@@ -44,7 +45,7 @@ def check(
 
 
 @given(SEEDS, st.integers(1, 5))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_value_and_bound_enclose_the_best(seed: int, n_jobs: int) -> None:
     costs, values, capacities = tiny(seed, n_jobs)
     best = brute_force(costs, values, capacities)
@@ -59,7 +60,7 @@ def test_value_and_bound_enclose_the_best(seed: int, n_jobs: int) -> None:
 
 
 @given(SEEDS, st.integers(2, 5))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_with_nothing_as_a_choice_a_choice_is_always_found(seed: int, n_jobs: int) -> None:
     costs, values, capacities = tiny(seed, n_jobs)
     costs[:, 0], values[:, 0] = 0.0, 0.0

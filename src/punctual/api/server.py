@@ -25,6 +25,7 @@ from punctual.daemon.paths import owner_token_file, service_root, service_socket
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import live_folders
 from punctual.distribution import check_extras
+from punctual.sim.garbage import is_frozen
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -191,11 +192,14 @@ def _quick_threads() -> Iterator[None]:
     """Shorten the switch interval of threads: one answers while others steer, make plans and read journals."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
-    gc.freeze()  # what was imported stays: to look whether it is garbage would stop all threads for some 20 ms
+    freezes = not is_frozen()
+    if freezes:
+        gc.freeze()  # what was imported stays: to look whether it is garbage would stop all threads for some 20 ms
     try:
         yield
     finally:
-        gc.unfreeze()
+        if freezes:
+            gc.unfreeze()
         sys.setswitchinterval(usual_s)
 
 

@@ -8,6 +8,13 @@ from contextlib import contextmanager
 _is_left = False
 #: New objects between two searches of the youngest, and searches of the middle ones between two of all objects.
 _N_OBJECTS, _N_SEARCHES = 200_000, 100
+#: Python 3.12 begins with some hundreds of frozen objects; who freezes what a program has imported freezes more than these.
+_N_FROZEN_BY_PYTHON = 10_000
+
+
+def is_frozen() -> bool:
+    """Return whether somebody has frozen objects, which `gc.unfreeze` would thaw."""
+    return gc.get_freeze_count() > _N_FROZEN_BY_PYTHON
 
 
 @contextmanager
@@ -28,7 +35,7 @@ def rare_collections() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():  # else some were frozen by others, and would be thawed
+        if not is_frozen():
             gc.freeze()
             gc.unfreeze()
         gc.set_threshold(*thresholds)

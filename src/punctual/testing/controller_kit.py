@@ -22,10 +22,8 @@ from punctual.sim.simulation import Simulation
 from punctual.sim.truth import AllReduceTruth, CoresTruth
 from punctual.testing.readings import job_specs, reading_sequences
 
-# One test is run by many subclasses, which Hypothesis would take for a mistake.
-_GENERATED = settings(
-    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
-)
+# As many examples as the profile says. One test is run by many subclasses, which Hypothesis would take for a mistake.
+_GENERATED = settings(deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])
 
 _SPEC = JobSpec(id=JobId("example"), ceiling=Resources(cores=1.0), floor=Resources(cores=0.02), deadline_s=60.0)
 

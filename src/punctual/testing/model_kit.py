@@ -16,10 +16,8 @@ from punctual.core.protocols import PerfModel
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 
-# One test is run by many subclasses, which Hypothesis would take for a mistake.
-_GENERATED = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
-)
+# As many examples as the profile says. One test is run by many subclasses, which Hypothesis would take for a mistake.
+_GENERATED = settings(deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])
 
 _COUNTS = (1, 2, 4, 8)
 _RATES = st.one_of(

@@ -16,10 +16,8 @@ from punctual.core.protocols import Policy
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.testing.snapshots import effective, occupied, snapshots
 
-# One test is run by many subclasses, which Hypothesis would take for a mistake.
-_GENERATED = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
-)
+# As many examples as the profile says. One test is run by many subclasses, which Hypothesis would take for a mistake.
+_GENERATED = settings(deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])
 
 _NODE = NodeId("node")
 
@@ -165,7 +163,7 @@ class PolicyConformance:
         waiting = tuple(job for job in jobs if not (job.planned or job.granted))
         self._check(replace(snapshot, holding=holding, waiting=waiting, free=free, carry=plan.carry))
 
-    @settings(_GENERATED, max_examples=30)  # of two snapshots each: as many as above
+    @_GENERATED
     @given(snapshots(), snapshots())
     def test_understands_its_own_carry(self, before: Snapshot, snapshot: Snapshot) -> None:
         """Plan from a carry of other jobs and nodes, and from one of another policy."""

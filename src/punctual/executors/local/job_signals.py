@@ -37,10 +37,12 @@ class Ending:
         The job's own process, the leader of its group.
     grace_s
         Seconds until all others are asked too.
+    kill_s
+        Seconds until those that were asked last are killed; also between two searches for a shell's next process.
     """
 
-    def __init__(self, job_pid: int, grace_s: float) -> None:
-        self._job_pid, self._had_time = job_pid, grace_s > 0
+    def __init__(self, job_pid: int, grace_s: float, kill_s: float = GRACE_S) -> None:
+        self._job_pid, self._had_time, self._kill_s = job_pid, grace_s > 0, kill_s
         self._asked_at = time.monotonic()
         #: Instants at which a shell's awaited processes are searched again; all are asked; and all are killed.
         self._look_at = self._asked_at
@@ -80,14 +82,14 @@ class Ending:
             if self._had_time:
                 self._note_force(now)
             self._ask(descendants(ancestor))
-            self._look_at, self._all_at, self._kill_at = inf, inf, now + GRACE_S
+            self._look_at, self._all_at, self._kill_at = inf, inf, now + self._kill_s
         elif now >= self._look_at:
             # A shell goes on with its next command when the one before has saved and ended. A short one may still run; if it
             # is a loop, or a long one, all are asked.
             alive = descendants(ancestor)
             goes_on = self._asked.isdisjoint(alive) and self._asked
             self._ask(alive if goes_on else targets(self._job_pid))
-            self._look_at = now + GRACE_S
+            self._look_at = now + self._kill_s
 
     def _ask(self, pids: list[int]) -> None:
         for pid in pids:

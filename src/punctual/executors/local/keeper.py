@@ -119,6 +119,8 @@ class LaunchRequest:
         Seconds without a message after which the job is ended. None: it goes on.
     grace_s
         Seconds that the job's own process has to end when asked. None: the rest of its allocation, or a minute.
+    kill_s
+        Seconds that its other processes have then before they are killed.
     logs
         For each log: its path, the descriptor to read its content from, and a pipe that gets a byte when it grows.
     log_bytes_max
@@ -150,6 +152,7 @@ class LaunchRequest:
     lease_s: float | None = None
     fence_s: float | None = None
     grace_s: float | None = None
+    kill_s: float = job_signals.GRACE_S
     logs: list[tuple[str, int, int]] = field(default_factory=list)
     log_bytes_max: int = 1 << 26
     takeover_fd: int | None = None
@@ -321,7 +324,7 @@ class Keeper:
         """End the job within so many seconds, or at once if it was asked before."""
         self._lift()
         if self._ending is None:
-            self._ending = job_signals.Ending(self._job_pid, grace_s)
+            self._ending = job_signals.Ending(self._job_pid, grace_s, self._request.kill_s)
         elif not grace_s:
             self._ending.hurry()
         return self._ending
@@ -344,7 +347,7 @@ class Keeper:
     def _end_descendants(self) -> None:
         """End the job's remaining descendants: outside its groups nothing would limit them."""
         if self._ending is None:
-            self._ending = job_signals.Ending(0, 0.0)
+            self._ending = job_signals.Ending(0, 0.0, self._request.kill_s)
         self._ending.own_has_ended()
 
     def _lift(self) -> None:
@@ -538,7 +541,7 @@ class Guard:
         except ValueError:  # the keeper was killed before it had a job
             request = LaunchRequest(argv=[])
         _lift(request.lift, job_signals.descendants(os.getpid()))
-        kill_at = time.monotonic() + job_signals.GRACE_S  # the kernel has sent the job SIGTERM
+        kill_at = time.monotonic() + request.kill_s  # the kernel has sent the job SIGTERM
         while self._reap():
             if time.monotonic() >= kill_at:
                 for pid in job_signals.descendants(os.getpid()):
