@@ -100,6 +100,11 @@ class RemainingCostState(LandingState):
         Slow mean of `usable_cores` and how it varies, for the interval of the forecast.
     delivery, lasting_delivery
         Used over granted while the grant held the job back: lately, and over a longer time.
+    begun
+        Steps and CPU time at the first report of a step; None: there was none yet.
+    steps_done, report_steps
+        Steps at the reading before, and by how many they grew when they did so last and the time before: an output tells
+        of every tenth step, or of epochs.
     own
         Whether the job is steered in its own time, and what that needs of cores. All of the above is in own seconds then.
     """
@@ -116,6 +121,9 @@ class RemainingCostState(LandingState):
     lasting_delivery: float = 1.0
     demanded_cores: float | None = None
     front_loading: bool = False
+    begun: tuple[float, float] | None = None
+    steps_done: float = 0.0
+    report_steps: tuple[float, float] = (1.0, 1.0)
     own: OwnTime = field(default_factory=OwnTime)
 
 
@@ -155,8 +163,9 @@ class RemainingCost(LandingController):
     Parameters
     ----------
     exit_s, exit_frac
-        A job that only the quota steers has landed when its process has ended; leaving takes a training process a
-        second or so of computation that no step tells of. That much is added to its margin, but at most this share.
+        A job that only the quota steers has landed when its process has ended, and no step tells of its leaving. A process
+        leaves by what it came with: modules and memory. This share of the CPU time before its first step is added to its
+        margin, but at most so many seconds: before its first step it may also have read its data.
     deadband_frac, deadband_unpaced_frac
         A demand closer than this to the last one is not made. What a wide band leaves open the pacing line closes;
         where the quota lands the job alone it must be narrow.
@@ -183,7 +192,7 @@ class RemainingCost(LandingController):
     """
 
     exit_s: float = 1.0
-    exit_frac: float = 0.02
+    exit_frac: float = 0.5
     deadband_frac: float = 0.05
     deadband_unpaced_frac: float = 0.01
     risk_sigmas: float = 2.5
@@ -213,6 +222,7 @@ class RemainingCost(LandingController):
     def _steered(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> tuple[Demand, RemainingCostState]:
         cost, moved = self.learned(state, reading, state.cost, _cost.elsewhere)
         state = _learn(self.seen(replace(state, cost=cost, **moved), reading), reading)
+        state = _learn_reports(state, reading)
         if state.cost is None or reading.steps_total is None:
             return self._warm_up(spec, state, reading)
         outlook = self._outlook(spec, state, reading, state.cost)
@@ -251,7 +261,7 @@ class RemainingCost(LandingController):
 
     def _margin_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> float:
         is_leaving = spec.margin_frac is None and not reading.can_pace
-        exit_s = min(self.exit_s, self.exit_frac * reading.deadline_s) if is_leaving else 0.0
+        exit_s = min(self.exit_s, self.exit_frac * _start_core_s(state)) if is_leaving else 0.0
         return self.margin_s(spec, state, reading) + exit_s
 
     def _outlook(self, spec: JobSpec, state: RemainingCostState, reading: Reading, cost: Cost) -> _Outlook:
@@ -268,8 +278,10 @@ class RemainingCost(LandingController):
         # A job that is late works longer than until its deadline.
         horizon_s = max(time_s, work_left * cost.mean / usable_cores)
         step_s = cost.forecast_s(horizon_s)
-        # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say).
-        unit_core_s = step_s * max(largest_unit_steps(state.phase_steps), 1.0 + dear_steps)
+        # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say). Of an output
+        # that is a whole report.
+        report_steps = 1.0 if reading.can_pace else max(state.report_steps)
+        unit_core_s = step_s * max(largest_unit_steps(state.phase_steps), report_steps + dear_steps)
         credit_s = min(reading.in_flight_core_s, unit_core_s)
         granted_cores = max(min(reading.granted.cores, usable_cores), 1e-3)
         return _Outlook(
@@ -368,6 +380,9 @@ class RemainingCost(LandingController):
         return cores, _reason("track", f"{cores:.2f} cores bring the job to its deadline", outlook)
 
     def _needed_cores(self, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> float:
+        if not reading.can_pace and outlook.time_s <= self.tick_least_s:
+            # Nothing can be corrected any more: the last piece ends at full speed, and so does the process.
+            return reading.ceiling.cores
         if state.line is None or not reading.can_cap:
             time_s = max(outlook.time_s - self._reserve_s(state, reading), 1e-3)
             return outlook.safe_core_s / (state.delivery * time_s)
@@ -492,6 +507,24 @@ def _error_frac(state: RemainingCostState, left_s: float) -> float:
 def _doubt_s(outlook: _Outlook) -> float:
     """How wrong the earliest landing may be: the unit in flight may be cheaper, or be done and waiting for its line."""
     return outlook.risk_frac * max(outlook.time_s, 0.0) + 0.5 * outlook.unit_core_s / outlook.usable_cores
+
+
+def _learn_reports(state: RemainingCostState, reading: Reading) -> RemainingCostState:
+    """Return the state with how many steps a report tells of, and what came before the first."""
+    begun, grown = state.begun, reading.steps_done - state.steps_done
+    if begun is None and reading.steps_done > 0:
+        begun = reading.steps_done, _unit_core_s(reading)
+    reports = (grown, state.report_steps[0]) if grown > 0 else state.report_steps
+    return replace(state, begun=begun, steps_done=reading.steps_done, report_steps=reports)
+
+
+def _start_core_s(state: RemainingCostState) -> float:
+    """CPU time that the process took before its first step."""
+    if state.begun is None or state.cost is None:
+        return 0.0
+    steps, core_s = state.begun
+    start_core_s = core_s - steps * state.cost.mean
+    return start_core_s if start_core_s >= 0.0 else core_s  # an earlier process took these steps
 
 
 def _learn(state: RemainingCostState, reading: Reading) -> RemainingCostState:
