@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from punctual.progress_text.mentions import Role, Unit
+from punctual.progress_text.mentions import PER_EPOCH, Role, Unit
 from punctual.progress_text.series import N_TOTAL_GROWN, Series, SeriesTable
 
 #: A count that says nothing but its own length may be one of many: of each epoch, or of what is done before. It is taken for
@@ -112,6 +112,7 @@ class Judge:
         return (
             not any(_is_over(meaning, other) for other in after),
             meaning.has_total,
+            not series.mention.is_fraction,
             series.role,
             meaning.total is not None,
             meaning.is_sure,
@@ -134,6 +135,8 @@ class Judge:
         if series.mention.is_total and series.n_grown < N_TOTAL_GROWN:
             is_report = series.is_measured and series.is_of_steps
             return Assessment(series=series, steps=series.last, total=None, is_sure=False) if is_report else None
+        if series.mention.is_fraction:
+            return self._fraction(series)
         length, outer = series.known_total, series.outer
         if outer is not None and not outer.n_restarts and length is not None and self._table.is_stated(length, series):
             series.is_whole = True  # although an epoch is told beside it
@@ -203,6 +206,14 @@ class Judge:
         known = None if is_training else total
         return Assessment(series=series, steps=steps, total=known, is_sure=is_training, doubt=Doubt.PART)
 
+    def _fraction(self, series: Series) -> Assessment | None:
+        """Assess hundredths of an epoch; None if the number of epochs is not known."""
+        n_epochs = self._table.n_epochs_stated(series)
+        if n_epochs is None:
+            return None
+        meaning = Assessment(series=series, steps=series.last, total=n_epochs * PER_EPOCH, is_sure=series.n_grown > 0)
+        return _not_exceeded(self._declared(meaning))
+
     def _epochs_alone(self, series: Series) -> Assessment | None:
         """Assess epochs; None if something with a length counts within them."""
         if series.first > 1 and not series.n_grown and not series.mention.is_own:
@@ -238,8 +249,8 @@ class Judge:
     def _n_laps_of(self, epochs: Series) -> int | None:
         """Return the number of all epochs; None if it is not known."""
         others = (other for other in self._table if other.unit is epochs.unit and other.role is not Role.OTHER)
-        said = next((other.known_total for other in others if other.known_total), None)
         stated = self._table.stated(epochs.mention.family or "epoch", epochs.last, epochs)
+        said = next((_length(other, stated) for other in others if other.known_total), None)
         length = _length(epochs, said if said and not epochs.known_total else stated)
         if epochs.outer is not None and epochs.is_nested:
             n_folds = _length(epochs.outer.series, None)
@@ -274,7 +285,7 @@ class Judge:
         declared, series, length = self._steps_total, meaning.series, meaning.series.known_total
         if declared is None:
             return meaning
-        if series.unit is Unit.EPOCH:  # in another unit than the user's
+        if series.unit is Unit.EPOCH or series.mention.is_fraction:  # in another unit than the user's
             steps = meaning.steps if meaning.total is None else meaning.steps * declared / meaning.total
             return replace(meaning, steps=steps, total=declared, doubt=Doubt.NONE)
         if length is not None and length > declared:

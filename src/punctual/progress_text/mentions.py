@@ -54,6 +54,8 @@ class Mention:
         The count goes over everything, by its name.
     is_own
         The number was found by an expression of the user's own.
+    is_fraction
+        The number is one of hundredths of an epoch: ``'epoch': 1.37``.
     """
 
     template: str
@@ -70,6 +72,7 @@ class Mention:
     is_heading: bool = False
     is_overall: bool = False
     is_own: bool = False
+    is_fraction: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -179,6 +182,9 @@ _INT = r"(?:\d{1,3}(?:,\d{3}){1,6}(?!,?\d)|\d{1,3}(?:_\d{3}){1,6}(?!\d)|\d{1,18}
 _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 #: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
+#: Nor behind a letter that stands for what it counts, unless a total follows: `E01/04 B020/100`.
+_LETTERS = {"e": (Unit.EPOCH, "epoch"), "b": (Unit.BATCH, "batch"), "s": (Unit.STEP, "step"), "i": (Unit.STEP, "iteration")}
+_BEGIN_PAIR = rf"(?:{_BEGIN}|(?<=[\s\[(|,;:][EeBbSsIi])|(?<=^[EeBbSsIi]))"
 #: Dates, times, versions and addresses.
 _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
         | \d{1,9}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?!\d) | \d{1,9}(?:\.\d{1,9}){2,8} | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
@@ -186,7 +192,7 @@ _STAMPS = re.compile(rf"(?:(?=\d)(?<!\d)|(?=\.))(?: {_STAMP} )", re.VERBOSE)
 #: A number in a line whose stamps are blanked.
 _NUMBER = re.compile(
     rf"""
-    (?=[\d.])(?: {_BEGIN}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
+    (?=[\d.])(?: {_BEGIN_PAIR}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
         (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?of\s{{1,16}} )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|it|batch) | (?![\w/]|\.\d) )
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[[ ]{{4}})
@@ -202,7 +208,7 @@ _NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
 #: The name of a writer at the beginning of its lines, without a number that stands alone: `[rank0]: `, `trainer-1  | `.
 _LABEL = re.compile(r"^(?:\D|(?<=[\w-])\d){0,100}?[A-Za-z][^\s\d]{0,40}\d{0,6}(?:[:)]|\s{0,100}\]|\s{1,8}\|)\s")
 #: Characters before a count without a name, in one of the first columns of a table.
-_ROW, _N_COLUMNS = " \t[]|#:,0123456789", 2
+_ROW, _N_COLUMNS = " \t[]<>|#:,0123456789", 2
 #: Characters between a name and its number.
 _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
@@ -231,7 +237,7 @@ _RESULT = re.compile(r"\d\.\d|\d[eE]-\d|\b(?:done|finished|completed|took|end[ _
 _NAMED_VALUE = re.compile(
     r"(?<![A-Za-z_])(?!(?:in|took|time|eta|elapsed|after)\b)[A-Za-z_]{2,32}\d?['\"]?\s{0,2}[:=]?\s{0,2}['\"]?-?\d+\.\d"
 )
-_EPOCH_FRAC = re.compile(r"\bepoch['\"]?\s?[:=]\s?['\"]?\d+\.\d", re.IGNORECASE)
+_EPOCH_FRAC = re.compile(r"\bepoch['\"]?\s?[:=]\s?['\"]?(\d{1,6}\.\d{1,9})", re.IGNORECASE)
 _FILE = re.compile(r"[A-Za-z_~]/|/[A-Za-z_~]|\.[A-Za-z]\w{0,9}\W{0,2}$")
 _CHUNK_BEFORE, _CHUNK_AFTER = re.compile(r"\S*$"), re.compile(r"\S*")
 #: A measured value with its name, which says nothing of whose progress a line tells.
@@ -243,8 +249,8 @@ _AS_LETTERS = str.maketrans("0123456789", "abcdefghij")
 _TO_TRAIN = re.compile(r"train|fit|start|max|total|schedul|run", re.IGNORECASE)
 _TO_STOP = re.compile(r"improve|patience|early|every|until|warm", re.IGNORECASE)
 
-#: The family of shares of a hundred.
-SHARE = "percent"
+#: The families of shares of a hundred, and of parts of an epoch; of these there are so many.
+SHARE, EPOCH_FRACTION, PER_EPOCH = "percent", "hundredths of an epoch", 100
 _N_NESTED = 2
 #: Numbers of one line that are looked at, and counts; characters around one that are.
 _N_NUMBERS_MAX, _N_MENTIONS_MAX, _AROUND = 200, 12, 200
@@ -274,15 +280,21 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
             mentions.append(mention)
             if len(mentions) == _N_MENTIONS_MAX:
                 break
-    has_epoch_frac = _EPOCH_FRAC.search(values) is not None
+    epoch_frac = _EPOCH_FRAC.search(values) if is_complete else None
+    if epoch_frac is not None:
+        mentions.append(_fraction_of_epochs(epoch_frac[1]))
     if not mentions:
-        return LineReading(has_epoch_frac=has_epoch_frac)
+        return LineReading()
     return LineReading(
         mentions=tuple(_ordered(mentions)),
         is_result=_RESULT.search(values) is not None,
         is_measured=_NAMED_VALUE.search(values) is not None,
-        has_epoch_frac=has_epoch_frac,
+        has_epoch_frac=epoch_frac is not None,
     )
+
+
+def _fraction_of_epochs(number: str) -> Mention:
+    return Mention(template="", unit=Unit.STEP, family=EPOCH_FRACTION, step=int(PER_EPOCH * float(number)), is_fraction=True)
 
 
 def _ordered(mentions: list[Mention]) -> list[Mention]:
@@ -329,6 +341,8 @@ class _Place:
             words += self._name[::-1] if self._is_bar else []
             known = [_COUNTED[word.lower()] for word in words if word and word.lower() in _COUNTED]
             unit, family = known[0] if known else (unit, family)
+        if unit is Unit.UNKNOWN and self._before[-1:].isalpha():
+            unit, family = _LETTERS.get(self._before[-1].lower(), (unit, family))
         if unit is Unit.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _NO_COUNTS:
             return None
         if any(map(_SETTING.fullmatch, self._name[:-1])):

@@ -260,7 +260,8 @@ class ProgressReader:
     def _in_all(self, chosen: Assessment) -> str:
         series = chosen.series
         parts = f", {chosen.n_epochs} times {series.known_total}" if chosen.n_epochs and series.known_total else ""
-        return f"{self._total_of(chosen):g} steps in all{parts}, as in {_quoted(series)}"
+        unit = series.mention.family if series.mention.is_fraction else "steps"
+        return f"{self._total_of(chosen):g} {unit} in all{parts}, as in {_quoted(series)}"
 
     def _say(self, code: str, text: str) -> None:
         if code not in self._told:

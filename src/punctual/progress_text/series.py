@@ -332,9 +332,17 @@ class SeriesTable:
 
     def only_stated(self, counted: Series) -> int | None:
         """Return the only total of steps or epochs that was announced before a count without a name; None if there are others."""
-        said = {series.last for series in self._announced(counted) if series.unit in {Unit.STEP, Unit.EPOCH}}
+        said = {
+            series.last
+            for series in self._announced(counted)
+            if series.unit in {Unit.STEP, Unit.EPOCH} and series.last > 1
+        }
         total = said.pop() if len(said) == 1 else None
         return None if total is None or total < max(counted.last, 2) else total
+
+    def n_epochs_stated(self, counted: Series) -> int | None:
+        """Return the number of epochs that a line announced before the `counted` series, be it one; None if none did."""
+        return next((series.last for series in self._announced(counted) if series.unit is Unit.EPOCH), None)
 
     def is_stated(self, total: int, counted: Series) -> bool:
         """Return whether a line announced so many steps before the `counted` series."""
@@ -461,8 +469,11 @@ class SeriesTable:
     def _state(self, series: Series, mentions: Iterable[Mention]) -> None:
         """Note a number that announces a total, unless it grows."""
         family = series.mention.family
-        counts = any(mention.family == family and not mention.is_total for mention in mentions)
-        if family and series.last > 1 and not counts and not series.mention.is_lap:
+        counts = any(
+            mention.family == family and not mention.is_total and (mention.total is None or mention.total >= series.last)
+            for mention in mentions
+        )
+        if family and series.last > 0 and not counts and not series.mention.is_lap:
             self._stated = [series, *(other for other in self._stated if other is not series)][:_N_STATED_MAX]
 
 
