@@ -132,6 +132,8 @@ class Judge:
             return None  # samples and batches of something
         if series.is_constant and series.unit < Unit.EPOCH and not series.mention.is_total:
             return None
+        if series.unit is Unit.UNKNOWN and series.moves_with_epoch and not series.is_complete:
+            return None
         if series.mention.is_total and series.n_grown < N_TOTAL_GROWN:
             is_report = series.is_measured and series.is_of_steps
             return Assessment(series=series, steps=series.last, total=None, is_sure=False) if is_report else None
@@ -148,11 +150,13 @@ class Judge:
             meaning = self._laps(series)
         else:
             meaning = self._single(series)
+        if meaning is not None and any(_may_be_around(other, series) for other in self._table):
+            meaning = replace(meaning, is_sure=False, doubt=Doubt.PART)
         return None if meaning is None else _not_exceeded(self._declared(meaning))
 
     def _laps(self, series: Series) -> Assessment:
         """Assess a count that begins anew."""
-        length, outer = series.known_total, series.outer
+        length, outer = series.known_total or self._table.stated_lap(series), series.outer
         if outer is not None and series.is_nested:
             n_epochs, n_before = self._n_laps_of(outer.series), self._n_before(series)
             # `Epoch 1/9: 11%|#   | 1/9` counts one thing twice, unless it begins anew.
@@ -182,7 +186,7 @@ class Judge:
         if total is None and not series.is_exceeded:
             if series.unit is Unit.UNKNOWN and series.is_result and series.n_grown > 0:
                 of_rows = self._table.only_stated(series)
-            total = of_rows or self._table.stated(series.mention.family, series.last, series)
+            total = of_rows or self._table.stated(series.mention.family, series.last, series) or self._of_laps(series)
         if total is None and series.unit in {Unit.BATCH, Unit.SAMPLE} and not series.n_grown:
             return None  # a setting
         if total is None:
@@ -213,6 +217,11 @@ class Judge:
             return None
         meaning = Assessment(series=series, steps=series.last, total=n_epochs * PER_EPOCH, is_sure=series.n_grown > 0)
         return _not_exceeded(self._declared(meaning))
+
+    def _of_laps(self, series: Series) -> int | None:
+        """Return the total of steps of which a line said how many an epoch has, and another how many epochs there are."""
+        length, n_epochs = self._table.stated_lap(series), self._table.stated("epoch", 1, series)
+        return length * n_epochs if length and n_epochs else None
 
     def _epochs_alone(self, series: Series) -> Assessment | None:
         """Assess epochs; None if something with a length counts within them."""
@@ -306,10 +315,23 @@ def _counts_within(epochs: Series, other: Series) -> bool:
     """Return whether `other` counts within an epoch."""
     if other.outer is None or other.outer.series is not epochs or other.role is Role.OTHER or other.is_measure:
         return False
+    if other.unit is Unit.UNKNOWN and other.moves_with_epoch and not other.is_complete:
+        return False
     if other.is_constant or (other.mention.is_total and (other.mention.is_lap or other.unit < Unit.STEP)):
         return False
     moves_with_it = other.known_total is None and not other.n_laps and 0 < other.n_grown <= epochs.n_grown
     return not (moves_with_it and other.outer.is_beside)
+
+
+def _may_be_around(other: Series, series: Series) -> bool:
+    """Return whether a bar that began before `series` may lie around it, and has not moved yet."""
+    around = None if series.outer is None else series.outer.series
+    is_named = around is not None and (around is other or around.known_total == other.known_total)
+    is_renamed = other.known_total == series.known_total
+    are_bars = other.mention.is_bar and series.mention.is_bar and not series.n_laps
+    is_open = other.known_total is not None and other.known_total > 1 and not other.n_grown and not other.is_complete
+    is_before = other.role is not Role.OTHER and other.first_line < series.first_line
+    return are_bars and is_open and is_before and not is_named and not is_renamed
 
 
 def _is_over(meaning: Assessment, other: Assessment) -> bool:
@@ -318,6 +340,9 @@ def _is_over(meaning: Assessment, other: Assessment) -> bool:
     if after is series or after.last_line <= series.last_line:
         return False
     if (series.outer and series.outer.series is after) or (after.outer and after.outer.series is series):
+        return False
+    is_same = series.unit is after.unit is Unit.EPOCH and after.first_line < series.last_line
+    if is_same and abs(after.last - series.last) <= 1:  # told in a heading and in what follows
         return False
     has_begun = after.last_at > after.first_at or (after.known_total is not None and not after.n_grown)
     is_next = other.has_total or (other.is_sure and other.is_trained)

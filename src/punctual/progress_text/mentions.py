@@ -116,7 +116,7 @@ _FAMILIES = {
         "episode": "episode episodes",
         "generation": "generation generations gen",
     },
-    Unit.EPOCH: {"epoch": "epoch epochs ep"},
+    Unit.EPOCH: {"epoch": "epoch epochs ep epoche epochen epoca epocas epoque epoques"},
     Unit.STEP: {
         "step": "step steps timestep timesteps",
         "iteration": "iter iters iteration iterations iterate it",
@@ -136,7 +136,7 @@ _COUNTED = {
 }
 _PLURALS = {word for word in _COUNTED if word.endswith("s")}
 #: Behind a counted word they change nothing: `batch_idx`, `step number`.
-_IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i"}
+_IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i", "seen", "done", "completed", "finished"}
 #: Before a counted word they say that this is how many there are.
 _TOTAL = {"max", "maximum", "total", "num", "n", "number", "nb"}
 #: Before a counted word they change nothing.
@@ -189,16 +189,18 @@ _BEGIN_PAIR = rf"(?:{_BEGIN}|(?<=[\s\[(|,;:][EeBbSsIi])|(?<=^[EeBbSsIi]))"
 _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
         | \d{1,9}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?!\d) | \d{1,9}(?:\.\d{1,9}){2,8} | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
 _STAMPS = re.compile(rf"(?:(?=\d)(?<!\d)|(?=\.))(?: {_STAMP} )", re.VERBOSE)
+#: Words between a count and its total, in some languages.
+_OF = "of|von|van|de|di|sur|av|af|od|z"
 #: A number in a line whose stamps are blanked.
 _NUMBER = re.compile(
     rf"""
     (?=[\d.])(?: {_BEGIN_PAIR}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
-        (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?of\s{{1,16}} )
+        (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?(?:{_OF})\s{{1,16}} )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|it|batch) | (?![\w/]|\.\d) )
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[[ ]{{4}})
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
     | (?P<real> (?:\d{{1,3}}(?:,\d{{3}}){{1,9}} | \d{{1,30}})\.\d+(?:[eE][-+]?\d+)? | \d{{1,30}}\.(?=[\]),}}]) | \d{{1,30}}[eE][-+]?\d+ | \.\d+ )
-    | {_BEGIN}(?<!-)(?P<whole> {_INT} ) (?![\w/]|[.:]\d)
+    | {_BEGIN}(?<!-)(?P<whole> {_SCALED} | {_INT} ) (?![\w/]|[.:]\d)
     | \d+ )
     """,
     re.VERBOSE,
@@ -379,6 +381,8 @@ class _Place:
     def _single(self, i_number: int) -> Mention | None:
         step, name = _number(self._match["whole"]), self._name
         unit, family = self._counted()
+        if unit is Unit.UNKNOWN and self._match["whole"][-1].isalpha():
+            return None  # a size
         if name[-2:] == ["per", "epoch"]:
             unit, family = _counted(name[:-2])
             return None if unit is Unit.UNKNOWN else self._mention(step, None, unit, family, is_total=True, is_lap=True)

@@ -177,6 +177,14 @@ class Series:
         goes_on = self.total is None or self.has_batches_beside or (is_aside and not outer.series.known_total)
         return not self.is_of_steps or not goes_on
 
+    @property
+    def moves_with_epoch(self) -> bool:
+        """Whether a count with an epoch in its line only ever moved together with that: it is a value of the epoch."""
+        outer = self.outer
+        if outer is None or not outer.is_beside or self.mention.is_bar:
+            return False
+        return outer.n_restarts + outer.n_passed > 0 and not outer.n_within
+
     def is_within(self, other: "Series") -> bool:
         """Return whether `other` is around it, or around a series that is."""
         outer = self.outer
@@ -246,6 +254,8 @@ class Outer:
         Number and laps of the inner series when it was noted last, and at the last change of the outer one.
     n_restarts, n_passed
         How often the inner series began anew with a new epoch, and how often it went on.
+    n_within
+        How often it moved while the outer one did not.
     """
 
     series: Series
@@ -260,6 +270,7 @@ class Outer:
     n_around: int = 0
     n_restarts: int = 0
     n_passed: int = 0
+    n_within: int = 0
 
     @property
     def n_before(self) -> int:
@@ -271,6 +282,7 @@ class Outer:
     def follow(self, inner: Series) -> None:
         """Note the state of both series, after a mention of the inner one."""
         has_changed = (self.n_laps, self.step) != (self.series.n_laps, self.series.last)
+        self.n_within += not has_changed and inner.last != self.inner_step
         if not has_changed or self.judge(inner):
             self.note(inner)
 
@@ -312,6 +324,8 @@ class SeriesTable:
         self._at_restart: dict[Series, dict[Series, int]] = {}
         #: Those that said how many there are to be, the last one first.
         self._stated: list[Series] = []
+        #: The same of each epoch.
+        self._stated_laps: list[Series] = []
         self.n_lines = 0
         self.has_epoch_frac = False
 
@@ -330,12 +344,18 @@ class SeriesTable:
         said = [series.last for series in self._announced(counted) if series.mention.family == family]
         return next((total for total in said if total >= max(least, 2)), None)
 
+    def stated_lap(self, counted: Series) -> int | None:
+        """Return how many of the counted a line announced for each epoch; None if none did."""
+        family = counted.mention.family
+        said = (series for series in self._stated_laps if series.mention.family == family and not series.n_grown)
+        return next((series.last for series in said if series.first_line < counted.first_line), None)
+
     def only_stated(self, counted: Series) -> int | None:
-        """Return the only total of steps or epochs that was announced before a count without a name; None if there are others."""
+        """Return the only total that was announced before a count without a name; None if there are others."""
         said = {
             series.last
             for series in self._announced(counted)
-            if series.unit in {Unit.STEP, Unit.EPOCH} and series.last > 1
+            if series.unit in {Unit.STEP, Unit.EPOCH, Unit.ROUND} and series.last > 1
         }
         total = said.pop() if len(said) == 1 else None
         return None if total is None or total < max(counted.last, 2) else total
@@ -356,7 +376,8 @@ class SeriesTable:
         self.n_lines += 1
         self.has_epoch_frac = self.has_epoch_frac or reading.has_epoch_frac
         seen = [(mention, *self._seen(mention, reading, text, at)) for mention in reading.mentions]
-        beside = {mention.unit: series for mention, series, _ in seen if mention.is_outer}
+        # The first of a line is the present one, another may be the best of all.
+        beside = {mention.unit: series for mention, series, _ in reversed(seen) if mention.is_outer}
         units = [mention.unit for mention in reading.mentions]
         has_batches = any(mention.unit is Unit.BATCH and mention.total is not None for mention in reading.mentions)
         for mention, series, moved in seen:
@@ -473,8 +494,9 @@ class SeriesTable:
             mention.family == family and not mention.is_total and (mention.total is None or mention.total >= series.last)
             for mention in mentions
         )
-        if family and series.last > 0 and not counts and not series.mention.is_lap:
-            self._stated = [series, *(other for other in self._stated if other is not series)][:_N_STATED_MAX]
+        if family and series.last > 0 and not counts:
+            stated = self._stated_laps if series.mention.is_lap else self._stated
+            stated[:] = [series, *(other for other in stated if other is not series)][:_N_STATED_MAX]
 
 
 def _is_same(series: Series, mention: Mention) -> bool:
