@@ -150,8 +150,6 @@ class Judge:
             meaning = self._laps(series)
         else:
             meaning = self._single(series)
-        if meaning is not None and any(_may_be_around(other, series) for other in self._table):
-            meaning = replace(meaning, is_sure=False, doubt=Doubt.PART)
         return None if meaning is None else _not_exceeded(self._declared(meaning))
 
     def _laps(self, series: Series) -> Assessment:
@@ -159,6 +157,7 @@ class Judge:
         length, outer = series.known_total or self._table.stated_lap(series), series.outer
         if outer is not None and series.is_nested:
             n_epochs, n_before = self._n_laps_of(outer.series), self._n_before(series)
+            n_epochs = n_epochs and n_epochs * max(outer.laps_each, 1)
             # `Epoch 1/9: 11%|#   | 1/9` counts one thing twice, unless it begins anew.
             is_other = length is None or length != outer.series.known_total or outer.n_restarts > 0
             is_moved = series.n_grown > 0 or outer.n_restarts > 0 or series.is_complete
@@ -253,7 +252,8 @@ class Judge:
         length = _length(outer.series, self._table.stated(family, outer.series.last, outer.series))
         n_around = outer.n_around if outer.series.is_nested else outer.n_laps
         n_each = length or outer.series.length + (outer.series.first == 0)
-        return n_around * n_each + outer.n_before + (series.n_laps > outer.inner_laps)
+        n_ended = (n_around * n_each + outer.n_before) * max(outer.laps_each, 1)
+        return n_ended + series.n_laps - outer.inner_laps
 
     def _n_laps_of(self, epochs: Series) -> int | None:
         """Return the number of all epochs; None if it is not known."""
@@ -263,12 +263,12 @@ class Judge:
         length = _length(epochs, said if said and not epochs.known_total else stated)
         if epochs.outer is not None and epochs.is_nested:
             n_folds = _length(epochs.outer.series, None)
-            return length * n_folds if length and n_folds else None
+            return length * n_folds * max(epochs.outer.laps_each, 1) if length and n_folds else None
         return None if epochs.n_laps else length
 
     def _is_whole(self, series: Series, total: int) -> bool:
         """Return whether a count without a name goes over the whole training, not over one part of it."""
-        if not series.is_whole:
+        if not series.is_whole and not any(_may_be_around(other, series) for other in self._table):
             mention = series.mention
             n_jumped = max(_SEEN_FRAC * total, _JUMP * series.increment)
             is_resumed = mention.is_bar and series.n_grown > 1 and series.first_increment > n_jumped
@@ -324,14 +324,13 @@ def _counts_within(epochs: Series, other: Series) -> bool:
 
 
 def _may_be_around(other: Series, series: Series) -> bool:
-    """Return whether a bar that began before `series` may lie around it, and has not moved yet."""
-    around = None if series.outer is None else series.outer.series
-    is_named = around is not None and (around is other or around.known_total == other.known_total)
+    """Return whether a bar that began before `series` may lie around it: it has not moved yet, or when `series` was done."""
     is_renamed = other.known_total == series.known_total
     are_bars = other.mention.is_bar and series.mention.is_bar and not series.n_laps
-    is_open = other.known_total is not None and other.known_total > 1 and not other.n_grown and not other.is_complete
+    is_open = other.known_total is not None and other.known_total > 1 and not other.is_complete
+    has_moved = other.n_grown > (series.is_complete and other.last_line > series.last_line)
     is_before = other.role is not Role.OTHER and other.first_line < series.first_line
-    return are_bars and is_open and is_before and not is_named and not is_renamed
+    return are_bars and is_open and is_before and not has_moved and not is_renamed
 
 
 def _is_over(meaning: Assessment, other: Assessment) -> bool:

@@ -116,7 +116,7 @@ _FAMILIES = {
         "episode": "episode episodes",
         "generation": "generation generations gen",
     },
-    Unit.EPOCH: {"epoch": "epoch epochs ep epoche epochen epoca epocas epoque epoques"},
+    Unit.EPOCH: {"epoch": "epoch epochs ep epoche epochen epoca epocas epoque epoques epok epoka epoki"},
     Unit.STEP: {
         "step": "step steps timestep timesteps",
         "iteration": "iter iters iteration iterations iterate it",
@@ -183,7 +183,12 @@ _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 #: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
 #: Nor behind a letter that stands for what it counts, unless a total follows: `E01/04 B020/100`.
-_LETTERS = {"e": (Unit.EPOCH, "epoch"), "b": (Unit.BATCH, "batch"), "s": (Unit.STEP, "step"), "i": (Unit.STEP, "iteration")}
+_LETTERS = {
+    "e": (Unit.EPOCH, "epoch"),
+    "b": (Unit.BATCH, "batch"),
+    "s": (Unit.STEP, "step"),
+    "i": (Unit.STEP, "iteration"),
+}
 _BEGIN_PAIR = rf"(?:{_BEGIN}|(?<=[\s\[(|,;:][EeBbSsIi])|(?<=^[EeBbSsIi]))"
 #: Dates, times, versions and addresses.
 _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
@@ -296,7 +301,9 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
 
 
 def _fraction_of_epochs(number: str) -> Mention:
-    return Mention(template="", unit=Unit.STEP, family=EPOCH_FRACTION, step=int(PER_EPOCH * float(number)), is_fraction=True)
+    return Mention(
+        template="", unit=Unit.STEP, family=EPOCH_FRACTION, step=int(PER_EPOCH * float(number)), is_fraction=True
+    )
 
 
 def _ordered(mentions: list[Mention]) -> list[Mention]:

@@ -256,6 +256,9 @@ class Outer:
         How often the inner series began anew with a new epoch, and how often it went on.
     n_within
         How often it moved while the outer one did not.
+    laps_each
+        How often the inner series goes from its beginning to its end within one number of the outer one: once, or for each
+        client of a round.
     """
 
     series: Series
@@ -271,6 +274,7 @@ class Outer:
     n_restarts: int = 0
     n_passed: int = 0
     n_within: int = 0
+    laps_each: int = 0
 
     @property
     def n_before(self) -> int:
@@ -299,6 +303,8 @@ class Outer:
             return False
         self.n_restarts += has_restarted or moved <= 0
         self.n_passed += not has_restarted and moved > 0
+        laps = max(1, inner.n_laps - self.inner_laps)
+        self.laps_each = min(self.laps_each or laps, laps)
         self.inner_laps = inner.n_laps
         return True
 
@@ -491,7 +497,9 @@ class SeriesTable:
         """Note a number that announces a total, unless it grows."""
         family = series.mention.family
         counts = any(
-            mention.family == family and not mention.is_total and (mention.total is None or mention.total >= series.last)
+            mention.family == family
+            and not mention.is_total
+            and (mention.total is None or mention.total >= series.last)
             for mention in mentions
         )
         if family and series.last > 0 and not counts:
