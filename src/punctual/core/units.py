@@ -24,7 +24,7 @@ _NAMES_S = {
 }
 _UNITS_S = {name: seconds for names, seconds in _NAMES_S.items() for name in names.split()}
 #: A last number without a unit counts the next smaller one: `1h30`, `2m30`.
-_NEXT_UNIT_S = {DAY_S: HOUR_S, HOUR_S: MINUTE_S, MINUTE_S: 1}
+_NEXT_UNIT_S: dict[float, int] = {DAY_S: HOUR_S, HOUR_S: MINUTE_S, MINUTE_S: 1}
 _ONES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 _TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
