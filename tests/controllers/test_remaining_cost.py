@@ -180,6 +180,16 @@ def test_the_last_moment_is_not_held_back_by_a_quota() -> None:
     assert demand.resources.cores == SPEC.ceiling.cores
 
 
+def test_a_count_that_ends_before_its_total_does_not_hold_the_process_back() -> None:
+    """It prints each tenth of 1,000 steps, from 0."""
+    state = replace(RemainingCost().init(SPEC), cost=_cost.first(0.01, 10), demanded_cores=0.1, deadline_s=100.0)
+    state = replace(state, report_steps=(10.0, 10.0), steps_done=990.0)
+    under_way, _ = RemainingCost().step(SPEC, state, reading(98.0, 990, 9.95, in_flight_core_s=0.05))
+    assert under_way.resources.cores < 0.2
+    spent, _ = RemainingCost().step(SPEC, state, reading(98.5, 990, 10.01, in_flight_core_s=0.11))
+    assert spent.resources.cores == SPEC.ceiling.cores
+
+
 def test_a_process_that_goes_on_from_a_checkpoint_leaves_like_another() -> None:
     controller, demands = RemainingCost(margin_unpaced_frac=0.01), []
     for before in (0, 500):

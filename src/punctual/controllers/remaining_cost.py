@@ -362,7 +362,9 @@ class RemainingCost(LandingController):
         least, most = core_bounds(spec, reading)
         if not state.feasible:
             return most, Reason("infeasible", "the deadline cannot be met: the job runs at its ceiling")
-        if outlook.time_s <= 0.0 or outlook.work_left <= 0.0:
+        # An output may end before its count does: what is in flight has cost what all that is left would, and the process leaves.
+        is_spent = not reading.can_pace and outlook.need_core_s <= 0.0
+        if outlook.time_s <= 0.0 or outlook.work_left <= 0.0 or is_spent:
             return most, Reason("end", "the last unit of work may end at full speed")
         if state.front_loading:
             return most, _reason("front-load", "little room is left: the job runs ahead while it can", outlook)
