@@ -58,6 +58,9 @@ _LONG_STEP_CORE_S = 0.5
 _SPARE_FRAC = 0.02
 
 
+#: A job that uses less than this where it may use a core does not compute most of the time. Leaving is computation.
+_EXIT_CORES_LEAST = 0.5
+
 #: How exactly a job lands that only its quota holds: a standard deviation as a share of its largest unit. Measured:
 #: bench/forecasts.py.
 _LANDED_UNIT_FRAC = 0.2
@@ -162,10 +165,10 @@ class RemainingCost(LandingController):
 
     Parameters
     ----------
-    exit_s, exit_frac
+    exit_core_s, exit_frac
         A job that only the quota steers has landed when its process has ended, and no step tells of its leaving. A process
         leaves by what it came with: modules and memory. This share of the CPU time before its first step is added to its
-        margin, but at most so many seconds: before its first step it may also have read its data.
+        margin, but at most so many core-seconds: before its first step it may also have read its data.
     deadband_frac, deadband_unpaced_frac
         A demand closer than this to the last one is not made. What a wide band leaves open the pacing line closes;
         where the quota lands the job alone it must be narrow.
@@ -191,7 +194,7 @@ class RemainingCost(LandingController):
     *Fails when* neither CPU time nor a device nor waiting that is always the same limits the job.
     """
 
-    exit_s: float = 1.0
+    exit_core_s: float = 1.0
     exit_frac: float = 0.5
     deadband_frac: float = 0.05
     deadband_unpaced_frac: float = 0.01
@@ -261,8 +264,10 @@ class RemainingCost(LandingController):
 
     def _margin_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> float:
         is_leaving = spec.margin_frac is None and not reading.can_pace
-        exit_s = min(self.exit_s, self.exit_frac * _start_core_s(state)) if is_leaving else 0.0
-        return self.margin_s(spec, state, reading) + exit_s
+        exit_core_s = min(self.exit_core_s, self.exit_frac * _start_core_s(state)) if is_leaving else 0.0
+        # It leaves on one core, or on what neighbours leave of that.
+        cores = max(min(1.0, reading.ceiling.cores, state.usable_cores or 1.0), _EXIT_CORES_LEAST)
+        return self.margin_s(spec, state, reading) + exit_core_s / cores
 
     def _outlook(self, spec: JobSpec, state: RemainingCostState, reading: Reading, cost: Cost) -> _Outlook:
         aim_s = reading.deadline_s - self._margin_s(spec, state, reading)
