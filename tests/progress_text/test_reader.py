@@ -521,6 +521,25 @@ def test_local_epochs_of_several_clients_are_counted_in_each_round() -> None:
     assert sure(read(lines)) == (18, 48)
 
 
+def test_episodes_may_be_called_by_the_word_for_epochs() -> None:
+    assert sure(
+        read(["Training for 900 episodes\n", *(f"| Ep {i:4d} | R {i / 9:.2f} |\n" for i in range(20, 200, 20))])
+    ) == (180, 900)
+
+
+def test_a_batch_that_was_reached_is_counted() -> None:
+    lines = (f"In epoch {e} of 3, after batch {b} of 90, the loss is 0.3\n" for e in (1, 2) for b in range(30, 91, 30))
+    assert sure(read(lines)) == (180, 270)
+
+
+def test_steps_that_are_done_are_no_total() -> None:
+    assert sure(read(f"0:00:{i:02d} elapsed, {20 * i} steps done, loss 0.3\n" for i in range(1, 9))) == (160, None)
+
+
+def test_a_single_step_of_one_is_no_training() -> None:
+    assert sure(read(["Iteration 1/1 loss 0.3\n"])) is None
+
+
 def test_why_nothing_was_planned_is_told_at_the_end_unless_it_was_before() -> None:
     notice = read([*bars(9)]).shortfall()
     assert notice is not None

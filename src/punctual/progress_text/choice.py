@@ -195,7 +195,7 @@ class Judge:
             return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
         outer = series.outer
         if series.is_of_steps and (outer is None or not outer.is_behind or outer.n_passed):
-            is_sure = series.mention.is_own or series.n_grown > 0 or is_measured
+            is_sure = series.mention.is_own or ((series.n_grown > 0 or is_measured) and total > 1)
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
         if self._is_whole(series, total):
             return Assessment(

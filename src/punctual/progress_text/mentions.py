@@ -116,7 +116,7 @@ _FAMILIES = {
         "episode": "episode episodes",
         "generation": "generation generations gen",
     },
-    Unit.EPOCH: {"epoch": "epoch epochs ep epoche epochen epoca epocas epoque epoques epok epoka epoki"},
+    Unit.EPOCH: {"ep": "ep", "epoch": "epoch epochs epoche epochen epoca epocas epoque epoques epok epoka epoki"},
     Unit.STEP: {
         "step": "step steps timestep timesteps",
         "iteration": "iter iters iteration iterations iterate it",
@@ -150,6 +150,8 @@ _SETTING = re.compile(
     r"|length|local|log(?:ging)?|micro|min(?:imum)?|next|patience|per|plot|previous|print|prune|report|resum(?:e|ing)|rollout|sampling"
     r"|sav(?:e|ing)|since|skip(?:ped)?|start|stop|summary|test|to|until|val(?:id(?:ation)?)?|warm(?:up)?|within"
 )
+#: Of these a count of so many is none: `after batch 50 of 300`.
+_REACHED = {"after", "at"}
 #: A share that is called so is progress.
 _DONE = {"progress", "done", "complete", "completed"}
 _PROGRESS = _DONE | {"at", "epoch", "training", "train", "fit", "fitting"}
@@ -233,6 +235,10 @@ _WITHIN = re.compile(r"([A-Za-z]{1,16})_in_[A-Za-z]{1,16}$")
 #: A bar whose name has a fraction before it: `1/5 * Epoch: 32%|###  | 50/156`.
 _NAMED_BAR = re.compile(r"\d/\d.{1,100}\d%\s?\|")
 _OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
+#: So many were done: `120 steps done`.
+_REACHED_AFTER = re.compile(
+    r"\s{0,3}\w+\s(?:are\s|were\s)?(?:done|complete|completed|finished|processed|seen|trained)\b"
+)
 #: So many are in each part of something.
 _EACH = re.compile(r"\s{0,3}\w+(?:/|\s(?:each|per|in each|an?)\b)")
 _SHARE = re.compile(r"\d+%\s?\|?")
@@ -354,7 +360,7 @@ class _Place:
             unit, family = _LETTERS.get(self._before[-1].lower(), (unit, family))
         if unit is Unit.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _NO_COUNTS:
             return None
-        if any(map(_SETTING.fullmatch, self._name[:-1])):
+        if any(_SETTING.fullmatch(word) and word not in _REACHED for word in self._name[:-1]):
             return None
         if unit is Unit.EPOCH and _NAMED_BAR.search(self._before):
             unit, family = Unit.UNKNOWN, ""
@@ -412,6 +418,9 @@ class _Place:
         ):
             unit, family = _COUNTED[word]
             return self._mention(step, None, unit, family, is_total=True)
+        if word in _PLURALS and _REACHED_AFTER.match(self._after):
+            unit, family = _COUNTED[word]
+            return self._mention(step, None, unit, family)
         row = _without_label(self._before)
         is_of_unit = _UNIT_AFTER.match(self._after) and not _VALUE_NEXT.match(self._after)
         is_in_row = not is_of_unit and i_number < _N_COLUMNS and not row.strip(_ROW)

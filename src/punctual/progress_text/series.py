@@ -15,6 +15,8 @@ _GAP_INCREMENTS = 3
 N_TOTAL_GROWN = 2
 _N_SERIES_MAX = 64
 _N_STATED_MAX = 16
+#: Families that a shorter word may mean.
+_MEANT = {"ep": ("ep", "epoch", "episode")}
 #: A number that is not seen again within so many lines counts nothing by now.
 _N_LINES_ALIVE = 8
 _QUOTE_MAX = 120
@@ -347,7 +349,8 @@ class SeriesTable:
 
     def stated(self, family: str, least: int, counted: Series) -> int | None:
         """Return the total of a family that a line announced before the `counted` series; None if none did, or below `least`."""
-        said = [series.last for series in self._announced(counted) if series.mention.family == family]
+        families = _MEANT.get(family, (family,))
+        said = [series.last for series in self._announced(counted) if series.mention.family in families]
         return next((total for total in said if total >= max(least, 2)), None)
 
     def stated_lap(self, counted: Series) -> int | None:
