@@ -268,7 +268,7 @@ class Judge:
 
     def _is_whole(self, series: Series, total: int) -> bool:
         """Return whether a count without a name goes over the whole training, not over one part of it."""
-        if not series.is_whole and not any(_may_be_around(other, series) for other in self._table):
+        if not series.is_whole and not self._has_bar_around(series):
             mention = series.mention
             n_jumped = max(_SEEN_FRAC * total, _JUMP * series.increment)
             is_resumed = mention.is_bar and series.n_grown > 1 and series.first_increment > n_jumped
@@ -281,6 +281,11 @@ class Judge:
                 or self._lasts(series, total, self._deadline_s)
             )
         return series.is_whole
+
+    def _has_bar_around(self, series: Series) -> bool:
+        """Return whether a bar that began before this one may lie around it."""
+        is_first_lap = series.mention.is_bar and not series.n_laps
+        return is_first_lap and any(_may_be_around(other, series) for other in self._table)
 
     @staticmethod
     def _lasts(series: Series, total: int, deadline_s: float) -> bool:
@@ -324,13 +329,13 @@ def _counts_within(epochs: Series, other: Series) -> bool:
 
 
 def _may_be_around(other: Series, series: Series) -> bool:
-    """Return whether a bar that began before `series` may lie around it: it has not moved yet, or when `series` was done."""
+    """Return whether a bar that began before `series` has not moved yet, or only when `series` was done."""
+    if not other.mention.is_bar or other.first_line >= series.first_line or other.role is Role.OTHER:
+        return False
     is_renamed = other.known_total == series.known_total
-    are_bars = other.mention.is_bar and series.mention.is_bar and not series.n_laps
     is_open = other.known_total is not None and other.known_total > 1 and not other.is_complete
     has_moved = other.n_grown > (series.is_complete and other.last_line > series.last_line)
-    is_before = other.role is not Role.OTHER and other.first_line < series.first_line
-    return are_bars and is_open and is_before and not has_moved and not is_renamed
+    return is_open and not has_moved and not is_renamed
 
 
 def _is_over(meaning: Assessment, other: Assessment) -> bool:
