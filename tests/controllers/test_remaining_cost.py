@@ -176,8 +176,11 @@ def test_a_report_of_many_steps_is_in_flight_as_a_whole() -> None:
 
 def test_the_last_moment_is_not_held_back_by_a_quota() -> None:
     state = replace(RemainingCost().init(SPEC), cost=_cost.first(0.01, 10), demanded_cores=0.1, deadline_s=100.0)
-    demand, _ = RemainingCost().step(SPEC, state, reading(99.65, 999, 9.9))
-    assert demand.resources.cores == SPEC.ceiling.cores
+    for start_core_s, cores in ((0.0, 0.2), (0.1, 0.5), (1.0, 1.0)):
+        begun = replace(state, begun=(10.0, 0.1 + start_core_s))
+        aim_s = 100.0 - 0.3 - 0.5 * start_core_s
+        demand, _ = RemainingCost().step(SPEC, begun, reading(aim_s - 0.05, 999, 9.9))
+        assert demand.resources.cores == pytest.approx(cores)
 
 
 def test_a_count_that_ends_before_its_total_does_not_hold_the_process_back() -> None:

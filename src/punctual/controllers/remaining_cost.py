@@ -263,11 +263,14 @@ class RemainingCost(LandingController):
         return demand, replace(state, demanded_cores=resources.cores)
 
     def _margin_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> float:
-        is_leaving = spec.margin_frac is None and not reading.can_pace
-        exit_core_s = min(self.exit_core_s, self.exit_frac * _start_core_s(state)) if is_leaving else 0.0
         # It leaves on one core, or on what neighbours leave of that.
         cores = max(min(1.0, reading.ceiling.cores, state.usable_cores or 1.0), _EXIT_CORES_LEAST)
-        return self.margin_s(spec, state, reading) + exit_core_s / cores
+        exit_s = self._exit_core_s(state, reading) / cores if spec.margin_frac is None else 0.0
+        return self.margin_s(spec, state, reading) + exit_s
+
+    def _exit_core_s(self, state: RemainingCostState, reading: Reading) -> float:
+        """CPU time that the process is expected to take for leaving; 0 where it has landed before."""
+        return 0.0 if reading.can_pace else min(self.exit_core_s, self.exit_frac * _start_core_s(state))
 
     def _outlook(self, spec: JobSpec, state: RemainingCostState, reading: Reading, cost: Cost) -> _Outlook:
         aim_s = reading.deadline_s - self._margin_s(spec, state, reading)
@@ -387,12 +390,13 @@ class RemainingCost(LandingController):
         return cores, _reason("track", f"{cores:.2f} cores bring the job to its deadline", outlook)
 
     def _needed_cores(self, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> float:
-        if not reading.can_pace and outlook.time_s <= self.tick_least_s:
-            # Nothing can be corrected any more: the last piece ends at full speed, and so does the process.
-            return reading.ceiling.cores
         if state.line is None or not reading.can_cap:
             time_s = max(outlook.time_s - self._reserve_s(state, reading), 1e-3)
-            return outlook.safe_core_s / (state.delivery * time_s)
+            needed = outlook.safe_core_s / (state.delivery * time_s)
+            if outlook.time_s > self.tick_least_s:
+                return needed
+            # Before the next tick the work may be done: the process is to leave at once, on one core.
+            return max(needed, min(self._exit_core_s(state, reading) / self.tick_least_s, 1.0))
         # The line does the fine work. The quota lets the job be done some slices before the end of the line, so that it can
         # make up for cores that neighbours take; for the last units it opens.
         time_s = outlook.time_s - _SLICES_S
@@ -531,7 +535,8 @@ def _start_core_s(state: RemainingCostState) -> float:
         return 0.0
     steps, core_s = state.begun
     start_core_s = core_s - steps * state.cost.mean
-    return start_core_s if start_core_s >= 0.0 else core_s  # an earlier process took these steps
+    # Where the steps would have cost far more than there was, an earlier process has taken them.
+    return max(start_core_s, 0.0) if start_core_s > -core_s else core_s
 
 
 def _learn(state: RemainingCostState, reading: Reading) -> RemainingCostState:
