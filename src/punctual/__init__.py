@@ -5,6 +5,9 @@ number of workers that changes; a notebook that compares policies needs `simulat
 needs `submit` or a `Client`. They are loaded on first use, so that importing the package costs next to nothing.
 """
 
+import atexit
+import sys
+
 TYPE_CHECKING = False  # as typing's, whose import costs more than all the rest of this module
 if TYPE_CHECKING:
     from punctual.client.client import Client, submit
@@ -51,6 +54,15 @@ def __getattr__(name: str) -> object:
     from punctual import tracking
 
     return getattr(tracking, name)
+
+
+def _end_program() -> None:
+    """Tell the end of a program that was tracked, and all that it registered for its end since it imported this."""
+    if (session := sys.modules.get("punctual.tracking.session")) is not None:
+        session.end_program()
+
+
+atexit.register(_end_program)
 
 
 def load_ipython_extension(shell: object) -> None:

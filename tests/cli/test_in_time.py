@@ -20,6 +20,18 @@ while not pathlib.Path("go").exists():
     time.sleep(0.01)
 """
 
+#: The same, and works when it ends, as it was told before its first step.
+WORKING_AT_EXIT = """
+import atexit, pathlib, time, punctual
+def write_results():
+    pathlib.Path("begun").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+atexit.register(write_results)
+for i in punctual.track(range(5)):
+    pass
+"""
+
 #: Trains in a process of its own, and evaluates when that has ended.
 IN_CHILDREN = """
 import multiprocessing, pathlib, time, punctual
@@ -63,8 +75,11 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     assert terminal.left_behind() == []
 
 
-def test_results_that_come_after_the_deadline_are_late_though_the_steps_were_in_time(terminal: Terminal) -> None:
-    run = terminal.begin(WORKING_ON, "--deadline", "8s", "--strict", "--json")
+@pytest.mark.parametrize("script", [WORKING_ON, WORKING_AT_EXIT], ids=["at once", "at exit"])
+def test_results_that_come_after_the_deadline_are_late_though_the_steps_were_in_time(
+    script: str, terminal: Terminal
+) -> None:
+    run = terminal.begin(script, "--deadline", "8s", "--strict", "--json")
     terminal.wait_for_job(lambda job: "deadline-passed" in terminal.tell("show", "--json").stdout)
     terminal.go_on()
     output, errors = run.communicate(timeout=PATIENCE_S)

@@ -68,10 +68,11 @@ def test_cores_that_are_taken_during_the_last_second_make_no_job_late() -> None:
 
 
 @pytest.mark.parametrize("ratio", [1.3, 2.0, 4.0])
-def test_lands_within_a_hundredth_by_the_quota_alone(ratio: float) -> None:
-    """The plant has landed at its last unit; what is kept for the process to leave is a second."""
-    for run in runs(training(ratio), World(can_pace=False)):
-        assert -0.01 < run.deviation_frac + 1.0 / DEADLINE_S <= 0.0
+@pytest.mark.parametrize(("startup_core_s", "exit_s"), [(0.1, 0.05), (1.0, 0.5), (5.0, 1.0)])
+def test_lands_within_a_hundredth_by_the_quota_alone(ratio: float, startup_core_s: float, exit_s: float) -> None:
+    """The plant has landed at its last unit; what is kept for the process to leave goes by what it took to start."""
+    for run in runs(training(ratio, startup_core_s=startup_core_s), World(can_pace=False)):
+        assert -0.01 < run.deviation_frac + exit_s / DEADLINE_S <= 0.001
 
 
 def test_a_dearer_step_that_nobody_declared_is_at_most_two_percent_late_at_twice_the_fastest_time() -> None:
@@ -168,6 +169,50 @@ def test_the_unit_in_flight_is_credited() -> None:
     _, state = controller.step(SPEC, state, reading(4.0, 10, 4.0))
     demand, _ = controller.step(SPEC, state, reading(5.0, 60, 5.01, in_flight_core_s=0.01))
     assert demand.resources.cores == pytest.approx((0.02 * 940 - 0.01) / (100.0 * 0.99 - 5.0))
+
+
+def test_a_report_of_many_steps_is_in_flight_as_a_whole() -> None:
+    controller = RemainingCost(margin_unpaced_frac=0.01, exit_frac=0.0)
+    state = controller.init(SPEC)
+    _, state = controller.step(SPEC, state, reading(3.8, 0, 3.8))
+    _, state = controller.step(SPEC, state, reading(4.0, 10, 4.0))
+    _, state = controller.step(SPEC, state, reading(5.0, 60, 5.0))
+    demand, _ = controller.step(SPEC, state, reading(5.5, 60, 5.5, in_flight_core_s=0.5))
+    assert demand.resources.cores == pytest.approx((0.02 * 940 - 0.5) / (100.0 * 0.99 - 5.5))
+    demand, _ = controller.step(SPEC, state, reading(9.0, 60, 9.0, in_flight_core_s=4.0))
+    assert demand.resources.cores == pytest.approx(0.02 * 890 / (100.0 * 0.99 - 9.0)), "the rest was spent elsewhere"
+
+
+def test_the_last_moment_is_not_held_back_by_a_quota() -> None:
+    state = replace(RemainingCost().init(SPEC), cost=_cost.first(0.01, 10), demanded_cores=0.1, deadline_s=100.0)
+    for start_core_s, cores in ((0.0, 0.2), (0.1, 0.5), (1.0, 1.0)):
+        begun = replace(state, begun=(10.0, 0.1 + start_core_s))
+        aim_s = 100.0 - 0.3 - 0.5 * start_core_s
+        demand, _ = RemainingCost().step(SPEC, begun, reading(aim_s - 0.05, 999, 9.9))
+        assert demand.resources.cores == pytest.approx(cores)
+
+
+def test_a_count_that_ends_before_its_total_does_not_hold_the_process_back() -> None:
+    """It prints each tenth of 1,000 steps, from 0."""
+    state = replace(RemainingCost().init(SPEC), cost=_cost.first(0.01, 10), demanded_cores=0.1, deadline_s=100.0)
+    state = replace(state, report_steps=(10.0, 10.0), steps_done=990.0)
+    under_way, _ = RemainingCost().step(SPEC, state, reading(98.0, 990, 9.95, in_flight_core_s=0.05))
+    assert under_way.resources.cores < 0.2
+    spent, _ = RemainingCost().step(SPEC, state, reading(98.5, 990, 10.01, in_flight_core_s=0.11))
+    assert spent.resources.cores == SPEC.ceiling.cores
+
+
+def test_a_process_that_goes_on_from_a_checkpoint_leaves_like_another() -> None:
+    controller, demands = RemainingCost(margin_unpaced_frac=0.01), []
+    for before in (0, 500):
+        state = controller.init(SPEC)
+        _, state = controller.step(SPEC, state, reading(1.4, 0, 1.4, steps_total=1000.0 + before))
+        _, state = controller.step(SPEC, state, reading(1.5, before + 5, 1.5, steps_total=1000.0 + before))
+        _, state = controller.step(SPEC, state, reading(2.5, before + 55, 2.5, steps_total=1000.0 + before))
+        demand, _ = controller.step(SPEC, state, reading(3.5, before + 105, 3.5, steps_total=1000.0 + before))
+        demands.append(demand.resources.cores)
+    assert demands[0] == pytest.approx(0.02 * 895 / (100.0 * 0.99 - 0.7 - 3.5))
+    assert demands[1] == pytest.approx(demands[0], rel=0.01)
 
 
 def test_reports_that_are_sometimes_older_are_not_taken_for_cores_that_others_take() -> None:

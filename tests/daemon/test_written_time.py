@@ -41,6 +41,16 @@ TIMES = {
     "12pm": WallTime(12, 0),
     "noon": WallTime(12, 0),
     "midnight": WallTime(0, 0),
+    "six pm": WallTime(18, 0),
+    "half past six pm": WallTime(18, 30),
+    "at quarter to seven p.m.": WallTime(18, 45),
+    "Quarter To 12 am": WallTime(23, 45),
+    "15 o'clock": WallTime(15, 0),
+    "at 18h30": WallTime(18, 30),
+    "8pm tonight": WallTime(20, 0, day=Day(days_ahead=0)),
+    "tonight at 20:00": WallTime(20, 0, day=Day(days_ahead=0)),
+    "tonight at eight o'clock": WallTime(20, 0, day=Day(days_ahead=0)),
+    "midnight tonight": WallTime(0, 0),
     "today 18:00": WallTime(18, 0, day=Day(days_ahead=0)),
     "tomorrow": WallTime(0, 0, day=TOMORROW),
     "tomorrow-18:00": WallTime(18, 0, day=TOMORROW),
@@ -80,6 +90,8 @@ TIMES = {
 AFTER_S = {
     "90s": 90, "1h30m": 5400, "2 days": 172800, "1-02:00:00": 93600, "now+2h": 7200, "NOW + 2 hours": 7200, "PT2H": 7200,
     "in 2 hours": 7200, "in an hour": 3600, "2 hours from now": 7200, "in 1:30:00": 5400, "in 9:30": 570, "now+1:30:00": 5400,
+    "two hours": 7200, "in Two Hours": 7200, "twenty-five minutes": 1500, "half an hour": 1800, "in a quarter of an hour": 900,
+    "an hour and a half": 5400, "one and a half hours": 5400, "two hours from now": 7200, "in 1h30": 5400, "2m30": 150,
     "90:00": 5400, "26:30:00": 95400, "now": 0,
 }  # fmt: skip
 CHANGES_S = {"+10m": 600, "-30s": -30, "+1:30:00": 5400, "+18:00": 1080, "- 2 hours": -7200}
@@ -97,6 +109,11 @@ TWO_MEANINGS = {
     "01.12.2026 18:00": ["2026-12-01 18:00", "2026-01-12 18:00"],
     "3/4 9:00": ["3 april 09:00", "4 march 09:00"],
     "midnight tomorrow": ["tomorrow 00:00", "tomorrow 23:59"],
+    "1h30": ["1h30m", "01:30"],
+    "18h30": ["18h30m", "18:30"],
+    "half past six": ["06:30", "18:30"],
+    "quarter to one tomorrow": ["tomorrow 00:45", "tomorrow 12:45"],
+    "six o'clock": ["06:00", "18:00"],
     "fri midnight": ["friday 00:00", "friday 23:59"],
 }
 UNREADABLE = [
@@ -104,7 +121,7 @@ UNREADABLE = [
     "2026-12-00 18:00", "2026-12-01 24:00", "0000-01-01 00:00", "30 feb", "+", "-", "+18", "--30s", "+-30s", "in", "in 18", "at",
     "at 2 hours", "in tomorrow", "2026-12-01 18:00+24:00", "2026-12", "1796000000", "@", "@1e9", "18:00 19:00", "fri 2026-12-01",
     "tomorrow sat", "UTC", "18:00 CST", "18:00 Europe/Nowhere", "18:00 ../etc/passwd", "13pm", "0am", "6pm pm", "25:00 tomorrow",
-    "18h30", "1 month", "next friday 18:00 or so", "18:00,", "٣pm",
+    "1 month", "tonight", "tonight 3am", "tomorrow night", "at six", "half six", "13 o'clock pm", "18:00 CET", "one two hours", "next friday 18:00 or so", "18:00,", "٣pm",
 ]  # fmt: skip
 
 
@@ -149,6 +166,13 @@ def test_what_is_no_deadline_is_refused_with_what_could_be_written(text: str) ->
 def test_the_word_that_cannot_be_read_is_named() -> None:
     with pytest.raises(InvalidSpec, match="in which 'CST' cannot be read"):
         parse_when("18:00 CST")
+
+
+@pytest.mark.parametrize("text", ["18:00 CET", "6pm EST tomorrow", "tomorrow 18:00 ist"])
+def test_the_letters_of_a_zone_have_no_one_meaning(text: str) -> None:
+    with pytest.raises(InvalidSpec, match="the zone of `deadline`") as refused:
+        parse_when(text)
+    assert "`18:00+01:00`" in refused.value.remedy
 
 
 @given(st.dates(), st.times())

@@ -91,6 +91,12 @@ def test_the_last_line_counts_also_without_an_end() -> None:
         ([b"step 9/9 loss 0.1\n"], "auto", None),
         ([b"step 4/9 loss 0.1\n", b"step 5/9 loss 0.1\n"], "auto", "counted to 5 of 9 steps"),
         ([b"hello\n"], "auto", "go through the batches with `punctual.track`"),
+        (
+            [b"\r%d%%|#   | %d/99 [00:01<00:09, 3.1it/s]" % (i, i) for i in (1, 2)],
+            None,
+            "start the job with `--steps 99`",
+        ),
+        ([b"step 4\n", b"step 5\n"], "auto", "the job ran at full speed and its deadline was not worked towards"),
         ([], None, "go through the batches with `punctual.track`"),
         ([b"hello\n"], r"at (\d+)/(\d+)", "`--progress-regex` fitted no line"),
     ],
@@ -103,6 +109,7 @@ def test_what_is_left_open_at_the_end_is_told(pieces: list[bytes], pattern: str 
 
 def test_without_a_deadline_nobody_need_know() -> None:
     assert read(b"hello\n").shortfall() is None
+    assert read(b"step 4\n", b"step 5\n").shortfall() is None
 
 
 def test_a_host_that_takes_over_goes_on_counting() -> None:

@@ -461,3 +461,87 @@ def test_it_does_not_matter_where_output_is_cut(cuts: list[int], n_steps: int) -
     belief = reader.belief
     assert belief is not None
     assert (belief.steps, belief.total) == (n_steps, n_steps)
+
+
+# Numbers beside an epoch, and around it.
+
+
+def test_fractions_of_an_epoch_count_where_their_number_was_said() -> None:
+    lines = [f"{{'loss': 0.5, 'epoch': {i / 50:.2f}}}\n" for i in range(1, 60)]
+    assert sure(read(["  Num Epochs = 3\n", *lines])) == (118, 300)
+    assert sure(read(["  Num Epochs = 1\n", *lines[:40]])) == (80, 100)
+    assert read(lines).belief is None
+
+
+def test_a_value_that_moves_with_its_epoch_only_is_no_part_of_it() -> None:
+    lines = [f"epoch {e}/50 loss 0.3 wait: {e % 5}/5\n" for e in range(1, 30)]
+    reader = ProgressReader(deadline_s=DEADLINE_S)
+    for i in range(1, len(lines)):
+        assert sure(read(lines[i : i + 1], reader=reader, at=float(i))) in (None, (i + 1, 50))
+
+
+def test_the_first_epoch_of_a_line_is_the_present_one() -> None:
+    lines = [
+        f"epoch {e}/9 batch {b}/4 loss 0.3 (best: epoch {max(1, e - 2)})\n" for e in (1, 2, 3) for b in (1, 2, 3, 4)
+    ]
+    assert sure(read(lines)) == (12, 36)
+
+
+def test_a_bar_that_has_not_moved_yet_may_lie_around_another() -> None:
+    reader = read([bar(0, 20, "games: ") + "\n", *bars(50, "fit: ")], s=20.0)
+    assert sure(reader) == (50, None)
+    read([bar(1, 20, "games: ") + "\n", *bars(50, "fit: ")], s=20.0, reader=reader, at=1100.0)
+    assert sure(reader) == (100, 1000)
+
+
+def test_steps_of_each_epoch_and_epochs_make_a_total() -> None:
+    lines = [f"train epoch={1 + i // 50} step={i} loss=0.3\n" for i in range(1, 60)]
+    assert sure(read(["epochs=4 steps_per_epoch=50\n", *lines])) == (59, 200)
+
+
+def test_scaled_numbers_are_followed() -> None:
+    counts = [*range(200, 1000, 200), *range(1000, 6000, 1000)]
+    lines = [f"step:{n if n < 1000 else f'{n // 1000}K'} loss:0.3\n" for n in counts]
+    assert sure(read(["cfg.steps=40000 (40K)\n", *lines])) == (5000, 40000)
+
+
+@pytest.mark.parametrize(
+    "line", ["[E{e:02d}/04 B{b:03d}/100] loss=0.3\n", "Epoche {e} von 4, Batch {b} von 100, Verlust 0.3\n"]
+)
+def test_letters_and_other_languages_name_counts(line: str) -> None:
+    assert sure(read(line.format(e=e, b=b) for e in (1, 2) for b in range(20, 101, 20))) == (200, 400)
+
+
+def test_local_epochs_of_several_clients_are_counted_in_each_round() -> None:
+    lines = [
+        line
+        for r in range(1, 4)
+        for line in (f"== Round {r}/8 ==\n", *(f"client {c} epoch {e}/2 loss 0.3\n" for c in (1, 2, 3) for e in (1, 2)))
+    ]
+    assert sure(read(lines)) == (18, 48)
+
+
+def test_episodes_may_be_called_by_the_word_for_epochs() -> None:
+    assert sure(
+        read(["Training for 900 episodes\n", *(f"| Ep {i:4d} | R {i / 9:.2f} |\n" for i in range(20, 200, 20))])
+    ) == (180, 900)
+
+
+def test_a_batch_that_was_reached_is_counted() -> None:
+    lines = (f"In epoch {e} of 3, after batch {b} of 90, the loss is 0.3\n" for e in (1, 2) for b in range(30, 91, 30))
+    assert sure(read(lines)) == (180, 270)
+
+
+def test_steps_that_are_done_are_no_total() -> None:
+    assert sure(read(f"0:00:{i:02d} elapsed, {20 * i} steps done, loss 0.3\n" for i in range(1, 9))) == (160, None)
+
+
+def test_a_single_step_of_one_is_no_training() -> None:
+    assert sure(read(["Iteration 1/1 loss 0.3\n"])) is None
+
+
+def test_why_nothing_was_planned_is_told_at_the_end_unless_it_was_before() -> None:
+    notice = read([*bars(9)]).shortfall()
+    assert notice is not None
+    assert "`--steps 9`" in notice.text
+    assert read([*bars(9)] * 12).shortfall() is None

@@ -58,6 +58,9 @@ _LONG_STEP_CORE_S = 0.5
 _SPARE_FRAC = 0.02
 
 
+#: A job that uses less than this where it may use a core does not compute most of the time. Leaving is computation.
+_EXIT_CORES_LEAST = 0.5
+
 #: How exactly a job lands that only its quota holds: a standard deviation as a share of its largest unit. Measured:
 #: bench/forecasts.py.
 _LANDED_UNIT_FRAC = 0.2
@@ -100,6 +103,11 @@ class RemainingCostState(LandingState):
         Slow mean of `usable_cores` and how it varies, for the interval of the forecast.
     delivery, lasting_delivery
         Used over granted while the grant held the job back: lately, and over a longer time.
+    begun
+        Steps and CPU time at the first report of a step; None: there was none yet.
+    steps_done, report_steps
+        Steps at the reading before, and by how many they grew when they did so last and the time before: an output tells
+        of every tenth step, or of epochs.
     own
         Whether the job is steered in its own time, and what that needs of cores. All of the above is in own seconds then.
     """
@@ -116,6 +124,9 @@ class RemainingCostState(LandingState):
     lasting_delivery: float = 1.0
     demanded_cores: float | None = None
     front_loading: bool = False
+    begun: tuple[float, float] | None = None
+    steps_done: float = 0.0
+    report_steps: tuple[float, float] = (1.0, 1.0)
     own: OwnTime = field(default_factory=OwnTime)
 
 
@@ -154,9 +165,10 @@ class RemainingCost(LandingController):
 
     Parameters
     ----------
-    exit_s, exit_frac
-        A job that only the quota steers has landed when its process has ended; leaving takes a training process a
-        second or so of computation that no step tells of. That much is added to its margin, but at most this share.
+    exit_core_s, exit_frac
+        A job that only the quota steers has landed when its process has ended, and no step tells of its leaving. A process
+        leaves by what it came with: modules and memory. This share of the CPU time before its first step is added to its
+        margin, but at most so many core-seconds: before its first step it may also have read its data.
     deadband_frac, deadband_unpaced_frac
         A demand closer than this to the last one is not made. What a wide band leaves open the pacing line closes;
         where the quota lands the job alone it must be narrow.
@@ -182,8 +194,8 @@ class RemainingCost(LandingController):
     *Fails when* neither CPU time nor a device nor waiting that is always the same limits the job.
     """
 
-    exit_s: float = 1.0
-    exit_frac: float = 0.02
+    exit_core_s: float = 1.0
+    exit_frac: float = 0.5
     deadband_frac: float = 0.05
     deadband_unpaced_frac: float = 0.01
     risk_sigmas: float = 2.5
@@ -213,6 +225,7 @@ class RemainingCost(LandingController):
     def _steered(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> tuple[Demand, RemainingCostState]:
         cost, moved = self.learned(state, reading, state.cost, _cost.elsewhere)
         state = _learn(self.seen(replace(state, cost=cost, **moved), reading), reading)
+        state = _learn_reports(state, reading)
         if state.cost is None or reading.steps_total is None:
             return self._warm_up(spec, state, reading)
         outlook = self._outlook(spec, state, reading, state.cost)
@@ -250,9 +263,14 @@ class RemainingCost(LandingController):
         return demand, replace(state, demanded_cores=resources.cores)
 
     def _margin_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> float:
-        is_leaving = spec.margin_frac is None and not reading.can_pace
-        exit_s = min(self.exit_s, self.exit_frac * reading.deadline_s) if is_leaving else 0.0
+        # It leaves on one core, or on what neighbours leave of that.
+        cores = max(min(1.0, reading.ceiling.cores, state.usable_cores or 1.0), _EXIT_CORES_LEAST)
+        exit_s = self._exit_core_s(state, reading) / cores if spec.margin_frac is None else 0.0
         return self.margin_s(spec, state, reading) + exit_s
+
+    def _exit_core_s(self, state: RemainingCostState, reading: Reading) -> float:
+        """CPU time that the process is expected to take for leaving; 0 where it has landed before."""
+        return 0.0 if reading.can_pace else min(self.exit_core_s, self.exit_frac * _start_core_s(state))
 
     def _outlook(self, spec: JobSpec, state: RemainingCostState, reading: Reading, cost: Cost) -> _Outlook:
         aim_s = reading.deadline_s - self._margin_s(spec, state, reading)
@@ -268,8 +286,10 @@ class RemainingCost(LandingController):
         # A job that is late works longer than until its deadline.
         horizon_s = max(time_s, work_left * cost.mean / usable_cores)
         step_s = cost.forecast_s(horizon_s)
-        # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say).
-        unit_core_s = step_s * max(largest_unit_steps(state.phase_steps), 1.0 + dear_steps)
+        # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say). Of an output
+        # that is a whole report.
+        report_steps = 1.0 if reading.can_pace else max(state.report_steps)
+        unit_core_s = step_s * max(largest_unit_steps(state.phase_steps), report_steps + dear_steps)
         credit_s = min(reading.in_flight_core_s, unit_core_s)
         granted_cores = max(min(reading.granted.cores, usable_cores), 1e-3)
         return _Outlook(
@@ -354,7 +374,9 @@ class RemainingCost(LandingController):
         least, most = core_bounds(spec, reading)
         if not state.feasible:
             return most, Reason("infeasible", "the deadline cannot be met: the job runs at its ceiling")
-        if outlook.time_s <= 0.0 or outlook.work_left <= 0.0:
+        # An output may end before its count does: what is in flight has cost what all that is left would, and the process leaves.
+        is_spent = not reading.can_pace and outlook.need_core_s <= 0.0
+        if outlook.time_s <= 0.0 or outlook.work_left <= 0.0 or is_spent:
             return most, Reason("end", "the last unit of work may end at full speed")
         if state.front_loading:
             return most, _reason("front-load", "little room is left: the job runs ahead while it can", outlook)
@@ -374,7 +396,11 @@ class RemainingCost(LandingController):
     def _needed_cores(self, state: RemainingCostState, reading: Reading, outlook: _Outlook) -> float:
         if state.line is None or not reading.can_cap:
             time_s = max(outlook.time_s - self._reserve_s(state, reading), 1e-3)
-            return outlook.safe_core_s / (state.delivery * time_s)
+            needed = outlook.safe_core_s / (state.delivery * time_s)
+            if outlook.time_s > self.tick_least_s:
+                return needed
+            # Before the next tick the work may be done: the process is to leave at once, on one core.
+            return max(needed, min(self._exit_core_s(state, reading) / self.tick_least_s, 1.0))
         # The line does the fine work. The quota lets the job be done some slices before the end of the line, so that it can
         # make up for cores that neighbours take; for the last units it opens.
         time_s = outlook.time_s - _SLICES_S
@@ -496,6 +522,25 @@ def _error_frac(state: RemainingCostState, left_s: float) -> float:
 def _doubt_s(outlook: _Outlook) -> float:
     """Seconds of doubt in the earliest landing: the unit in flight may be cheaper, or be done and wait for its line."""
     return outlook.risk_frac * max(outlook.time_s, 0.0) + 0.5 * outlook.unit_core_s / outlook.usable_cores
+
+
+def _learn_reports(state: RemainingCostState, reading: Reading) -> RemainingCostState:
+    """Return the state with how many steps a report tells of, and what came before the first."""
+    begun, grown = state.begun, reading.steps_done - state.steps_done
+    if begun is None and reading.steps_done > 0:
+        begun = reading.steps_done, _unit_core_s(reading)
+    reports = (grown, state.report_steps[0]) if grown > 0 else state.report_steps
+    return replace(state, begun=begun, steps_done=reading.steps_done, report_steps=reports)
+
+
+def _start_core_s(state: RemainingCostState) -> float:
+    """CPU time that the process took before its first step."""
+    if state.begun is None or state.cost is None:
+        return 0.0
+    steps, core_s = state.begun
+    start_core_s = core_s - steps * state.cost.mean
+    # Where the steps would have cost far more than there was, an earlier process has taken them.
+    return max(start_core_s, 0.0) if start_core_s > -core_s else core_s
 
 
 def _learn(state: RemainingCostState, reading: Reading) -> RemainingCostState:

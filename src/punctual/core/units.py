@@ -23,8 +23,27 @@ _NAMES_S = {
     "ms millisecond milliseconds": 1e-3,
 }
 _UNITS_S = {name: seconds for names, seconds in _NAMES_S.items() for name in names.split()}
+#: A last number without a unit counts the next smaller one: `1h30`, `2m30`.
+_NEXT_UNIT_S: dict[float, int] = {DAY_S: HOUR_S, HOUR_S: MINUTE_S, MINUTE_S: 1}
+_ONES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+_TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_WORD_NUMBERS = {word: n for n, word in enumerate(_ONES + _TEENS, 1)} | {
+    word: 10 * n for n, word in enumerate(_TENS, 2)
+}
+_NUMBER_WORDS = re.compile(
+    rf"\b(?:({'|'.join(_TENS)})(?:[\s-]({'|'.join(_ONES)}))?|({'|'.join(_TEENS + _ONES)}))\b", re.IGNORECASE
+)
+#: Shares of a unit in words -> in digits.
+_SHARES = (
+    (re.compile(r"\bhalf an? (?=[a-z])", re.IGNORECASE), "0.5 "),
+    (re.compile(r"\b(?:a )?quarter of an? (?=[a-z])", re.IGNORECASE), "0.25 "),
+    (re.compile(r"\b([0-9]+) and a half (?=[a-z])", re.IGNORECASE), r"\1.5 "),
+    (re.compile(r"\ban? ([a-z]+) and a half\b", re.IGNORECASE), r"1.5 \1"),
+)
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PART = re.compile(rf"({_NUMBER}|\ban?\b)\s*([A-Za-z]+)\s*(?:(?:,|\band\b)\s+(?=[0-9a]))?")
+_UNITLESS = re.compile(r"[0-9]{2}")
 #: Slurm's forms `MM:SS`, `HH:MM:SS`, `D-HH:MM:SS`, `D-HH:MM` and `D-HH`; with four numbers Lightning's and Torque's.
 _COLONS = re.compile(r"(?:(?:([0-9]+)[-:])?([0-9]{1,3}):)?([0-9]{1,3}):([0-9]{2})")
 _DAYS_AND_HOURS = re.compile(r"([0-9]{1,3})-([0-9]{1,2})(?::([0-9]{2}))?")
@@ -51,7 +70,8 @@ def parse_duration_s(text: str) -> float:
     ----------
     text
         Numbers with units, largest first (``1h30m``, ``1.5 hours``, ``2 days``, ``250ms``; weeks to milliseconds), or
-        Slurm's ``MM:SS``, ``HH:MM:SS``, ``D-HH:MM:SS``, or ISO 8601's ``PT1H30M`` (weeks and smaller units).
+        Slurm's ``MM:SS``, ``HH:MM:SS``, ``D-HH:MM:SS``, or ISO 8601's ``PT1H30M`` (weeks and smaller units), or words: ``two
+        hours``, ``half an hour``.
 
     Raises
     ------
@@ -66,12 +86,28 @@ def parse_duration_s(text: str) -> float:
     check_length(text, "a duration", _DURATION_REMEDY)
     seconds = _colons_s(text.strip())
     if seconds is None:
-        seconds = _parts_s(text.strip())
+        seconds = _parts_s(in_digits(text.strip()))
     if seconds is None:
         seconds = _iso_s(text.strip())
     if seconds is None or not isfinite(seconds):
         raise InvalidSpec("a duration must be numbers with units", repr(text), "a length of time", _DURATION_REMEDY)
     return seconds
+
+
+def in_digits(text: str) -> str:
+    """Return `text` with its numbers in digits.
+
+    Examples
+    --------
+    >>> [in_digits(text) for text in ("two hours", "Twenty-five minutes", "half an hour", "an hour and a half")]
+    ['2 hours', '25 minutes', '0.5 hour', '1.5 hour']
+    """
+    text = _NUMBER_WORDS.sub(
+        lambda match: str(sum(_WORD_NUMBERS[word.lower()] for word in match.groups() if word)), " ".join(text.split())
+    )
+    for share, digits in _SHARES:
+        text = share.sub(digits, text)
+    return text
 
 
 def format_duration(seconds: float) -> str:
@@ -232,6 +268,9 @@ def _parts_s(text: str) -> float | None:
             return None
         total_s += (1.0 if part[1].startswith("a") else float(part[1])) * unit_s
         previous_s, end = unit_s, part.end()
+    next_s = _NEXT_UNIT_S.get(previous_s)
+    if next_s is not None and text[end - 1].isalpha() and _UNITLESS.fullmatch(text, end):
+        return total_s + float(text[end:]) * next_s
     return total_s if text and end == len(text) else None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from punctual.progress_text.mentions import Role, Unit
+from punctual.progress_text.mentions import PER_EPOCH, Role, Unit
 from punctual.progress_text.series import N_TOTAL_GROWN, Series, SeriesTable
 
 #: A count that says nothing but its own length may be one of many: of each epoch, or of what is done before. It is taken for
@@ -112,6 +112,7 @@ class Judge:
         return (
             not any(_is_over(meaning, other) for other in after),
             meaning.has_total,
+            not series.mention.is_fraction,
             series.role,
             meaning.total is not None,
             meaning.is_sure,
@@ -131,9 +132,13 @@ class Judge:
             return None  # samples and batches of something
         if series.is_constant and series.unit < Unit.EPOCH and not series.mention.is_total:
             return None
+        if series.unit is Unit.UNKNOWN and series.moves_with_epoch and not series.is_complete:
+            return None
         if series.mention.is_total and series.n_grown < N_TOTAL_GROWN:
             is_report = series.is_measured and series.is_of_steps
             return Assessment(series=series, steps=series.last, total=None, is_sure=False) if is_report else None
+        if series.mention.is_fraction:
+            return self._fraction(series)
         length, outer = series.known_total, series.outer
         if outer is not None and not outer.n_restarts and length is not None and self._table.is_stated(length, series):
             series.is_whole = True  # although an epoch is told beside it
@@ -149,9 +154,10 @@ class Judge:
 
     def _laps(self, series: Series) -> Assessment:
         """Assess a count that begins anew."""
-        length, outer = series.known_total, series.outer
+        length, outer = series.known_total or self._table.stated_lap(series), series.outer
         if outer is not None and series.is_nested:
             n_epochs, n_before = self._n_laps_of(outer.series), self._n_before(series)
+            n_epochs = n_epochs and n_epochs * max(outer.laps_each, 1)
             # `Epoch 1/9: 11%|#   | 1/9` counts one thing twice, unless it begins anew.
             is_other = length is None or length != outer.series.known_total or outer.n_restarts > 0
             is_moved = series.n_grown > 0 or outer.n_restarts > 0 or series.is_complete
@@ -179,7 +185,7 @@ class Judge:
         if total is None and not series.is_exceeded:
             if series.unit is Unit.UNKNOWN and series.is_result and series.n_grown > 0:
                 of_rows = self._table.only_stated(series)
-            total = of_rows or self._table.stated(series.mention.family, series.last, series)
+            total = of_rows or self._table.stated(series.mention.family, series.last, series) or self._of_laps(series)
         if total is None and series.unit in {Unit.BATCH, Unit.SAMPLE} and not series.n_grown:
             return None  # a setting
         if total is None:
@@ -189,7 +195,7 @@ class Judge:
             return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
         outer = series.outer
         if series.is_of_steps and (outer is None or not outer.is_behind or outer.n_passed):
-            is_sure = series.mention.is_own or series.n_grown > 0 or is_measured
+            is_sure = series.mention.is_own or ((series.n_grown > 0 or is_measured) and total > 1)
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
         if self._is_whole(series, total):
             return Assessment(
@@ -202,6 +208,19 @@ class Judge:
             return Assessment(series=series, steps=steps, total=n_epochs * total, is_sure=is_sure, n_epochs=n_epochs)
         known = None if is_training else total
         return Assessment(series=series, steps=steps, total=known, is_sure=is_training, doubt=Doubt.PART)
+
+    def _fraction(self, series: Series) -> Assessment | None:
+        """Assess hundredths of an epoch; None if the number of epochs is not known."""
+        n_epochs = self._table.n_epochs_stated(series)
+        if n_epochs is None:
+            return None
+        meaning = Assessment(series=series, steps=series.last, total=n_epochs * PER_EPOCH, is_sure=series.n_grown > 0)
+        return _not_exceeded(self._declared(meaning))
+
+    def _of_laps(self, series: Series) -> int | None:
+        """Return the total of steps of which a line said how many an epoch has, and another how many epochs there are."""
+        length, n_epochs = self._table.stated_lap(series), self._table.stated("epoch", 1, series)
+        return length * n_epochs if length and n_epochs else None
 
     def _epochs_alone(self, series: Series) -> Assessment | None:
         """Assess epochs; None if something with a length counts within them."""
@@ -233,22 +252,23 @@ class Judge:
         length = _length(outer.series, self._table.stated(family, outer.series.last, outer.series))
         n_around = outer.n_around if outer.series.is_nested else outer.n_laps
         n_each = length or outer.series.length + (outer.series.first == 0)
-        return n_around * n_each + outer.n_before + (series.n_laps > outer.inner_laps)
+        n_ended = (n_around * n_each + outer.n_before) * max(outer.laps_each, 1)
+        return n_ended + series.n_laps - outer.inner_laps
 
     def _n_laps_of(self, epochs: Series) -> int | None:
         """Return the number of all epochs; None if it is not known."""
         others = (other for other in self._table if other.unit is epochs.unit and other.role is not Role.OTHER)
-        said = next((other.known_total for other in others if other.known_total), None)
         stated = self._table.stated(epochs.mention.family or "epoch", epochs.last, epochs)
+        said = next((_length(other, stated) for other in others if other.known_total), None)
         length = _length(epochs, said if said and not epochs.known_total else stated)
         if epochs.outer is not None and epochs.is_nested:
             n_folds = _length(epochs.outer.series, None)
-            return length * n_folds if length and n_folds else None
+            return length * n_folds * max(epochs.outer.laps_each, 1) if length and n_folds else None
         return None if epochs.n_laps else length
 
     def _is_whole(self, series: Series, total: int) -> bool:
         """Return whether a count without a name goes over the whole training, not over one part of it."""
-        if not series.is_whole:
+        if not series.is_whole and not self._has_bar_around(series):
             mention = series.mention
             n_jumped = max(_SEEN_FRAC * total, _JUMP * series.increment)
             is_resumed = mention.is_bar and series.n_grown > 1 and series.first_increment > n_jumped
@@ -262,6 +282,11 @@ class Judge:
             )
         return series.is_whole
 
+    def _has_bar_around(self, series: Series) -> bool:
+        """Return whether a bar that began before this one may lie around it."""
+        is_first_lap = series.mention.is_bar and not series.n_laps
+        return is_first_lap and any(_may_be_around(other, series) for other in self._table)
+
     @staticmethod
     def _lasts(series: Series, total: int, deadline_s: float) -> bool:
         if not _is_seen(series, total):
@@ -274,7 +299,7 @@ class Judge:
         declared, series, length = self._steps_total, meaning.series, meaning.series.known_total
         if declared is None:
             return meaning
-        if series.unit is Unit.EPOCH:  # in another unit than the user's
+        if series.unit is Unit.EPOCH or series.mention.is_fraction:  # in another unit than the user's
             steps = meaning.steps if meaning.total is None else meaning.steps * declared / meaning.total
             return replace(meaning, steps=steps, total=declared, doubt=Doubt.NONE)
         if length is not None and length > declared:
@@ -295,10 +320,22 @@ def _counts_within(epochs: Series, other: Series) -> bool:
     """Return whether `other` counts within an epoch."""
     if other.outer is None or other.outer.series is not epochs or other.role is Role.OTHER or other.is_measure:
         return False
+    if other.unit is Unit.UNKNOWN and other.moves_with_epoch and not other.is_complete:
+        return False
     if other.is_constant or (other.mention.is_total and (other.mention.is_lap or other.unit < Unit.STEP)):
         return False
     moves_with_it = other.known_total is None and not other.n_laps and 0 < other.n_grown <= epochs.n_grown
     return not (moves_with_it and other.outer.is_beside)
+
+
+def _may_be_around(other: Series, series: Series) -> bool:
+    """Return whether a bar that began before `series` has not moved yet, or only when `series` was done."""
+    if not other.mention.is_bar or other.first_line >= series.first_line or other.role is Role.OTHER:
+        return False
+    is_renamed = other.known_total == series.known_total
+    is_open = other.known_total is not None and other.known_total > 1 and not other.is_complete
+    has_moved = other.n_grown > (series.is_complete and other.last_line > series.last_line)
+    return is_open and not has_moved and not is_renamed
 
 
 def _is_over(meaning: Assessment, other: Assessment) -> bool:
@@ -307,6 +344,9 @@ def _is_over(meaning: Assessment, other: Assessment) -> bool:
     if after is series or after.last_line <= series.last_line:
         return False
     if (series.outer and series.outer.series is after) or (after.outer and after.outer.series is series):
+        return False
+    is_same = series.unit is after.unit is Unit.EPOCH and after.first_line < series.last_line
+    if is_same and abs(after.last - series.last) <= 1:  # told in a heading and in what follows
         return False
     has_begun = after.last_at > after.first_at or (after.known_total is not None and not after.n_grown)
     is_next = other.has_total or (other.is_sure and other.is_trained)

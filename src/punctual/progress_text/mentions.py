@@ -54,6 +54,8 @@ class Mention:
         The count goes over everything, by its name.
     is_own
         The number was found by an expression of the user's own.
+    is_fraction
+        The number is one of hundredths of an epoch: ``'epoch': 1.37``.
     """
 
     template: str
@@ -70,6 +72,7 @@ class Mention:
     is_heading: bool = False
     is_overall: bool = False
     is_own: bool = False
+    is_fraction: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -113,7 +116,7 @@ _FAMILIES = {
         "episode": "episode episodes",
         "generation": "generation generations gen",
     },
-    Unit.EPOCH: {"epoch": "epoch epochs ep"},
+    Unit.EPOCH: {"ep": "ep", "epoch": "epoch epochs epoche epochen epoca epocas epoque epoques epok epoka epoki"},
     Unit.STEP: {
         "step": "step steps timestep timesteps",
         "iteration": "iter iters iteration iterations iterate it",
@@ -133,7 +136,7 @@ _COUNTED = {
 }
 _PLURALS = {word for word in _COUNTED if word.endswith("s")}
 #: Behind a counted word they change nothing: `batch_idx`, `step number`.
-_IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i"}
+_IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i", "seen", "done", "completed", "finished"}
 #: Before a counted word they say that this is how many there are.
 _TOTAL = {"max", "maximum", "total", "num", "n", "number", "nb"}
 #: Before a counted word they change nothing.
@@ -147,6 +150,8 @@ _SETTING = re.compile(
     r"|length|local|log(?:ging)?|micro|min(?:imum)?|next|patience|per|plot|previous|print|prune|report|resum(?:e|ing)|rollout|sampling"
     r"|sav(?:e|ing)|since|skip(?:ped)?|start|stop|summary|test|to|until|val(?:id(?:ation)?)?|warm(?:up)?|within"
 )
+#: Of these a count of so many is none: `after batch 50 of 300`.
+_REACHED = {"after", "at"}
 #: A share that is called so is progress.
 _DONE = {"progress", "done", "complete", "completed"}
 _PROGRESS = _DONE | {"at", "epoch", "training", "train", "fit", "fitting"}
@@ -179,20 +184,30 @@ _INT = r"(?:\d{1,3}(?:,\d{3}){1,6}(?!,?\d)|\d{1,3}(?:_\d{3}){1,6}(?!\d)|\d{1,18}
 _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 #: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
+#: Nor behind a letter that stands for what it counts, unless a total follows: `E01/04 B020/100`.
+_LETTERS = {
+    "e": (Unit.EPOCH, "epoch"),
+    "b": (Unit.BATCH, "batch"),
+    "s": (Unit.STEP, "step"),
+    "i": (Unit.STEP, "iteration"),
+}
+_BEGIN_PAIR = rf"(?:{_BEGIN}|(?<=[\s\[(|,;:][EeBbSsIi])|(?<=^[EeBbSsIi]))"
 #: Dates, times, versions and addresses.
 _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
         | \d{1,9}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?!\d) | \d{1,9}(?:\.\d{1,9}){2,8} | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
 _STAMPS = re.compile(rf"(?:(?=\d)(?<!\d)|(?=\.))(?: {_STAMP} )", re.VERBOSE)
+#: Words between a count and its total, in some languages.
+_OF = "of|von|van|de|di|sur|av|af|od|z"
 #: A number in a line whose stamps are blanked.
 _NUMBER = re.compile(
     rf"""
-    (?=[\d.])(?: {_BEGIN}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
-        (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?of\s{{1,16}} )
+    (?=[\d.])(?: {_BEGIN_PAIR}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
+        (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?(?:{_OF})\s{{1,16}} )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|it|batch) | (?![\w/]|\.\d) )
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[[ ]{{4}})
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
     | (?P<real> (?:\d{{1,3}}(?:,\d{{3}}){{1,9}} | \d{{1,30}})\.\d+(?:[eE][-+]?\d+)? | \d{{1,30}}\.(?=[\]),}}]) | \d{{1,30}}[eE][-+]?\d+ | \.\d+ )
-    | {_BEGIN}(?<!-)(?P<whole> {_INT} ) (?![\w/]|[.:]\d)
+    | {_BEGIN}(?<!-)(?P<whole> {_SCALED} | {_INT} ) (?![\w/]|[.:]\d)
     | \d+ )
     """,
     re.VERBOSE,
@@ -202,7 +217,7 @@ _NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
 #: The name of a writer at the beginning of its lines, without a number that stands alone: `[rank0]: `, `trainer-1  | `.
 _LABEL = re.compile(r"^(?:\D|(?<=[\w-])\d){0,100}?[A-Za-z][^\s\d]{0,40}\d{0,6}(?:[:)]|\s{0,100}\]|\s{1,8}\|)\s")
 #: Characters before a count without a name, in one of the first columns of a table.
-_ROW, _N_COLUMNS = " \t[]|#:,0123456789", 2
+_ROW, _N_COLUMNS = " \t[]<>|#:,0123456789", 2
 #: Characters between a name and its number.
 _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
@@ -220,7 +235,11 @@ _WITHIN = re.compile(r"([A-Za-z]{1,16})_in_[A-Za-z]{1,16}$")
 #: A bar whose name has a fraction before it: `1/5 * Epoch: 32%|###  | 50/156`.
 _NAMED_BAR = re.compile(r"\d/\d.{1,100}\d%\s?\|")
 _OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
-#: Pattern for an amount in each part of something.
+#: So many were done: `120 steps done`.
+_REACHED_AFTER = re.compile(
+    r"\s{0,3}\w+\s(?:are\s|were\s)?(?:done|complete|completed|finished|processed|seen|trained)\b"
+)
+#: So many are in each part of something.
 _EACH = re.compile(r"\s{0,3}\w+(?:/|\s(?:each|per|in each|an?)\b)")
 _SHARE = re.compile(r"\d+%\s?\|?")
 _DRAWING = re.compile(r"\|?[█▉▊▋▌▍▎▏━╸╺▇▆▅▄▃▂▁#=>.\s-]{3,}\|?|\|\s*\|")
@@ -231,7 +250,7 @@ _RESULT = re.compile(r"\d\.\d|\d[eE]-\d|\b(?:done|finished|completed|took|end[ _
 _NAMED_VALUE = re.compile(
     r"(?<![A-Za-z_])(?!(?:in|took|time|eta|elapsed|after)\b)[A-Za-z_]{2,32}\d?['\"]?\s{0,2}[:=]?\s{0,2}['\"]?-?\d+\.\d"
 )
-_EPOCH_FRAC = re.compile(r"\bepoch['\"]?\s?[:=]\s?['\"]?\d+\.\d", re.IGNORECASE)
+_EPOCH_FRAC = re.compile(r"\bepoch['\"]?\s?[:=]\s?['\"]?(\d{1,6}\.\d{1,9})", re.IGNORECASE)
 _FILE = re.compile(r"[A-Za-z_~]/|/[A-Za-z_~]|\.[A-Za-z]\w{0,9}\W{0,2}$")
 _CHUNK_BEFORE, _CHUNK_AFTER = re.compile(r"\S*$"), re.compile(r"\S*")
 #: A measured value with its name, which says nothing of whose progress a line tells.
@@ -243,8 +262,8 @@ _AS_LETTERS = str.maketrans("0123456789", "abcdefghij")
 _TO_TRAIN = re.compile(r"train|fit|start|max|total|schedul|run", re.IGNORECASE)
 _TO_STOP = re.compile(r"improve|patience|early|every|until|warm", re.IGNORECASE)
 
-#: The family of shares of a hundred.
-SHARE = "percent"
+#: The families of shares of a hundred, and of parts of an epoch; of these there are so many.
+SHARE, EPOCH_FRACTION, PER_EPOCH = "percent", "hundredths of an epoch", 100
 _N_NESTED = 2
 #: Numbers of one line that are looked at, and counts; characters around one that are.
 _N_NUMBERS_MAX, _N_MENTIONS_MAX, _AROUND = 200, 12, 200
@@ -274,14 +293,22 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
             mentions.append(mention)
             if len(mentions) == _N_MENTIONS_MAX:
                 break
-    has_epoch_frac = _EPOCH_FRAC.search(values) is not None
+    epoch_frac = _EPOCH_FRAC.search(values) if is_complete else None
+    if epoch_frac is not None:
+        mentions.append(_fraction_of_epochs(epoch_frac[1]))
     if not mentions:
-        return LineReading(has_epoch_frac=has_epoch_frac)
+        return LineReading()
     return LineReading(
         mentions=tuple(_ordered(mentions)),
         is_result=_RESULT.search(values) is not None,
         is_measured=_NAMED_VALUE.search(values) is not None,
-        has_epoch_frac=has_epoch_frac,
+        has_epoch_frac=epoch_frac is not None,
+    )
+
+
+def _fraction_of_epochs(number: str) -> Mention:
+    return Mention(
+        template="", unit=Unit.STEP, family=EPOCH_FRACTION, step=int(PER_EPOCH * float(number)), is_fraction=True
     )
 
 
@@ -329,9 +356,11 @@ class _Place:
             words += self._name[::-1] if self._is_bar else []
             known = [_COUNTED[word.lower()] for word in words if word and word.lower() in _COUNTED]
             unit, family = known[0] if known else (unit, family)
+        if unit is Unit.UNKNOWN and self._before[-1:].isalpha():
+            unit, family = _LETTERS.get(self._before[-1].lower(), (unit, family))
         if unit is Unit.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _NO_COUNTS:
             return None
-        if any(map(_SETTING.fullmatch, self._name[:-1])):
+        if any(_SETTING.fullmatch(word) and word not in _REACHED for word in self._name[:-1]):
             return None
         if unit is Unit.EPOCH and _NAMED_BAR.search(self._before):
             unit, family = Unit.UNKNOWN, ""
@@ -365,6 +394,8 @@ class _Place:
     def _single(self, i_number: int) -> Mention | None:
         step, name = _number(self._match["whole"]), self._name
         unit, family = self._counted()
+        if unit is Unit.UNKNOWN and self._match["whole"][-1].isalpha():
+            return None  # a size
         if name[-2:] == ["per", "epoch"]:
             unit, family = _counted(name[:-2])
             return None if unit is Unit.UNKNOWN else self._mention(step, None, unit, family, is_total=True, is_lap=True)
@@ -387,6 +418,9 @@ class _Place:
         ):
             unit, family = _COUNTED[word]
             return self._mention(step, None, unit, family, is_total=True)
+        if word in _PLURALS and _REACHED_AFTER.match(self._after):
+            unit, family = _COUNTED[word]
+            return self._mention(step, None, unit, family)
         row = _without_label(self._before)
         is_of_unit = _UNIT_AFTER.match(self._after) and not _VALUE_NEXT.match(self._after)
         is_in_row = not is_of_unit and i_number < _N_COLUMNS and not row.strip(_ROW)

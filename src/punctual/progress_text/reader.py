@@ -25,6 +25,7 @@ _CHANGE_FRAC = 0.05
 _N_CHANGES_MAX = 5
 _QUOTE_MAX = 60
 _AT_FULL_SPEED = "the job goes on at full speed and its deadline is not worked towards"
+_RAN_AT_FULL_SPEED = "the job ran at full speed and its deadline was not worked towards"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,12 @@ class ProgressReader:
     def chosen(self) -> Assessment | None:
         """The series behind the belief; None if nothing is counted."""
         return self._chosen
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether something was seen to be counted, be it all of the training or not."""
+        chosen = self._chosen
+        return chosen is not None and (chosen.is_sure or chosen.doubt is Doubt.PART)
 
     def assessed(self) -> list[tuple[Series, Assessment | None]]:
         """Return all series, each with its meaning as the training's; None where it cannot be that."""
@@ -201,13 +208,21 @@ class ProgressReader:
     def doubt(self) -> str:
         """Return why the total is not known, with a remedy; empty if it is known, or nothing is counted."""
         chosen = self._chosen
-        return "" if chosen is None or chosen.has_total else _told_doubt(chosen, self._steps_total)
+        return "" if chosen is None or chosen.has_total else _told_doubt(chosen, self._steps_total, _AT_FULL_SPEED)
 
     def shortfall(self) -> Notice | None:
-        """Return a notice of steps missing at the end of a program that succeeded; None if none are, but unprinted ones."""
+        """Return a notice of steps missing at the end of a program that succeeded; None if none are, but unprinted ones.
+
+        Where the number of all steps is not known, and nobody was told, it is a notice of that.
+        """
         chosen = self._chosen
-        if chosen is None or not chosen.is_sure or chosen.total is None:
+        if chosen is None or not self.is_counted:
             return None
+        if not chosen.has_total:
+            text = _told_doubt(chosen, self._steps_total, _RAN_AT_FULL_SPEED)
+            is_told = NO_TOTAL in self._told or self._told_total is not None
+            return None if is_told else Notice(NO_TOTAL, text)
+        assert chosen.total is not None
         if chosen.total - chosen.steps <= max(chosen.series.increment, 1):
             return None
         belief = self.belief
@@ -231,8 +246,8 @@ class ProgressReader:
             return
         has_lasted = series.last_at - series.first_at >= _TOLD_FRAC * self._deadline_s
         is_seen = has_lasted or series.n_laps > 0 or doubt in {Doubt.EXCEEDED, Doubt.CHANGES}
-        if is_seen and series.n_grown >= _N_TOLD and (chosen.is_sure or doubt is Doubt.PART):
-            self._say(NO_TOTAL, _told_doubt(chosen, self._steps_total))
+        if is_seen and series.n_grown >= _N_TOLD and self.is_counted:
+            self._say(NO_TOTAL, _told_doubt(chosen, self._steps_total, _AT_FULL_SPEED))
 
     def _tell_change(self, chosen: Assessment, text: str) -> None:
         self._told_total = self._total_of(chosen) if chosen.has_total else self._told_total
@@ -245,7 +260,8 @@ class ProgressReader:
     def _in_all(self, chosen: Assessment) -> str:
         series = chosen.series
         parts = f", {chosen.n_epochs} times {series.known_total}" if chosen.n_epochs and series.known_total else ""
-        return f"{self._total_of(chosen):g} steps in all{parts}, as in {_quoted(series)}"
+        unit = series.mention.family if series.mention.is_fraction else "steps"
+        return f"{self._total_of(chosen):g} {unit} in all{parts}, as in {_quoted(series)}"
 
     def _say(self, code: str, text: str) -> None:
         if code not in self._told:
@@ -253,7 +269,7 @@ class ProgressReader:
             self._notices.append(Notice(code, text))
 
 
-def _told_doubt(chosen: Assessment, declared: float | None) -> str:
+def _told_doubt(chosen: Assessment, declared: float | None, effect: str) -> str:
     series, length = chosen.series, chosen.series.known_total
     remedy = "give the steps of the whole job (`--steps N`)"
     match chosen.doubt:
@@ -273,7 +289,7 @@ def _told_doubt(chosen: Assessment, declared: float | None) -> str:
             remedy = "give the steps of the whole job as the output counts them"
         case _:
             said = "the output counts and does not say how many steps there are"
-    return f"{said} ({_quoted(series)}), so {_AT_FULL_SPEED}; {remedy}"
+    return f"{said} ({_quoted(series)}), so {effect}; {remedy}"
 
 
 def _quoted(series: Series) -> str:

@@ -15,6 +15,8 @@ _GAP_INCREMENTS = 3
 N_TOTAL_GROWN = 2
 _N_SERIES_MAX = 64
 _N_STATED_MAX = 16
+#: Families that a shorter word may mean.
+_MEANT = {"ep": ("ep", "epoch", "episode")}
 #: A number that is not seen again within so many lines counts nothing by now.
 _N_LINES_ALIVE = 8
 _QUOTE_MAX = 120
@@ -177,6 +179,14 @@ class Series:
         goes_on = self.total is None or self.has_batches_beside or (is_aside and not outer.series.known_total)
         return not self.is_of_steps or not goes_on
 
+    @property
+    def moves_with_epoch(self) -> bool:
+        """Whether a count with an epoch in its line only ever moved together with that: it is a value of the epoch."""
+        outer = self.outer
+        if outer is None or not outer.is_beside or self.mention.is_bar:
+            return False
+        return outer.n_restarts + outer.n_passed > 0 and not outer.n_within
+
     def is_within(self, other: "Series") -> bool:
         """Return whether `other` is around it, or around a series that is."""
         outer = self.outer
@@ -245,7 +255,12 @@ class Outer:
     inner_step, inner_laps
         Number and laps of the inner series when it was noted last, and at the last change of the outer one.
     n_restarts, n_passed
-        Number of new epochs with which the inner series began anew, and of those through which it went on.
+        How often the inner series began anew with a new epoch, and how often it went on.
+    n_within
+        How often it moved while the outer one did not.
+    laps_each
+        How often the inner series goes from its beginning to its end within one number of the outer one: once, or for each
+        client of a round.
     """
 
     series: Series
@@ -260,6 +275,8 @@ class Outer:
     n_around: int = 0
     n_restarts: int = 0
     n_passed: int = 0
+    n_within: int = 0
+    laps_each: int = 0
 
     @property
     def n_before(self) -> int:
@@ -271,6 +288,7 @@ class Outer:
     def follow(self, inner: Series) -> None:
         """Note the state of both series, after a mention of the inner one."""
         has_changed = (self.n_laps, self.step) != (self.series.n_laps, self.series.last)
+        self.n_within += not has_changed and inner.last != self.inner_step
         if not has_changed or self.judge(inner):
             self.note(inner)
 
@@ -287,6 +305,8 @@ class Outer:
             return False
         self.n_restarts += has_restarted or moved <= 0
         self.n_passed += not has_restarted and moved > 0
+        laps = max(1, inner.n_laps - self.inner_laps)
+        self.laps_each = min(self.laps_each or laps, laps)
         self.inner_laps = inner.n_laps
         return True
 
@@ -312,6 +332,8 @@ class SeriesTable:
         self._at_restart: dict[Series, dict[Series, int]] = {}
         #: Series that announced a total, the last one first.
         self._stated: list[Series] = []
+        #: The same of each epoch.
+        self._stated_laps: list[Series] = []
         self.n_lines = 0
         self.has_epoch_frac = False
 
@@ -326,15 +348,30 @@ class SeriesTable:
         return series.n_seen > 1 or series.last_line > self.n_lines - _N_LINES_ALIVE
 
     def stated(self, family: str, least: int, counted: Series) -> int | None:
-        """Return the total of a family announced before the `counted` series; None if none, or one below `least`."""
-        said = [series.last for series in self._announced(counted) if series.mention.family == family]
+        """Return the total of a family that a line announced before the `counted` series; None if none did, or below `least`."""
+        families = _MEANT.get(family, (family,))
+        said = [series.last for series in self._announced(counted) if series.mention.family in families]
         return next((total for total in said if total >= max(least, 2)), None)
 
+    def stated_lap(self, counted: Series) -> int | None:
+        """Return how many of the counted a line announced for each epoch; None if none did."""
+        family = counted.mention.family
+        said = (series for series in self._stated_laps if series.mention.family == family and not series.n_grown)
+        return next((series.last for series in said if series.first_line < counted.first_line), None)
+
     def only_stated(self, counted: Series) -> int | None:
-        """Return the only total of steps or epochs announced before a nameless count; None if there are others."""
-        said = {series.last for series in self._announced(counted) if series.unit in {Unit.STEP, Unit.EPOCH}}
+        """Return the only total that was announced before a count without a name; None if there are others."""
+        said = {
+            series.last
+            for series in self._announced(counted)
+            if series.unit in {Unit.STEP, Unit.EPOCH, Unit.ROUND} and series.last > 1
+        }
         total = said.pop() if len(said) == 1 else None
         return None if total is None or total < max(counted.last, 2) else total
+
+    def n_epochs_stated(self, counted: Series) -> int | None:
+        """Return the number of epochs that a line announced before the `counted` series, be it one; None if none did."""
+        return next((series.last for series in self._announced(counted) if series.unit is Unit.EPOCH), None)
 
     def is_stated(self, total: int, counted: Series) -> bool:
         """Return whether a line announced so many steps before the `counted` series."""
@@ -348,7 +385,8 @@ class SeriesTable:
         self.n_lines += 1
         self.has_epoch_frac = self.has_epoch_frac or reading.has_epoch_frac
         seen = [(mention, *self._seen(mention, reading, text, at)) for mention in reading.mentions]
-        beside = {mention.unit: series for mention, series, _ in seen if mention.is_outer}
+        # The first of a line is the present one, another may be the best of all.
+        beside = {mention.unit: series for mention, series, _ in reversed(seen) if mention.is_outer}
         units = [mention.unit for mention in reading.mentions]
         has_batches = any(mention.unit is Unit.BATCH and mention.total is not None for mention in reading.mentions)
         for mention, series, moved in seen:
@@ -461,9 +499,15 @@ class SeriesTable:
     def _state(self, series: Series, mentions: Iterable[Mention]) -> None:
         """Note a number that announces a total, unless it grows."""
         family = series.mention.family
-        counts = any(mention.family == family and not mention.is_total for mention in mentions)
-        if family and series.last > 1 and not counts and not series.mention.is_lap:
-            self._stated = [series, *(other for other in self._stated if other is not series)][:_N_STATED_MAX]
+        counts = any(
+            mention.family == family
+            and not mention.is_total
+            and (mention.total is None or mention.total >= series.last)
+            for mention in mentions
+        )
+        if family and series.last > 0 and not counts:
+            stated = self._stated_laps if series.mention.is_lap else self._stated
+            stated[:] = [series, *(other for other in stated if other is not series)][:_N_STATED_MAX]
 
 
 def _is_same(series: Series, mention: Mention) -> bool:

@@ -1,8 +1,8 @@
 """Read what people write about an instant: `90s`, `18:00 tomorrow`, `in 2 hours`.
 
 One rule, wherever an instant is asked for. Numbers with units are a duration. `18:00`, with all its digits, is a time of
-day. Any other text that is a duration and a time, or two dates, is refused with both readings: `1:30:00`, `12/01/2026`.
-`in` before it makes it a duration, `at` a time.
+day. Any other text that is a duration and a time, or two times, is refused with both readings: `1:30:00`, `1h30`,
+`12/01/2026`, `half past six`. `in` before it makes it a duration, `at` a time.
 """
 
 import re
@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import NoReturn
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import DAY_S, HOUR_S, MINUTE_S, check_length, parse_duration_s
+from punctual.core.units import DAY_S, HOUR_S, MINUTE_S, check_length, in_digits, parse_duration_s
 
 REMEDY = (
     "Write a duration (`90s`, `1h30m`), a change (`+10m`, `-30s`) or a time (`18:00`, `18:00 tomorrow`, "
@@ -84,6 +84,7 @@ _WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
 _MONTH = rf"(?P<month_name>{'|'.join(f'{month}|{month[:3]}' for month in _MONTHS)}|sept)\b\.?"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?(?![\d:/.-])"
 _YEAR = r"(?:,?\s+(?P<year>\d{4})(?![\d:]))?"
+_O_CLOCK = r"\s?o\s?['’]?\s?clock\b"
 _HALF = r"\s*(?P<half>[ap])(?:m\b|\.m\.)"
 
 _OFFSET_FORM = r"\s*(?:utc|gmt)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?(?![\d:])"
@@ -95,10 +96,13 @@ _FORMS = (
     ("day", r"(?P<number>\d{1,2})\.(?P<other_number>\d{1,2})\.(?P<year>\d{4})(?!\d)"),
     ("day", rf"{_DAY}\.?\s+(?:of\s+)?{_MONTH}{_YEAR}"),
     ("day", rf"{_MONTH}\s+{_DAY}{_YEAR}"),
-    ("day", r"(?P<relative>today|tomorrow)\b"),
+    ("day", r"(?P<relative>today|tomorrow|tonight)\b"),
     ("day", rf"(?P<weekday>{'|'.join(f'{day}|{day[:3]}' for day in _WEEKDAYS)}|tues|thurs?)\b"),
     ("time", rf"(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})(?::(?P<second>\d{{2}})(?:\.\d{{1,9}})?)?(?![\d:])(?:{_HALF})?"),
     ("time", rf"(?P<hour>\d{{1,2}}){_HALF}"),
+    ("time", r"(?P<hour>\d{1,2})h(?P<minute>\d{2})(?!\w)"),
+    ("time", rf"(?P<share>half past|quarter (?:past|to))\s(?P<spoken>\d{{1,2}})(?![\d:])(?:{_O_CLOCK})?(?:{_HALF})?"),
+    ("time", rf"(?P<spoken>\d{{1,2}}){_O_CLOCK}(?:{_HALF})?"),
     ("time", r"(?P<word>noon|midnight)\b"),
     ("zone", _OFFSET_FORM),
     ("zone", r"(?:z|utc|gmt)\b"),
@@ -113,7 +117,15 @@ _SAYS_DURATION = re.compile(r"(?:in\s+|now\s*\+)(.+)|(.+)\s+from\s+now", re.IGNO
 _HOUR_AND_MINUTE = re.compile(r"\d\d:\d\d", re.ASCII)
 _EPOCH_S = re.compile(r"@(\d{1,11})(?:\.\d{1,9})?", re.ASCII)
 
-#: Greatest offset of any place from UTC.
+_NOON = 12
+#: Minutes that a spoken time lies from its hour.
+_SHARES = {"": 0, "half past": 30, "quarter past": 15, "quarter to": -15}
+_ABBREVIATION = re.compile(r"[A-Z]{2,5}\b", re.IGNORECASE | re.ASCII)
+_ZONE_REMEDY = (
+    "Write the offset from UTC (`18:00+01:00`) or a place (`18:00 Europe/Berlin`): `CST` is three zones, and in summer few "
+    "who write `CET` mean it."
+)
+#: No place is farther from UTC.
 _OFFSET_S_MAX = 14 * HOUR_S
 
 
@@ -167,7 +179,7 @@ class _Written:
         prefix = _SAYS_TIME.match(text)
         seconds = None if prefix else self._only_duration_s(text)
         try:
-            times = self._times(text[prefix.end() :] if prefix else text)
+            times = self._times(in_digits(text[prefix.end() :] if prefix else text))
         except InvalidSpec:
             if seconds is None:
                 raise
@@ -191,11 +203,21 @@ class _Written:
         parts = self._parts(text)
         days: list[Day | None] = [*self._days(parts["day"])] if "day" in parts else [None]
         zone = self._zone(parts["zone"]) if "zone" in parts else None
+        is_tonight = parts.get("day", {}).get("relative", "").lower() == "tonight"
         if "time" not in parts:  # a day's first moment: who means its last one is in time too
+            if is_tonight:
+                self._refuse_all(", which is no time yet")
             return [WallTime(0, 0, day=day, zone=zone) for day in days if day is not None] or self._refuse_all()
-        clocks = [self._clock(parts["time"], is_alone=days == [None])]
-        if parts["time"].get("word", "").lower() == "midnight" and days != [None]:
+        is_midnight = parts["time"].get("word", "").lower() == "midnight"
+        if is_tonight and is_midnight:
+            days = [None]
+        clocks = self._clocks(parts["time"], is_alone=days == [None])
+        if is_midnight and days != [None]:
             clocks.append((23, 59, 0))
+        if is_tonight and not is_midnight:
+            clocks = [clock for clock in clocks if clock[0] >= _NOON] or self._refuse_all(
+                ", which is no time of an evening"
+            )
         return [WallTime(*clock, day=day, zone=zone) for day in days for clock in clocks]
 
     def _parts(self, text: str) -> dict[str, dict[str, str]]:
@@ -207,7 +229,12 @@ class _Written:
                 if part not in parts and (match := reader.match(text, end)) is not None:
                     break
             else:
-                self._refuse_all(f", in which {text[end:]!r} cannot be read" if parts else "")
+                unread = f", in which {text[end:]!r} cannot be read"
+                if "time" in parts and "zone" not in parts and _ABBREVIATION.match(text, end):
+                    self._refuse(
+                        f"the zone of {self.what} must have one meaning", f"{self.text!r}{unread}", _ZONE_REMEDY
+                    )
+                self._refuse_all(unread if parts else "")
             parts[part] = {name: value for name, value in match.groupdict().items() if value is not None}
             end = match.end()
             if part != "time" or _OFFSET.match(text, end) is None:
@@ -231,10 +258,21 @@ class _Written:
             self._refuse("a date must be one of the calendar")
         return dates
 
+    def _clocks(self, fields: dict[str, str], *, is_alone: bool) -> list[tuple[int, int, int]]:
+        """Return hour, minute and second: of both halves of the day, where a spoken time is of neither."""
+        if "spoken" not in fields:
+            return [self._clock(fields, is_alone=is_alone)]
+        is_of_neither = "half" not in fields and 1 <= int(fields["spoken"]) <= _NOON
+        halves = [{"half": half} for half in "ap"] if is_of_neither else [{}]
+        shift = _SHARES[fields.get("share", "").lower()]
+        clocks = [self._clock({**fields, "hour": fields["spoken"], **half}, is_alone=is_alone) for half in halves]
+        minutes = [(60 * hour + shift) % (24 * 60) for hour, _, _ in clocks]
+        return [(minute // 60, minute % 60, 0) for minute in minutes]
+
     def _clock(self, fields: dict[str, str], *, is_alone: bool) -> tuple[int, int, int]:
         """Return hour, minute and second."""
         if "word" in fields:
-            return (12 if fields["word"].lower() == "noon" else 0), 0, 0
+            return (_NOON if fields["word"].lower() == "noon" else 0), 0, 0
         hour, minute, second = (int(fields.get(name, 0)) for name in ("hour", "minute", "second"))
         if "half" in fields:
             hour = (hour % 12 + 12 * (fields["half"] in "pP")) if 1 <= hour <= 12 else 24

@@ -1,6 +1,5 @@
 """Session of this process: its progress, and the link to its page. One session per process."""
 
-import atexit
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
@@ -520,6 +519,13 @@ class Session:
 
 
 _session: Session | None = None
+_at_end: list[Callable[[], None]] = []
+
+
+def end_program() -> None:
+    """Tell that the program has run to its end."""
+    for tell_end in _at_end:
+        tell_end()
 
 
 def current() -> Session:
@@ -527,7 +533,7 @@ def current() -> Session:
     global _session
     if _session is None:
         _session = Session(connect())
-        atexit.register(_session.program_ended)
+        _at_end.append(_session.program_ended)
     return _session
 
 

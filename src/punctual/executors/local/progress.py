@@ -14,7 +14,7 @@ from punctual.core.story import Reason
 from punctual.executors.local.own_output import OwnOutput
 from punctual.executors.local.process_tree import active_s, cpu_clock_ns
 from punctual.progress_text.own import AUTO, Groups
-from punctual.progress_text.reader import READ, ProgressReader
+from punctual.progress_text.reader import NO_TOTAL, READ, ProgressReader
 
 #: Seconds for which a line's anchor may lie ahead: ten years. Many times more nanoseconds exceed the page's numbers,
 #: and an instant so far away is no exact one.
@@ -342,10 +342,11 @@ class OutputProgress:
 
     def shortfall(self) -> Reason | None:
         with self._lock:
-            if self._latest.unit_at is None:
+            if self._latest.unit_at is None and not self._reader.is_counted:
                 return Reason("no-progress", _never_known(self._asked_for)) if self._has_deadline else None
             notice = self._reader.shortfall()
-        return None if notice is None else Reason(notice.code, notice.text)
+        is_told = notice is not None and (self._has_deadline or notice.code != NO_TOTAL)
+        return Reason(notice.code, notice.text) if notice is not None and is_told else None
 
     def latest(self, used_core_s: float) -> ProgressSample:
         with self._lock:
