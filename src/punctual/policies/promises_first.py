@@ -317,7 +317,7 @@ class _Round:
         """Promises, then the knapsack, then nodes."""
         solution = self._shared() if self._candidates else None
         if solution is None:
-            return self._finished(None, {}, n_paused=0)
+            return self._finished(None, {}, is_unfinished=False)
         moves = [self._move(candidate, int(k)) for candidate, k in zip(self._candidates, solution.choices, strict=True)]
         packing = Packing(self._builder, moves)
         packing.run()
@@ -325,7 +325,7 @@ class _Round:
             candidate.id: ((move.kind, candidate.options.uses_gpus), self._amount(candidate))
             for candidate, move in zip(self._candidates, moves, strict=True)
         }
-        return self._finished(solution, held, n_paused=packing.n_paused)
+        return self._finished(solution, held, is_unfinished=packing.n_postponed > 0)
 
     def earliest_s(self, job: JobId) -> float | None:
         """Seconds until the earliest deadline of `job` that could be promised; None: none could."""
@@ -440,7 +440,7 @@ class _Round:
 
     def _stays(self, candidate: Candidate) -> bool:
         """Whether the job is not to be moved: it is bound to its nodes, or it would lose too much by it."""
-        if is_bound(candidate.view) or candidate.view.status == "starting":
+        if is_bound(candidate.view) or self._admission.is_starting(candidate):
             return candidate.n > 0
         reservation = self._admission.reservation(candidate)
         if reservation is not None and not reservation.bears_a_change:
@@ -459,7 +459,9 @@ class _Round:
             return {}
         return {_text(pool): float(price) for pool, price in zip(self._pools, solution.multipliers, strict=True)}
 
-    def _finished(self, solution: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, n_paused: int) -> Plan:
+    def _finished(
+        self, solution: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, is_unfinished: bool
+    ) -> Plan:
         snapshot = self._builder.snapshot
         changed = [
             (candidate, self._builder.held(candidate.view))
@@ -470,7 +472,7 @@ class _Round:
         carry["stalls"] = self._admission.stalls(changed)
         carry["cores"] = {**self._cores.handed_on(), "workers": self._admission.reserved_cores()}
         plan = self._builder.build(**carry, prices=self._prices_of(solution))
-        looks_s = [_LOOK_S if n_paused else None, self._cores.changes_in_s()]
+        looks_s = [_LOOK_S if is_unfinished else None, self._cores.changes_in_s()]
         changes_s = [max(in_s, _LOOK_S) for in_s in looks_s if in_s is not None]
         # What a promise asks for is not put off.
         next_s = min((in_s for in_s in (*changes_s, self._admission.needed_at(held)) if in_s is not None), default=None)
