@@ -290,10 +290,13 @@ class AdmissionControl:
         for candidate, allocation in changed:
             is_elsewhere = candidate.view.planned.keys().isdisjoint(allocation)
             cost_s = candidate.view.spec.startup_s if is_elsewhere else candidate.view.spec.resize_cost_s
-            since_at, until_at = stalls.pop(candidate.id, [self._at, self._at])
+            since_at, until_at = stalls.get(candidate.id, [self._at, self._at])
+            if until_at <= self._at:
+                since_at = until_at = self._at
             if allocation:
-                goes_on = until_at > self._at
-                stalls[candidate.id] = [since_at, until_at + cost_s] if goes_on else [self._at, self._at + cost_s]
+                # A change after another one adds to it; a start after a pause does not.
+                begins_at = until_at if candidate.view.planned else self._at
+                stalls[candidate.id] = [since_at, begins_at + cost_s]
         return stalls
 
     def _is_pending(self, candidate: Candidate) -> bool:
@@ -409,7 +412,7 @@ class AdmissionControl:
             most = np.where(most < 0, frac * most, most)
         for candidate in self._candidates:
             if candidate.pool == pool and candidate.id in self._starting_s:
-                amount = candidate.n * candidate.options.per_worker
+                amount = candidate.n * candidate.options.per_worker - self._withheld(candidate)
                 starting += np.where(spans.starts_s < self._starting_s[candidate.id] - NOW_S, amount, 0.0)
         free = np.minimum(spans.free, self._reserved[pool] - starting) - most
         rest = self._problem.remainders[pool] if taken is not None else 0.0  # jobs on shares hold no whole parts
@@ -558,7 +561,7 @@ class AdmissionControl:
                 changes=self._changes(candidate, pool),
                 starting_s=self._starting_s.get(candidate.id, 0.0) if pool == candidate.pool else 0.0,
                 least=0.0 if candidate.view.spec.preemptible else candidate.least_on(pool),
-                has_least=is_withheld(candidate, self._at) and pool == candidate.pool,
+                has_least=self._withheld(candidate) > 0 and pool == candidate.pool,
             )
             for pool in candidate.pools
         ]
@@ -615,11 +618,11 @@ class AdmissionControl:
         """What promises may count on: what jobs that may not be paused need at least is not for them."""
         left = dict(capacities)
         for candidate in self._candidates:
-            if is_withheld(candidate, self._at) and candidate.pool in left:
-                left[candidate.pool] -= candidate.least_on(candidate.pool)
+            if candidate.pool in left:
+                left[candidate.pool] -= self._withheld(candidate)
         return {pool: max(0, n) for pool, n in left.items()}
 
-
-def is_withheld(candidate: Candidate, at: float) -> bool:
-    """Whether the job runs, may not be paused and has no promise: nobody is promised the least that it holds."""
-    return is_protected(candidate.view) and candidate.n > 0 and not has_promise(candidate.view, at)
+    def _withheld(self, candidate: Candidate) -> int:
+        """What nobody is promised: the least that a job holds which runs, may not be paused and has no promise."""
+        keeps = is_protected(candidate.view) and candidate.n > 0 and not has_promise(candidate.view, self._at)
+        return candidate.least_on(candidate.pool) if keeps else 0

@@ -109,20 +109,37 @@ class Packing:
         for change in changes:
             room.give(self._builder.held(change.view))
         for change in changes:
-            room.take(change.held if change.more else placed[change.view.spec.id])
+            room.take(change.held if change.more else change.to)
         circle = self._let_go(going, room, placed)
         for change in sorted((*circle, *coming), key=_promised_first):
             if not room.admits(change):
                 self.n_postponed += not circle
-                in_place = self._in_place(change, room.sure) if circle else change.held
-                placed[change.view.spec.id] = in_place
+                placed[change.view.spec.id] = self._in_place(change, room.sure) if circle else change.held
+        self._keep_room(changes, placed)
 
     def _change(self, move: Move, to: Allocation) -> "_Change":
         """From what the job really holds; a job without an answer to its launch holds its place already."""
         free, view = self._builder.free, move.view
         held = self._builder.held(view) if view.status in ("queued", "starting") else view.granted
         held = {node: amount for node, amount in held.items() if node in free}
-        return _Change(move, held, _beyond(to, held), _beyond(held, to))
+        return _Change(move, held, to, _beyond(to, held), _beyond(held, to))
+
+    def _keep_room(self, changes: "Sequence[_Change]", placed: dict[JobId, Allocation]) -> None:
+        """Put no change off where the last plan gave what the job still holds to another one that is launched."""
+        room = dict(self._builder.free)
+        for change in changes:
+            _give(room, self._builder.held(change.view))
+        while True:
+            taken = dict.fromkeys(room, NOTHING)
+            for change in changes:
+                _give(taken, placed[change.view.spec.id])
+            crowded = {node for node, amount in taken.items() if not amount.fits_in(room[node])}
+            undone = [change for change in changes if placed[change.view.spec.id] not in ({}, change.to)]
+            undone = [change for change in undone if not crowded.isdisjoint(placed[change.view.spec.id])]
+            if not undone:
+                return
+            for change in undone:
+                placed[change.view.spec.id] = change.to
 
     def _let_go(
         self, going: "Sequence[_Change]", room: "_Room", placed: dict[JobId, Allocation]
@@ -294,10 +311,11 @@ def _turn(move: Move) -> tuple[bool, bool, int, bool, float, str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """What one job really holds, and on each node how much more and less it is to hold."""
+    """What one job really holds, and is to hold: on each node how much more and less."""
 
     move: Move
     held: Allocation
+    to: Allocation
     more: Allocation
     less: Allocation
 
