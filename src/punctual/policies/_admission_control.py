@@ -242,6 +242,28 @@ class AdmissionControl:
                 refused.add(candidate.id)
         return refused
 
+    def most_at_start(self, starts: Sequence[tuple[Candidate, Pool, int]]) -> dict[JobId, int]:
+        """How much of a pool each of these jobs may hold that are launched now, at most as much as is said.
+
+        Until it has started a job gives nothing up: no more is free for it than for all of that time beside what promised
+        jobs are to hold. Those that come first may hold more.
+        """
+        most: dict[JobId, int] = {}
+        for pool in {pool for _, pool, _ in starts} & self._ledgers.keys():
+            ledger, own = self._ledgers[pool], [start for start in starts if start[1] == pool]
+            points_s = {float(start_s) for share in ledger.shares for start_s in share.starts_s}
+            timeline = self._free_of(pool, is_all=True, points_s=points_s, is_promised=False)
+            free = timeline.free - ledger.reserved_at(timeline.starts_s)
+            for candidate, _, amount in own:
+                held, span = self._reservations.get(candidate.id), timeline.starts_s < candidate.view.spec.startup_s
+                span[0] = True
+                reserved = held.share.each_at(timeline.starts_s) if held and held.pool == pool else np.zeros(len(free))
+                room = float((free + reserved)[span].min())
+                fits = [n for n in candidate.amounts_on(pool) if n <= min(amount, room + NOW_S)]
+                most[candidate.id] = max([int(reserved[0]), *fits])
+                free[span] -= np.maximum(most[candidate.id] - reserved, 0.0)[span]
+        return most
+
     def is_starting(self, candidate: Candidate) -> bool:
         """Whether it cannot give up what it holds before it has started."""
         return candidate.id in self._starting_s
@@ -401,8 +423,13 @@ class AdmissionControl:
         share = request.planned(room, planned, claim.due_at - self._at)
         return share is not None and ledger.reserve(request, lambda _, __: (room, share))
 
-    def _free_of(self, pool: Pool, *, is_all: bool, points_s: Collection[float] = ()) -> Timeline:
-        """What promises may take of a pool that starting jobs do not hold, in the plan's spans, cut at `points_s` too."""
+    def _free_of(
+        self, pool: Pool, *, is_all: bool, points_s: Collection[float] = (), is_promised: bool = True
+    ) -> Timeline:
+        """What promises may take of a pool that starting jobs do not hold, in the plan's spans, cut at `points_s` too.
+
+        Without `is_promised` the starting jobs are only those without a reservation.
+        """
         n, frac = (self._reserved[pool], 1.0) if is_all else (self._offered[pool], self._offered_fracs[pool[1]])
         spans, taken = Timeline.of(n).split({*self._ends_s, *points_s}), self._taken.get(pool)
         most, starting = np.zeros(len(spans.starts_s)), np.zeros(len(spans.starts_s))
@@ -411,7 +438,8 @@ class AdmissionControl:
             np.maximum.at(most, np.searchsorted(spans.starts_s, taken.starts_s, side="right") - 1, taken.free)
             most = np.where(most < 0, frac * most, most)
         for candidate in self._candidates:
-            if candidate.pool == pool and candidate.id in self._starting_s:
+            counts = is_promised or candidate.id not in self._reservations
+            if counts and candidate.pool == pool and candidate.id in self._starting_s:
                 amount = candidate.n * candidate.options.per_worker - self._withheld(candidate)
                 starting += np.where(spans.starts_s < self._starting_s[candidate.id] - NOW_S, amount, 0.0)
         free = np.minimum(spans.free, self._reserved[pool] - starting) - most

@@ -408,13 +408,46 @@ class _Round:
 
     def _solve(self, table: ChoiceTable, values: FloatArray, allowed: BoolArray) -> Solution | None:
         """With all promises; where they cannot all be kept any more, without."""
+        for permitted in (allowed, self._protecting(table)):
+            solution = self._solved(values, permitted)
+            if solution.status != "infeasible":
+                break
+        else:
+            return None
+        capped = self._with_room_to_start(table, values, permitted, solution)
+        again = solution if capped is None else self._solved(values, capped)
+        return again if again.status != "infeasible" else solution
+
+    def _solved(self, values: FloatArray, permitted: BoolArray) -> Solution:
         price = self._prices.get(_text(self._pools[0]))
         gap_limit = _GAP if len(self._pools) == 1 else _GAP_SEVERAL
-        for permitted in (allowed, self._protecting(table)):
-            solution = self._problem.solve(values, permitted, gap_limit, price=price)
-            if solution.status != "infeasible":
-                return solution
-        return None
+        return self._problem.solve(values, permitted, gap_limit, price=price)
+
+    def _with_room_to_start(
+        self, table: ChoiceTable, values: FloatArray, permitted: BoolArray, solution: Solution
+    ) -> BoolArray | None:
+        """The columns with which jobs that are launched now leave promised jobs what these are to hold before they have started.
+
+        None: the solution is one of them.
+        """
+        launched = [
+            i for i, candidate in enumerate(self._candidates) if not candidate.n and candidate.view.status == "queued"
+        ]
+        chosen = [(i, int(solution.choices[i])) for i in launched if solution.choices[i]]
+        worth = {i: values[i, column] / table.amounts[i, column] for i, column in chosen}
+        starts = [
+            (self._candidates[i], self._pools[table.pools[i, column]], int(table.amounts[i, column]))
+            for i, column in sorted(chosen, key=lambda pair: -worth[pair[0]])
+        ]
+        most = self._admission.most_at_start(starts)
+        if all(most.get(candidate.id, amount) == amount for candidate, _, amount in starts):
+            return None
+        capped = permitted.copy()
+        for i in launched:
+            reservation = self._admission.reservation(self._candidates[i])
+            least = 0 if reservation is None else reservation.amount
+            capped[i] &= table.amounts[i] <= most.get(self._candidates[i].id, least)
+        return capped
 
     # Nodes, and what is handed on.
 
