@@ -10,6 +10,7 @@ import numpy as np
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.story import Reason
+from punctual.optim.solution import FloatArray
 from punctual.optim.timeline import Changes, Share, Timeline
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._carried import amounts_in, listed, stalls_in
@@ -432,17 +433,17 @@ class AdmissionControl:
         """
         n, frac = (self._reserved[pool], 1.0) if is_all else (self._offered[pool], self._offered_fracs[pool[1]])
         spans, taken = Timeline.of(n).split({*self._ends_s, *points_s}), self._taken.get(pool)
-        most, starting = np.zeros(len(spans.starts_s)), np.zeros(len(spans.starts_s))
+        most, kept, promised = (np.zeros(len(spans.starts_s)) for _ in range(3))
         if taken is not None:
             taken, most = taken.split(spans.starts_s), most - inf
             np.maximum.at(most, np.searchsorted(spans.starts_s, taken.starts_s, side="right") - 1, taken.free)
             most = np.where(most < 0, frac * most, most)
         for candidate in self._candidates:
-            counts = is_promised or candidate.id not in self._reservations
-            if counts and candidate.pool == pool and candidate.id in self._starting_s:
-                amount = candidate.n * candidate.options.per_worker - self._withheld(candidate)
-                starting += np.where(spans.starts_s < self._starting_s[candidate.id] - NOW_S, amount, 0.0)
-        free = np.minimum(spans.free, self._reserved[pool] - starting) - most
+            if candidate.pool == pool and (is_promised or candidate.id not in self._reservations):
+                kept += self._kept_at(candidate, spans.starts_s) - self._withheld(candidate)
+                if has_promise(candidate.view, self._at):
+                    promised += self._least_at(candidate, spans.starts_s)
+        free = np.minimum(spans.free - promised, self._reserved[pool] - kept) - most
         rest = self._problem.remainders[pool] if taken is not None else 0.0  # jobs on shares hold no whole parts
         return Timeline(spans.starts_s, np.maximum(free + rest, 0.0))
 
@@ -589,7 +590,7 @@ class AdmissionControl:
                 changes=self._changes(candidate, pool),
                 starting_s=self._starting_s.get(candidate.id, 0.0) if pool == candidate.pool else 0.0,
                 least=0.0 if candidate.view.spec.preemptible else candidate.least_on(pool),
-                has_least=self._withheld(candidate) > 0 and pool == candidate.pool,
+                least_until_s=self._least_until_s(candidate) if pool == candidate.pool else 0.0,
             )
             for pool in candidate.pools
         ]
@@ -652,5 +653,24 @@ class AdmissionControl:
 
     def _withheld(self, candidate: Candidate) -> int:
         """What nobody is promised: the least that a job holds which runs, may not be paused and has no promise."""
-        keeps = is_protected(candidate.view) and candidate.n > 0 and not has_promise(candidate.view, self._at)
-        return candidate.least_on(candidate.pool) if keeps else 0
+        return candidate.least_on(candidate.pool) if self._least_until_s(candidate) == inf else 0
+
+    def _least_until_s(self, candidate: Candidate) -> float:
+        """Seconds until a job that runs and may not be paused gives up the least that it needs; 0: it may be paused.
+
+        With a promise it has ended by then; without one nobody knows when it will.
+        """
+        if not is_protected(candidate.view) or not candidate.n:
+            return 0.0
+        return candidate.left_s * (1 - _ROUNDING_FRAC) if has_promise(candidate.view, self._at) else inf
+
+    def _least_at(self, candidate: Candidate, starts_s: FloatArray) -> FloatArray:
+        """What a job holds at these times because it may not be paused."""
+        return np.where(starts_s < self._least_until_s(candidate) - NOW_S, candidate.least_on(candidate.pool), 0.0)
+
+    def _kept_at(self, candidate: Candidate, starts_s: FloatArray) -> FloatArray:
+        """What a job cannot give up at these times, because it is starting or may not be paused."""
+        amount = candidate.n * candidate.options.per_worker
+        starting = np.where(starts_s < self._starting_s.get(candidate.id, 0.0) - NOW_S, amount, 0.0)
+        kept: FloatArray = np.maximum(starting, self._least_at(candidate, starts_s))
+        return kept
