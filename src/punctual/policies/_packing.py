@@ -103,7 +103,7 @@ class Packing:
         each other's nodes in a circle, one of them is paused.
         """
         changes = [self._change(move, placed[move.view.spec.id]) for move in self._moves]
-        going = [change for change in changes if change.more and change.less]
+        going = sorted((change for change in changes if change.more and change.less), key=_needed_first)
         coming = [change for change in changes if change.more and not change.less]
         room = _Room(self._builder.free)
         for change in changes:
@@ -111,7 +111,7 @@ class Packing:
         for change in changes:
             room.take(change.held if change.more else change.to)
         circle = self._let_go(going, room, placed)
-        for change in sorted((*circle, *coming), key=_promised_first):
+        for change in sorted((*circle, *coming), key=_needed_first):
             if not room.admits(change):
                 self.n_postponed += not circle
                 placed[change.view.spec.id] = self._in_place(change, room.sure) if circle else change.held
@@ -394,5 +394,6 @@ def _least_loss(change: _Change) -> tuple[object, ...]:
     return move.stays, move.n_least > 0, move.n_before, *seniority(move.view)
 
 
-def _promised_first(change: _Change) -> tuple[object, ...]:
-    return not change.move.n_least, *seniority(change.view)
+def _needed_first(change: _Change) -> tuple[object, ...]:
+    """Sorts first what a promise needs now."""
+    return change.move.n_least <= change.move.n_before, not change.move.n_least, *seniority(change.view)

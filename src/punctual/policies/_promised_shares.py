@@ -20,6 +20,8 @@ _FREE = Changes()
 _LEFT_FRAC, _LEFT_S = 1e-7, 1e-5
 #: Sums of core fractions are sums of floats: this much less free is still enough.
 _ROOM_TOLERANCE = 1e-6
+#: A change may come so much later, because others have to make room for it: two looks at the cluster.
+DELAY_S = 2.0
 #: What is due within this time is due now: rounding.
 NOW_S = 1e-6
 #: Spans of time that the plan distinguishes at most; beyond that deadlines are rounded down.
@@ -51,8 +53,8 @@ class PromiseRequest(ReservationRequest):
 
     @property
     def reserve_s(self) -> float:
-        """What one change beyond those of the plan costs, and the way back."""
-        return 2 * self.changes.change_s
+        """What one change beyond those of the plan costs, and the way back, and a delay of one."""
+        return 2 * self.changes.change_s + DELAY_S
 
     def room(self, timeline: Timeline) -> Timeline:
         """What the job can take of `timeline`: also what it cannot give up, which nobody else counts on."""
@@ -100,9 +102,15 @@ class PromiseRequest(ReservationRequest):
         Parameters
         ----------
         with_reserve
-            Whether one change more, and the way back, leave it in time.
+            Whether one change more, and the way back, leave it in time; without, a delay does if there is room for that.
         """
-        changes = replace(self.changes, reserve_s=self.reserve_s) if with_reserve else self.changes
+        if with_reserve:
+            return self._cheapest(timeline, late=late, reserve_s=self.reserve_s)
+        share = self._cheapest(timeline, late=late, reserve_s=DELAY_S)
+        return self._cheapest(timeline, late=late, reserve_s=0.0) if share is None else share
+
+    def _cheapest(self, timeline: Timeline, *, late: bool, reserve_s: float) -> Share | None:
+        changes = replace(self.changes, reserve_s=reserve_s)
         work = self.work
         for _ in range(_N_TRIES):
             share = timeline.cheapest_share(self.levels, work, self.until_s, late=late)
@@ -135,7 +143,7 @@ class PromiseRequest(ReservationRequest):
         changes, now = self.changes, share.now
         cost_s = changes.change_s if changes.holds > 0 else changes.start_s
         back_s = changes.change_s if now > 0 else 0.0  # otherwise it is part of the start that follows
-        changed = replace(changes, holds=now, ready_s=changes.ready_s + cost_s + back_s)
+        changed = replace(changes, holds=now, ready_s=changes.ready_s + cost_s + back_s + DELAY_S)
         return self.work - share.work(self.levels, changed) <= self._rounding
 
 
