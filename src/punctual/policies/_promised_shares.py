@@ -20,8 +20,6 @@ _FREE = Changes()
 _LEFT_FRAC, _LEFT_S = 1e-7, 1e-5
 #: Sums of core fractions are sums of floats: this much less free is still enough.
 _ROOM_TOLERANCE = 1e-6
-#: A change may come so much later, because others have to make room for it: two looks at the cluster.
-DELAY_S = 2.0
 #: What is due within this time is due now: rounding.
 NOW_S = 1e-6
 #: Spans of time that the plan distinguishes at most; beyond that deadlines are rounded down.
@@ -53,8 +51,8 @@ class PromiseRequest(ReservationRequest):
 
     @property
     def reserve_s(self) -> float:
-        """What one change beyond those of the plan costs, and the way back, and a delay of one."""
-        return 2 * self.changes.change_s + DELAY_S
+        """What one change beyond those of the plan costs, and the way back."""
+        return 2 * self.changes.change_s
 
     def room(self, timeline: Timeline) -> Timeline:
         """What the job can take of `timeline`: also what it cannot give up, which nobody else counts on."""
@@ -102,15 +100,9 @@ class PromiseRequest(ReservationRequest):
         Parameters
         ----------
         with_reserve
-            Whether one change more, and the way back, leave it in time; without, a delay does if there is room for that.
+            Whether one change more, and the way back, leave it in time.
         """
-        if with_reserve:
-            return self._cheapest(timeline, late=late, reserve_s=self.reserve_s)
-        share = self._cheapest(timeline, late=late, reserve_s=DELAY_S)
-        return self._cheapest(timeline, late=late, reserve_s=0.0) if share is None else share
-
-    def _cheapest(self, timeline: Timeline, *, late: bool, reserve_s: float) -> Share | None:
-        changes = replace(self.changes, reserve_s=reserve_s)
+        changes = replace(self.changes, reserve_s=self.reserve_s) if with_reserve else self.changes
         work = self.work
         for _ in range(_N_TRIES):
             share = timeline.cheapest_share(self.levels, work, self.until_s, late=late)
@@ -143,7 +135,7 @@ class PromiseRequest(ReservationRequest):
         changes, now = self.changes, share.now
         cost_s = changes.change_s if changes.holds > 0 else changes.start_s
         back_s = changes.change_s if now > 0 else 0.0  # otherwise it is part of the start that follows
-        changed = replace(changes, holds=now, ready_s=changes.ready_s + cost_s + back_s + DELAY_S)
+        changed = replace(changes, holds=now, ready_s=changes.ready_s + cost_s + back_s)
         return self.work - share.work(self.levels, changed) <= self._rounding
 
 
