@@ -68,7 +68,7 @@ class PromisesFirst(PolicyBase):
     """Promises every deadline that can be kept beside those already promised, and shares the rest by worth.
 
     Use it where jobs can be resized and paused, with deadlines or without: it is meant to be good at completion times,
-    queueing and deadlines at once. A job with a promise holds at each moment at least what a plan until its deadline
+    waiting and deadlines at once. A job with a promise holds at each moment at least what a plan until its deadline
     says; everything else is one knapsack, solved with a proven bound. Jobs that have waited too long get a promise too.
     A part of the devices is never promised: otherwise, where more is asked for than there is, the first large jobs would
     shut out all small ones that come later.
