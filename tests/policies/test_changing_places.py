@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.policies.pictures import GPU, job, picture
 
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.resources import NOTHING, total
 from punctual.core.story import Reason
@@ -18,10 +19,10 @@ from punctual.policies.promises_first import PromisesFirst
 N_EACH = 4
 
 
-def placed(random: Random, sizes: dict[str, int], nodes: list[str]) -> dict[str, Allocation]:
+def placed(random: Random, sizes: dict[JobId, int], nodes: list[NodeId]) -> dict[JobId, Allocation]:
     """Jobs on nodes, some of them split, as far as they fit."""
     free = dict.fromkeys(nodes, GPU * N_EACH)
-    found: dict[str, Allocation] = {}
+    found: dict[JobId, Allocation] = {}
     for name in random.sample(sorted(sizes), len(sizes)):
         on = place(sizes[name], GPU, {node: free[node] for node in random.sample(nodes, len(nodes))}, set())
         for node, amount in (on or {}).items():
@@ -30,9 +31,9 @@ def placed(random: Random, sizes: dict[str, int], nodes: list[str]) -> dict[str,
     return found
 
 
-def jobs_in_motion(random: Random, nodes: list[str]) -> list[JobView]:
+def jobs_in_motion(random: Random, nodes: list[NodeId]) -> list[JobView]:
     """Jobs where they are, some of which the last plan already wants elsewhere."""
-    sizes = {f"job-{i:02}": random.choice([1, 1, 2, 2, 4]) for i in range(3 * len(nodes))}
+    sizes = {JobId(f"job-{i:02}"): random.choice([1, 1, 2, 2, 4]) for i in range(3 * len(nodes))}
     granted = placed(random, sizes, nodes)
     planned = placed(random, sizes, nodes) if random.random() < 0.5 else granted
     return [
@@ -46,10 +47,10 @@ def jobs_in_motion(random: Random, nodes: list[str]) -> list[JobView]:
 
 
 def packed(
-    random: Random, jobs: list[JobView], nodes: list[str], sizes: dict[str, int]
-) -> tuple[dict[str, Allocation], int]:
+    random: Random, jobs: list[JobView], nodes: list[NodeId], sizes: dict[JobId, int]
+) -> tuple[dict[JobId, Allocation], int]:
     """What the plan wants for each job, and how many have to wait for the next one."""
-    builder = PromisesFirst()._builder(picture(jobs, dict.fromkeys(nodes, N_EACH)))
+    builder = PromisesFirst()._builder(picture(jobs, {str(node): N_EACH for node in nodes}))
     moves = [
         Move(
             view=view, worker=GPU, n_before=n, kind_before="", n=sizes[view.id], kind="", fallbacks=(),
@@ -64,11 +65,11 @@ def packed(
     return {view.id: builder.held(view) for view in jobs}, packing.n_postponed
 
 
-def carried_out(random: Random, jobs: list[JobView], wanted: dict[str, Allocation]) -> dict[str, Allocation]:
+def carried_out(random: Random, jobs: list[JobView], wanted: dict[JobId, Allocation]) -> dict[JobId, Allocation]:
     """What each job holds when no further change fits: a change is made if the old and the new place are free at once."""
     held = {view.id: view.granted for view in jobs}
 
-    def fitting() -> Iterator[str]:
+    def fitting() -> Iterator[JobId]:
         for name in random.sample(sorted(wanted), len(wanted)):
             others = [on for other, on in held.items() if other != name]
             both = {
@@ -87,7 +88,7 @@ def carried_out(random: Random, jobs: list[JobView], wanted: dict[str, Allocatio
 @settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), n_nodes=st.integers(2, 5))
 def test_every_change_of_a_plan_is_made_in_whatever_order(seed: int, n_nodes: int) -> None:
-    random, nodes = Random(seed), [f"n{i}" for i in range(n_nodes)]
+    random, nodes = Random(seed), [NodeId(f"n{i}") for i in range(n_nodes)]
     jobs = jobs_in_motion(random, nodes)
     fitting = placed(random, {view.id: random.choice([0, 1, 2, 4, 8]) for view in jobs}, nodes)
     sizes = {name: int(total(on.values()).gpus) for name, on in fitting.items()}
@@ -98,7 +99,7 @@ def test_every_change_of_a_plan_is_made_in_whatever_order(seed: int, n_nodes: in
 @settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), n_nodes=st.integers(2, 5))
 def test_after_a_few_plans_nobody_waits_any_more(seed: int, n_nodes: int) -> None:
-    random, nodes = Random(seed), [f"n{i}" for i in range(n_nodes)]
+    random, nodes = Random(seed), [NodeId(f"n{i}") for i in range(n_nodes)]
     jobs = jobs_in_motion(random, nodes)
     fitting = placed(random, {view.id: random.choice([0, 1, 2, 4, 8]) for view in jobs}, nodes)
     sizes = {name: int(total(on.values()).gpus) for name, on in fitting.items()}
