@@ -103,6 +103,17 @@ class Packing:
         each other's nodes in a circle, one of them is paused.
         """
         changes = [self._change(move, placed[move.view.spec.id]) for move in self._moves]
+        for needed_first in (True, False):
+            self.n_postponed, ordered = 0, dict(placed)
+            if self._are_ordered(changes, ordered, needed_first=needed_first):
+                break
+        self._keep_room(changes, ordered)
+        placed.update(ordered)
+
+    def _are_ordered(
+        self, changes: "Sequence[_Change]", placed: dict[JobId, Allocation], *, needed_first: bool
+    ) -> bool:
+        """Order the changes; whether all pass each other, with what promises need now before all others."""
         going = sorted((change for change in changes if change.more and change.less), key=_needed_first)
         coming = [change for change in changes if change.more and not change.less]
         room = _Room(self._builder.free)
@@ -110,12 +121,17 @@ class Packing:
             room.give(self._builder.held(change.view))
         for change in changes:
             room.take(change.held if change.more else change.to)
-        circle = self._let_go(going, room, placed)
+        if needed_first:
+            needed = [change for change in coming if change.is_needed and room.admits(change) and room.passes(change)]
+            coming = [change for change in coming if change not in needed]
+        circle = self._let_go(going, room, placed, may_pause_some=not needed_first)
+        if circle and needed_first:
+            return False
         for change in sorted((*circle, *coming), key=_needed_first):
             if not room.admits(change):
                 self.n_postponed += not circle
                 placed[change.view.spec.id] = self._in_place(change, room.sure) if circle else change.held
-        self._keep_room(changes, placed)
+        return True
 
     def _change(self, move: Move, to: Allocation) -> "_Change":
         """From what the job really holds; a job without an answer to its launch holds its place already."""
@@ -142,7 +158,7 @@ class Packing:
                 placed[change.view.spec.id] = change.to
 
     def _let_go(
-        self, going: "Sequence[_Change]", room: "_Room", placed: dict[JobId, Allocation]
+        self, going: "Sequence[_Change]", room: "_Room", placed: dict[JobId, Allocation], *, may_pause_some: bool
     ) -> "Sequence[_Change]":
         """Let jobs that leave nodes pass each other; those left that wait in a circle, and may not be paused."""
         while going:
@@ -152,7 +168,7 @@ class Packing:
                     self.n_postponed += 1
                     placed[change.view.spec.id] = change.held
             if len(stuck) == len(going):
-                pausable = [change for change in stuck if may_pause(change.view)]
+                pausable = [change for change in stuck if may_pause_some and may_pause(change.view)]
                 if not pausable:
                     return stuck
                 paused = min(pausable, key=_least_loss)
@@ -323,6 +339,11 @@ class _Change:
     def view(self) -> JobView:
         return self.move.view
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether a promise needs more now than the last plan gave."""
+        return self.move.n_least > self.move.n_before
+
 
 class _Room:
     """What is free while jobs change their nodes.
@@ -396,4 +417,4 @@ def _least_loss(change: _Change) -> tuple[object, ...]:
 
 def _needed_first(change: _Change) -> tuple[object, ...]:
     """Sorts first what a promise needs now."""
-    return change.move.n_least <= change.move.n_before, not change.move.n_least, *seniority(change.view)
+    return not change.is_needed, not change.move.n_least, *seniority(change.view)
