@@ -388,9 +388,9 @@ class _Room:
         return True
 
 
-def _beyond(one: Allocation, other: Allocation) -> Allocation:
-    """What `one` has on each node beyond `other`."""
-    beyond = {node: amount - other.get(node, NOTHING) for node, amount in one.items()}
+def _beyond(amounts: Allocation, other: Allocation) -> Allocation:
+    """On each node the amount beyond that of `other`."""
+    beyond = {node: amount - other.get(node, NOTHING) for node, amount in amounts.items()}
     return {node: amount for node, amount in beyond.items() if amount}
 
 
