@@ -24,7 +24,7 @@ REPORT_S = 300.0
 _N_SLOTS = 60
 
 _KEPT = (
-    "jct_mean_s", "jct_median_s", "jct_p99_s", "queued_mean_s", "waiting_mean_s", "waiting_max_s", "makespan_s",
+    "jct_mean_s", "jct_median_s", "jct_p99_s", "waiting_mean_s", "waiting_max_s", "makespan_s",
     "n_deadlines", "n_deadlines_met", "resizes_per_job", "preemptions_per_job", "n_rejected", "n_finished",
 )  # fmt: skip
 

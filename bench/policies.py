@@ -1,4 +1,4 @@
-"""The classic policies side by side: completion, queueing, deadlines, utilisation, on published traces and a generator.
+"""The classic policies side by side: completion, waiting, deadlines, utilisation, on published traces and a generator.
 
 Each policy gets the same jobs: those that do not resize get each job with the devices it asked for, the others may give
 it any allowed number. A start, going on after a pause and a change of size cost 30 s each. The orderings at the end
@@ -36,7 +36,7 @@ Run = dict[str, Any]
 Assignment = tuple[str, float | None, int, str]
 
 KEPT = (
-    "n_jobs", "n_unfinished", "jct_mean_s", "jct_p99_s", "queued_mean_s", "deadlines_met_frac", "tardiness_mean_s",
+    "n_jobs", "n_unfinished", "jct_mean_s", "jct_p99_s", "waiting_mean_s", "deadlines_met_frac", "tardiness_mean_s",
     "granted_device_frac", "resizes_per_job", "preemptions_per_job", "makespan_s",
 )  # fmt: skip
 
@@ -76,7 +76,7 @@ def number(value: float) -> str:
 
 
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "jct_mean_s": ("mean JCT", seconds), "jct_p99_s": ("p99 JCT", seconds), "queued_mean_s": ("queueing", seconds),
+    "jct_mean_s": ("mean JCT", seconds), "jct_p99_s": ("p99 JCT", seconds), "waiting_mean_s": ("waiting", seconds),
     "deadlines_met_frac": ("deadlines met", percent), "tardiness_mean_s": ("tardiness", seconds),
     "granted_device_frac": ("devices in use", percent), "resizes_per_job": ("resizes/job", number),
     "preemptions_per_job": ("pauses/job", number),
@@ -105,7 +105,7 @@ def rows_of(runs: list[Run]) -> list[list[str]]:
         [
             policy,
             shown(ratios(some, fifo), number),
-            *(shown((run[key] for run in some), how) for key, (_, how) in COLUMNS.items()),
+            *(shown((run.get(key) for run in some), how) for key, (_, how) in COLUMNS.items()),
         ]
         for (policy,), some in grouped(runs, "policy").items()
     ]

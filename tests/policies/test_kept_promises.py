@@ -83,11 +83,48 @@ def test_no_promise_is_broken_where_jobs_may_not_be_paused(
     assert found.promised
 
 
-@pytest.mark.parametrize("seed", range(examples(8)))
+@pytest.mark.parametrize(
+    ("seed", "every", "parameters", "shape"),
+    [
+        (4, 3, {"admission": "decline"}, (1, 32)),
+        (9, 1, {"promised_frac": 1.0}, (2, 16)),
+        (12, 1, {"promised_frac": 1.0}, (1, 32)),
+        (25, 1, {"admission": "decline"}, (2, 16)),
+    ],
+)
+def test_no_promise_is_broken_where_jobs_that_start_or_may_not_be_paused_keep_what_they_hold(
+    seed: int, every: int, parameters: dict[str, object], shape: tuple[int, int]
+) -> None:
+    """Until it has started a job gives nothing up, and one that may not be paused not its least until it ends."""
+    jobs = [
+        replace(job, spec=replace(job.spec, preemptible=i % every > 0))
+        for i, job in enumerate(tight_jobs(seed, 40, n_gpus=32, load=4.0, slack=(1.05, 4.0), split_frac=0.8))
+    ]
+    assert_kept(outcome(PromisesFirst(**parameters), jobs, *shape))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("parameters", [{"admission": "decline"}, {"promised_frac": 1.0}, {}])
 def test_no_promise_is_broken_where_jobs_are_slower_on_several_nodes(parameters: dict[str, object], seed: int) -> None:
     jobs = tight_jobs(seed, 40, n_gpus=32, load=4.0, split_frac=0.7)
     assert_kept(outcome(PromisesFirst(**parameters), jobs, 8, 4))  # type: ignore[arg-type]
+
+
+def test_a_job_that_is_paused_before_it_worked_is_not_taken_to_have_worked() -> None:
+    """Until the pause is in force it still holds four devices, with which it has not begun."""
+    speed = Table(((1, 1.0), (2, 1.9), (4, 3.6)))
+    view = job(
+        "paused", (1, 2, 4), steps=80.0, speed=speed, preemptible=True, on={"a": 4}, startup_s=60.0, resize_cost_s=60.0,
+        deadline_s=400.0,
+    )  # fmt: skip
+    urgent = job("urgent", 4, steps=72.0, preemptible=True, at=30.0, deadline_s=19.0)
+    policy = PromisesFirst(promised_frac=1.0)
+    first = decide(policy, [replace(view, granted={}, planned={}, status="queued")], {"a": 4})
+    running = replace(view, promised_until_at=400.0, started_at=0.0)
+    second = decide(policy, [running, urgent], {"a": 4}, at=30.0, carry=first.carry)
+    assert held(second, [running, urgent]) == {"urgent": {"a": 4}}
+    assert isinstance(second.carry, dict)
+    assert second.carry["stalls"]["paused"] == [0.0, 60.0], "it has not worked with them yet"
 
 
 @pytest.mark.parametrize("left_s", [0.003, 2.0, 30.0])

@@ -24,6 +24,7 @@ from punctual.policies._promised_shares import (
     spans_until,
 )
 from punctual.policies._reservations import ReservationLedger
+from punctual.solvers.solution import FloatArray
 from punctual.solvers.timeline import Changes, Share, Timeline
 
 #: Newcomers of one round for which all jobs are planned again if they do not fit beside them.
@@ -242,6 +243,28 @@ class AdmissionControl:
                 refused.add(candidate.id)
         return refused
 
+    def most_at_start(self, starts: Sequence[tuple[Candidate, Pool, int]]) -> dict[JobId, int]:
+        """Return the most of a pool that each job launched now may hold, at most the amount asked for.
+
+        Until it has started a job gives nothing up: no more is free for it than for all of that time beside what promised
+        jobs are to hold. Those that come first may hold more.
+        """
+        most: dict[JobId, int] = {}
+        for pool in {pool for _, pool, _ in starts} & self._ledgers.keys():
+            ledger, own = self._ledgers[pool], [start for start in starts if start[1] == pool]
+            points_s = {float(start_s) for share in ledger.shares for start_s in share.starts_s}
+            timeline = self._free_of(pool, is_all=True, points_s=points_s, is_promised=False)
+            free = timeline.free - ledger.reserved_at(timeline.starts_s)
+            for candidate, _, amount in own:
+                held, span = self._reservations.get(candidate.id), timeline.starts_s < candidate.view.spec.startup_s
+                span[0] = True
+                reserved = held.share.each_at(timeline.starts_s) if held and held.pool == pool else np.zeros(len(free))
+                room = float((free + reserved)[span].min())
+                fits = [n for n in candidate.amounts_on(pool) if n <= min(amount, room + NOW_S)]
+                most[candidate.id] = max([int(reserved[0]), *fits])
+                free[span] -= np.maximum(most[candidate.id] - reserved, 0.0)[span]
+        return most
+
     def is_starting(self, candidate: Candidate) -> bool:
         """Whether the job cannot give up its allocation before it has started."""
         return candidate.id in self._starting_s
@@ -290,10 +313,13 @@ class AdmissionControl:
         for candidate, allocation in changed:
             is_elsewhere = candidate.view.planned.keys().isdisjoint(allocation)
             cost_s = candidate.view.spec.startup_s if is_elsewhere else candidate.view.spec.resize_cost_s
-            since_at, until_at = stalls.pop(candidate.id, [self._at, self._at])
+            since_at, until_at = stalls.get(candidate.id, [self._at, self._at])
+            if until_at <= self._at:
+                since_at = until_at = self._at
             if allocation:
-                goes_on = until_at > self._at
-                stalls[candidate.id] = [since_at, until_at + cost_s] if goes_on else [self._at, self._at + cost_s]
+                # A change after another one adds to it; a start after a pause does not.
+                begins_at = until_at if candidate.view.planned else self._at
+                stalls[candidate.id] = [since_at, begins_at + cost_s]
         return stalls
 
     def _is_pending(self, candidate: Candidate) -> bool:
@@ -398,20 +424,26 @@ class AdmissionControl:
         share = request.planned(room, planned, claim.due_at - self._at)
         return share is not None and ledger.reserve(request, lambda _, __: (room, share))
 
-    def _free_of(self, pool: Pool, *, is_all: bool, points_s: Collection[float] = ()) -> Timeline:
-        """Return the part of a pool that promises may take beside starting jobs, in the plan's spans and `points_s`."""
+    def _free_of(
+        self, pool: Pool, *, is_all: bool, points_s: Collection[float] = (), is_promised: bool = True
+    ) -> Timeline:
+        """Return the part of a pool that promises may take beside starting jobs, in the plan's spans and `points_s`.
+
+        Without `is_promised` the starting jobs are only those without a reservation.
+        """
         n, frac = (self._reserved[pool], 1.0) if is_all else (self._offered[pool], self._offered_fracs[pool[1]])
         spans, taken = Timeline.of(n).split({*self._ends_s, *points_s}), self._taken.get(pool)
-        most, starting = np.zeros(len(spans.starts_s)), np.zeros(len(spans.starts_s))
+        most, kept, promised = (np.zeros(len(spans.starts_s)) for _ in range(3))
         if taken is not None:
             taken, most = taken.split(spans.starts_s), most - inf
             np.maximum.at(most, np.searchsorted(spans.starts_s, taken.starts_s, side="right") - 1, taken.free)
             most = np.where(most < 0, frac * most, most)
         for candidate in self._candidates:
-            if candidate.pool == pool and candidate.id in self._starting_s:
-                amount = candidate.n * candidate.options.per_worker
-                starting += np.where(spans.starts_s < self._starting_s[candidate.id] - NOW_S, amount, 0.0)
-        free = np.minimum(spans.free, self._reserved[pool] - starting) - most
+            if candidate.pool == pool and (is_promised or candidate.id not in self._reservations):
+                kept += self._kept_at(candidate, spans.starts_s) - self._withheld(candidate)
+                if has_promise(candidate.view, self._at):
+                    promised += self._least_at(candidate, spans.starts_s)
+        free = np.minimum(spans.free - promised, self._reserved[pool] - kept) - most
         rest = self._problem.remainders[pool] if taken is not None else 0.0  # jobs on shares hold no whole parts
         return Timeline(spans.starts_s, np.maximum(free + rest, 0.0))
 
@@ -560,7 +592,7 @@ class AdmissionControl:
                 changes=self._changes(candidate, pool),
                 starting_s=self._starting_s.get(candidate.id, 0.0) if pool == candidate.pool else 0.0,
                 least=0.0 if candidate.view.spec.preemptible else candidate.least_on(pool),
-                has_least=is_withheld(candidate, self._at) and pool == candidate.pool,
+                least_until_s=self._least_until_s(candidate) if pool == candidate.pool else 0.0,
             )
             for pool in candidate.pools
         ]
@@ -619,11 +651,30 @@ class AdmissionControl:
         """Return the amount of each pool for promises: without the least that jobs hold which may not be paused."""
         left = dict(capacities)
         for candidate in self._candidates:
-            if is_withheld(candidate, self._at) and candidate.pool in left:
-                left[candidate.pool] -= candidate.least_on(candidate.pool)
+            if candidate.pool in left:
+                left[candidate.pool] -= self._withheld(candidate)
         return {pool: max(0, n) for pool, n in left.items()}
 
+    def _withheld(self, candidate: Candidate) -> int:
+        """Return the least that a running job without a promise holds because it may not be paused; nobody is promised that."""
+        return candidate.least_on(candidate.pool) if self._least_until_s(candidate) == inf else 0
 
-def is_withheld(candidate: Candidate, at: float) -> bool:
-    """Whether the job runs, may not be paused and has no promise: no promise may use the least that it holds."""
-    return is_protected(candidate.view) and candidate.n > 0 and not has_promise(candidate.view, at)
+    def _least_until_s(self, candidate: Candidate) -> float:
+        """Seconds until a job that runs and may not be paused gives up the least that it needs; 0: it may be paused.
+
+        With a promise it has ended by then; without one nobody knows when it will.
+        """
+        if not is_protected(candidate.view) or not candidate.n:
+            return 0.0
+        return candidate.left_s * (1 - _ROUNDING_FRAC) if has_promise(candidate.view, self._at) else inf
+
+    def _least_at(self, candidate: Candidate, starts_s: FloatArray) -> FloatArray:
+        """Return what a job holds at these times because it may not be paused."""
+        return np.where(starts_s < self._least_until_s(candidate) - NOW_S, candidate.least_on(candidate.pool), 0.0)
+
+    def _kept_at(self, candidate: Candidate, starts_s: FloatArray) -> FloatArray:
+        """Return what a job cannot give up at these times, because it is starting or may not be paused."""
+        amount = candidate.n * candidate.options.per_worker
+        starting = np.where(starts_s < self._starting_s.get(candidate.id, 0.0) - NOW_S, amount, 0.0)
+        kept: FloatArray = np.maximum(starting, self._least_at(candidate, starts_s))
+        return kept

@@ -84,6 +84,15 @@ class Candidate:
         least = self.options.least_on(pool[0])
         return (min(self.n, least) if self.n and pool == self.pool else least) * self.options.per_worker
 
+    def amounts_on(self, pool: Pool) -> list[int]:
+        """Return the amounts of a pool that the job may hold."""
+        options = self.options
+        return [
+            n * options.per_worker
+            for n, kind in zip(options.counts, options.kinds, strict=True)
+            if n and kind == pool[0]
+        ]
+
     def due_in(self, at: float, left_s: float | None) -> "Candidate":
         """Return the job without a promise and with a deadline `left_s` after `at`; None: without a deadline."""
         view = self.view

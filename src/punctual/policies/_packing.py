@@ -67,8 +67,8 @@ class Packing:
 
     def __init__(self, builder: PlanBuilder, moves: Iterable[Move]) -> None:
         self._builder, self._moves = builder, list(moves)
-        #: Number of jobs that are paused for a moment, so that others can move.
-        self.n_paused = 0
+        #: How many jobs wait for the next plan, or are paused until then, so that others can pass.
+        self.n_postponed = 0
         self._free: dict[NodeId, Resources] = dict(builder.free)
         #: Workers' room on each node that is taken now by jobs that go on, and not yet reassigned.
         self._occupied: dict[NodeId, Resources] = {}
@@ -84,7 +84,7 @@ class Packing:
     def run(self) -> None:
         """Write the changes into the builder."""
         placed = {move.view.spec.id: self._nodes_for(move) for move in sorted(self._moves, key=_turn)}
-        self._break_circles(placed)
+        self._order(placed)
         changed = [move for move in self._moves if placed[move.view.spec.id] != self._builder.held(move.view)]
         for move in changed:  # all leave before anybody comes
             if self._builder.held(move.view):
@@ -95,52 +95,105 @@ class Packing:
                 self._builder.put(move.view, allocation, self._why(move, allocation))
         self._explain_waiting(placed)
 
-    def _break_circles(self, placed: dict[JobId, Allocation]) -> None:
-        """Break circles of jobs that wait for each other's nodes by pausing one: a job that moves holds both places."""
-        free = dict(self._builder.free)
-        waiting = [move for move in self._moves if placed[move.view.spec.id] != self._builder.held(move.view)]
-        while waiting:
-            stuck = [move for move in waiting if not self._passes(move, placed[move.view.spec.id], free)]
-            if len(stuck) == len(waiting):
-                pausable = [
-                    move for move in stuck if placed[move.view.spec.id] and may_pause(move.view) and move.n_before
-                ]
-                if not pausable:
-                    for move in sorted(stuck, key=lambda move: (not move.n_least, *seniority(move.view))):
-                        placed[move.view.spec.id] = self._in_place(move, free)
-                    return
-                paused = min(
-                    pausable, key=lambda move: (move.stays, move.n_least > 0, move.n_before, *seniority(move.view))
-                )
-                placed[paused.view.spec.id] = {}
-                self.n_paused += 1
-            waiting = stuck
+    def _order(self, placed: dict[JobId, Allocation]) -> None:
+        """Leave to later plans each change that could block others, in whatever order the kernel makes them.
 
-    def _in_place(self, move: Move, free: dict[NodeId, Resources]) -> Allocation:
-        """Return the allocation nearest to the job's target that fits beside its present one, without waiting."""
-        held = self._builder.held(move.view)
+        A job that changes its nodes holds both places until it has gone, and the kernel gives room to the first job that
+        fits into it. So jobs that only come get what is left when all that also go have their room. Where jobs wait for
+        each other's nodes in a circle, one of them is paused.
+        """
+        changes = [self._change(move, placed[move.view.spec.id]) for move in self._moves]
+        for needed_first in (True, False):
+            self.n_postponed, ordered = 0, dict(placed)
+            if self._are_ordered(changes, ordered, needed_first=needed_first):
+                break
+        self._keep_room(changes, ordered)
+        placed.update(ordered)
+
+    def _are_ordered(
+        self, changes: "Sequence[_Change]", placed: dict[JobId, Allocation], *, needed_first: bool
+    ) -> bool:
+        """Order the changes; whether all pass each other, with what promises need now before all others."""
+        going = sorted((change for change in changes if change.more and change.less), key=_needed_first)
+        coming = [change for change in changes if change.more and not change.less]
+        room = _Room(self._builder.free)
+        for change in changes:
+            room.give(self._builder.held(change.view))
+        for change in changes:
+            room.take(change.held if change.more else change.to)
+        if needed_first:
+            needed = [change for change in coming if change.is_needed and room.admits(change) and room.passes(change)]
+            coming = [change for change in coming if change not in needed]
+        circle = self._let_go(going, room, placed, may_pause_some=not needed_first)
+        if circle and needed_first:
+            return False
+        for change in sorted((*circle, *coming), key=_needed_first):
+            if not room.admits(change):
+                self.n_postponed += not circle
+                placed[change.view.spec.id] = self._in_place(change, room.sure) if circle else change.held
+        return True
+
+    def _change(self, move: Move, to: Allocation) -> "_Change":
+        """Return the change from what the job really holds; a job without an answer to its launch holds its place already."""
+        free, view = self._builder.free, move.view
+        held = self._builder.held(view) if view.status in ("queued", "starting") else view.granted
+        held = {node: amount for node, amount in held.items() if node in free}
+        return _Change(move, held, to, _beyond(to, held), _beyond(held, to))
+
+    def _keep_room(self, changes: "Sequence[_Change]", placed: dict[JobId, Allocation]) -> None:
+        """Put no change off where the last plan gave what the job still holds to another one that is launched."""
+        room = dict(self._builder.free)
+        for change in changes:
+            _give(room, self._builder.held(change.view))
+        while True:
+            taken = dict.fromkeys(room, NOTHING)
+            for change in changes:
+                _give(taken, placed[change.view.spec.id])
+            crowded = {node for node, amount in taken.items() if not amount.fits_in(room[node])}
+            undone = [change for change in changes if placed[change.view.spec.id] not in ({}, change.to)]
+            undone = [change for change in undone if not crowded.isdisjoint(placed[change.view.spec.id])]
+            if not undone:
+                return
+            for change in undone:
+                placed[change.view.spec.id] = change.to
+
+    def _let_go(
+        self, going: "Sequence[_Change]", room: "_Room", placed: dict[JobId, Allocation], *, may_pause_some: bool
+    ) -> "Sequence[_Change]":
+        """Let jobs that leave nodes pass each other; those left that wait in a circle, and may not be paused."""
+        while going:
+            stuck = [change for change in going if not room.passes(change)]
+            for change in going:
+                if change not in stuck and not room.admits(change):
+                    self.n_postponed += 1
+                    placed[change.view.spec.id] = change.held
+            if len(stuck) == len(going):
+                pausable = [change for change in stuck if may_pause_some and may_pause(change.view)]
+                if not pausable:
+                    return stuck
+                paused = min(pausable, key=_least_loss)
+                self.n_postponed += 1
+                placed[paused.view.spec.id] = {}
+                room.give(paused.held)
+                stuck.remove(paused)
+            going = stuck
+        return []
+
+    def _in_place(self, change: "_Change", free: dict[NodeId, Resources]) -> Allocation:
+        """As near to what the job is to have as it comes beside what it holds: it waits for nobody."""
+        move, held = change.move, change.held
+        n_held = n_workers(move.view.spec, held)
         for n in (move.n, *move.fallbacks) if held and move.kind == move.kind_before else ():
-            if n <= move.n_before:
+            if n <= n_held:
                 break
             nodes = self._builder.hardware.kinds[move.kind]
-            more = place(n - move.n_before, move.worker, {node: free[node] for node in nodes}, self._slow)
+            more = place(n - n_held, move.worker, {node: free[node] for node in nodes}, self._slow)
             if more is None:
                 continue
             for node, amount in more.items():
                 free[node] = free[node] - amount
             return {node: held.get(node, NOTHING) + more.get(node, NOTHING) for node in {**held, **more}}
         return held
-
-    def _passes(self, move: Move, to: Allocation, free: dict[NodeId, Resources]) -> bool:
-        """Let the job change its nodes if its additional amounts are free; return whether it did."""
-        held = self._builder.held(move.view)
-        if not all(amount.fits_in(free[node] + held.get(node, NOTHING)) for node, amount in to.items()):
-            return False
-        for node, amount in held.items():
-            free[node] = free[node] + amount
-        for node, amount in to.items():
-            free[node] = free[node] - amount
-        return True
 
     def _nodes_for(self, move: Move) -> Allocation:
         """Return nodes for one job; empty if none of its acceptable numbers fits."""
@@ -270,3 +323,98 @@ class Packing:
 def _turn(move: Move) -> tuple[bool, bool, int, bool, float, str]:
     stays = move.stays and move.n_before > 0
     return not stays, stays and move.n > move.n_before, -move.n, move.is_new_size, *seniority(move.view)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Change:
+    """Change of one job from what it really holds to what it is to hold: on each node how much more and less."""
+
+    move: Move
+    held: Allocation
+    to: Allocation
+    more: Allocation
+    less: Allocation
+
+    @property
+    def view(self) -> JobView:
+        return self.move.view
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a promise needs more now than the last plan gave."""
+        return self.move.n_least > self.move.n_before
+
+
+class _Room:
+    """Room on the nodes while jobs change their places.
+
+    Attributes
+    ----------
+    sure
+        What those that come later may take without blocking those admitted before, in whatever order they come.
+    """
+
+    def __init__(self, free: Mapping[NodeId, Resources]) -> None:
+        #: What is free when all that passed are gone from where they were.
+        self._free = dict(free)
+        self.sure = dict(free)
+        #: Nodes to which jobs go that leave others: what others leave there later is not sure.
+        self._awaited: set[NodeId] = set()
+
+    def take(self, amounts: Allocation) -> None:
+        for free in (self._free, self.sure):
+            _take(free, amounts)
+
+    def give(self, amounts: Allocation) -> None:
+        for free in (self._free, self.sure):
+            _give(free, amounts)
+
+    def passes(self, change: _Change) -> bool:
+        """Let the job change its nodes if what it needs more is free."""
+        if not _fit(change.more, self._free):
+            return False
+        _take(self._free, change.more)
+        _give(self._free, change.less)
+        return True
+
+    def admits(self, change: _Change) -> bool:
+        """Let the job change its nodes in this plan if it surely blocks nobody."""
+        if not _fit(change.more, self.sure):
+            return False
+        _take(self.sure, change.more)
+        if change.less:
+            self._awaited |= change.more.keys()
+            _give(self.sure, {node: amount for node, amount in change.less.items() if node not in self._awaited})
+        return True
+
+
+def _beyond(amounts: Allocation, other: Allocation) -> Allocation:
+    """Return the amount on each node beyond that of `other`."""
+    beyond = {node: amount - other.get(node, NOTHING) for node, amount in amounts.items()}
+    return {node: amount for node, amount in beyond.items() if amount}
+
+
+def _fit(amounts: Allocation, free: Mapping[NodeId, Resources]) -> bool:
+    return all(amount.fits_in(free[node]) for node, amount in amounts.items())
+
+
+def _take(free: dict[NodeId, Resources], amounts: Allocation) -> None:
+    for node, amount in amounts.items():
+        free[node] = free[node] - amount
+
+
+def _give(free: dict[NodeId, Resources], amounts: Allocation) -> None:
+    for node, amount in amounts.items():
+        if node in free:
+            free[node] = free[node] + amount
+
+
+def _least_loss(change: _Change) -> tuple[object, ...]:
+    """Sorts first what is paused at the least loss."""
+    move = change.move
+    return move.stays, move.n_least > 0, move.n_before, *seniority(move.view)
+
+
+def _needed_first(change: _Change) -> tuple[object, ...]:
+    """Sorts first what a promise needs now."""
+    return not change.is_needed, not change.move.n_least, *seniority(change.view)

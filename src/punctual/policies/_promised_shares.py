@@ -39,15 +39,15 @@ class PromiseRequest(ReservationRequest):
     starting_s
         Seconds for which it cannot give up its amount, because it is starting; 0: it can.
     least
-        Least amount until it is done, because it may not be paused; 0: it may be.
-    has_least
-        Whether it holds that already, so that no other request counts on it.
+        What it holds at all times until it is done, because it may not be paused; 0: it may be.
+    least_until_s
+        Until when nobody else counts on that, because it holds it already; 0: it does not.
     """
 
     changes: Changes
     starting_s: float = 0.0
     least: float = 0.0
-    has_least: bool = False
+    least_until_s: float = 0.0
 
     @property
     def reserve_s(self) -> float:
@@ -56,10 +56,15 @@ class PromiseRequest(ReservationRequest):
 
     def room(self, timeline: Timeline) -> Timeline:
         """Return the part of `timeline` for the job, with the amounts that it cannot give up."""
-        if not self.starting_s and not self.has_least:
+        if not self.starting_s and not self.least_until_s:
             return timeline
-        least = self.least if self.has_least else 0.0
-        return Timeline(timeline.starts_s, timeline.free + np.maximum(self._held_at(timeline.starts_s), least))
+        return Timeline(timeline.starts_s, timeline.free + self.kept_at(timeline.starts_s))
+
+    def kept_at(self, starts_s: FloatArray) -> FloatArray:
+        """Return what the job cannot give up at these times, because it is starting or may not be paused."""
+        least = np.where(starts_s < self.least_until_s - NOW_S, self.least, 0.0)
+        kept: FloatArray = np.maximum(self._held_at(starts_s), least)
+        return kept
 
     def planned(self, timeline: Timeline, planned: "PlannedShare", due_s: float) -> Share | None:
         """Return the share of an earlier plan; None if it is not free, does not suffice, or ends after `due_s`."""

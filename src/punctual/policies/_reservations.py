@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from punctual.core.ids import JobId
+from punctual.solvers.solution import FloatArray
 from punctual.solvers.timeline import Levels, Share, Timeline
 
 #: Shared resource: the GPUs of one kind of nodes, or the cores of those nodes.
@@ -97,12 +98,15 @@ class ReservationLedger(Generic[R]):
 
     def most_reserved(self) -> float:
         """The most that is reserved at one time."""
-        points_s = np.unique(np.concatenate([share.starts_s for share in self.shares] or [np.zeros(1)]))
+        starts_s = [share.starts_s for share in self.shares]
+        return float(self.reserved_at(np.unique(np.concatenate(starts_s or [np.zeros(1)]))).max())
+
+    def reserved_at(self, points_s: FloatArray) -> FloatArray:
+        """Return the amount reserved at each of these points, seconds from now."""
         reserved = np.zeros(len(points_s))
         for share in self.shares:
-            i = share.starts_s.searchsorted(points_s, side="right") - 1
-            reserved += np.where(points_s < share.end_s, np.append(share.amounts, 0.0)[i], 0.0)
-        return float(reserved.max())
+            reserved += share.each_at(points_s)
+        return reserved
 
     def withhold(self, amount: float) -> None:
         """Reduce the free amount for later requests by `amount`."""

@@ -68,7 +68,7 @@ class PromisesFirst(PolicyBase):
     """Promises every deadline that can be kept beside those already promised, and shares the rest by worth.
 
     Use it where jobs can be resized and paused, with deadlines or without: it is meant to be good at completion times,
-    queueing and deadlines at once. A job with a promise holds at each moment at least what a plan until its deadline
+    waiting and deadlines at once. A job with a promise holds at each moment at least what a plan until its deadline
     says; everything else is one knapsack, solved with a proven bound. Jobs that have waited too long get a promise too.
     A part of the devices is never promised: otherwise, where more is asked for than there is, the first large jobs would
     shut out all small ones that come later.
@@ -317,7 +317,7 @@ class _Round:
         """Promises, then the knapsack, then nodes."""
         solution = self._shared() if self._candidates else None
         if solution is None:
-            return self._finished(None, {}, n_paused=0)
+            return self._finished(None, {}, is_unfinished=False)
         moves = [self._move(candidate, int(k)) for candidate, k in zip(self._candidates, solution.choices, strict=True)]
         packing = Packing(self._builder, moves)
         packing.run()
@@ -325,7 +325,7 @@ class _Round:
             candidate.id: ((move.kind, candidate.options.uses_gpus), self._amount(candidate))
             for candidate, move in zip(self._candidates, moves, strict=True)
         }
-        return self._finished(solution, held, n_paused=packing.n_paused)
+        return self._finished(solution, held, is_unfinished=packing.n_postponed > 0)
 
     def earliest_s(self, job: JobId) -> float | None:
         """Seconds until the earliest deadline of `job` that could be promised; None: none could."""
@@ -408,13 +408,46 @@ class _Round:
 
     def _solve(self, table: ChoiceTable, values: FloatArray, allowed: BoolArray) -> Solution | None:
         """Solve with all promises as constraints; without them if they cannot all be kept any more."""
+        for permitted in (allowed, self._protecting(table)):
+            solution = self._solved(values, permitted)
+            if solution.status != "infeasible":
+                break
+        else:
+            return None
+        capped = self._with_room_to_start(table, values, permitted, solution)
+        again = solution if capped is None else self._solved(values, capped)
+        return again if again.status != "infeasible" else solution
+
+    def _solved(self, values: FloatArray, permitted: BoolArray) -> Solution:
         price = self._prices.get(_text(self._pools[0]))
         gap_limit = _GAP if len(self._pools) == 1 else _GAP_SEVERAL
-        for permitted in (allowed, self._protecting(table)):
-            solution = self._problem.solve(values, permitted, gap_limit, price=price)
-            if solution.status != "infeasible":
-                return solution
-        return None
+        return self._problem.solve(values, permitted, gap_limit, price=price)
+
+    def _with_room_to_start(
+        self, table: ChoiceTable, values: FloatArray, permitted: BoolArray, solution: Solution
+    ) -> BoolArray | None:
+        """The columns with which jobs that are launched now leave promised jobs what these are to hold before they have started.
+
+        None: the solution is one of them.
+        """
+        launched = [
+            i for i, candidate in enumerate(self._candidates) if not candidate.n and candidate.view.status == "queued"
+        ]
+        chosen = [(i, int(solution.choices[i])) for i in launched if solution.choices[i]]
+        worth = {i: values[i, column] / table.amounts[i, column] for i, column in chosen}
+        starts = [
+            (self._candidates[i], self._pools[table.pools[i, column]], int(table.amounts[i, column]))
+            for i, column in sorted(chosen, key=lambda pair: -worth[pair[0]])
+        ]
+        most = self._admission.most_at_start(starts)
+        if all(most.get(candidate.id, amount) == amount for candidate, _, amount in starts):
+            return None
+        capped = permitted.copy()
+        for i in launched:
+            reservation = self._admission.reservation(self._candidates[i])
+            least = 0 if reservation is None else reservation.amount
+            capped[i] &= table.amounts[i] <= most.get(self._candidates[i].id, least)
+        return capped
 
     # Nodes, and what is handed on.
 
@@ -440,7 +473,7 @@ class _Round:
 
     def _stays(self, candidate: Candidate) -> bool:
         """Whether the job is not to be moved: it is bound to its nodes, or it would lose too much by it."""
-        if is_bound(candidate.view) or candidate.view.status == "starting":
+        if is_bound(candidate.view) or self._admission.is_starting(candidate):
             return candidate.n > 0
         reservation = self._admission.reservation(candidate)
         if reservation is not None and not reservation.bears_a_change:
@@ -459,7 +492,9 @@ class _Round:
             return {}
         return {_text(pool): float(price) for pool, price in zip(self._pools, solution.multipliers, strict=True)}
 
-    def _finished(self, solution: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, n_paused: int) -> Plan:
+    def _finished(
+        self, solution: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, is_unfinished: bool
+    ) -> Plan:
         snapshot = self._builder.snapshot
         changed = [
             (candidate, self._builder.held(candidate.view))
@@ -470,7 +505,7 @@ class _Round:
         carry["stalls"] = self._admission.stalls(changed)
         carry["cores"] = {**self._cores.handed_on(), "workers": self._admission.reserved_cores()}
         plan = self._builder.build(**carry, prices=self._prices_of(solution))
-        looks_s = [_LOOK_S if n_paused else None, self._cores.changes_in_s()]
+        looks_s = [_LOOK_S if is_unfinished else None, self._cores.changes_in_s()]
         changes_s = [max(in_s, _LOOK_S) for in_s in looks_s if in_s is not None]
         # A change that a promise needs is not put off.
         next_s = min((in_s for in_s in (*changes_s, self._admission.needed_at(held)) if in_s is not None), default=None)

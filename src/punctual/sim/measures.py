@@ -43,7 +43,7 @@ def _plain(value: float) -> str:
 MEASURES = (
     Measure("deadlines_met_frac", "deadlines met", "high", _percent),
     Measure("jct_mean_s", "mean JCT", "low", format_duration),
-    Measure("queued_mean_s", "mean queueing", "low", format_duration),
+    Measure("waiting_mean_s", "mean waiting", "low", format_duration),
     Measure("jct_p95_s", "p95 JCT", "low", format_duration),
     Measure("granted_device_frac", "devices in use", "neither", _percent),
     Measure("preemptions_per_job", "preemptions/job", "neither", _plain),

@@ -11,7 +11,6 @@ from punctual.sim.stored import StoredRun, runs_in
 #: Column of the jobs -> what it is called.
 COMPARED = {
     "jct_s": "JCT",
-    "queued_s": "queueing",
     "waiting_s": "waiting",
     "tardiness_s": "tardiness",
     "on_time": "deadlines met",

@@ -121,6 +121,12 @@ class Share:
         """Return the amount after `after_s` seconds, if its work is not done by then."""
         return float(self.amounts[self.starts_s.searchsorted(after_s, side="right") - 1])
 
+    def each_at(self, points_s: FloatArray) -> FloatArray:
+        """Return what the share holds at each of these points; 0 once its work is done."""
+        i = self.starts_s.searchsorted(points_s, side="right") - 1
+        amounts: FloatArray = np.where(points_s < self.end_s, np.append(self.amounts, 0.0)[i], 0.0)
+        return amounts
+
     def rises_at_s(self, above: float) -> float:
         """Seconds until the share exceeds `above`; infinite if it never does."""
         more = self.amounts > above
