@@ -22,7 +22,7 @@ from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import jobs_of
-from punctual.executors.local.page_files import MEMORY_NAME
+from punctual.executors.local.launch import MEMORY_NAME
 
 PATIENCE_S = 420.0
 #: Deadlines are moved to where the rest will take so many times what it would at the speed so far. One makes a job of workers want

@@ -11,7 +11,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
 from punctual.core.resources import Resources
-from punctual.daemon.autoscaling import requested
+from punctual.daemon.host_executor import requested
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.executors.cluster.channel import Bundle

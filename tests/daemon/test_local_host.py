@@ -33,10 +33,9 @@ from punctual.daemon import local_host as local_host_module
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import change, standings, stop
 from punctual.daemon.control_socket import ControlFailed
-from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.local_host import LocalHost, local_host, suspended_s
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
-from punctual.daemon.suspension import suspended_s
 from punctual.request.submission import JobRequest, WorkerRange, checked_submission
 
 

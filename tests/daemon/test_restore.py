@@ -42,11 +42,11 @@ from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import standings, stop
 from punctual.daemon.host import submitted
 from punctual.daemon.host_executor import HERE
+from punctual.daemon.local_host import suspended_s
 from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, create_run, run_named
 from punctual.daemon.runs import find_job, jobs_of, messages_of, open_jobs
 from punctual.daemon.service_host import service_host
-from punctual.daemon.suspension import suspended_s
 from punctual.daemon.sweeping import sweep
 from punctual.journal import sqlite as sqlite_store
 from punctual.journal.boot import ClockRecord

@@ -10,7 +10,7 @@ from tests.executors.conftest import PATIENCE_S
 
 from punctual.core.ids import JobId
 from punctual.core.program import Program
-from punctual.executors.local.environment import job_environment
+from punctual.executors.local.launch import job_environment
 from punctual.executors.local.output import JobOutput
 
 

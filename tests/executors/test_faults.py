@@ -4,7 +4,7 @@ import pytest
 
 from punctual.channel import Fault
 from punctual.core.ids import JobId
-from punctual.executors.local.faults import found_faults
+from punctual.executors.local.ending import found_faults
 
 A = JobId("a")
 

@@ -9,8 +9,8 @@ import pytest
 
 from punctual.channel import Declaration, Page
 from punctual.core.errors import InvalidSpec
+from punctual.executors.local.launch import new_page
 from punctual.executors.local.own_pattern import Line, OwnPattern
-from punctual.executors.local.page_files import new_page
 from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, TrackedOrRead
 from punctual.progress_text.own import Groups
 from punctual.progress_text.reader import ProgressReader

@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import ceil
 
 from punctual.core.cluster import Snapshot
 from punctual.core.events import NodeJoined
 from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobView
 from punctual.core.protocols import Sink
-from punctual.core.resources import Resources
-from punctual.daemon.autoscaling import requested
+from punctual.core.resources import TOLERANCE, Resources
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import HostExecutor
 from punctual.daemon.host_options import HostOptions
@@ -24,7 +25,7 @@ from punctual.daemon.ray_process import RayOptions
 from punctual.daemon.run_folder import RunFolder
 from punctual.distribution import __version__, check_extras
 from punctual.executors.cluster.bridge import BridgedMembers
-from punctual.executors.cluster.channel import Members
+from punctual.executors.cluster.channel import Bundle, Members
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
@@ -41,6 +42,33 @@ HERE = NodeId("local")
 _LOG_BYTES_MAX = 1 << 26
 
 OutputOf = Callable[[JobId], OnOutput]
+
+
+#: Seconds after its submission for which a job waits for a plan and not for room.
+_NEW_S = 5.0
+
+
+def requested(snapshot: Snapshot, n_nodes_max: int) -> list[Bundle]:
+    """List the bundles of whole CPUs and GPUs that jobs hold or need to start; empty if none waits.
+
+    An autoscaler compares the list with everything that the nodes have, so held resources are included. Bundles of
+    waiting jobs are limited to the number of nodes that may be added: even if the autoscaler adds one node for each
+    bundle, there are at most `n_nodes_max` nodes.
+    """
+    waiting = [view for view in snapshot.waiting if snapshot.at >= view.submitted_at + _NEW_S]
+    lacking = [_bundle(_least(view)) for view in waiting if view.status != "stopping"]
+    lacking = lacking[: max(0, n_nodes_max - len(snapshot.nodes))]
+    held = [_bundle(amount) for view in snapshot.holding for amount in (view.planned or view.granted).values()]
+    return sorted((*held, *lacking), key=lambda bundle: (bundle["GPU"], bundle["CPU"])) if lacking else []
+
+
+def _least(view: JobView) -> Resources:
+    spec = view.spec
+    return spec.floor if spec.unit is None else spec.unit * next(iter(spec.worker_counts()), 1)
+
+
+def _bundle(amount: Resources) -> Bundle:
+    return {"CPU": max(1, ceil(amount.cores - TOLERANCE)), "GPU": ceil(amount.gpus - TOLERANCE)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A host on this machine: its processors, its processes, its run folder and its control socket."""
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -39,8 +40,8 @@ from punctual.daemon.paths import refused_if_unwritable
 from punctual.daemon.planner import QuotingPlanner, SharingPlanner
 from punctual.daemon.run_folder import RunFolder, create_run
 from punctual.daemon.runs import has_finished, open_jobs
-from punctual.daemon.suspension import LEAST_S, accounted_s, suspended_s, told_suspended
 from punctual.executors.local.output import LogTail, Streams
+from punctual.journal.boot import boot_id
 from punctual.journal.errors import JournalTaken, StoreUnreachable
 from punctual.journal.sqlite import SqliteJournal
 from punctual.journal.upkeep import Upkeep
@@ -62,6 +63,26 @@ _END_S_MAX = 5.0
 _TELL_S_MAX = 10.0
 #: Seconds that a change may take to be in the journal: less than a client waits for the answer.
 _SETTLE_S_MAX = 4.0
+
+
+#: Shortest suspension that counts, in seconds: two clocks are read one after the other.
+LEAST_S = 1.0
+
+
+def suspended_s() -> float:
+    """Seconds for which this machine was suspended since its start: its monotonic clock stood still meanwhile."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+
+def told_suspended(accounted_s: float) -> dict[str, Any]:
+    """Return the run's record of the seconds of suspension by which its deadlines were shortened already."""
+    return {"suspended": {"boot": boot_id(), "accounted_s": accounted_s}}
+
+
+def accounted_s(facts: Mapping[str, Any]) -> float:
+    """Seconds of suspension that the record accounts for; if it has none since the machine's start, all of them."""
+    told = facts.get("suspended", {})
+    return float(told["accounted_s"]) if told.get("boot") == boot_id() else suspended_s()
 
 
 class LocalHost(Host):

@@ -15,7 +15,6 @@ from punctual.elastic_training.collectives import Apart
 from punctual.elastic_training.dropout import RankDropout
 from punctual.elastic_training.gradient_guard import GradientGuard
 from punctual.elastic_training.member import Member
-from punctual.elastic_training.random_probe import RandomProbe
 from punctual.elastic_training.random_state import seed_all
 from punctual.elastic_training.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear
 from punctual.elastic_training.virtual_ranks import Part, cut, share
@@ -23,6 +22,13 @@ from punctual.tracking.complaint import invalid, warn
 
 if TYPE_CHECKING:
     from punctual.elastic_training.servers.served_sum import ServedSum
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from punctual.elastic_training.dropout import SEED_MAX
+from punctual.elastic_training.random_state import mixed
 
 #: Numbers sent with the gradients besides the loss: votes to leave the generation, requests to stop, against fusing,
 #: requests to compare, and each worker's epoch and step.
@@ -34,6 +40,47 @@ _PLACE_MAX = 4096
 _ALL, _NONE = -1, -2
 
 _BODY = "the body of `run.batches`"
+
+
+class RandomProbe:
+    """Watches one pass through the model for random numbers drawn other than for dropout.
+
+    Parameters
+    ----------
+    seeds
+        Seeds of the pass, set just before.
+    """
+
+    def __init__(self, dropout: RankDropout, *seeds: int) -> None:
+        self._dropout = dropout
+        self._n_draws = dropout.n_draws
+        self._seed = mixed(*seeds)
+        self._others = _others()
+
+    def drew(self) -> bool:
+        """Whether the pass has changed a random state in another way than dropout does."""
+        state = torch.get_rng_state()
+        return not any(torch.equal(state, expected) for expected in self._expected()) or self._others != _others()
+
+    def _expected(self) -> Iterator[Tensor]:
+        """Yield the random states that dropout alone may have left; draws of a repeated pass are taken back."""
+        generator = torch.Generator().manual_seed(self._seed)
+        yield generator.get_state()
+        for _ in range(self._dropout.n_draws - self._n_draws):
+            torch.randint(SEED_MAX, (), generator=generator)
+            yield generator.get_state()
+
+
+def _others() -> list[Any]:
+    """Return the random states that dropout does not touch."""
+    numpy = sys.modules.get("numpy")
+    states: list[Any] = [random.getstate()]
+    if numpy is not None:
+        kind, keys, *rest = numpy.random.get_state()
+        states.append((kind, keys.tobytes(), *rest))
+    if torch.cuda.is_initialized():
+        states += [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
+    return states
 
 
 @dataclass(slots=True)

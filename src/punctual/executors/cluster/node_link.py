@@ -5,6 +5,7 @@ import logging
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from punctual.core.commands import JobCommand, LaunchJob
@@ -15,7 +16,6 @@ from punctual.core.instants import moved
 from punctual.core.protocols import Clock
 from punctual.core.resources import Resources
 from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, heard, told
-from punctual.executors.cluster.clock_offset import ClockOffset
 from punctual.executors.cluster.link_loop import LinkLoop
 
 _LOG = logging.getLogger(__name__)
@@ -29,6 +29,31 @@ _ANSWER_S_MAX, _AGAIN_S = 5.0, 0.2
 _SILENT_S = 5.0
 #: Seconds that an agent may take to leave when asked to.
 _LEAVE_S_MAX = 20.0
+
+
+#: Greatest drift between two clocks, seconds a second.
+_DRIFT = 1e-4
+
+
+class ClockOffset:
+    """Offset of another clock to this one, from exchanges that both have stamped.
+
+    A request that is sent at t₀ and received at r (the other clock) cannot have arrived before it was sent, so the offset is at
+    most r − t₀; its answer, sent at s and received at t₁, says in the same way that it is at least s − t₁. The middle of the
+    narrowest such interval is taken, as far as it is not too old.
+    """
+
+    def __init__(self) -> None:
+        self._width_s, self._taken_at = inf, -inf
+        self.offset_s = 0.0
+
+    def take(self, sent_at: float, received: float, answered: float, heard_at: float) -> None:
+        """Take one exchange into account: `received` and `answered` are of the other clock."""
+        least_s, most_s = answered - heard_at, received - sent_at
+        width_s = most_s - least_s
+        if width_s <= self._width_s + _DRIFT * (heard_at - self._taken_at):
+            self._width_s, self._taken_at = width_s, heard_at
+            self.offset_s = (least_s + most_s) / 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,14 @@
 import re
 import signal
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from punctual.channel import EXIT_LEFT
+from punctual.channel import EXIT_LEFT, Fault
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
+from punctual.core.ids import JobId
 from punctual.core.program import Program
-from punctual.executors.local.faults import found_faults
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.memory import lack_of_memory
@@ -22,6 +23,44 @@ _EXITS_FINAL = (2, 126, 127)
 _OUT_OF_DEVICE_MEMORY = re.compile(
     r"(CUDA|HIP|device|GPU)[^\n]{0,40} out of memory|out of device memory|RESOURCE_EXHAUSTED|OOM when allocating"
 )
+
+
+_DECLARE = "Declare all steps at the first `punctual.track`, and put evaluation into `punctual.phase`."
+_FINISH = "Declare the steps that it takes, or say with `run.finish()` that it is done before the last."
+_REPORT = "Go through the batches with `punctual.track`."
+
+
+def found_faults(
+    job: JobId,
+    *,
+    faults: AbstractSet[Fault],
+    reported: bool,
+    steps_done: float,
+    steps_total: float | None,
+) -> list[InvalidSpec]:
+    """Return the faults of a successful job that reports its progress; empty if it did all that it had declared.
+
+    Parameters
+    ----------
+    faults
+        Faults that the job's own process noticed.
+    reported
+        Whether it reported any progress.
+    """
+    where = f"job '{job}'"
+    if Fault.ZERO_STEPS in faults and not steps_done:
+        remedy = "Check that the loader is not empty and that the number of epochs or steps is above zero."
+        return [InvalidSpec("a training must have at least one step", "0 steps", where, remedy)]
+    if not reported:
+        return [InvalidSpec("a job must report its progress", "no report until its end", where, _REPORT)]
+    total = steps_total or 0.0
+    if Fault.MORE_STEPS in faults or steps_done > total > 0:
+        must = "a training must not take more steps than it declared"
+        return [InvalidSpec(must, f"{steps_done:g} steps", where, _DECLARE)]
+    if steps_done < total:
+        must = f"a training must take the {total:g} steps it declared"
+        return [InvalidSpec(must, f"{steps_done:g} steps", where, _FINISH)]
+    return []
 
 
 def end_event(

@@ -1,9 +1,13 @@
 """Process of a job with its keeper, group, page and output, from its start or adoption to its end."""
 
+import fcntl
+import math
+import mmap
 import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -11,18 +15,17 @@ from math import inf
 from pathlib import Path
 from typing import Any, Self
 
-from punctual.channel import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, Page
+from punctual.channel import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, JOB_VARIABLE, PAGE_BYTES, PAGE_VARIABLE, Page
 from punctual.core.answers import VARIABLES_GONE
 from punctual.core.commands import LaunchJob
 from punctual.core.failures import short_of
-from punctual.core.ids import NodeId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.program import Program
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import JobGroup
 from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
 from punctual.executors.local.context import ExecutorContext
-from punctual.executors.local.devices import JobDevices
-from punctual.executors.local.environment import job_environment
+from punctual.executors.local.devices import VISIBLE_VARIABLE, JobDevices
 from punctual.executors.local.files_limit import check_files_left
 from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE, GRACE_S, stop_grace_s
 from punctual.executors.local.keeper import LaunchRequest
@@ -38,7 +41,6 @@ from punctual.executors.local.kept_files import mark_of, remove_own
 from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, write_through
-from punctual.executors.local.page_files import new_page, page_path
 from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import (
     OutputProgress,
@@ -58,6 +60,78 @@ _LOOK_S = 0.05
 _LEAVING_S = 2.0
 #: Bytes of a log's end that are searched for the cause of the process's end.
 _LAST_BYTES = 4096
+
+
+#: Name of the memory that the kernel shows beside the file descriptors of its holders.
+MEMORY_NAME = "punctual-page"
+
+
+def new_page() -> tuple[Page, int, Callable[[], object]]:
+    """Make a page; return it, the descriptor of its memory, and a function that closes that descriptor early.
+
+    Raises `OSError` where there is no room.
+    """
+    fd = os.memfd_create(MEMORY_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        # Not only its length: where memory is full, writing to a page that has none yet ends the process (SIGBUS).
+        os.posix_fallocate(fd, 0, PAGE_BYTES)
+        # Whoever has it open, the job too, would end (SIGBUS) at the next look at a page that has become shorter.
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        page = Page.made(mmap.mmap(fd, PAGE_BYTES))
+    except BaseException:
+        os.close(fd)
+        raise
+    return page, fd, weakref.finalize(page, os.close, fd)
+
+
+def page_path(pid: int, fd: int) -> Path:
+    """Path at which this user's processes find the page that process `pid` holds as `fd`."""
+    return Path(f"/proc/{pid}/fd/{fd}")
+
+
+def job_environment(
+    program: Program,
+    job: JobId,
+    ceiling_cores: float,
+    page: str | None,
+    inherited: Mapping[str, str],
+    *,
+    is_read: bool,
+    devices: Sequence[str] | None = None,
+) -> dict[str, str]:
+    """Return the environment variables of the job's process.
+
+    Parameters
+    ----------
+    is_read
+        Its output passes through the process that steers it.
+    devices
+        The GPUs that the job is shown; None: those of this process.
+
+    Notes
+    -----
+    The number of threads follows the ceiling (that of one worker, where the job is made of them) and not the grant: it
+    stays the same for the whole run, and with it the order in which numbers are added up. What training computes must
+    not depend on how fast it was let go.
+    """
+    n_threads = str(max(1, math.ceil(ceiling_cores)))
+    chosen = {
+        "OMP_NUM_THREADS": n_threads,
+        "MKL_NUM_THREADS": n_threads,
+        # How many there are to be used, to joblib and to Python from 3.13 on.
+        "LOKY_MAX_CPU_COUNT": n_threads,
+        "PYTHON_CPU_COUNT": n_threads,
+        # A thread that waits by spinning burns the quota that the thread it waits for would need.
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+    if is_read:
+        # Python writes in large pieces to anything but a terminal, and progress would come in jumps.
+        chosen["PYTHONUNBUFFERED"] = "1"
+    environment = {**chosen, **inherited, **program.environment, JOB_VARIABLE: job}
+    environment.pop(PAGE_VARIABLE, None)
+    if devices is not None:
+        environment[VISIBLE_VARIABLE] = ",".join(devices)
+    return environment if page is None else {**environment, PAGE_VARIABLE: page}
 
 
 class NotStartedError(Exception):
