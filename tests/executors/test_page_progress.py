@@ -153,7 +153,7 @@ def test_a_step_that_is_still_to_come_counts_as_now() -> None:
 
 def test_a_job_that_spoils_its_page_is_warned_of_once_and_ends_as_it_does(stage: Stage) -> None:
     spoil = (
-        "import os, punctual\nfrom punctual import wire\n"
+        "import os, punctual\nfrom punctual import channel as wire\n"
         "page = wire.Page.open(os.environ[wire.PAGE_VARIABLE])\n"
         "wire._DECLARATION.write(page._map, 99, -1, -5, -5, 77, 88, 5)\n"
         "wire._PROGRESS.write(page._map, 99, 4, 1, 0, 77, -1, 2**62)\n"
