@@ -9,7 +9,7 @@ import pytest
 from tests.api.live_service import LiveService, live_service, program
 from tests.waiting import wait_until
 
-from punctual.api.kept_chains import KeptChains
+from punctual.api.kept_folds import KeptChains
 from punctual.api.kept_texts import KeptTexts
 from punctual.api.standing import standing_json
 from punctual.core.ids import JobId

@@ -20,13 +20,12 @@ from punctual.core.protocols import Message, Sink
 from punctual.daemon.contained import Contained
 from punctual.daemon.host_executor import capacity_here
 from punctual.daemon.local_host import LocalHost, local_host
-from punctual.executors.local.executor import LocalExecutor
+from punctual.executors.local.executor import LocalExecutor, PacingOnly, PacingOnlyGroup
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import KeeperLink
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.output import JobOutput
-from punctual.executors.local.pacing_only import PacingOnly, PacingOnlyGroup
 from punctual.executors.local.progress import PageProgress
 from punctual.request.submission import JobRequest, Submission, checked_submission
 

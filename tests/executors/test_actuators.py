@@ -20,9 +20,8 @@ from punctual.executors.local.actuator import (
 from punctual.executors.local.cgroup_files import group_name, remove_abandoned
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
-from punctual.executors.local.executor import in_force
+from punctual.executors.local.executor import PacingOnly, in_force
 from punctual.executors.local.mounts import Hierarchy, hierarchy
-from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.process_tree import TreeUsage, cpu_clock_ns
 from punctual.executors.local.user_scope import UserScope
 

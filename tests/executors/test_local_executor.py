@@ -36,11 +36,11 @@ from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.executors.local import executor, job_run, own_output
+from punctual.executors.local.executor import PacingOnlyGroup
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import KeeperLink, read_end
 from punctual.executors.local.launch import MEMORY_NAME, JobProcess, new_page, page_path
 from punctual.executors.local.own_pattern import OwnPattern
-from punctual.executors.local.pacing_only import PacingOnlyGroup
 
 TRAIN = (
     SPIN

@@ -15,11 +15,13 @@ from typing import Any
 
 import uvicorn
 from h11 import ProtocolError
+from opentelemetry.trace import SpanKind, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from punctual.api.app import make_app
+from punctual.api.app import PREFIX, make_app
 from punctual.api.context import ServiceContext
-from punctual.api.guard import Application, RequestGuard
+from punctual.api.guard import Application, Message, Receive, RequestGuard, Scope, Send
 from punctual.api.host_names import HostNames
 from punctual.api.limits import LimitedSocket
 from punctual.api.log_limit import LogLimit
@@ -33,6 +35,39 @@ _OF_SERVER = ("uvicorn.error", "asyncio", __name__)
 _END_S = 2
 #: Layout of the kernel's record of a socket's other end: process, user and group.
 _CREDENTIALS = struct.Struct("3i")
+
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+def traced(app: Application, tracer: Tracer) -> Application:
+    """Wrap `app` with a span for each request, a part of the caller's trace if the request names one."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        method = scope["method"]
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        attributes = {"http.request.method": method, "url.path": scope["path"], "url.scheme": scope["scheme"]}
+        parent = _PROPAGATOR.extract(headers)
+        with tracer.start_as_current_span(method, parent, SpanKind.SERVER, attributes) as span:
+
+            async def sent(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    span.set_attribute("http.response.status_code", message["status"])
+                    if message["status"] >= 500:
+                        span.set_status(StatusCode.ERROR)
+                await send(message)
+
+            await app(scope, receive, sent)
+            route = getattr(scope.get("route"), "path_format", None)
+            if route is not None:
+                route = route if route.startswith(PREFIX) else PREFIX + route  # older and newer FastAPI
+                span.update_name(f"{method} {route}")
+                span.set_attribute("http.route", route)
+
+    return call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +191,7 @@ def _server(app: Any, context: ServiceContext, endpoint: Endpoint) -> uvicorn.Se
         app, context.limits, context.rate, tokens=endpoint.tokens, host_names=endpoint.host_names
     )
     if context.tracer is not None:
-        from punctual.api.request_spans import traced
+        from punctual.api.connections import traced
 
         guarded = traced(guarded, context.tracer)
     config = uvicorn.Config(

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from punctual.api.context import Context, ServiceContext, Submitter, json_answer, note_change, told
 from punctual.api.guard import Caller
-from punctual.api.kept_chains import N_LINKS_MAX
+from punctual.api.kept_folds import N_LINKS_MAX
 from punctual.api.problems import Refused, answers
 from punctual.api.standing import standing_json
 from punctual.api.submission_keys import ClaimedKey

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
@@ -9,6 +10,26 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import read_about
+from punctual.history.chain import Chain, Link
+
+#: Links of a job that can be asked for.
+N_LINKS_MAX = 10_000
+
+
+class KeptChains:
+    """Chains of some jobs of a run. Thread-safe."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._chains = {every: KeptFolds(run, partial(Chain, every=every)) for every in (False, True)}
+
+    def links(self, job: JobId, n_links: int, *, every: bool) -> list[Link]:
+        """Return the last links of the job's chain, `N_LINKS_MAX` at most; `every` as in `punctual.history.chain`.
+
+        Raises `InvalidSpec` where the journal cannot be read.
+        """
+        with self._chains[every].of(job) as chain:
+            del chain.links[: -2 * N_LINKS_MAX]
+            return [link.copied() for link in chain.links[-n_links:]]
 
 
 class Fold(Protocol):

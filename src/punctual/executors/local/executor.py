@@ -19,19 +19,20 @@ from punctual.core.program import Program
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import Actuator, Choice, choose
-from punctual.executors.local.cgroup_files import file_name
+from punctual.executors.local.cgroup_files import CgroupFiles, file_name
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
-from punctual.executors.local.context import ExecutorContext, OnOutput
+from punctual.executors.local.context import ExecutorContext, OnOutput, Poller
 from punctual.executors.local.devices import DevicePool, visible_devices
 from punctual.executors.local.files_limit import raise_files_limit
+from punctual.executors.local.freezer import Freezer, SignalFreezer
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import Kept
 from punctual.executors.local.launch import JobProcess
+from punctual.executors.local.memory import JobMemory, memory_of
 from punctual.executors.local.output import Streams
-from punctual.executors.local.pacing_only import PacingOnly
-from punctual.executors.local.poller import Poller
+from punctual.executors.local.process_tree import TreeUsage
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.user_scope import UserScope
 
@@ -39,6 +40,50 @@ _LOG = logging.getLogger(__name__)
 
 #: Ended jobs whose faults are remembered, at most.
 _N_ENDED_MAX = 100
+
+
+class PacingOnly:
+    """Needs no rights; the job itself keeps to its grant."""
+
+    name = "pacing"
+    can_cap = limits_memory = False
+    keeper_prefix = ()
+
+    def check(self) -> None:
+        """Accept every machine: pacing is usable everywhere."""
+
+    def open(self, job: JobId, keeper_pid: int) -> "PacingOnlyGroup":
+        return PacingOnlyGroup(keeper_pid)
+
+    def find(self, files: CgroupFiles, keeper_pid: int) -> "PacingOnlyGroup":
+        return PacingOnlyGroup(keeper_pid)
+
+
+class PacingOnlyGroup:
+    """The processes below the keeper; see `punctual.executors.local.actuator.JobGroup`."""
+
+    def __init__(self, keeper_pid: int) -> None:
+        self._cores = float(os.cpu_count() or 1)
+        self._usage = TreeUsage(keeper_pid)
+        self.freezer: Freezer = SignalFreezer(self._usage.processes)
+        self.memory: JobMemory = memory_of(None, keeper_pid)
+        self.files = self.memory.files
+
+    def grant(self, cores: float) -> float:
+        self._cores = min(cores, float(os.cpu_count() or 1))
+        return self._cores
+
+    def granted_cores(self) -> float:
+        return self._cores
+
+    def used_core_s(self) -> float:
+        return self._usage.used_core_s()
+
+    def final_core_s(self, usage: str, core_s: float) -> float:
+        return max(core_s, self._usage.used_core_s())
+
+    def processes(self) -> list[int]:
+        return self._usage.processes()
 
 
 def actuators() -> list[Actuator]:
