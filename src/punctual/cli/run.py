@@ -33,6 +33,7 @@ from punctual.request.submission import (
     DEFAULT_CONTROLLER,
     DEFAULT_WORKER_CONTROLLER,
     Submission,
+    submission_of,
 )
 
 #: What follows the program's name is the program's, also without `--` before it.
@@ -245,15 +246,13 @@ class StartOptions:
 
     def submissions(self, run: RunFolder | None) -> list[Submission]:
         """The jobs that are asked for, by these options or by the file that they name; `run`: of the service that there is."""
-        told = {option.name: getattr(self, option.name, None) for option in fields(JobOptions)}
-        told = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-        job = JobOptions(**{name: value for name, value in told.items() if value is not None})
+        job = JobOptions.given({name: getattr(self, name, None) for name in JobOptions.model_fields})
         started_at, (capacity, together) = process_started_at(), capacity_for_jobs(run)
         if self.jobs is None:
-            submissions = [job.submission(started_at, capacity, together, run_like)]
+            submissions = [submission_of(job, started_at, capacity, together, run_like)]
             self._check_strict(submissions)
             return submissions
-        if job != JobOptions():
+        if job != JobOptions.given({}):
             raise InvalidSpec(
                 "options of a job must be in the file with `--jobs`",
                 "a program" if job.program else "an option of a job",

@@ -33,7 +33,6 @@ from punctual.cli._streams import write_error, write_line, write_out
 from punctual.cli.run import JobsAtOnce
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
-from punctual.core.units import parse_duration_s
 from punctual.daemon.detached import log_bounded
 from punctual.daemon.host_options import ACTUATORS, ENGINES, SHARING_POLICY, Engine, HostOptions
 from punctual.daemon.paths import HOME_VARIABLE, owner_token_file, service_root
@@ -45,6 +44,7 @@ from punctual.daemon.sweeping import sweep
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.journal.errors import JournalTaken
 from punctual.request.json_text import json_text
+from punctual.request.quantities import parse_duration_s
 
 #: What the command leaves with when another process has taken its place.
 EXIT_REPLACED = 1

@@ -80,12 +80,12 @@ class OptionChecks:
                 return read(value)
         return default
 
-    def made(self, make: Callable[[], T]) -> T | None:
-        """What `make` makes of several options; None: something is wrong with them."""
+    def made(self, make: Callable[[], T], option: str | None = None) -> T | None:
+        """What `make` makes of several options; None: something is wrong with them. `option`: as for `of`."""
         try:
             return make()
         except InvalidSpec as error:
-            self._note(error, None)
+            self._note(error, option)
             return None
 
     @contextmanager

@@ -141,7 +141,7 @@ def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams) 
 
 
 def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | None]:
-    """What a new job of a run can have at most, and its workers on all nodes together; see `checked_submission`.
+    """What a new job of a run can have at most, and its workers on all nodes together; see `submission_of`.
 
     Parameters
     ----------
