@@ -5,12 +5,14 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 
 from punctual.cli._completion import job_names, open_job_names
-from punctual.request.job_options import JobOptions
+
+if TYPE_CHECKING:  # as in `punctual.request.submission`
+    from punctual.request.job_options import JobOptions
 
 #: A job that has not ended, and any job.
 OpenJob = Annotated[
@@ -50,8 +52,18 @@ ReportFile = Annotated[
     Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Write the page or a picture of the run.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but warnings and errors.")]
+JobsAtOnce = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs-at-once",
+        min=1,
+        metavar="N",
+        help="Run at most N jobs at once; the others wait, earliest deadline first. [default: 4 per core]",
+        show_default=False,
+    ),
+]
 
-Options = TypeVar("Options", bound=JobOptions)
+Options = TypeVar("Options", bound="JobOptions")
 
 
 def taking(

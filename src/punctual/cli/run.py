@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -13,7 +13,7 @@ from punctual.cli._allocation import allocation, longest_grace_s, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._help import examples
-from punctual.cli._options import AsJson, ProgressRegex, Quiet, ReportFile, Steps, Strict, taking
+from punctual.cli._options import AsJson, JobsAtOnce, ProgressRegex, Quiet, ReportFile, Steps, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.control_client import capacity_for_jobs
@@ -39,16 +39,6 @@ from punctual.request.submission import (
 #: What follows the program's name is the program's, also without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}
 
-JobsAtOnce = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs-at-once",
-        min=1,
-        metavar="N",
-        help="Run at most N jobs at once; the others wait, earliest deadline first. [default: 4 per core]",
-        show_default=False,
-    ),
-]
 #: Sections of the help -> the options in each, and how each is told.
 SECTIONS: dict[str, dict[str, Any]] = {
     "Deadline": {

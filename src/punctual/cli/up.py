@@ -19,6 +19,7 @@ from punctual.cli._completion import policy_names
 from punctual.cli._errors import told_failure
 from punctual.cli._http import HttpOptions, notice_without_http
 from punctual.cli._interrupts import caught
+from punctual.cli._options import JobsAtOnce
 from punctual.cli._outcome import EXIT_BROKEN
 from punctual.cli._service import (
     addresses_of,
@@ -30,7 +31,6 @@ from punctual.cli._service import (
     up_command,
 )
 from punctual.cli._streams import write_error, write_line, write_out
-from punctual.cli.run import JobsAtOnce
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.daemon.detached import log_bounded

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Protocol, get_args, get_type_hints
 
 from punctual import registry
 from punctual.channel import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABLE, WORKERS_VARIABLE
@@ -23,7 +23,6 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.core.units import format_bytes
 from punctual.progress_text.own import AUTO, Groups
 from punctual.request.deadlines import Now, deadline_s
-from punctual.request.job_options import JobOptions
 from punctual.request.quantities import (
     WorkerRange,
     parse_bytes_range,
@@ -37,6 +36,9 @@ from punctual.request.quantities import (
 )
 from punctual.request.redaction import redacted
 from punctual.request.written_time import After, parse_when
+
+if TYPE_CHECKING:  # most commands have no options of a job, and no use for pydantic
+    from punctual.request.job_options import JobOptions
 
 DEFAULT_CONTROLLER = "remaining-cost"
 #: What a job holds at least unless its user says otherwise: with less it makes no visible progress.
@@ -94,7 +96,7 @@ class Submission:
 
 
 def submission_of(
-    options: JobOptions,
+    options: "JobOptions",
     started_at: float,
     capacity: Resources,
     together: Resources | None = None,
@@ -158,7 +160,7 @@ def submission_of(
     )
 
 
-def simulated_spec(options: JobOptions, i_job: int, capacity: Resources) -> JobSpec:
+def simulated_spec(options: "JobOptions", i_job: int, capacity: Resources) -> JobSpec:
     """Return what is declared of the job number `i_job` of several that are simulated on nodes with `capacity`.
 
     Raises
@@ -177,13 +179,13 @@ def simulated_spec(options: JobOptions, i_job: int, capacity: Resources) -> JobS
     return spec
 
 
-def _workers(options: JobOptions, checks: OptionChecks) -> WorkerRange | None:
+def _workers(options: "JobOptions", checks: OptionChecks) -> WorkerRange | None:
     cores_each = checks.read("cores_per_worker", parse_cores, options.cores_per_worker, None)
     return checks.made(lambda: worker_range(options.workers, options.gpus, cores_each, options.servers), "workers")
 
 
 def _spec(
-    options: JobOptions,
+    options: "JobOptions",
     job: JobId,
     workers: WorkerRange | None,
     checks: OptionChecks,
@@ -252,7 +254,7 @@ def _spec(
     return checks.made(spec)
 
 
-def _check_cost_is_known(options: JobOptions) -> None:
+def _check_cost_is_known(options: "JobOptions") -> None:
     if options.work is None and options.like is None:
         raise InvalidSpec(
             "a job that is simulated must say what it costs",
@@ -274,7 +276,7 @@ def _simulated_deadline_s(text: str) -> float:
     return when.seconds
 
 
-def _check_fit_together(options: JobOptions, workers: WorkerRange | None) -> None:
+def _check_fit_together(options: "JobOptions", workers: WorkerRange | None) -> None:
     """Raise `InvalidSpec` for options that exclude each other."""
     if options.until is not None and options.progress_regex is not None:
         raise InvalidSpec(
@@ -462,7 +464,7 @@ def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
         ) from error
 
 
-def _check_pattern(options: JobOptions, pattern: str) -> None:
+def _check_pattern(options: "JobOptions", pattern: str) -> None:
     """Raise `InvalidSpec` unless progress can be read by `pattern`, and steered by what is read."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise InvalidSpec(
@@ -602,7 +604,7 @@ def _share_of(
     return {"ceiling": Resources(most_cores, gpu_frac), "floor": Resources(least_cores, gpu_frac)}
 
 
-def _preemptible(options: JobOptions, workers: WorkerRange | None, gpus: float) -> bool:
+def _preemptible(options: "JobOptions", workers: WorkerRange | None, gpus: float) -> bool:
     """As the user says. A paused job keeps its memory, which costs others nothing, and its GPUs, unless it ends for that.
 
     Raises
@@ -620,7 +622,7 @@ def _preemptible(options: JobOptions, workers: WorkerRange | None, gpus: float) 
     return not gpus if options.preemptible is None else options.preemptible
 
 
-def _n_retries(options: JobOptions) -> int | None:
+def _n_retries(options: "JobOptions") -> int | None:
     """As many as the scheduler allows where a job goes on from a checkpoint, or is to begin anew; else none."""
     if options.retries is not None:
         return options.retries
@@ -677,7 +679,7 @@ def _check_gpu_frac(gpu_frac: float, capacity: Resources, together: Resources | 
         )
 
 
-def _environment(options: JobOptions, spec: JobSpec, workers: WorkerRange | None, cwd: Path | None) -> dict[str, str]:
+def _environment(options: "JobOptions", spec: JobSpec, workers: WorkerRange | None, cwd: Path | None) -> dict[str, str]:
     """The variables that Punctual sets."""
     chosen = {}
     if options.checkpoint_dir is not None:
