@@ -21,7 +21,8 @@ from punctual.daemon.capacity import capacity_here
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.paths import HOME_VARIABLE
-from punctual.request.submission import JobRequest, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 
 APPS = ("vision", "language", "speech")
 N_AT_A_TIME = 2
@@ -67,12 +68,11 @@ class Trainings:
             training = self._left.pop()
             self._n_submitted += 1
             argv = [sys.executable, str(EXAMPLES / f"{training.app}.py"), "--threads", "1", "--epochs", str(_N_EPOCHS)]
-            request = JobRequest(
-                argv=(*argv, "--steps-per-epoch", str(training.n_epoch_steps)), submitted_at=time.monotonic(),
-                name=f"{training.app}-{training.n_epoch_steps}-{self._n_submitted}", deadline_s=training.deadline_s,
-                inherited=dict(os.environ), floor_cores=0.1, ceiling_cores=1.0,
+            options = JobOptions(
+                program=[*argv, "--steps-per-epoch", str(training.n_epoch_steps)], cores="0.1..1",
+                name=f"{training.app}-{training.n_epoch_steps}-{self._n_submitted}", deadline=f"{training.deadline_s}s",
             )  # fmt: skip
-            submission = checked_submission(request, capacity_here())
+            submission = submission_of(options, time.monotonic(), capacity_here())
             self._open[submission.spec.id] = training
             self._host.submit(submission)
 

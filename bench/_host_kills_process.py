@@ -20,7 +20,6 @@ from _host_kills_scenarios import SCENARIOS, After, Job, Round
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantFailed, JobStarted, JobWarned, NodeJoined, NodeLost, ProgressReported
 from punctual.core.ids import JobId
-from punctual.core.loss import LossGoal
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.core.story import Reason
@@ -37,8 +36,9 @@ from punctual.executors.local import executor as local
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.launch import JobProcess
 from punctual.journal.sqlite import SqliteJournal
+from punctual.request.job_options import JobOptions
 from punctual.request.spec_change import SpecChange
-from punctual.request.submission import JobRequest, Submission, WorkerRange, checked_submission
+from punctual.request.submission import Submission, submission_of
 
 RUN = "kills"
 #: What an executor might have to say.
@@ -151,15 +151,15 @@ class Driver:
 
 def submission(name: str, job: Job, folder: Path, at: float, *, is_stubborn: bool) -> Submission:
     place = folder / name
-    argv = (sys.executable, _host_kills_training.__file__, str(place), json.dumps(asdict(job)))
-    request = JobRequest(
-        argv=(*argv, *["stubborn"] * is_stubborn), submitted_at=at, name=name, inherited=dict(os.environ),
-        deadline_s=job.deadline_s, ceiling_cores=job.cores,
-        floor_cores=(job.cores or capacity_here().cores) if job.is_rigid else None,
-        workers=None if job.workers is None else WorkerRange(n_least=job.workers[0], n_most=job.workers[1]),
-        n_retries=job.n_retries, checkpoint_dir=place, goal=LossGoal(target=1e-9) if job.has_goal else None,
+    argv = [sys.executable, _host_kills_training.__file__, str(place), json.dumps(asdict(job))]
+    most_cores = job.cores or capacity_here().cores
+    options = JobOptions(
+        program=[*argv, *["stubborn"] * is_stubborn], name=name, deadline=None if job.deadline_s is None else f"{job.deadline_s}s",
+        cores=None if job.workers else f"{most_cores}..{most_cores}" if job.is_rigid else f"{most_cores}",
+        workers="{}..{}".format(*job.workers) if job.workers else None,
+        retries=job.n_retries, checkpoint_dir=str(place), until="loss<1e-9" if job.has_goal else None,
     )  # fmt: skip
-    checked = checked_submission(request, capacity_here())
+    checked = submission_of(options, at, capacity_here())
     return replace(checked, spec=replace(checked.spec, preemptible=job.preemptible))
 
 

@@ -9,7 +9,6 @@ its thread did is written there, for `pstats`.
 
 import cProfile
 import json
-import os
 import sys
 import threading
 import time
@@ -21,8 +20,9 @@ from punctual.core.protocols import Message
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import LocalHost, local_host
+from punctual.request.job_options import JobOptions
 from punctual.request.spec_change import SpecChange
-from punctual.request.submission import JobRequest, Submission, checked_submission
+from punctual.request.submission import Submission, submission_of
 
 #: Steps of 2 ms of computing and some sleep: fifty such jobs, held to what they need, leave most of two cores to the host.
 JOB = """
@@ -46,11 +46,11 @@ BETWEEN_S = 0.05
 
 
 def submission(name: str, most_cores: float, sleep_s: float, deadline_s: float | None) -> Submission:
-    request = JobRequest(
-        argv=(sys.executable, "-c", JOB, str(N_STEPS), str(sleep_s)), submitted_at=time.monotonic(), name=name,
-        deadline_s=deadline_s, inherited=dict(os.environ), floor_cores=min(0.01, most_cores), ceiling_cores=most_cores,
+    options = JobOptions(
+        program=[sys.executable, "-c", JOB, str(N_STEPS), str(sleep_s)], name=name,
+        deadline=None if deadline_s is None else f"{deadline_s}s", cores=f"{min(0.01, most_cores)}..{most_cores}",
     )  # fmt: skip
-    return checked_submission(request, capacity_here())
+    return submission_of(options, time.monotonic(), capacity_here())
 
 
 def submissions(n_jobs: int) -> list[Submission]:

@@ -22,8 +22,9 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.process_tree import cpu_clock_ns
+from punctual.request.job_options import JobOptions
 from punctual.request.spec_change import SpecChange
-from punctual.request.submission import JobRequest, checked_submission
+from punctual.request.submission import submission_of
 
 CORES, N_NODES = 0.5, 3
 #: Trainings that fit on three nodes, each of which has half a core; and that fit on two of them for the rest of the time.
@@ -118,12 +119,11 @@ class Play:
 
     def _submit(self, load: Load) -> None:
         n_steps = max(2, round(load.work_core_s / self._each_core_s))
-        request = JobRequest(
-            argv=_training(n_steps, self._folder / f"{load.name}.weights"),
-            submitted_at=time.monotonic(), name=load.name, inherited=dict(os.environ), deadline_s=load.deadline_s,
-            ceiling_cores=CORES, n_retries=1,
+        options = JobOptions(
+            program=list(_training(n_steps, self._folder / f"{load.name}.weights")), name=load.name,
+            deadline=None if load.deadline_s is None else f"{load.deadline_s}s", cores=f"{CORES}", retries=1,
         )  # fmt: skip
-        self._host.submit(checked_submission(request, self._host.capacity))
+        self._host.submit(submission_of(options, time.monotonic(), self._host.capacity))
 
     def _move(self, load: Load) -> None:
         assert load.deadline_s is not None

@@ -57,6 +57,10 @@ def test_errors_are_those_of_the_command_line(service: LiveService) -> None:
     with pytest.raises(InvalidSpec) as refused:
         client.quote_new(["no-such-program"], deadline="soon")
     assert {error.option for error in refused.value.all()} == {"program", "deadline"}
+    for ask in (client.submit, client.quote_new):
+        with pytest.raises(InvalidSpec, match="Did you mean `deadline`") as refused:
+            ask(program(), deadlin="10m")
+        assert refused.value.option == "deadlin"
     with pytest.raises(ServiceFailed) as unknown:
         client.show("../a")
     assert unknown.value.status == 404

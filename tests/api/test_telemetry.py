@@ -24,7 +24,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.journal.errors import StoreUnreachable
-from punctual.request.submission import JobRequest, Submission, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import Submission, submission_of
 
 
 @pytest.fixture(autouse=True)
@@ -229,8 +230,8 @@ def test_a_collector_that_never_answers_holds_up_neither_jobs_nor_the_end(monkey
 
 
 def submission(service: LiveService, name: str) -> Submission:
-    request = JobRequest(argv=tuple(program()), submitted_at=service.host.now(), name=name)
-    return checked_submission(request, Resources(cores=1.0))
+    options = JobOptions(program=program(), name=name)
+    return submission_of(options, service.host.now(), Resources(cores=1.0), inherited={})
 
 
 class _Stuck(SpanExporter):

@@ -26,7 +26,7 @@ from punctual.daemon.runs import find_job, open_jobs
 from punctual.request.deadlines import Now
 from punctual.request.job_options import JobOptions
 from punctual.request.jobs_file import read_jobs
-from punctual.request.submission import Submission
+from punctual.request.submission import Submission, submission_of
 
 #: What is meant is not later than a second, or so, before or after: texts have whole seconds.
 ROUNDED = timedelta(seconds=2)
@@ -70,7 +70,7 @@ def deadline_of(submission: Submission) -> datetime:
 
 
 def by_options(**options: str) -> Submission:
-    return JobOptions(program=("true",), **options).submission(Now.read().at, CAPACITY)  # type: ignore[arg-type]
+    return submission_of(JobOptions.given({"program": ["true"], **options}), Now.read().at, CAPACITY)
 
 
 def by_http(**options: str) -> Submission:

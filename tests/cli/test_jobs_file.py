@@ -17,6 +17,7 @@ from tests.cli.programs import TRACKED, Terminal, objects
 
 from punctual.cli._lines import Lines
 from punctual.cli._view import table, verdict
+from punctual.cli.run import SECTIONS
 from punctual.core.commands import RejectJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed
@@ -26,6 +27,7 @@ from punctual.core.status import JobStatus
 from punctual.core.story import Reason
 from punctual.request import input_file
 from punctual.request.deadlines import Now
+from punctual.request.job_options import JobOptions
 from punctual.request.jobs_file import read_jobs
 from punctual.request.submission import Submission
 
@@ -283,3 +285,14 @@ def test_a_time_of_toml_is_the_same_as_that_text(tmp_path: Path) -> None:
         read(tmp_path, f'[[job]]\nprogram = "true"\ndeadline = {text}')[0] for text in ("23:59:59", '"23:59:59 today"')
     ]
     assert jobs[0].spec.deadline_s == pytest.approx(jobs[1].spec.deadline_s, abs=2.0)
+
+
+def test_every_option_of_a_job_is_one_of_the_command_line() -> None:
+    told = {name for options in SECTIONS.values() for name in options}
+    assert JobOptions.model_fields.keys() - told == {"cwd", "env"}, "it has those of the shell"
+
+
+@pytest.mark.parametrize("key", ["inherited", "inherit_env", "inheritEnv", "coresPerWorker"])
+def test_what_is_a_name_elsewhere_is_no_key(tmp_path: Path, key: str) -> None:
+    with pytest.raises(InvalidSpec, match=f"a key must be one of a job: got `{key}`"):
+        read(tmp_path, f"[[job]]\nprogram = 'true'\n{key} = '1'")

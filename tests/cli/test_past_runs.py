@@ -1,7 +1,6 @@
 """What is told of runs that have ended, from what was written down at their ends."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from punctual.daemon import paths
 from punctual.daemon.earlier_runs import run_like
 from punctual.daemon.run_folder import SERVICE, create_run
 from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 
 LATE = {
     "submitted_wall": "2026-11-20T10:00:00+00:00", "argv": ["python", "train.py"], "deadline_s": 60.0,
@@ -118,14 +118,14 @@ def test_a_job_like_an_earlier_one_is_known_to_cost_what_that_took(terminal: Ter
     done = terminal.punctual("run", "--name", "first", "--json", "--", *terminal.script(TRACKED), "5")
     assert done.returncode == 0, done.stderr
     took_core_s = json.loads(done.stdout.splitlines()[-1])["used_core_s"]
-    job = JobOptions(program=("sleep", "1"), like="first")
-    work_core_s = job.submission(0.0, Resources(2.0), earlier_run=run_like).spec.work_core_s
+    job = JobOptions(program=["sleep", "1"], like="first")
+    work_core_s = submission_of(job, 0.0, Resources(2.0), earlier_run=run_like).spec.work_core_s
     assert work_core_s is not None
     assert work_core_s == pytest.approx(took_core_s, abs=0.01)
     with pytest.raises(InvalidSpec, match="must not go with"):
-        replace(job, work="30m").submission(0.0, Resources(2.0), earlier_run=run_like)
+        submission_of(job.model_copy(update={"work": "30m"}), 0.0, Resources(2.0), earlier_run=run_like)
     with pytest.raises(InvalidSpec, match="unknown"):
-        replace(job, like="unknown").submission(0.0, Resources(2.0), earlier_run=run_like)
+        submission_of(job.model_copy(update={"like": "unknown"}), 0.0, Resources(2.0), earlier_run=run_like)
     assert terminal.punctual("run", "--name", "failed", "--", "false").returncode
     with pytest.raises(InvalidSpec, match="must name a job that has finished"):
-        replace(job, like="failed").submission(0.0, Resources(2.0), earlier_run=run_like)
+        submission_of(job.model_copy(update={"like": "failed"}), 0.0, Resources(2.0), earlier_run=run_like)

@@ -11,8 +11,9 @@ from punctual.channel import SERVERS_VARIABLE
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
 from punctual.executors.local.workers import parts_in
-from punctual.request.submission import JobRequest, Submission, checked_submission
-from punctual.request.worker_options import worker_range
+from punctual.request.job_options import JobOptions
+from punctual.request.quantities import worker_range
+from punctual.request.submission import Submission, submission_of
 
 SERVED = """
 import pathlib, sys, punctual
@@ -37,8 +38,7 @@ if __name__ == "__main__":
 
 
 def submitted(servers: str | None) -> Submission:
-    workers = worker_range("1..4", None, None, servers)
-    return checked_submission(JobRequest(argv=("x",), submitted_at=0.0, workers=workers), Resources(cores=8))
+    return submission_of(JobOptions(program=["true"], workers="1..4", servers=servers), 0.0, Resources(cores=8))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])

@@ -23,8 +23,9 @@ from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 from punctual.executors.local.job_signals import descendants
 from punctual.history.chain import chain
-from punctual.request.submission import DEFAULT_WORKER_CONTROLLER, JobRequest, WorkerRange, checked_submission
-from punctual.request.worker_options import gpu_frac, worker_range
+from punctual.request.job_options import JobOptions
+from punctual.request.quantities import parse_gpu_frac, worker_range
+from punctual.request.submission import DEFAULT_WORKER_CONTROLLER, submission_of
 
 ELASTIC = """
 import pathlib, sys, time, punctual
@@ -75,13 +76,12 @@ def test_a_job_is_not_made_of_workers_unless_it_says_so() -> None:
 
 @pytest.mark.parametrize(("text", "part"), [("0.5", 0.5), (" .25", 0.25), ("1", 0.0), ("1..2", 0.0), ("", 0.0)])
 def test_a_part_of_a_gpu(text: str, part: float) -> None:
-    assert gpu_frac(text) == part
+    assert parse_gpu_frac(text) == part
 
 
 def test_grants_are_told_in_workers() -> None:
-    workers = WorkerRange(n_least=1, n_most=4)
-    request = JobRequest(argv=("x",), submitted_at=0.0, workers=workers, name=JOB)
-    submitted = JobSubmitted(at=0.0, spec=checked_submission(request, Resources(8)).spec)
+    options = JobOptions(program=["true"], workers="1..4", name=JOB)
+    submitted = JobSubmitted(at=0.0, spec=submission_of(options, 0.0, Resources(8)).spec)
     messages: list[Message] = [
         JobStarted(at=0.1, job=JOB, request=1, granted={HERE: Resources(cores=8)}),
         GrantApplied(at=5.0, job=JOB, request=2, granted={HERE: Resources(cores=1.9996)}),

@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 
 from punctual.core import units
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import (
-    format_bytes,
-    format_duration,
-    parse_bytes,
-    parse_bytes_range,
-    parse_cores,
-    parse_cores_range,
-    parse_duration_s,
-)
+from punctual.core.units import format_bytes, format_duration
+from punctual.request.quantities import parse_bytes, parse_bytes_range, parse_cores, parse_cores_range, parse_duration_s
 
 DURATIONS = {
     "90s": 90,

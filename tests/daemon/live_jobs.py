@@ -1,13 +1,13 @@
 """Small real trainings for the tests of hosts."""
 
-import os
 import sys
 import time
 from pathlib import Path
 
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.host_options import HostOptions
-from punctual.request.submission import JobRequest, Submission, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import Submission, submission_of
 
 #: Without control groups, which not every machine has.
 PACED = HostOptions(actuator="pacing")
@@ -42,12 +42,13 @@ def submission(
     n_retries: int | None = None,
 ) -> Submission:
     """A training that ends with exit status `code`, once the file `awaited` is there; it prints `secret`."""
-    argv = (sys.executable, "-c", TRAINING, str(n_steps), str(awaited or ""), str(code))
-    request = JobRequest(
-        argv=argv, submitted_at=time.monotonic(), name=name, inherited={**os.environ, "SECRET": secret},
-        floor_cores=floor_cores, deadline_s=deadline_s, n_retries=n_retries,
+    options = JobOptions(
+        program=[sys.executable, "-c", TRAINING, str(n_steps), str(awaited or ""), str(code)], name=name,
+        env={"SECRET": secret}, retries=n_retries,
+        cores=None if floor_cores is None else f"{floor_cores}..{capacity_here().cores}",
+        deadline=None if deadline_s is None else f"{deadline_s}s",
     )  # fmt: skip
-    return checked_submission(request, capacity_here())
+    return submission_of(options, time.monotonic(), capacity_here())
 
 
 def pid_of_waiting(awaited: Path) -> int:

@@ -15,7 +15,6 @@ from punctual.core.commands import JobCommand, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, GrantApplied, GrantFailed, JobStarted, JobWarned
 from punctual.core.ids import JobId
-from punctual.core.job import EndRules
 from punctual.core.protocols import Message, Sink
 from punctual.daemon.contained import Contained
 from punctual.daemon.host_executor import capacity_here
@@ -27,7 +26,8 @@ from punctual.executors.local.keeper_link import KeeperLink
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.output import JobOutput
 from punctual.executors.local.progress import PageProgress
-from punctual.request.submission import JobRequest, Submission, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import Submission, submission_of
 
 ERRORS: list[Callable[[], Exception]] = [
     lambda: OSError(errno.EIO, "Input/output error"),
@@ -158,12 +158,9 @@ def saboteur(monkeypatch: pytest.MonkeyPatch) -> Iterator[Saboteur]:
 
 
 def submission(name: str, *argv: str, **more: Any) -> Submission:
-    """A job with a near deadline, to which it is paced, and two seconds to end: for the case that it cannot be told to."""
-    request = JobRequest(
-        argv=argv, submitted_at=time.monotonic(), name=name, deadline_s=15.0, floor_cores=0.01,
-        ends=EndRules(grace_s=2.0), **more,
-    )  # fmt: skip
-    return checked_submission(request, capacity_here())
+    cores = f"0.01..{capacity_here().cores}"
+    options = JobOptions(program=list(argv), name=name, deadline="60s", cores=cores, **more)
+    return submission_of(options, time.monotonic(), capacity_here(), inherited={})
 
 
 def pause_and_resume(host: LocalHost, jobs: set[JobId]) -> Callable[[Message], None]:
@@ -191,9 +188,9 @@ def test_a_call_that_fails_for_one_job_ends_neither_the_host_nor_another_job(sab
         paused = {job for job, (_, name) in saboteur.calls.items() if name not in ("stop", "terminate")}
         host.subscribe(pause_and_resume(host, paused))
         for job in healthy:
-            host.submit(submission(job, "sh", "-c", HEALTHY, progress_pattern="auto"))
+            host.submit(submission(job, "sh", "-c", HEALTHY, progress_regex="auto"))
         for job in saboteur.calls:
-            host.submit(submission(job, sys.executable, "-c", BROKEN, n_retries=0))
+            host.submit(submission(job, sys.executable, "-c", BROKEN, retries=0))
         host.run(
             lambda: (
                 all(map(host.has_ended, healthy))

@@ -9,6 +9,7 @@ from tests.small_disk import mounted
 from punctual.core.resources import Resources
 from punctual.daemon.disk_space import check_room
 from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(folder: Path | None) -> list[str]:
     """What is told of a job that keeps its checkpoints in `folder`; not of the disk of this test itself."""
-    submission = JobOptions(program=("true",), checkpoint_dir=folder).submission(0.0, Resources(cores=2))
+    submission = submission_of(
+        JobOptions(program=["true"], checkpoint_dir=str(folder) if folder else None), 0.0, Resources(cores=2)
+    )
     return [text for text in check_room([submission]) if "home" not in text]
 
 
@@ -47,7 +50,7 @@ def test_a_checkpoint_that_will_not_fit_beside_the_last_is_told(is_folder: bool,
 def test_little_room_for_the_journal_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with mounted(tmp_path / "disk") as small:
         monkeypatch.setenv("PUNCTUAL_HOME", str(small))
-        submission = JobOptions(program=("true",)).submission(0.0, Resources(cores=2))
+        submission = submission_of(JobOptions(program=["true"]), 0.0, Resources(cores=2))
         (text,) = check_room([submission])
     assert "the journal and what jobs write" in text
     assert "punctual clean" in text

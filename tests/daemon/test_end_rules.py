@@ -12,13 +12,13 @@ from punctual.core.job import EndRules
 from punctual.core.resources import Resources
 from punctual.request.job_options import JobOptions
 from punctual.request.jobs_file import read_jobs
-from punctual.request.submission import Submission
+from punctual.request.submission import Submission, submission_of
 
 MACHINE = Resources(cores=4)
 
 
 def by_options(_: Path, **options: str) -> Submission:
-    return JobOptions(program=("true",), **options).submission(0.0, MACHINE)  # type: ignore[arg-type]
+    return submission_of(JobOptions.given({"program": ["true"], **options}), 0.0, MACHINE)
 
 
 def by_file(folder: Path, **options: str) -> Submission:
@@ -41,7 +41,8 @@ def test_they_are_what_was_asked_for(submitted: Any, tmp_path: Path) -> None:
 def test_a_job_that_is_started_again_when_it_stands_still_has_retries(tmp_path: Path) -> None:
     assert by_options(tmp_path).spec.n_retries == 0
     assert by_options(tmp_path, on_stall="retry").spec.n_retries is None
-    assert JobOptions(program=("true",), on_stall="retry", retries=7).submission(0.0, MACHINE).spec.n_retries == 7
+    options = JobOptions(program=["true"], on_stall="retry", retries=7)
+    assert submission_of(options, 0.0, MACHINE).spec.n_retries == 7
 
 
 @pytest.mark.parametrize(

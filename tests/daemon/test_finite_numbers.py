@@ -14,6 +14,7 @@ from punctual.core.resources import Resources
 from punctual.request.job_options import JobOptions
 from punctual.request.jobs_file import declared_jobs, read_jobs, tables_in
 from punctual.request.json_text import json_text
+from punctual.request.submission import submission_of
 
 MACHINE = Resources(4.0, 2)
 TEXTS = ["inf", "nan", "-inf", "Infinity", "1e999", "-1e999", "1e308", "9" * 400]
@@ -53,7 +54,7 @@ def beside(option: str) -> dict[str, Any]:
 def test_of_the_command_line(option: str) -> None:
     for text in (form.format(text) for form in FORMS[option] for text in TEXTS):
         try:
-            made = JobOptions(program=("true",), **{**beside(option), option: text}).submission(0.0, MACHINE)
+            made = submission_of(JobOptions.given({"program": ["true"], **beside(option), option: text}), 0.0, MACHINE)
         except InvalidSpec:
             continue
         assert all(isfinite(number) for number in numbers(asdict(made.spec))), text
@@ -62,7 +63,7 @@ def test_of_the_command_line(option: str) -> None:
 @pytest.mark.parametrize("weight", [inf, nan, -inf, 1e308, -1.0, 0.0])
 def test_as_a_weight(weight: float) -> None:
     with pytest.raises(InvalidSpec, match="`weight` must be") as refused:
-        JobOptions(program=("true",), weight=weight).submission(0.0, MACHINE)
+        submission_of(JobOptions.given({"program": ["true"], "weight": weight}), 0.0, MACHINE)
     assert refused.value.option == "weight"
 
 

@@ -10,7 +10,8 @@ from punctual.core.resources import Resources
 from punctual.daemon import paths
 from punctual.daemon.job_names import names_in
 from punctual.daemon.run_folder import RunFolder, create_run
-from punctual.request.submission import JobRequest, Submission, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import Submission, submission_of
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +29,7 @@ def host() -> RunFolder:
 
 
 def submission(name: str | None) -> Submission:
-    request = JobRequest(argv=("python", "train.py"), submitted_at=0.0, name=name)
-    return checked_submission(request, Resources(cores=1))
+    return submission_of(JobOptions(program=["sh", "train.sh"], name=name), 0.0, Resources(cores=1))
 
 
 def made_up(name: str) -> Submission:

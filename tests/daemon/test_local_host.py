@@ -36,7 +36,8 @@ from punctual.daemon.control_socket import ControlFailed
 from punctual.daemon.local_host import LocalHost, local_host, suspended_s
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
-from punctual.request.submission import JobRequest, WorkerRange, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 
 
 class Output:
@@ -132,12 +133,11 @@ def test_a_job_that_waits_gets_what_an_elastic_one_gives_up_and_not_only_what_on
 ) -> None:
     """The training has all of the machine until its speed is known. Then half of it is plenty for its deadline."""
     counting = Path(__file__).with_name("spread_counting.py")
-    request = JobRequest(
-        argv=(sys.executable, str(counting), str(tmp_path)), submitted_at=time.monotonic(), name="elastic",
-        deadline_s=100_000.0, inherited=os.environ,
-        workers=WorkerRange(n_least=1, n_most=2, cores_each=host.capacity.cores / 2),
+    options = JobOptions(
+        program=[sys.executable, str(counting), str(tmp_path)], name="elastic", deadline="100000s",
+        workers="1..2", cores_per_worker=f"{host.capacity.cores / 2}",
     )  # fmt: skip
-    host.submit(checked_submission(request, host.capacity))
+    host.submit(submission_of(options, time.monotonic(), host.capacity))
     states: list[tuple[str, str]] = []
 
     def on_message(message: Message) -> None:

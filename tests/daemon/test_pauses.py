@@ -1,6 +1,5 @@
 """A job that runs is paused, for one that is more urgent or by its user; it keeps its memory, and goes on afterwards."""
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -23,19 +22,20 @@ from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.local.launch import JobProcess
-from punctual.request.submission import JobRequest, Submission, WorkerRange, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import Submission, submission_of
 
 PATIENT, URGENT = JobId("patient"), JobId("urgent")
 
 
 def whole_machine(job: JobId, *, workers: bool, awaited: Path | None, deadline_s: float) -> Submission:
     """A training that runs with all cores or not at all."""
-    request = JobRequest(
-        argv=(sys.executable, "-c", TRAINING, "10", str(awaited or ""), "0"), submitted_at=time.monotonic(), name=job,
-        inherited=dict(os.environ), deadline_s=deadline_s, workers=WorkerRange(n_least=1, n_most=1) if workers else None,
-        floor_cores=None if workers else capacity_here().cores,
+    n_cores = capacity_here().cores
+    options = JobOptions(
+        program=[sys.executable, "-c", TRAINING, "10", str(awaited or ""), "0"], name=job, deadline=f"{deadline_s}s",
+        workers="1" if workers else None, cores=None if workers else f"{n_cores}..{n_cores}",
     )  # fmt: skip
-    return checked_submission(request, capacity_here())
+    return submission_of(options, time.monotonic(), capacity_here())
 
 
 @pytest.mark.parametrize(

@@ -136,16 +136,16 @@ from tests.daemon.test_restore import A, B, LEAVING
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import local_host
-from punctual.request.submission import JobRequest, WorkerRange, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 from punctual.executors.local import job_run
 job_run.frees_more_by_ending = lambda held: True  # as that of a job with GPUs does, which this machine may not have
 go, checkpoint = map(pathlib.Path, sys.argv[1:])
 whole_machine = capacity_here()
-request = JobRequest(
-    argv=(sys.executable, "-c", LEAVING, str(checkpoint)), submitted_at=time.monotonic(), name="a",
-    workers=WorkerRange(n_least=1, n_most=1), deadline_s=36000.0, inherited=dict(os.environ),
+options = JobOptions(
+    program=[sys.executable, "-c", LEAVING, str(checkpoint)], name="a", workers="1", deadline="36000s"
 )
-leaving = checked_submission(request, whole_machine)
+leaving = submission_of(options, time.monotonic(), whole_machine)
 options = HostOptions(actuator="pacing", policy="earliest-deadline")
 with local_host("host", options, output_of=lambda job: lambda output: None) as host:
     host.submit(leaving)

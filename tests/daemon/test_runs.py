@@ -25,6 +25,7 @@ from punctual.history.run import summarize
 from punctual.journal.boot import boot_id
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 
 A = JobId("train-3f2a")
 
@@ -265,8 +266,8 @@ def test_what_an_earlier_job_took_is_what_all_its_processes_took() -> None:
     run.record_end(job, "finished", {"argv": ["train"]})
     assert run_like("a").used_core_s == pytest.approx(100.0)
     assert run_like("a").peak_memory_bytes == 3 << 30
-    submission = JobOptions(program=("true",), like="a").submission(
-        0.0, Resources(2.0, memory_bytes=8 << 30), earlier_run=run_like
+    submission = submission_of(
+        JobOptions(program=["true"], like="a"), 0.0, Resources(2.0, memory_bytes=8 << 30), earlier_run=run_like
     )
     assert (submission.spec.work_core_s, submission.spec.expected_memory_bytes) == (pytest.approx(100.0), 3 << 30)
     assert submission.spec.asked_memory_bytes == 0, "it is expected, and no limit"

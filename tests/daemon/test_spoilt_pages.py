@@ -14,7 +14,8 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import local_host
 from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
-from punctual.request.submission import JobRequest, Submission, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import Submission, submission_of
 
 #: Writes extremes into every region of its page, its own ones and Punctual's, with some steps between; argument: a seed.
 SPOILER = """
@@ -66,18 +67,15 @@ time.sleep(600)
 
 
 def program(name: str, code: str, *argv: object, **more: Any) -> Submission:
-    request = JobRequest(
-        argv=(sys.executable, "-c", code, *map(str, argv)), submitted_at=time.monotonic(), name=name, deadline_s=5.0,
-        floor_cores=0.05, **more,
-    )  # fmt: skip
-    return checked_submission(request, capacity_here())
+    options = JobOptions(program=[sys.executable, "-c", code, *map(str, argv)], name=name, deadline="8s", **more)
+    return submission_of(options, time.monotonic(), capacity_here(), inherited={})
 
 
 @pytest.mark.parametrize(("actuator", "seed"), [("pacing", 1), ("auto", 2)])
 def test_jobs_that_spoil_their_pages_end_neither_the_host_nor_another_job(actuator: str, seed: int) -> None:
     with local_host("host", HostOptions(actuator=actuator)) as host:
         for i in range(3):
-            host.submit(program(f"spoiler-{i}", SPOILER, 10 * seed + i, n_retries=0))
+            host.submit(program(f"spoiler-{i}", SPOILER, 10 * seed + i, retries=0))
         host.submit(program("endless", ENDLESS, 10**12))
         host.submit(submission("honest", n_steps=100, deadline_s=5.0, floor_cores=0.05))
         host.run(lambda: host.open_jobs() == ("endless",))

@@ -42,7 +42,8 @@ from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.node_agent import NodeAgent
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.spread_job import JobPart, SpreadJob
-from punctual.request.submission import JobRequest, WorkerRange, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 
 A, B = NodeId("node-a"), NodeId("node-b")
 JOB = JobId("job")
@@ -366,16 +367,15 @@ def test_a_host_gives_a_job_of_workers_more_than_one_node_has(
     with local_host("host", replace(PACED, engine="ray", policy="promises-first")) as host:
         host.run_for(PATIENCE_S, lambda: len(list(host._board.nodes())) == 2)
         cores = host.capacity.cores
-        request = JobRequest(
-            argv=(sys.executable, str(COUNTING), str(tmp_path)),
-            submitted_at=time.monotonic(),
+        options = JobOptions(
+            program=[sys.executable, str(COUNTING), str(tmp_path)],
             name="job",
-            inherited=os.environ,
-            workers=WorkerRange(n_least=1, n_most=2, cores_each=cores),
+            workers="1..2",
+            cores_per_worker=f"{cores}",
         )
         with pytest.raises(InvalidSpec, match="the most workers must fit"):
-            checked_submission(request, host.capacity)
-        host.submit(checked_submission(request, host.capacity, host.capacity_together))
+            submission_of(options, time.monotonic(), host.capacity)
+        host.submit(submission_of(options, time.monotonic(), host.capacity, host.capacity_together))
 
         def has_two_workers() -> bool:
             status = host.executor.worker_status(JOB)

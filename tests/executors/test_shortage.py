@@ -215,14 +215,15 @@ from tests.daemon.live_jobs import PACED
 from punctual.core.commands import WarnUser
 from punctual.daemon.host_executor import capacity_here
 from punctual.daemon.local_host import local_host
-from punctual.request.submission import JobRequest, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 warned = {}
 with local_host("host", PACED, output_of=lambda _: lambda _: None) as host:
     host.subscribe(lambda message: warned.setdefault(message.reason.code, str(message.reason)) if isinstance(message, WarnUser) else 0)
     for i in range(24):
-        argv = ("sh", "-c", f"while [ ! -e {sys.argv[1]} ]; do sleep 0.2; done")
-        request = JobRequest(argv=argv, submitted_at=time.monotonic(), name=f"job-{i}", floor_cores=0.01)
-        host.submit(checked_submission(request, capacity_here()))
+        program = ["sh", "-c", f"while [ ! -e {sys.argv[1]} ]; do sleep 0.2; done"]
+        options = JobOptions(program=program, name=f"job-{i}", cores=f"0.01..{capacity_here().cores}")
+        host.submit(submission_of(options, time.monotonic(), capacity_here()))
     host.run(lambda: "waits-for-room" in warned)
     open(sys.argv[1], "w").close()
     host.run(host.all_ended)

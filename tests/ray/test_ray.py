@@ -26,7 +26,8 @@ from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
-from punctual.request.submission import JobRequest, WorkerRange, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 
 
 def until_there_are(host: LocalHost, n_nodes: int) -> None:
@@ -175,14 +176,10 @@ def test_nodes_tell_their_kind(options: HostOptions) -> None:
 def test_an_elastic_job_has_workers_on_both_nodes(options: HostOptions, tmp_path: Path) -> None:
     with local_host("host", options) as host:
         until_there_are(host, 2)
-        request = JobRequest(
-            argv=(sys.executable, str(COUNTING), str(tmp_path)),
-            submitted_at=time.monotonic(),
-            name="job",
-            inherited=os.environ,
-            workers=WorkerRange(n_least=1, n_most=2, cores_each=1.0),
+        job = JobOptions(
+            program=[sys.executable, str(COUNTING), str(tmp_path)], name="job", workers="1..2", cores_per_worker="1"
         )
-        host.submit(checked_submission(request, host.capacity, host.capacity_together))
+        host.submit(submission_of(job, time.monotonic(), host.capacity, host.capacity_together))
 
         def n_workers() -> int:
             status = host.executor.worker_status(JobId("job"))

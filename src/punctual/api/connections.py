@@ -191,7 +191,6 @@ def _server(app: Any, context: ServiceContext, endpoint: Endpoint) -> uvicorn.Se
         app, context.limits, context.rate, tokens=endpoint.tokens, host_names=endpoint.host_names
     )
     if context.tracer is not None:
-
         guarded = traced(guarded, context.tracer)
     config = uvicorn.Config(
         guarded,

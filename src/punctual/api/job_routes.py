@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
-from pathlib import Path
 from time import monotonic
 from typing import Annotated
 
@@ -39,9 +38,8 @@ from punctual.core.verdict import Verdict, verdict
 from punctual.daemon.earlier_runs import run_like
 from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import user_home
-from punctual.request.job_options import JobOptions
 from punctual.request.spec_change import SpecChange
-from punctual.request.submission import Submission
+from punctual.request.submission import Submission, submission_of
 
 router = APIRouter(tags=["jobs"])
 
@@ -238,16 +236,9 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Calle
 
 def checked_submission_of(asked: SubmitRequest, capacity: Resources, together: Resources | None = None) -> Submission:
     """Read the submission of a request; raises `InvalidSpec`."""
-    options = asked.model_dump(exclude={"inherit_env"})
-    options.update(
-        program=tuple(asked.program),
-        after=tuple(asked.after),
-        secret_env=tuple(asked.secret_env),
-        cwd=Path(asked.cwd) if asked.cwd is not None else user_home(),
-        checkpoint_dir=None if asked.checkpoint_dir is None else Path(asked.checkpoint_dir),
-        inherited=_inherited(asked.inherit_env),
-    )
-    return JobOptions(**options).submission(monotonic(), capacity, together, run_like)
+    options = asked if asked.cwd is not None else asked.model_copy(update={"cwd": str(user_home())})
+    inherited = _inherited(asked.inherit_env)
+    return submission_of(options, monotonic(), capacity, together, run_like, inherited)
 
 
 def _inherited(names: list[str]) -> dict[str, str]:

@@ -1,16 +1,18 @@
 """Options that commands share."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import fields
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 
 from punctual.cli._completion import job_names, open_job_names
+
+if TYPE_CHECKING:  # as in `punctual.request.submission`
+    from punctual.request.job_options import JobOptions
 
 #: A job that has not ended, and any job.
 OpenJob = Annotated[
@@ -50,51 +52,59 @@ ReportFile = Annotated[
     Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Write the page or a picture of the run.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but warnings and errors.")]
+JobsAtOnce = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs-at-once",
+        min=1,
+        metavar="N",
+        help="Run at most N jobs at once; the others wait, earliest deadline first. [default: 4 per core]",
+        show_default=False,
+    ),
+]
 
-Options = TypeVar("Options")
+Options = TypeVar("Options", bound="JobOptions")
 
 
 def taking(
-    options: type[Options], sections: Mapping[str, Sequence[str]]
+    options: type[Options], sections: Mapping[str, Mapping[str, Any]]
 ) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """Make a command of a function of `options`, a dataclass: each field is an option, with annotation and default.
+    """Make a command of a function of `options`, whose fields say of which kind an option is, and its default.
 
     Parameters
     ----------
     sections
-        Titles of the sections that its help has, and the fields in each.
+        Titles of the sections that its help has -> fields -> how each is told; fields that are in none are no options.
     """
-    section_of = {name: title for title, names in sections.items() for name in names}
-    taken = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=_in_section(field.type, section_of.get(field.name)),
-        )
-        for field in sorted(fields(options), key=lambda field: _place(field.name, section_of))  # type: ignore[arg-type]
-    ]
+    told = {name: (title, option) for title, names in sections.items() for name, option in names.items()}
+    kinds = {name: field.annotation for name, field in options.model_fields.items() if name in told}
+    defaults = options.given({})
 
     def command_of(function: Callable[[Options], None]) -> Callable[..., None]:
         @wraps(function)
         def command(**given: Any) -> None:
-            function(options(**given))
+            function(options.given(given))
 
-        command.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
-        command.__annotations__ = {option.name: option.annotation for option in taken}
+        command.__annotations__ = kinds
+        plain = get_type_hints(command)  # without what is checked over HTTP alone
+        taken = {name: Annotated[plain[name], _in_section(*told[name])] for name in told if name in kinds}
+        command.__annotations__ = taken
+        vars(command)["__signature__"] = inspect.Signature(
+            [
+                inspect.Parameter(
+                    name, inspect.Parameter.KEYWORD_ONLY, default=getattr(defaults, name), annotation=annotation
+                )
+                for name, annotation in taken.items()
+            ]
+        )
         return command
 
     return command_of
 
 
-def _place(name: str, section_of: Mapping[str, str]) -> int:
-    """Return a field's place in the order of the help; fields without a section come last."""
-    return list(section_of).index(name) if name in section_of else len(section_of)
-
-
-def _in_section(annotation: Any, section: str | None) -> Any:
-    kind, option = get_args(annotation)
-    option = copy(option)
+def _in_section(section: str, told: Any) -> Any:
+    """Return the option, which other commands may have too, in this section of a help."""
+    option = copy(get_args(told)[1] if get_args(told) else told)
     if not isinstance(option, typer.models.ArgumentInfo):
         option.rich_help_panel = section
-    return Annotated[kind, option]
+    return option

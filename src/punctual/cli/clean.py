@@ -10,9 +10,10 @@ import typer
 
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import format_duration, parse_duration_s
+from punctual.core.units import format_duration
 from punctual.daemon.retention import PastRun, RetentionLimits, RunUse, expired, past_runs, remove, use_of
 from punctual.request.json_text import json_text
+from punctual.request.quantities import parse_duration_s
 
 _KEPT: dict[RunUse, str] = {
     "in use": "in use",

@@ -1,6 +1,5 @@
 """`punctual demo`: a real training lands on a deadline that moves while it runs."""
 
-import os
 import secrets
 import sys
 import tempfile
@@ -31,7 +30,8 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.runs import find_job, messages_of, open_jobs
 from punctual.distribution import check_extras
 from punctual.history.run import RunSummary
-from punctual.request.submission import JobRequest, checked_submission
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 
 FOLDER = Path("demo")
 
@@ -128,11 +128,11 @@ def _train(
             sys.executable, "-m", "punctual.cli._demo_training", str(n_epochs), str(steps_per_epoch), checkpoints,
         )  # fmt: skip
         # The app computes in one thread: more than one core would be of no use to it.
-        request = JobRequest(
-            argv=argv, submitted_at=time.monotonic(), deadline_s=deadline_s, name=f"{name}-{secrets.token_hex(2)}",
-            inherited=dict(os.environ), ceiling_cores=min(1.0, usable_cores()),
+        options = JobOptions(
+            program=list(argv), name=f"{name}-{secrets.token_hex(2)}", cores=f"{min(1.0, usable_cores())}",
+            deadline=None if deadline_s is None else f"{deadline_s}s",
         )  # fmt: skip
-        submission = checked_submission(request, capacity_here())
+        submission = submission_of(options, time.monotonic(), capacity_here())
         return carry_out(host_of([submission], HostOptions()), [submission.spec.id], screen)[0]
 
 

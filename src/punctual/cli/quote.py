@@ -12,7 +12,6 @@ from punctual.cli._streams import write_lines
 from punctual.cli._words import clock, cores, holding, short
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
-from punctual.core.units import parse_cores
 from punctual.daemon.control_client import capacity_for_jobs, quote_job, quote_new
 from punctual.daemon.control_socket import ControlFailed
 from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
@@ -23,7 +22,8 @@ from punctual.daemon.sharing import host_lock, service_run, shared_run
 from punctual.request.deadlines import Now
 from punctual.request.job_options import JobOptions
 from punctual.request.json_text import json_text
-from punctual.request.submission import Submission
+from punctual.request.quantities import parse_cores
+from punctual.request.submission import Submission, submission_of
 
 #: Seconds that others may take to begin or leave the shared host.
 _LOCK_S_MAX = 20.0
@@ -70,7 +70,7 @@ def quote(
         _check_none_given(options, job)
         answer = quote_job(job, deadline, amounts)
     else:
-        answer = _of_program(JobOptions(program=tuple(words), deadline=deadline, **options), amounts)
+        answer = _of_program(JobOptions.given({"program": words, "deadline": deadline, **options}), amounts)
     write_lines([json_text(answer)] if as_json else sentences(answer))
 
 
@@ -112,7 +112,7 @@ def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
 
 def _of_program(options: JobOptions, amounts: list[float]) -> dict[str, Any]:
     now, (capacity, together) = Now.read(), capacity_for_jobs(service_run())
-    submission = options.submission(now.at, capacity, together, run_like)
+    submission = submission_of(options, now.at, capacity, together, run_like)
     spec = submission.spec
     if spec.work_core_s is None and spec.worker is None:
         spec = replace(spec, work_core_s=core_s_of_same_program(submission.program.argv))

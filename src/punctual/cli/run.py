@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
@@ -13,7 +13,7 @@ from punctual.cli._allocation import allocation, longest_grace_s, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._help import examples
-from punctual.cli._options import AsJson, ProgressRegex, Quiet, ReportFile, Steps, Strict, taking
+from punctual.cli._options import AsJson, JobsAtOnce, ProgressRegex, Quiet, ReportFile, Steps, Strict, taking
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.control_client import capacity_for_jobs
@@ -33,231 +33,157 @@ from punctual.request.submission import (
     DEFAULT_CONTROLLER,
     DEFAULT_WORKER_CONTROLLER,
     Submission,
+    submission_of,
 )
 
 #: Settings by which arguments after the program's name are the program's, even without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}
 
-Deadline = Annotated[
-    str | None,
-    typer.Option(
-        metavar="WHEN",
-        help="90s, 1h30m from the start of this command; or 18:00, '18:00 tomorrow', '2026-12-01 18:00'.",
-    ),
-]
-Cores = Annotated[
-    str | None,
-    typer.Option(metavar="A..B", help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]"),
-]
-Memory = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE",
-        help="Memory that it needs, 4GiB, with --workers for each of them: it starts when that much is free, and may use no more. "
-        "4G..16G: after running out it is started again with twice as much, up to 16G.",
-    ),
-]
-CoresPerWorker = Annotated[
-    str | None, typer.Option(metavar="N", help="Cores of one worker. [default: an equal part of all usable]")
-]
-ControllerName = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help=f"The controller of the job, see `punctual plugins controllers`. [default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
-        show_default=False,
-        autocompletion=controller_names,
-    ),
-]
-Workers = Annotated[
-    str | None,
-    typer.Option(metavar="A..B", help="Least and most workers of a program that uses `punctual.elastic`, 1..4."),
-]
-Gpus = Annotated[
-    str | None,
-    typer.Option(metavar="A..B", help="The same with a GPU for each worker; or the part of one GPU to use, 0.5."),
-]
-Until = Annotated[
-    str | None,
-    typer.Option(metavar="'loss<X'", help="End the training at this loss, told by `run.report_loss` or elastic steps."),
-]
-Servers = Annotated[
-    str | None,
-    typer.Option(metavar="A..B", help="Parameter servers beside the workers: as many as workers, within A..B."),
-]
-CheckpointDir = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Folder of checkpoints for a program that uses `punctual.elastic`; it resumes from the newest.",
-    ),
-]
-Retries = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=0,
-        help="Restarts in a row after failures, from its checkpoint. [default: 3 with --checkpoint-dir, else 0]",
-        show_default=False,
-    ),
-]
-SecretEnv = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME", help="Leave the value of this variable out of records; the program gets it. Repeatable."
-    ),
-]
-JobsFile = Annotated[
-    Path | None, typer.Option(metavar="FILE.toml", help="Run the jobs of a file, a table `[[job]]` for each, at once.")
-]
-Alone = Annotated[bool, typer.Option("--alone", help="Plan with the whole machine, whatever else runs on it.")]
-Weight = Annotated[
-    float,
-    typer.Option(metavar="NUMBER", help="Weight against other jobs that share the machine, above 0."),
-]
-Preemptible = Annotated[
-    bool | None,
-    typer.Option(
-        "--preemptible/--no-preemptible",
-        help="Whether the job may be paused for others, if the policy pauses jobs. [default: if it uses no GPU]",
-        show_default=False,
-    ),
-]
-JobName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Name of the job. [default: the script's, and four characters]")
-]
-Margin = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SHARE", help="Share of the deadline to be early by, 0.1%. [default: the controller's own rule]"
-    ),
-]
-Guarantee = Annotated[
-    bool,
-    typer.Option("--guarantee", help="Run only if the deadline is promised; else name one that could be, and exit."),
-]
-Work = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME", help="Core time of the whole job, 30m, if known: so that it need not be measured first."
-    ),
-]
-Like = Annotated[
-    str | None,
-    typer.Option(metavar="JOB", help="Expect the core time and the memory of this finished job."),
-]
-AtDeadline = Annotated[
-    str | None,
-    typer.Option(
-        metavar="train-on|stop",
-        help="Train on after the deadline, or save and end by then. [default: train-on]",
-        show_default=False,
-    ),
-]
-OnStall = Annotated[
-    str | None,
-    typer.Option(
-        metavar="tell|stop|retry", help="Action if no step comes any more. [default: tell]", show_default=False
-    ),
-]
-StopGrace = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Time to save, once the job was asked to stop, before it is killed. "
-        "[default: 60s; in Slurm what is left of the allocation]",
-        show_default=False,
-    ),
-]
-After = Annotated[
-    list[str] | None,
-    typer.Option(
-        autocompletion=open_job_names,
-        metavar="NAME",
-        help="Start it when this job of the same host has finished; once for each.",
-    ),
-]
-JobsAtOnce = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs-at-once",
-        min=1,
-        metavar="N",
-        help="Run at most N jobs at once; the others wait, earliest deadline first. [default: 4 per core]",
-        show_default=False,
-    ),
-]
-PolicyName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="Policy by which jobs share the machine (`punctual plugins policies`); the first command chooses for all.",
-        autocompletion=policy_names,
-    ),
-]
+#: Sections of the help -> the options in each, and how each is told.
+SECTIONS: dict[str, dict[str, Any]] = {
+    "Deadline": {
+        "deadline": typer.Option(
+            metavar="WHEN",
+            help="90s, 1h30m from the start of this command; or 18:00, '18:00 tomorrow', '2026-12-01 18:00'.",
+        ),
+        "margin": typer.Option(
+            metavar="SHARE", help="Share of the deadline to be early by, 0.1%. [default: the controller's own rule]"
+        ),
+        "at_deadline": typer.Option(
+            metavar="train-on|stop",
+            help="Train on after the deadline, or save and end by then. [default: train-on]",
+            show_default=False,
+        ),
+        "guarantee": typer.Option(
+            "--guarantee", help="Run only if the deadline is promised; else name one that could be, and exit."
+        ),
+        "work": typer.Option(
+            metavar="TIME", help="Core time of the whole job, 30m, if known: so that it need not be measured first."
+        ),
+        "like": typer.Option(metavar="JOB", help="Expect the core time and the memory of this finished job."),
+        "strict": Strict,
+    },
+    "What it may have": {
+        "cores": typer.Option(
+            metavar="A..B", help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]"
+        ),
+        "memory": typer.Option(
+            metavar="SIZE",
+            help="Memory that it needs, 4GiB, with --workers for each of them: it starts when that much is free, and may use no more. "
+            "4G..16G: after running out it is started again with twice as much, up to 16G.",
+        ),
+        "workers": typer.Option(
+            metavar="A..B", help="Least and most workers of a program that uses `punctual.elastic`, 1..4."
+        ),
+        "gpus": typer.Option(
+            metavar="A..B", help="The same with a GPU for each worker; or the part of one GPU to use, 0.5."
+        ),
+        "cores_per_worker": typer.Option(
+            metavar="N", help="Cores of one worker. [default: an equal part of all usable]"
+        ),
+        "servers": typer.Option(
+            metavar="A..B", help="Parameter servers beside the workers: as many as workers, within A..B."
+        ),
+        "weight": typer.Option(metavar="NUMBER", help="Weight against other jobs that share the machine, above 0."),
+        "preemptible": typer.Option(
+            "--preemptible/--no-preemptible",
+            help="Whether the job may be paused for others, if the policy pauses jobs. [default: if it uses no GPU]",
+            show_default=False,
+        ),
+        "controller": typer.Option(
+            metavar="NAME",
+            help=f"The controller of the job, see `punctual plugins controllers`. [default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
+            show_default=False,
+            autocompletion=controller_names,
+        ),
+        "policy": typer.Option(
+            metavar="NAME",
+            help="Policy by which jobs share the machine (`punctual plugins policies`); the first command chooses for all.",
+            autocompletion=policy_names,
+        ),
+        "jobs_at_once": JobsAtOnce,
+        "actuator": typer.Option(metavar="NAME", help=f"How grants are enforced: {', '.join(ACTUATORS)}."),
+        "alone": typer.Option("--alone", help="Plan with the whole machine, whatever else runs on it."),
+    },
+    "Progress and end": {
+        "steps": Steps,
+        "progress_regex": ProgressRegex,
+        "until": typer.Option(
+            metavar="'loss<X'", help="End the training at this loss, told by `run.report_loss` or elastic steps."
+        ),
+        "on_stall": typer.Option(
+            metavar="tell|stop|retry", help="Action if no step comes any more. [default: tell]", show_default=False
+        ),
+        "stop_grace": typer.Option(
+            metavar="TIME",
+            help="Time to save, once the job was asked to stop, before it is killed. "
+            "[default: 60s; in Slurm what is left of the allocation]",
+            show_default=False,
+        ),
+    },
+    "Start": {
+        "after": typer.Option(
+            autocompletion=open_job_names,
+            metavar="NAME",
+            help="Start it when this job of the same host has finished; once for each.",
+        ),
+        "name": typer.Option(metavar="NAME", help="Name of the job. [default: the script's, and four characters]"),
+        "jobs": typer.Option(metavar="FILE.toml", help="Run the jobs of a file, a table `[[job]]` for each, at once."),
+        "checkpoint_dir": typer.Option(
+            metavar="DIR",
+            help="Folder of checkpoints for a program that uses `punctual.elastic`; it resumes from the newest.",
+        ),
+        "retries": typer.Option(
+            metavar="N",
+            min=0,
+            help="How often in a row to start it again, from its checkpoint, after a failure. "
+            "[default: 3 with --checkpoint-dir, else 0]",
+            show_default=False,
+        ),
+        "secret_env": typer.Option(
+            metavar="NAME", help="Leave the value of this variable out of records; the program gets it. Repeatable."
+        ),
+    },
+    "What is shown": {
+        "as_json": AsJson,
+        "quiet": Quiet,
+        "page": typer.Option(
+            "--page", help="Show the run in a browser while it lasts; the address is told at the start."
+        ),
+        "report": ReportFile,
+    },
+    "Program": {
+        "program": typer.Argument(
+            metavar="-- PROGRAM [ARGS]...", help="The program and its arguments.", show_default=False
+        ),
+    },
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartOptions:
+class StartOptions(JobOptions):
     """Options of `punctual run` and `punctual submit`; fields are named as in the objects that receive them."""
 
-    program: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="-- PROGRAM [ARGS]...", help="The program and its arguments.", show_default=False),
-    ] = None
-    deadline: Deadline = None
-    margin: Margin = None
-    guarantee: Guarantee = False
-    at_deadline: AtDeadline = None
-    strict: Strict = False
-    cores: Cores = None
-    memory: Memory = None
-    workers: Workers = None
-    gpus: Gpus = None
-    cores_per_worker: CoresPerWorker = None
-    servers: Servers = None
-    steps: Steps = None
-    progress_regex: ProgressRegex = None
-    until: Until = None
-    on_stall: OnStall = None
-    stop_grace: StopGrace = None
-    work: Work = None
-    like: Like = None
-    controller: ControllerName = None
-    actuator: Annotated[str, typer.Option(metavar="NAME", help=f"Enforcement of grants: {', '.join(ACTUATORS)}.")] = (
-        "auto"
-    )
-    checkpoint_dir: CheckpointDir = None
-    retries: Retries = None
-    after: After = None
-    weight: Weight = 1.0
-    preemptible: Preemptible = None
-    name: JobName = None
-    secret_env: SecretEnv = None
-    jobs: JobsFile = None
-    policy: PolicyName = SHARING_POLICY
-    jobs_at_once: JobsAtOnce = None
-    page: Annotated[
-        bool, typer.Option("--page", help="Show the run in a browser while it lasts; the address is told at the start.")
-    ] = False
-    report: ReportFile = None
-    as_json: AsJson = False
-    quiet: Quiet = False
+    strict: bool = False
+    actuator: str = "auto"
+    jobs: Path | None = None
+    policy: str = SHARING_POLICY
+    jobs_at_once: int | None = None
+    page: bool = False
+    report: Path | None = None
+    as_json: bool = False
+    quiet: bool = False
 
     def submissions(self, run: RunFolder | None) -> list[Submission]:
         """Return the jobs of these options, or of the file that they name; `run`: that of the present service."""
-        told = {option.name: getattr(self, option.name, None) for option in fields(JobOptions)}
-        told = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-        job = JobOptions(**{name: value for name, value in told.items() if value is not None})
         started_at, (capacity, together) = process_started_at(), capacity_for_jobs(run)
         if self.jobs is None:
-            submissions = [job.submission(started_at, capacity, together, run_like)]
+            submissions = [submission_of(self, started_at, capacity, together, run_like)]
             self._check_strict(submissions)
             return submissions
-        if job != JobOptions():
+        if JobOptions.given({name: getattr(self, name) for name in JobOptions.model_fields}) != JobOptions.given({}):
             raise InvalidSpec(
                 "options of a job must be in the file with `--jobs`",
-                "a program" if job.program else "an option of a job",
+                "a program" if self.program else "an option of a job",
                 "the command line",
                 "Leave it out, or write it into the job's table `[[job]]`.",
             )
@@ -291,24 +217,12 @@ class StartOptions:
         return drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunOptions(StartOptions):
     """Options of `punctual run`."""
 
-    alone: Alone = False
+    alone: bool = False
 
 
-#: Sections of the help, and the options in each.
-SECTIONS = {
-    "Deadline": ("deadline", "margin", "at_deadline", "guarantee", "work", "like", "strict"),
-    "What it may have": (
-        *("cores", "memory", "workers", "gpus", "cores_per_worker", "servers"),
-        *("weight", "preemptible", "controller", "policy", "jobs_at_once", "actuator", "alone"),
-    ),
-    "Progress and end": ("steps", "progress_regex", "until", "on_stall", "stop_grace"),
-    "Start": ("after", "name", "jobs", "checkpoint_dir", "retries", "secret_env"),
-    "What is shown": ("as_json", "quiet", "page", "report"),
-}
 EXAMPLES = examples(
     "punctual run --deadline 3m -- python train.py --epochs 10",
     "punctual run --deadline 18:00 --cores 0.5..4 -- python train.py",

@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -28,28 +27,31 @@ from punctual.request.json_text import json_text
 
 SETTINGS = running.SETTINGS
 
-Wait = Annotated[bool, typer.Option("--wait", help="Follow the jobs to their ends, as `punctual run` does.")]
-NoStart = Annotated[bool, typer.Option("--no-start", help="Do not start a service where none runs: end with an error.")]
-
-#: Seconds between two looks whether a guarantee is decided.
+#: Between two looks whether a guarantee is decided.
 _LOOK_S = 0.1
 #: Options of `punctual run` that only tell of something where the command follows its jobs.
 _ONLY_WAITING = ("strict", "report", "quiet", "page")
 
 
-@dataclass(frozen=True, kw_only=True)
 class QueueOptions(running.StartOptions):
     """Options of `punctual submit`."""
 
-    wait: Wait = False
-    no_start: NoStart = False
+    wait: bool = False
+    no_start: bool = False
 
 
+_TOLD = {name: option for options in running.SECTIONS.values() for name, option in options.items()}
 #: Sections of the help: what only tells of something where the command follows its jobs is in one of its own.
 _SECTIONS = {
-    **{title: [name for name in names if name not in _ONLY_WAITING] for title, names in running.SECTIONS.items()},
-    "Service": ("no_start", "wait"),
-    "Only with --wait": _ONLY_WAITING,
+    **{
+        title: {name: option for name, option in options.items() if name not in _ONLY_WAITING}
+        for title, options in running.SECTIONS.items()
+    },
+    "Service": {
+        "no_start": typer.Option("--no-start", help="Do not start a service where none runs: end with an error."),
+        "wait": typer.Option("--wait", help="Follow the jobs to their ends, as `punctual run` does."),
+    },
+    "Only with --wait": {name: _TOLD[name] for name in _ONLY_WAITING},
 }
 EXAMPLES = examples(
     "punctual submit --deadline 18:00 -- python train.py",

@@ -10,9 +10,9 @@ import typer
 from punctual.api.database import ServiceDatabase
 from punctual.api.tokens import ROLES, Token, Tokens
 from punctual.cli._streams import print_table, write_line, write_out
-from punctual.core.units import parse_duration_s
 from punctual.daemon.paths import service_root
 from punctual.request.json_text import json_text
+from punctual.request.quantities import parse_duration_s
 
 token = typer.Typer(help="Make, list and revoke tokens of the service's HTTP API.", invoke_without_command=True)
 

@@ -19,6 +19,7 @@ from punctual.cli._completion import policy_names
 from punctual.cli._errors import told_failure
 from punctual.cli._http import HttpOptions, notice_without_http
 from punctual.cli._interrupts import caught
+from punctual.cli._options import JobsAtOnce
 from punctual.cli._outcome import EXIT_BROKEN
 from punctual.cli._service import (
     addresses_of,
@@ -30,10 +31,8 @@ from punctual.cli._service import (
     up_command,
 )
 from punctual.cli._streams import write_error, write_line, write_out
-from punctual.cli.run import JobsAtOnce
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
-from punctual.core.units import parse_duration_s
 from punctual.daemon.detached import log_bounded
 from punctual.daemon.host_options import ACTUATORS, ENGINES, SHARING_POLICY, Engine, HostOptions
 from punctual.daemon.paths import HOME_VARIABLE, owner_token_file, service_root
@@ -45,6 +44,7 @@ from punctual.daemon.sweeping import sweep
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.journal.errors import JournalTaken
 from punctual.request.json_text import json_text
+from punctual.request.quantities import parse_duration_s
 
 #: Exit status when another process has taken its place.
 EXIT_REPLACED = 1

@@ -33,7 +33,7 @@ from punctual.client.schema import (
     WhyAnswer,
     WhyEntry,
 )
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.status import ToldState
 from punctual.core.verdict import Verdict
 from punctual.daemon.control_socket import short_enough
@@ -84,39 +84,6 @@ class JobEvent:
     message: Mapping[str, Any]
 
 
-class SubmitOptions(TypedDict, total=False):
-    """Options of `punctual run` for a job, written as there; `env` and `cwd` as `Client.submit` says."""
-
-    deadline: str
-    cores: str
-    memory: str
-    workers: str
-    gpus: str
-    cores_per_worker: str
-    servers: str
-    controller: str
-    margin: str
-    progress_regex: str
-    until: str
-    steps: int
-    checkpoint_dir: str
-    retries: int
-    weight: float
-    preemptible: bool
-    after: list[str]
-    guarantee: bool
-    work: str
-    like: str
-    at_deadline: str
-    on_stall: str
-    stop_grace: str
-    name: str
-    cwd: str
-    env: dict[str, str]
-    inherit_env: list[str]
-    secret_env: list[str]
-
-
 class ChangeOptions(TypedDict, total=False):
     """Changes of a job, written as for `punctual set`; `deadline` None: no deadline any more."""
 
@@ -157,13 +124,12 @@ class Client:
 
     # Jobs.
 
-    def submit(
-        self, program: Sequence[str], *, idempotency_key: str | None = None, **options: Unpack[SubmitOptions]
-    ) -> "Job":
+    def submit(self, program: Sequence[str], *, idempotency_key: str | None = None, **options: Any) -> "Job":
         """Submit a job; returns once the service has it for good.
 
-        Asked by its socket the service gives the job this process's variables (`env` over them) and folder, as
-        `punctual run` does; asked by its URL only what `env` and `cwd` say.
+        `options` are the other fields of `SubmitRequest`, written as for `punctual run`. Asked by its socket the service
+        gives the job this process's variables (`env` over them) and folder, as `punctual run` does; asked by its URL
+        only what `env` and `cwd` say.
 
         Raises
         ------
@@ -172,7 +138,7 @@ class Client:
         ServiceFailed
             No answer came.
         """
-        asked = SubmitRequest(program=list(program), **self._completed(options))
+        asked = self._asked(program, options)
         body = asked.model_dump(by_alias=True, exclude_unset=True)
         headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}  # so that it can be said again
         for i_try in range(_N_TRIES):
@@ -243,11 +209,9 @@ class Client:
             QuoteAnswer, "POST", _path(name, "quote"), body={"deadline": deadline, "cores": list(cores)}
         )
 
-    def quote_new(
-        self, program: Sequence[str], *, amounts: Sequence[float] = (), **options: Unpack[SubmitOptions]
-    ) -> QuoteAnswer:
+    def quote_new(self, program: Sequence[str], *, amounts: Sequence[float] = (), **options: Any) -> QuoteAnswer:
         """Quote a job that is not submitted; `amounts` are of cores. Changes nothing."""
-        asked = SubmitRequest(program=list(program), **self._completed(options))
+        asked = self._asked(program, options)
         body = {"job": asked.model_dump(by_alias=True, exclude_unset=True), "cores": list(amounts)}
         return self._answer(QuoteAnswer, "POST", "/quote", body=body)
 
@@ -366,11 +330,19 @@ class Client:
             return owner_token_file(service_root()).read_text(encoding="utf-8").strip()
         return None
 
-    def _completed(self, options: SubmitOptions) -> dict[str, Any]:
-        if self._url is not None:
-            return dict(options)
-        own = {name: value for name, value in os.environ.items() if _is_text(value) and _is_text(name)}
-        return {"cwd": str(Path.cwd()), **options, "env": {**own, **options.get("env", {})}}
+    def _asked(self, program: Sequence[str], options: dict[str, Any]) -> SubmitRequest:
+        unknown = next((name for name in options if name not in SubmitRequest.model_fields), None)
+        if unknown is not None:
+            remedy = (
+                f"{did_you_mean(unknown, SubmitRequest.model_fields)}Known: {', '.join(SubmitRequest.model_fields)}."
+            )
+            raise InvalidSpec(
+                "an option must be one of `punctual run`", f"`{unknown}`", "the job", remedy, option=unknown
+            )
+        if self._url is None:
+            own = {name: value for name, value in os.environ.items() if _is_text(value) and _is_text(name)}
+            options = {"cwd": str(Path.cwd()), **options, "env": {**own, **options.get("env", {})}}
+        return SubmitRequest(program=list(program), **options)
 
 
 class Job:
@@ -420,7 +392,7 @@ class Job:
         return f"Job({self.name!r})"
 
 
-def submit(program: Sequence[str], **options: Unpack[SubmitOptions]) -> Job:
+def submit(program: Sequence[str], **options: Any) -> Job:
     """Submit a job to this user's service on this machine; see `Client.submit`."""
     return Client().submit(program, **options)
 

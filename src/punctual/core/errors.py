@@ -80,12 +80,12 @@ class OptionChecks:
                 return read(value)
         return default
 
-    def made(self, make: Callable[[], T]) -> T | None:
-        """Return `make()`, which reads several options, or None if it refused them."""
+    def made(self, make: Callable[[], T], option: str | None = None) -> T | None:
+        """Return `make()`, which reads several options, or None if it refused them. `option`: as for `of`."""
         try:
             return make()
         except InvalidSpec as error:
-            self._note(error, None)
+            self._note(error, option)
             return None
 
     @contextmanager

@@ -47,7 +47,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HurtJob:
-    """A job that would have less.
+    """A job that would get less.
 
     Attributes
     ----------

@@ -3,40 +3,25 @@
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, TypeVar
 
 from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
-from punctual.core.job import JobSpec
+from punctual.core.events import JobSubmitted
 from punctual.core.resources import Resources
-from punctual.core.units import parse_duration_s
 from punctual.request.input_file import keys_in
-from punctual.request.job_options import EarlierRun, JobOptions
-from punctual.request.submission import Submission
+from punctual.request.job_options import JobOptions
+from punctual.request.quantities import parse_duration_s
+from punctual.request.submission import EarlierRun, Submission, simulated_spec, submission_of
 
 T = TypeVar("T")
 
 #: Key of the submission's time, from the beginning on; only in a simulation.
 _SUBMIT_AT = "submit_at"
-_KEYS = (*(option.name for option in fields(JobOptions)), _SUBMIT_AT)
-#: Keys that a simulation does not use: there is no process, and no loss.
+_KEYS = (*JobOptions.model_fields, _SUBMIT_AT)
+#: What a simulation has no use for: there is no process, and no loss.
 _NOT_SIMULATED = ("program", "cwd", "env", "secret_env", "progress_regex", "until")
-
-
-@dataclass(frozen=True, slots=True)
-class DeclaredJob:
-    """A job of a file that is to be simulated.
-
-    Attributes
-    ----------
-    submit_at_s
-        Seconds from the beginning.
-    """
-
-    submit_at_s: float
-    spec: JobSpec
 
 
 def read_jobs(
@@ -54,7 +39,7 @@ def read_jobs(
     started_at
         Instant from which deadlines count, monotonic seconds.
     capacity, together
-        Most that one node has, and all of them; see `checked_submission`.
+        What one node has at most, and all of them; see `submission_of`.
     tell
         Called with a sentence about each part of the file that has no effect here.
     earlier_run
@@ -67,22 +52,24 @@ def read_jobs(
     """
     tables = tables_in(path)
     submissions = _each(
-        tables, f"'{path}'", lambda _, options, __: options.submission(started_at, capacity, together, earlier_run)
+        tables, f"'{path}'", lambda _, options, __: submission_of(options, started_at, capacity, together, earlier_run)
     )
     if any(_SUBMIT_AT in table for table in tables):
         tell(f"`{_SUBMIT_AT}` in '{path}' is for simulations: all its jobs are submitted now")
     return submissions
 
 
-def declared_jobs(tables: Sequence[Mapping[str, Any]], where: str, capacity: Resources) -> list[DeclaredJob]:
-    """Return the jobs of these tables for a simulation; keys about their programs are not checked.
+def declared_jobs(tables: Sequence[Mapping[str, Any]], where: str, capacity: Resources) -> list[JobSubmitted]:
+    """The jobs of these tables as they are declared, submitted at seconds from the beginning of a simulation; no program is looked at.
 
     Raises
     ------
     InvalidSpec
         Jobs could never run on a node with `capacity`, or do not say what they cost.
     """
-    return _each(tables, where, lambda i_job, options, at_s: DeclaredJob(at_s, options.declared(i_job, capacity)))
+    return _each(
+        tables, where, lambda i_job, options, at_s: JobSubmitted(at=at_s, spec=simulated_spec(options, i_job, capacity))
+    )
 
 
 def to_simulate(
@@ -142,7 +129,7 @@ def _made(i_job: int, table: Mapping[str, Any], make: Callable[[int, JobOptions,
             options[key] = _value(key, value)
     submit_at_s = checks.read(_SUBMIT_AT, parse_duration_s, options.pop(_SUBMIT_AT, None), 0.0)
     with checks.of(None):
-        made.append(make(i_job, JobOptions(**options), submit_at_s))
+        made.append(make(i_job, JobOptions.given(options), submit_at_s))
     checks.done()
     return made[0]
 
@@ -194,6 +181,10 @@ def _name(value: Any) -> str:
     return value
 
 
+def _folder(value: Any) -> str:
+    return str(Path(_name(value)).expanduser())
+
+
 def _number(value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError
@@ -237,8 +228,8 @@ _READERS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "preemptible": (_truth, "true or false"),
     "guarantee": (_truth, "true or false"),
     "name": (_name, "a text"),
-    "cwd": (lambda value: Path(_name(value)).expanduser(), "the name of a folder"),
-    "checkpoint_dir": (lambda value: Path(_name(value)).expanduser(), "the name of a folder"),
+    "cwd": (_folder, "the name of a folder"),
+    "checkpoint_dir": (_folder, "the name of a folder"),
 }
 
 

@@ -11,9 +11,8 @@ from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
-from punctual.core.units import parse_cores_range
+from punctual.request.quantities import parse_cores_range, worker_range
 from punctual.request.submission import FLOOR_CORES, check_ceiling, check_weight
-from punctual.request.worker_options import worker_range
 
 #: Word in place of a time that removes a job's deadline.
 NO_DEADLINE = "none"
@@ -78,7 +77,7 @@ def changed_spec(
 ) -> JobSpec:
     """Return the job's declaration after `change`; it was `spec` before.
 
-    `capacity`, `together`: what one node has at most, and all of them; see `checked_submission`.
+    `capacity`, `together`: what one node has at most, and all of them; see `submission_of`.
 
     Raises
     ------

@@ -1,27 +1,44 @@
 """Check a user's request for a job and convert it to specifications for kernel and executor."""
 
 import json
+import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, get_args, get_type_hints
 
 from punctual import registry
 from punctual.channel import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABLE, WORKERS_VARIABLE
 from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
 from punctual.core.ids import JobId
 from punctual.core.job import WEIGHT_MAX, EndRules, JobSpec
-from punctual.core.loss import LossGoal
 from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.units import format_bytes
 from punctual.progress_text.own import AUTO, Groups
+from punctual.request.deadlines import Now, deadline_s
+from punctual.request.quantities import (
+    WorkerRange,
+    parse_bytes_range,
+    parse_cores,
+    parse_cores_range,
+    parse_duration_s,
+    parse_gpu_frac,
+    parse_loss_goal,
+    parse_share,
+    worker_range,
+)
 from punctual.request.redaction import redacted
+from punctual.request.written_time import After, parse_when
+
+if TYPE_CHECKING:  # most commands have no options of a job, and no use for pydantic
+    from punctual.request.job_options import JobOptions
 
 DEFAULT_CONTROLLER = "remaining-cost"
 #: Default floor of a job, in cores: with less it makes no visible progress.
@@ -39,115 +56,18 @@ SERVER_FRAC = 0.1009
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRange:
-    """Range of a job's number of workers, and the resources of each.
-
-    Attributes
-    ----------
-    cores_each
-        Cores of each worker; None: an equal part of all.
-    n_gpus_each
-        0, or 1: each worker has a GPU of its own.
-    servers
-        Least and most parameter servers beside them; None: there are none.
-    """
-
-    n_least: int
-    n_most: int
-    cores_each: float | None = None
-    n_gpus_each: int = 0
-    servers: tuple[int, int] | None = None
+class EarlierRun(Protocol):
+    """A job that has finished."""
 
     @property
-    def option(self) -> str:
-        """Name of the option of `punctual run` for such workers."""
-        return "--gpus" if self.n_gpus_each else "--workers"
+    def used_core_s(self) -> float:
+        """Core-seconds until it landed, those of processes that failed before included."""
+        ...
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        return tuple(range(self.n_least, self.n_most + 1))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
-    """A user's request for a job, and its deadline.
-
-    Attributes
-    ----------
-    argv
-        The program and its arguments.
-    submitted_at
-        Instant from which the deadline counts, on this machine's monotonic clock.
-    deadline_s
-        Seconds from `submitted_at`; None: no deadline.
-    cwd
-        Folder in which the program runs; None: that of this process.
-    inherited
-        Variables that the program gets beside those that Punctual sets. They may hold secrets, and are kept apart.
-    secret_env
-        Variables whose values are left out of the record of `argv`, beside values that look secret.
-    floor_cores, ceiling_cores
-        Range of cores; None: the least that makes progress, and all there are. Not for a job made of workers.
-    gpu_frac
-        The part of one GPU that the job uses, above 0 and below 1; 0: none. Not for a job made of workers.
-    workers
-        Workers that the job may have; None: it has no workers, and holds cores.
-    controller
-        Name of the controller; None: the default for such a job.
-    n_steps
-        Steps of the whole job; None: the program says how many.
-    n_retries
-        Restarts in a row after retryable failures; None: none without `checkpoint_dir`, else as the
-        scheduler has it.
-    weight
-        Weight against other jobs, above zero.
-    preemptible
-        Whether the job may be paused for others; None: if it uses no GPU.
-    after
-        Names of jobs that must have finished before it is started.
-    name
-        Name of the job; None: made from the program's.
-    guarantee
-        Whether the job is to run only if its deadline is promised.
-    work_core_s
-        Core-seconds that the whole job takes, as far as known; None: not known.
-    ends
-        Conditions that end the job before its work is done.
-    memory_bytes, memory_most_bytes
-        Memory that it asks for, of each worker if it is made of workers, and the most with which it is started again when
-        it has run out of less; None: it has not asked.
-    expected_memory_bytes
-        Memory that it is expected to hold if it has not asked; 0: not known.
-    """
-
-    argv: tuple[str, ...]
-    submitted_at: float
-    deadline_s: float | None = None
-    cwd: Path | None = None
-    inherited: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secret_env: tuple[str, ...] = ()
-    floor_cores: float | None = None
-    ceiling_cores: float | None = None
-    gpu_frac: float = 0.0
-    workers: WorkerRange | None = None
-    controller: str | None = None
-    margin_frac: float | None = None
-    progress_pattern: str | None = None
-    n_steps: int | None = None
-    goal: LossGoal | None = None
-    n_retries: int | None = None
-    checkpoint_dir: Path | None = None
-    weight: float = 1.0
-    preemptible: bool | None = None
-    after: tuple[str, ...] = ()
-    name: str | None = None
-    guarantee: bool = False
-    work_core_s: float | None = None
-    ends: EndRules = field(default_factory=EndRules)
-    memory_bytes: int | None = None
-    memory_most_bytes: int | None = None
-    expected_memory_bytes: int = 0
+    def peak_memory_bytes(self) -> int:
+        """Most memory that it held."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,53 +95,264 @@ class Submission:
     by: str = ""
 
 
-def checked_submission(request: JobRequest, capacity: Resources, together: Resources | None = None) -> Submission:
-    """Check `request` for hardware with `capacity`, the most that one node has, and return its submission.
+def submission_of(
+    options: "JobOptions",
+    started_at: float,
+    capacity: Resources,
+    together: Resources | None = None,
+    earlier_run: Callable[[str], EarlierRun] | None = None,
+    inherited: Mapping[str, str] | None = None,
+) -> Submission:
+    """Return the job that `options` ask for, on hardware with `capacity`, the most that one node has.
 
-    `together`: what all nodes have, which workers on cores may use; None: there is one node.
+    Parameters
+    ----------
+    started_at
+        Instant from which the deadline counts, monotonic seconds.
+    together
+        What all nodes have, which workers on cores may use; None: there is one node.
+    earlier_run
+        Finds the job that `like` names; a caller that may meet one hands it in.
+    inherited
+        Variables that the program gets beside `env`; None: those of this process.
 
     Raises
     ------
     InvalidSpec
-        The job can never run there, it names a plug-in that does not exist or cannot be loaded, its name cannot be a
-        file's, or its progress pattern cannot be used.
+        It can never run there, an option cannot be read, two exclude each other, or a plug-in cannot be loaded.
     """
     checks = OptionChecks()
-    job = checks.read("name", _checked_name, request.name, JobId(new_name(redacted(request.argv))))
-    spec = checks.made(lambda: spec_of(request, job, capacity, together))
-    if spec is None:  # what else is wrong, where it asks for too much
-        with checks.of(None):
-            smaller = replace(
-                request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None, memory_bytes=None
-            )
-            spec_of(smaller, job, capacity, together)
-    checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
-    checks.read("progress_regex", partial(_check_pattern, request), request.progress_pattern, None)
-    checks.read("secret_env", partial(_check_secrets, request.inherited), request.secret_env, None)
-    for option, words in (("program", request.argv), ("env", request.inherited.values()), ("cwd", [request.cwd])):
+    read_deadline = partial(deadline_s, started_at=started_at, now=Now.read())
+    job = checks.read("name", _checked_name, options.name, JobId(new_name(redacted(options.program))))
+    cwd = checks.read("cwd", _checked_cwd, options.cwd, _here())
+    variables = {**(os.environ if inherited is None else inherited), **options.env}
+    with checks.of("program"):
+        _check_program(options.program, cwd, variables.get("PATH"))
+    workers = _workers(options, checks)
+    spec = _spec(options, job, workers, checks, read_deadline, capacity, together, earlier_run)
+    checks.read("controller", partial(registry.load, "controllers"), options.controller, None)
+    checks.read("progress_regex", partial(_check_pattern, options), options.progress_regex, None)
+    checks.read("secret_env", partial(_check_secrets, variables), options.secret_env, None)
+    for option, words in (("program", options.program), ("env", variables.values()), ("cwd", [cwd])):
         with checks.of(option):
             _check_words(option, words)
     with checks.of("env"):
-        _check_variables(request.inherited)
+        _check_variables(variables)
     checks.done()
     assert spec is not None
     check_plug_ins(spec)
-    told = redacted(request.argv, [request.inherited.get(name, "") for name in request.secret_env])
+    argv = tuple(options.program)
+    told = redacted(argv, [variables.get(name, "") for name in options.secret_env])
     program = Program(
         argv=told,
-        is_redacted=told != request.argv,
-        cwd=None if request.cwd is None else str(request.cwd),
-        environment=_environment(request),
-        progress_pattern=request.progress_pattern,
+        is_redacted=told != argv,
+        cwd=None if cwd is None else str(cwd),
+        environment=_environment(options, spec, workers, cwd),
+        progress_pattern=options.progress_regex,
     )
     return Submission(
-        submitted_at=request.submitted_at,
+        submitted_at=started_at,
         spec=spec,
         program=program,
-        inherited=request.inherited,
-        argv=request.argv if program.is_redacted else None,
-        has_chosen_name=request.name is not None,
+        inherited=variables,
+        argv=argv if program.is_redacted else None,
+        has_chosen_name=options.name is not None,
     )
+
+
+def simulated_spec(options: "JobOptions", i_job: int, capacity: Resources) -> JobSpec:
+    """Return what is declared of the job number `i_job` of several that are simulated on nodes with `capacity`.
+
+    Raises
+    ------
+    InvalidSpec
+        It can never run there, does not say what it costs, or an option cannot be read.
+    """
+    checks = OptionChecks()
+    with checks.of("work"):
+        _check_cost_is_known(options)
+    options = options.model_copy(update={"progress_regex": None, "until": None})
+    job, workers = JobId(options.name or f"job-{i_job}"), _workers(options, checks)
+    spec = _spec(options, job, workers, checks, _simulated_deadline_s, capacity)
+    checks.done()
+    assert spec is not None
+    return spec
+
+
+def _workers(options: "JobOptions", checks: OptionChecks) -> WorkerRange | None:
+    cores_each = checks.read("cores_per_worker", parse_cores, options.cores_per_worker, None)
+    return checks.made(lambda: worker_range(options.workers, options.gpus, cores_each, options.servers), "workers")
+
+
+def _spec(
+    options: "JobOptions",
+    job: JobId,
+    workers: WorkerRange | None,
+    checks: OptionChecks,
+    read_deadline: Callable[[str], float],
+    capacity: Resources,
+    together: Resources | None = None,
+    earlier_run: Callable[[str], EarlierRun] | None = None,
+) -> JobSpec | None:
+    """Return what is declared of the job; `checks` gets what is wrong with it."""
+    # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
+    anything: tuple[float | None, float | None] = (None, None)
+    nothing: tuple[int | None, int | None] = (None, None)
+    floor_cores, ceiling_cores = checks.read("cores", parse_cores_range, options.cores, anything)
+    asked_bytes, most_bytes = checks.read("memory", parse_bytes_range, options.memory, nothing)
+    work_core_s = checks.read("work", parse_duration_s, options.work, None)
+    earlier = None
+    if options.like is not None:
+        assert earlier_run is not None, "who may meet `like` hands in what finds the job"
+        earlier = checks.read("like", earlier_run, options.like, None)
+        work_core_s = work_core_s if earlier is None else earlier.used_core_s
+    declared: dict[str, Any] = {
+        "margin_frac": checks.read("margin", parse_share, options.margin, None),
+        "deadline_s": checks.read("deadline", read_deadline, options.deadline, None),
+        "work_steps": checks.read("steps", _checked_steps, options.steps, None),
+        "goal": checks.read("until", parse_loss_goal, options.until, None),
+        "ends": EndRules(
+            at_deadline=checks.read("at_deadline", partial(_choice, "at_deadline"), options.at_deadline, "train-on"),
+            on_stall=checks.read("on_stall", partial(_choice, "on_stall"), options.on_stall, "tell"),
+            grace_s=checks.read("stop_grace", parse_duration_s, options.stop_grace, None),
+        ),
+    }
+    with checks.of(None):
+        _check_fit_together(options, workers)
+    held: dict[str, Any] = {"ceiling": Resources(capacity.cores)}  # what else is wrong, where it asks for too much
+    with checks.of(None):
+        if workers is None:
+            held = _share_of(floor_cores, ceiling_cores, parse_gpu_frac(options.gpus or ""), capacity, together)
+            held["work_core_s"] = work_core_s
+        else:
+            held = _held_by(workers, capacity, together)
+            held["profile"] = _profile(work_core_s, declared["work_steps"], held["worker"])
+    with checks.of("weight"):
+        check_weight(options.weight)
+    with checks.of("memory"):
+        if asked_bytes is not None and most_bytes is not None:
+            check_memory(most_bytes, capacity, together=together)
+            if workers is not None:
+                check_memory(most_bytes, _usable(workers, capacity, together), workers.n_most, together)
+
+    def spec() -> JobSpec:
+        made = JobSpec(
+            id=job,
+            controller=options.controller or (DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER),
+            n_retries=_n_retries(options),
+            weight=options.weight,
+            after=tuple(map(JobId, options.after)),
+            preemptible=_preemptible(options, workers, held["ceiling"].gpus),
+            guarantee=options.guarantee,
+            memory_most_bytes=most_bytes,
+            expected_memory_bytes=0 if earlier is None else earlier.peak_memory_bytes,
+            **declared,
+            **held,
+        )
+        return made if asked_bytes is None else made.with_memory(asked_bytes)
+
+    return checks.made(spec)
+
+
+def _check_cost_is_known(options: "JobOptions") -> None:
+    if options.work is None and options.like is None:
+        raise InvalidSpec(
+            "a job that is simulated must say what it costs",
+            "nothing",
+            "the job",
+            'Give the core time of the whole job (`work = "30m"`), or a job that has finished (`like = "NAME"`).',
+        )
+
+
+def _simulated_deadline_s(text: str) -> float:
+    when = parse_when(text)
+    if not isinstance(when, After):
+        raise InvalidSpec(
+            "the deadline of a job that is simulated must be a duration",
+            repr(text),
+            "the job",
+            "Write how long after its submission it is due: `90m`.",
+        )
+    return when.seconds
+
+
+def _check_fit_together(options: "JobOptions", workers: WorkerRange | None) -> None:
+    """Raise `InvalidSpec` for options that exclude each other."""
+    if options.until is not None and options.progress_regex is not None:
+        raise InvalidSpec(
+            "`--until` must not go with `--progress-regex`", "both", "`punctual run`",
+            "Only a program that uses `punctual.track` or `punctual.elastic` tells its loss: leave out one of them.",
+            option="until",
+        )  # fmt: skip
+    if workers is not None and options.cores is not None:
+        raise InvalidSpec(
+            f"`--cores` must not go with `{workers.option}`", repr(options.cores), "`punctual run`",
+            "Say what one worker holds: `--cores-per-worker 0.5`.", option="cores",
+        )  # fmt: skip
+    if workers is not None and options.progress_regex is not None:
+        raise InvalidSpec(
+            f"`--progress-regex` must not go with `{workers.option}`", repr(options.progress_regex), "`punctual run`",
+            "A program that uses `punctual.elastic` reports its progress by itself: leave it out.",
+            option="progress_regex",
+        )  # fmt: skip
+    if options.work is not None and options.like is not None:
+        must, remedy = "`--like` must not go with `--work`", "Leave one of them out."
+        raise InvalidSpec(must, repr(options.like), "`punctual run`", remedy, option="like")
+    if options.margin is not None and options.deadline is None:
+        remedy = "Give a deadline (`--deadline 90m`), or leave `--margin` out."
+        raise InvalidSpec("`--margin` needs a deadline", "none", "the job", remedy, option="margin")
+
+
+def _checked_cwd(cwd: str) -> Path:
+    if not os.path.isdir(cwd):  # noqa: PTH112 -- `Path.is_dir` raises for a name that is too long
+        raise InvalidSpec("`cwd` must be a folder", f"'{cwd}', which is none", "the job", "Make the folder first.")
+    return Path(cwd).absolute()
+
+
+def _here() -> Path | None:
+    """Return the present folder, if it still exists."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
+
+
+def _check_program(program: Sequence[str], cwd: Path | None, path: str | None) -> None:
+    """Raise `InvalidSpec` unless the program's name is that of something to run."""
+    if not program:
+        raise InvalidSpec(
+            "`program` must be given", "none", "the job", "Name it after `--`: `punctual run -- python train.py`."
+        )
+    name = program[0]
+    if shutil.which(str(Path(cwd or "", name)) if "/" in name else name, path=path) is not None:
+        return
+    if name.endswith(".py") and os.path.isfile(Path(cwd or "", name)):  # noqa: PTH113 -- as above
+        got, remedy = f"the script '{name}'", f"Name its interpreter too: `-- python {name}`."
+    else:
+        got, remedy = f"'{name}', which cannot be found or executed", "Check its name, and that it may be executed."
+    raise InvalidSpec("the program must be one that can be run", got, "the command line", remedy)
+
+
+#: Option of a job -> what it may be.
+_CHOICES = {name: get_args(get_type_hints(EndRules)[name]) for name in ("at_deadline", "on_stall")}
+
+
+def _choice(option: str, text: str) -> Any:
+    """Return `text` if it is one of the words that the option takes."""
+    words = _CHOICES[option]
+    if text not in words:
+        told = " or ".join(f"`{word}`" for word in words)
+        raise InvalidSpec(f"`{option}` must be {told}", repr(text), "the job", f"Write {told}.")
+    return text
+
+
+def _checked_steps(steps: int) -> int:
+    if steps < 1:
+        raise InvalidSpec(
+            "the number of steps must be above zero", f"{steps} steps", "`--steps`",
+            "Give the steps of the whole job, or leave it out if the program says them.",
+        )  # fmt: skip
+    return steps
 
 
 def _checked_name(name: str) -> JobId:
@@ -333,7 +464,7 @@ def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
         ) from error
 
 
-def _check_pattern(request: JobRequest, pattern: str) -> None:
+def _check_pattern(options: "JobOptions", pattern: str) -> None:
     """Raise `InvalidSpec` for a pattern that is too long, or cannot tell the total that a deadline needs."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise InvalidSpec(
@@ -342,12 +473,7 @@ def _check_pattern(request: JobRequest, pattern: str) -> None:
             "`--progress-regex`",
             "Leave out what need not match.",
         )
-    if (
-        pattern == AUTO
-        or Groups.of(pattern).may_tell_total
-        or request.n_steps is not None
-        or request.deadline_s is None
-    ):
+    if pattern == AUTO or Groups.of(pattern).may_tell_total or options.steps is not None or options.deadline is None:
         return
     raise InvalidSpec(
         "with a deadline, the number of all steps must be known",
@@ -412,7 +538,7 @@ def _usable(workers: WorkerRange, capacity: Resources, together: Resources | Non
 def check_memory(memory_bytes: int, capacity: Resources, n_workers: int = 1, together: Resources | None = None) -> None:
     """Raise `InvalidSpec` if `n_workers` of `memory_bytes` each do not fit into `capacity`.
 
-    `together`: as for `checked_submission`.
+    `together`: as for `submission_of`.
     """
     if memory_bytes * n_workers <= capacity.memory_bytes:
         return
@@ -426,42 +552,7 @@ def check_memory(memory_bytes: int, capacity: Resources, n_workers: int = 1, tog
     )
 
 
-def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Resources | None = None) -> JobSpec:
-    """Return the job's specification; raises `InvalidSpec` if it can never run on hardware with `capacity`."""
-    check_weight(request.weight)
-    workers = request.workers
-    own = (
-        _share_of(request, capacity, together) if workers is None else _workers_of(request, workers, capacity, together)
-    )
-    if request.memory_bytes is not None:
-        most_bytes = max(request.memory_bytes, request.memory_most_bytes or 0)
-        check_memory(most_bytes, capacity, together=together)
-        if workers is not None:
-            check_memory(most_bytes, _usable(workers, capacity, together), workers.n_most, together)
-    default = DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER
-    spec = JobSpec(
-        id=job,
-        work_steps=request.n_steps,
-        goal=request.goal,
-        deadline_s=request.deadline_s,
-        controller=request.controller or default,
-        margin_frac=request.margin_frac,
-        n_retries=_n_retries(request),
-        weight=request.weight,
-        after=tuple(map(JobId, request.after)),
-        preemptible=_preemptible(request, own["ceiling"].gpus),
-        guarantee=request.guarantee,
-        ends=request.ends,
-        memory_most_bytes=request.memory_most_bytes,
-        expected_memory_bytes=request.expected_memory_bytes,
-        **own,
-    )
-    return spec if request.memory_bytes is None else spec.with_memory(request.memory_bytes)
-
-
-def _workers_of(
-    request: JobRequest, workers: WorkerRange, capacity: Resources, together: Resources | None
-) -> dict[str, Any]:
+def _held_by(workers: WorkerRange, capacity: Resources, together: Resources | None) -> dict[str, Any]:
     """Return the fields of a specification that concern workers."""
     worker = worker_in(workers, capacity, together)
     server = None if workers.servers is None else Resources(SERVER_FRAC * worker.cores)
@@ -472,11 +563,10 @@ def _workers_of(
         "server": server,
         "counts": workers.counts,
         "model": WORKER_MODEL if server is None else SERVER_MODEL,
-        "profile": _profile(request, worker),
     }
 
 
-def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
+def _profile(work_core_s: float | None, n_steps: int | None, worker: Resources) -> tuple[SeenRate, ...]:
     """Return the declared work as the speed of one worker; the model extends it to more.
 
     Raises
@@ -484,9 +574,9 @@ def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
     InvalidSpec
         The work is declared, and not of how many steps it is.
     """
-    if request.work_core_s is None:
+    if work_core_s is None:
         return ()
-    if request.n_steps is None or not worker.cores:
+    if n_steps is None or not worker.cores:
         raise InvalidSpec(
             "`--work` of a job made of workers needs the number of its steps",
             "none" if worker.cores else "workers without cores",
@@ -494,49 +584,49 @@ def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
             "Give it (`--steps 3000`).",
             option="steps",
         )
-    rate_sps = request.n_steps * worker.cores / request.work_core_s
+    rate_sps = n_steps * worker.cores / work_core_s
     return (SeenRate(shape=Shape(n_workers=1, cores=worker.cores), rate_sps=rate_sps),)
 
 
-def _share_of(request: JobRequest, capacity: Resources, together: Resources | None) -> dict[str, Any]:
+def _share_of(
+    floor_cores: float | None,
+    ceiling_cores: float | None,
+    gpu_frac: float,
+    capacity: Resources,
+    together: Resources | None,
+) -> dict[str, Any]:
     """Return the fields of a specification that concern a share of cores."""
-    ceiling_cores = capacity.cores if request.ceiling_cores is None else request.ceiling_cores
-    if request.ceiling_cores is not None:
+    if ceiling_cores is not None:
         check_ceiling(ceiling_cores, capacity, together)
-    _check_gpu_frac(request.gpu_frac, capacity, together)
-    floor_cores = min(FLOOR_CORES, ceiling_cores) if request.floor_cores is None else request.floor_cores
-    return {
-        "ceiling": Resources(ceiling_cores, request.gpu_frac),
-        "floor": Resources(floor_cores, request.gpu_frac),
-        "work_core_s": request.work_core_s,
-    }
+    _check_gpu_frac(gpu_frac, capacity, together)
+    most_cores = capacity.cores if ceiling_cores is None else ceiling_cores
+    least_cores = min(FLOOR_CORES, most_cores) if floor_cores is None else floor_cores
+    return {"ceiling": Resources(most_cores, gpu_frac), "floor": Resources(least_cores, gpu_frac)}
 
 
-def _preemptible(request: JobRequest, gpus: float) -> bool:
+def _preemptible(options: "JobOptions", workers: WorkerRange | None, gpus: float) -> bool:
     """Whether the job may be paused for others: as the user says, else if it has no GPU.
-
-    A paused job keeps its memory, which costs others nothing, and its GPUs, unless it ends for the pause.
 
     Raises
     ------
     InvalidSpec
         The user wants it, and the paused job would keep its GPUs from others.
     """
-    if request.preemptible and gpus and (request.workers is None or request.checkpoint_dir is None):
+    if options.preemptible and gpus and (workers is None or options.checkpoint_dir is None):
         raise InvalidSpec(
             "`--preemptible` with GPUs needs a job that leaves them while it is paused",
             "one that keeps them",
             "the job",
             "Train through `punctual.elastic`, and name a `--checkpoint-dir`; or leave `--preemptible` out.",
         )
-    return not gpus if request.preemptible is None else request.preemptible
+    return not gpus if options.preemptible is None else options.preemptible
 
 
-def _n_retries(request: JobRequest) -> int | None:
+def _n_retries(options: "JobOptions") -> int | None:
     """Number of retries: the scheduler's for a job with checkpoints, or one that is to begin anew; else none."""
-    if request.n_retries is not None:
-        return request.n_retries
-    return 0 if request.checkpoint_dir is None and request.ends.on_stall != "retry" else None
+    if options.retries is not None:
+        return options.retries
+    return 0 if options.checkpoint_dir is None and options.on_stall != "retry" else None
 
 
 def check_weight(weight: float) -> None:
@@ -552,14 +642,14 @@ def check_weight(weight: float) -> None:
 
 
 def _node_with(amount: str, together: Resources | None) -> str:
-    """Describe the machine with the greatest amount; `together`: as for `checked_submission`."""
+    """The machine that has the most of something; `together`: as for `submission_of`."""
     if together is None:
         return f"this machine, of which this process may use {amount}"
     return f"the largest node of this cluster, which has {amount}"
 
 
 def check_ceiling(ceiling_cores: float, capacity: Resources, together: Resources | None = None) -> None:
-    """Raise `InvalidSpec` if the ceiling of a job on a share of cores is impossible; see `checked_submission`."""
+    """Raise `InvalidSpec` unless a job on a share of cores may have so many at most; see `submission_of`."""
     if not ceiling_cores <= capacity.cores:
         raise InvalidSpec(
             "`--cores` must not ask for more than there is",
@@ -589,15 +679,15 @@ def _check_gpu_frac(gpu_frac: float, capacity: Resources, together: Resources | 
         )
 
 
-def _environment(request: JobRequest) -> dict[str, str]:
+def _environment(options: "JobOptions", spec: JobSpec, workers: WorkerRange | None, cwd: Path | None) -> dict[str, str]:
     """Return the environment variables that Punctual sets."""
     chosen = {}
-    if request.checkpoint_dir is not None:
-        chosen[CHECKPOINT_VARIABLE] = str(request.checkpoint_dir.absolute())
-    if request.goal is not None:
-        chosen[GOAL_VARIABLE] = repr(request.goal.target)
-    if request.workers is not None:
-        chosen[WORKERS_VARIABLE] = str(request.workers.n_most)
-        if request.workers.servers is not None:
-            chosen[SERVERS_VARIABLE] = "{}..{}".format(*request.workers.servers)
+    if options.checkpoint_dir is not None:
+        chosen[CHECKPOINT_VARIABLE] = str(Path(cwd or "", options.checkpoint_dir).absolute())
+    if spec.goal is not None:
+        chosen[GOAL_VARIABLE] = repr(spec.goal.target)
+    if workers is not None:
+        chosen[WORKERS_VARIABLE] = str(workers.n_most)
+        if workers.servers is not None:
+            chosen[SERVERS_VARIABLE] = "{}..{}".format(*workers.servers)
     return chosen

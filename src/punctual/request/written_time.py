@@ -12,7 +12,8 @@ from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import NoReturn
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import DAY_S, HOUR_S, MINUTE_S, check_length, in_digits, parse_duration_s
+from punctual.core.units import DAY_S, HOUR_S, MINUTE_S
+from punctual.request.quantities import check_length, in_digits, parse_duration_s
 
 REMEDY = (
     "Write a duration (`90s`, `1h30m`), a change (`+10m`, `-30s`) or a time (`18:00`, `18:00 tomorrow`, "

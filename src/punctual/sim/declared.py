@@ -5,12 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import largest
 from punctual.request.cluster_file import NodeGroup
 from punctual.request.job_order import in_order
-from punctual.request.jobs_file import DeclaredJob, declared_jobs
+from punctual.request.jobs_file import declared_jobs
 from punctual.sim.traces import TraceJob
 
 #: The rule of scaling of such jobs, and of no others.
@@ -37,7 +38,7 @@ def declared(tables: Sequence[Mapping[str, Any]], cluster: Sequence[NodeGroup]) 
     submitted_at: dict[JobId, float] = {}
     traces = []
     for job in in_order(jobs, lambda _: None):
-        at = max([job.submit_at_s, *(submitted_at[name] for name in job.spec.after)])
+        at = max([job.at, *(submitted_at[name] for name in job.spec.after)])
         submitted_at[job.spec.id] = at
         traces.append(_trace_job(job, at))
     return traces
@@ -53,7 +54,7 @@ def _after(spec: JobSpec, kept: Container[str]) -> JobSpec:
     return replace(spec, after=tuple(name for name in spec.after if name in kept))
 
 
-def _trace_job(job: DeclaredJob, submitted_at: float) -> TraceJob:
+def _trace_job(job: JobSubmitted, submitted_at: float) -> TraceJob:
     spec = job.spec
     core_s = spec.work_core_s
     if core_s is None and spec.worker is not None and spec.work_steps is not None:

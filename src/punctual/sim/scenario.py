@@ -25,9 +25,9 @@ from pydantic import (
 from punctual.core.errors import InvalidSpec
 from punctual.request import input_file
 from punctual.request.cluster_file import NodeGroup, checked_size, cluster_in, cluster_text, parsed_cluster
-from punctual.request.job_options import EarlierRun
 from punctual.request.jobs_file import tables_in, to_simulate
 from punctual.request.pydantic_errors import first_complaint
+from punctual.request.submission import EarlierRun
 from punctual.sim import parts
 from punctual.sim.choice import PlugInChoice, made, parameters_of
 from punctual.sim.declared import DECLARED
