@@ -21,8 +21,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantFailed, JobStarted, JobWarned, NodeJoined, NodeLost, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.status import JobStatus
-from punctual.core.story import Reason
 from punctual.daemon import local_host as composed
 from punctual.daemon import restore
 from punctual.daemon.capacity import capacity_here

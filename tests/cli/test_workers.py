@@ -22,7 +22,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 from punctual.executors.local.job_signals import descendants
-from punctual.history.chain import chain
+from punctual.history.decision_trace import chain
 from punctual.request.job_options import JobOptions
 from punctual.request.quantities import parse_gpu_frac, worker_range
 from punctual.request.submission import DEFAULT_WORKER_CONTROLLER, submission_of
