@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.small_disk import may_write, mounted
 
 from punctual.cli._app import prepared
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import NodeJoined
+from punctual.core.events import NodeJoined, ProgressReported
 from punctual.core.resources import Resources
 from punctual.daemon.paths import HOME_VARIABLE, service_root
 from punctual.daemon.run_folder import RunFolder, create_run
@@ -34,6 +35,8 @@ COMMANDS = [
     ["clean", "--dry-run"],
 ]
 Damage = Callable[[Path, random.Random], None]
+#: Steps of the job.
+N_STEPS = 303.0
 #: Damages that are drawn are tried so often.
 N_DRAWN = 2
 
@@ -87,10 +90,15 @@ DAMAGES: dict[str, Damage] = {
     "clock": of_statement("INSERT OR REPLACE INTO fact VALUES ('clock', '{\"boot_id\": 5}')"),
     "clock's kind": of_statement("INSERT OR REPLACE INTO fact VALUES ('clock', x'ff')"),
     "owner": of_statement("INSERT OR REPLACE INTO fact VALUES ('owner', '[]')"),
-    "thinned": of_statement("INSERT OR REPLACE INTO fact VALUES ('thinned_until', 'soon')"),
+    "thinned": of_statement("INSERT OR REPLACE INTO fact VALUES ('compacted_until', 'soon')"),
     "no beginning": of_statement("DELETE FROM message WHERE sequence < 20"),
     "no messages": of_statement("DELETE FROM message"),
 }
+
+
+def short(messages: list[Message]) -> list[Message]:
+    """The same messages of a job of `N_STEPS` steps, of which a replay takes as long as the job."""
+    return [replace(one, steps_total=N_STEPS) if isinstance(one, ProgressReported) else one for one in messages]
 
 
 @pytest.fixture
@@ -102,8 +110,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     with SqliteJournal(made.journal) as journal:
         journal.append([NodeJoined(at=1000.0, node=NODE, capacity=Resources(4.0))])
         for messages in just_running(100, n_ticks_a_resize=10, deadline_s=120.0):
-            journal.append(messages)
-        journal.append(finished(1100.0, 400_000.0))
+            journal.append(short(messages))
+        journal.append(short(finished(1100.0, N_STEPS)))
     made.record_end(JOB, "finished", None)
     made.remove_live_places()
     return made

@@ -105,7 +105,7 @@ def test_a_log_whose_reader_pauses_is_left_by_ctrl_c_without_a_word(terminal: Te
 @pytest.mark.parametrize("closed", [[1], [2], [0, 1, 2]], ids=str)
 def test_a_stream_that_is_closed_is_one_that_nobody_reads(terminal: Terminal, closed: list[int]) -> None:
     script = terminal.script(TRACKED)
-    for arguments in (["policies"], ["run", "--", *script, "5"]):
+    for arguments in (["plugins"], ["run", "--", *script, "5"]):
         code, errors = end(terminal.start_python("-c", CLOSED.format(closed), *arguments))
         assert (code, "Traceback" in errors) == (0, False), errors
 

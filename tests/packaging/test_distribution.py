@@ -44,7 +44,7 @@ def test_a_clean_environment_can_use_the_wheel(built: Path, tmp_path: Path) -> N
     where = command(python, "-c", "import punctual; print(punctual.__file__)", at=tmp_path)
     assert Path(where.strip()).is_relative_to(own)
     assert command(str(clean / "bin" / "punctual"), "--version", at=tmp_path).startswith("punctual ")
-    assert "promises-first" in command(str(clean / "bin" / "punctual"), "policies", at=tmp_path)
+    assert "promises-first" in command(str(clean / "bin" / "punctual"), "plugins", "policies", at=tmp_path)
 
 
 def test_the_wheel_has_all_files_of_the_package(built: Path) -> None:

@@ -36,9 +36,9 @@ for module in pkgutil.walk_packages(punctual.__path__, "punctual."):
 #: Sixty steps on a line of 5 ms a step.
 PACED = """
 import punctual
-from punctual.channel import Directives, PAGE_VARIABLE, Page
-page = Page.create("page")
-os.environ[PAGE_VARIABLE] = "page"
+from punctual.channel import BLOCK_VARIABLE, Directives, SharedBlock
+page = SharedBlock.create("page")
+os.environ[BLOCK_VARIABLE] = "page"
 began_ns = time.monotonic_ns()
 page.send(Directives(pacing=True, end_ns=began_ns + 300_000_000, end_work=60.0, ns_per_step=5e6))
 page.heartbeat(began_ns + 3600 * 10**9)

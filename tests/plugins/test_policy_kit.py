@@ -59,7 +59,7 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_foreign_policy_is_listed(foreign: str) -> None:
-    done = CliRunner().invoke(application(["policies"]), ["policies"])
+    done = CliRunner().invoke(application(["plugins"]), ["plugins", "policies"])
     assert done.exit_code == 0
     assert foreign in done.output
     assert "greatest weight" in done.output
