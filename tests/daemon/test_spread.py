@@ -364,7 +364,7 @@ def test_a_host_gives_a_job_of_workers_more_than_one_node_has(
     wires = {node: direct(Cluster._agent(closing, node, {})) for node in (A, B)}
     monkeypatch.setattr(host_executor, "members_of", lambda run, options: FixedMembers(wires))
     with local_host("host", replace(PACED, engine="ray", policy="promises-first")) as host:
-        host.run_for(PATIENCE_S, lambda: len(list(host._board.nodes())) == 2)
+        host.run_for(PATIENCE_S, lambda: len(host.nodes()) == 2)
         cores = host.capacity.cores
         request = JobRequest(
             argv=(sys.executable, str(COUNTING), str(tmp_path)),
