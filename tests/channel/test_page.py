@@ -47,7 +47,7 @@ READERS: dict[Region, Callable[[Page], object]] = {
 WRITERS: dict[Region, Callable[[Page], None]] = {
     layout.PROGRESS: lambda page: page.publish_progress(1, 1, 1, 1, 1, 1),
     layout.DECLARATION: lambda page: page.declare(Declaration(1, 1, 1, ProgramState(1), Fault(1), True)),
-    layout.STATUS: lambda page: page.publish_workers(WorkerStatus(*[1] * 10, (0,), "x")),  # type: ignore[arg-type]
+    layout.STATUS: lambda page: page.publish_workers(WorkerStatus(*[1] * 10, (0,), "x")),  # type: ignore[arg-type, call-arg]
     layout.GROUP: lambda page: page.publish_group(1, b"x"),
     layout.DEVICE: lambda page: page.publish_device(DeviceUse("x", 1, 1, 1, 1)),
     layout.PHASES: lambda page: page.publish_phases([PhaseEntry("x", 1.0, 1, 1, 1, 1, 1.0, 1)] * wire.N_PHASES_MAX),
