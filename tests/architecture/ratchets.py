@@ -59,7 +59,7 @@ def counted(texts: Sources) -> Counts:
 
 
 def counted_in_tests(texts: Sources) -> Counts:
-    """What there is of each kind that tests alone are asked about: a test looks at what a caller can see."""
+    """Private attributes of other objects in tests, which are to look at what a caller can see."""
     nodes = {file: list(ast.walk(ast.parse(text, file))) for file, text in texts.items()}
     return {"private attributes": _by_file(lambda file: {"in tests": sum(map(_is_of_another, nodes[file]))}, texts)}
 

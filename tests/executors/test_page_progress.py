@@ -155,7 +155,7 @@ def test_a_step_that_is_still_to_come_counts_as_now() -> None:
 
 def test_a_job_that_spoils_its_page_is_warned_of_once_and_ends_as_it_does(stage: Stage) -> None:
     spoil = (
-        f"import mmap, os, sys\nsys.path.insert(0, {str(Path.cwd())!r})\nfrom tests import page_layout\n"
+        f"import mmap, os, sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\nfrom tests import page_layout\n"
         "page = mmap.mmap(os.open(os.environ['PUNCTUAL_PAGE'], os.O_RDWR), 0)\n"
         "page_layout.DECLARATION.write(page, 99, -1, -5, -5, 77, 88, 5)\n"
         "page_layout.PROGRESS.write(page, 99, 4, 1, 0, 77, -1, 2**62)\n"
