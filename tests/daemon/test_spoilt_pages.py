@@ -19,7 +19,7 @@ from punctual.request.submission import JobRequest, Submission, checked_submissi
 #: Writes extremes into every region of its page, its own ones and Punctual's, with some steps between; argument: a seed.
 SPOILER = (
     f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-    + """
+    """
 import mmap, os, random, re, time
 from math import inf, nan
 from punctual import channel as wire
