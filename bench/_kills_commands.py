@@ -13,7 +13,7 @@ from pathlib import Path
 
 from resize import children
 
-from punctual.channel import Page
+from punctual.channel import SharedBlock
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import SteeringResumed
 from punctual.core.ids import JobId
@@ -131,13 +131,13 @@ def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
     return result
 
 
-def _page_of(terminal: Terminal) -> Page:
+def _page_of(terminal: Terminal) -> SharedBlock:
     """The job's page, once it has done some steps."""
     give_up_at = time.monotonic() + 120
     while not (pages := _pages(terminal)):
         assert time.monotonic() < give_up_at, "the training has not begun"
         time.sleep(0.1)
-    page = Page.open(str(pages[0]))
+    page = SharedBlock.open(str(pages[0]))
     while page.progress().n_steps < 5:
         assert time.monotonic() < give_up_at, "the training has done no step"
         time.sleep(0.1)
@@ -153,7 +153,7 @@ def _pages(terminal: Terminal) -> list[Path]:
     return []
 
 
-def _disturb(terminal: Terminal, page: Page, result: Steered, rng: random.Random) -> None:
+def _disturb(terminal: Terminal, page: SharedBlock, result: Steered, rng: random.Random) -> None:
     time.sleep(rng.random())
     if result.kind == "workers" and rng.random() < 0.3:
         result.n_workers_killed += _kill_worker(page, rng)
@@ -181,7 +181,7 @@ def _disturb(terminal: Terminal, page: Page, result: Steered, rng: random.Random
     terminal.wait_until_steered()
 
 
-def _move_deadline(terminal: Terminal, page: Page, result: Steered, slack: float) -> bool:
+def _move_deadline(terminal: Terminal, page: SharedBlock, result: Steered, slack: float) -> bool:
     n_left = max(0, page.declaration().total_steps - page.progress().n_steps)
     at_this_speed_s = n_left * (time.monotonic() - result.began_at) / page.progress().n_steps
     try:
@@ -191,7 +191,7 @@ def _move_deadline(terminal: Terminal, page: Page, result: Steered, slack: float
     return True
 
 
-def _await_change(terminal: Terminal, page: Page) -> bool:
+def _await_change(terminal: Terminal, page: SharedBlock) -> bool:
     """Return in the middle of a change of size, if there is one soon; whether there was."""
     give_up_at = time.monotonic() + CHANGE_S_MAX
     while page.worker_target().request == page.worker_status().request:
@@ -201,7 +201,7 @@ def _await_change(terminal: Terminal, page: Page) -> bool:
     return True
 
 
-def _kill_worker(page: Page, rng: random.Random) -> bool:
+def _kill_worker(page: SharedBlock, rng: random.Random) -> bool:
     agent_pid = page.worker_status().agent_pid
     workers = [worker for forkserver in children(agent_pid) for worker in children(forkserver)] if agent_pid else []
     try:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from _common import Results, markdown_table, on_record, parser, print_table, stamp_text, write_results
 from _report import TARGET_HEADS, Target, conclude_targets, target_rows
 
-from punctual.channel import PAGE_VARIABLE, WORKERS_VARIABLE, Page, WorkerTarget
+from punctual.channel import BLOCK_VARIABLE, WORKERS_VARIABLE, SharedBlock, WorkerTarget
 
 if TYPE_CHECKING:
     from _elastic_price import Way
@@ -198,13 +198,13 @@ def trained(wanted: Training, n_resizes: int = 0) -> dict[str, Any]:
     n_workers = 1
     with tempfile.TemporaryDirectory() as folder:
         out, path = Path(folder) / "out", Path(folder) / "page"
-        page = Page.create(str(path))
+        page = SharedBlock.create(str(path))
         page.send_worker_target(WorkerTarget(1, n_workers))
         process = subprocess.Popen(
             [sys.executable, __file__, "--train", json.dumps(asdict(wanted)), str(out)],
             env={
                 **os.environ,
-                PAGE_VARIABLE: str(path),
+                BLOCK_VARIABLE: str(path),
                 WORKERS_VARIABLE: str(N_WORKERS_MAX),
                 "OMP_NUM_THREADS": "1",
             },

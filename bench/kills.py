@@ -25,7 +25,7 @@ import _kills_commands
 from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp, stamp_text, write_results
 from resize import children
 
-from punctual.channel import PAGE_VARIABLE, Page, WorkerTarget
+from punctual.channel import BLOCK_VARIABLE, SharedBlock, WorkerTarget
 
 N_EPOCHS = 60
 N_KILLS = 100
@@ -61,11 +61,11 @@ class Training:
     def start(self, n_workers: int) -> None:
         self._n_starts += 1
         path = self._folder / f"page-{self._n_starts}"
-        self.page = Page.create(str(path))
+        self.page = SharedBlock.create(str(path))
         self.n_targets = 0
         self.send_target(n_workers)
         environment = {
-            **os.environ, PAGE_VARIABLE: str(path), "OMP_NUM_THREADS": "1", "PUNCTUAL_HANG_S": str(HANG_S),
+            **os.environ, BLOCK_VARIABLE: str(path), "OMP_NUM_THREADS": "1", "PUNCTUAL_HANG_S": str(HANG_S),
         }  # fmt: skip
         command = [
             sys.executable,

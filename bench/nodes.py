@@ -20,11 +20,11 @@ from pathlib import Path
 from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 
 from punctual.channel import (
+    BLOCK_VARIABLE,
     GROUP_KEY_VARIABLE,
     GROUP_VARIABLE,
     NODE_ADDRESS_VARIABLE,
-    PAGE_VARIABLE,
-    Page,
+    SharedBlock,
     WorkerStatus,
     WorkerTarget,
 )
@@ -42,10 +42,10 @@ class Node:
     """A job's process on a node, `words` to Python, and Punctual's side of its page."""
 
     def __init__(self, path: Path, words: Sequence[str], **variables: str) -> None:
-        self.page = Page.create(str(path))
+        self.page = SharedBlock.create(str(path))
         self._request = 0
         self.send_target(1)
-        variables |= {PAGE_VARIABLE: str(path), "OMP_NUM_THREADS": "1", NODE_ADDRESS_VARIABLE: ADDRESS}
+        variables |= {BLOCK_VARIABLE: str(path), "OMP_NUM_THREADS": "1", NODE_ADDRESS_VARIABLE: ADDRESS}
         self._process = subprocess.Popen([sys.executable, *words], env={**os.environ, **variables})
         self.await_answer()
 

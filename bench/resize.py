@@ -25,7 +25,7 @@ from _common import Results, markdown_table, parser, print_table, stamp_text, wr
 from _processes import PATIENCE_S, children, wait_until
 from _report import Target, conclude_targets, targets_table
 
-from punctual.channel import PAGE_VARIABLE, Page, WorkerStatus, WorkerTarget
+from punctual.channel import BLOCK_VARIABLE, SharedBlock, WorkerStatus, WorkerTarget
 
 PROGRAM = str(Path(__file__).with_name("_resize_training.py"))
 COURSE = (2, 3, 2, 1)
@@ -56,7 +56,7 @@ class Change:
 
 
 def environment(**more: str) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name != PAGE_VARIABLE}
+    inherited = {name: value for name, value in os.environ.items() if name != BLOCK_VARIABLE}
     return {**inherited, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **more}
 
 
@@ -67,10 +67,10 @@ class Elastic:
     """A training under an agent, resized through its page."""
 
     def __init__(self, path: Path, command: Sequence[str]) -> None:
-        self._page = Page.create(str(path))
+        self._page = SharedBlock.create(str(path))
         self._request = 0
         self._send_target(1)
-        self._process = subprocess.Popen(command, env=environment(**{PAGE_VARIABLE: str(path)}))
+        self._process = subprocess.Popen(command, env=environment(**{BLOCK_VARIABLE: str(path)}))
         self._await(lambda status: status.request == 1)
 
     def resize(self, n_workers: int) -> Change:

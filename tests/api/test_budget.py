@@ -9,9 +9,9 @@ import pytest
 from tests.api.live_service import LiveService, program
 from tests.waiting import wait_until
 
-from punctual.api import kept_budget
+from punctual.api import budget_cache
+from punctual.api.budget_cache import BudgetCache
 from punctual.api.budget_routes import _shares
-from punctual.api.kept_budget import KeptBudget
 from punctual.core.events import GrantApplied, JobStarted, NodeLost, SteeringResumed
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import Resources
@@ -59,12 +59,12 @@ def holds(job: str, at: float, cores: float) -> GrantApplied:
     return GrantApplied(at=at, job=JobId(job), request=1, granted={NODE: Resources(cores)} if cores else {})
 
 
-def kept_of(*messages: GrantApplied) -> KeptBudget:
+def kept_of(*messages: GrantApplied) -> BudgetCache:
     """The budget of a run whose journal has these messages."""
     run = create_run("host")
     with SqliteJournal(run.journal) as journal:
         journal.append(list(messages))
-    return KeptBudget(run)
+    return BudgetCache(run)
 
 
 def test_a_change_is_told_as_the_mean_of_the_part_it_lies_in() -> None:
@@ -84,7 +84,7 @@ def test_what_jobs_no_longer_hold_when_a_node_is_lost_or_another_process_steers_
             JobStarted(at=0.0, job=JobId("b"), request=1, granted={NODE: Resources(2.0), other: Resources(1.0)}),
             NodeLost(at=10.0, node=other),
         ])  # fmt: skip
-        kept = KeptBudget(run)
+        kept = BudgetCache(run)
         assert list(kept.means(edges_at)[JobId("b")]) == [3.0, 2.0, 2.0]
         journal.append([SteeringResumed(at=25.0, lost_at=20.0, granted={JobId("b"): {NODE: Resources(1.0)}})])
         means = kept.means(edges_at)
@@ -94,7 +94,7 @@ def test_what_jobs_no_longer_hold_when_a_node_is_lost_or_another_process_steers_
 def test_where_there_is_no_room_a_job_that_holds_something_is_told_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept_budget, "_N_CHANGES_MAX", 10)
+    monkeypatch.setattr(budget_cache, "_N_CHANGES_MAX", 10)
     kept = kept_of(
         holds("steady", 0.0, 1.0),
         *[holds("ended", float(i), 1.0 - i % 2) for i in range(8)],

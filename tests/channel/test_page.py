@@ -22,29 +22,29 @@ from punctual.channel import (
     DeviceUse,
     Directives,
     Fault,
-    Page,
     PageError,
     PhaseEntry,
     ProgramState,
     Progress,
+    SharedBlock,
     WorkerStatus,
     WorkerTarget,
 )
 
 #: How each region is read, and how what `Region.fields` says is written there.
-READERS: dict[Region, Callable[[Page], object]] = {
-    layout.PROGRESS: Page.progress,
-    layout.DECLARATION: Page.declaration,
-    layout.STATUS: Page.worker_status,
-    layout.GROUP: Page.group,
-    layout.DEVICE: Page.device,
-    layout.PHASES: Page.phases,
-    layout.LOSSES: Page.losses,
-    layout.HEARTBEAT: Page.heartbeat_ns,
-    layout.DIRECTIVES: Page.directives,
-    layout.TARGET: Page.worker_target,
+READERS: dict[Region, Callable[[SharedBlock], object]] = {
+    layout.PROGRESS: SharedBlock.progress,
+    layout.DECLARATION: SharedBlock.declaration,
+    layout.STATUS: SharedBlock.worker_status,
+    layout.GROUP: SharedBlock.group,
+    layout.DEVICE: SharedBlock.device,
+    layout.PHASES: SharedBlock.phases,
+    layout.LOSSES: SharedBlock.losses,
+    layout.HEARTBEAT: SharedBlock.heartbeat_ns,
+    layout.DIRECTIVES: SharedBlock.directives,
+    layout.TARGET: SharedBlock.worker_target,
 }
-WRITERS: dict[Region, Callable[[Page], None]] = {
+WRITERS: dict[Region, Callable[[SharedBlock], None]] = {
     layout.PROGRESS: lambda page: page.publish_progress(1, 1, 1, 1, 1, 1),
     layout.DECLARATION: lambda page: page.declare(Declaration(1, 1, 1, ProgramState(1), Fault(1), True)),
     layout.STATUS: lambda page: page.publish_workers(WorkerStatus(*[1] * 10, (0,), "x")),  # type: ignore[arg-type, call-arg]
@@ -65,29 +65,29 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def page(path: str) -> Iterator[Page]:
-    created = Page.create(path)
+def page(path: str) -> Iterator[SharedBlock]:
+    created = SharedBlock.create(path)
     yield created
     created.close()
 
 
 @pytest.fixture
-def training(page: Page, path: str) -> Iterator[Page]:
+def training(page: SharedBlock, path: str) -> Iterator[SharedBlock]:
     """The same page as the training process maps it."""
-    opened = Page.open(path)
+    opened = SharedBlock.open(path)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def content(page: Page, path: str) -> Iterator[mmap.mmap]:
+def content(page: SharedBlock, path: str) -> Iterator[mmap.mmap]:
     """The bytes of the page."""
     with Path(path).open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
         yield mapped
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_each_write_fills_its_region_and_nothing_else(page: Page, content: mmap.mmap, region: Region) -> None:
+def test_each_write_fills_its_region_and_nothing_else(page: SharedBlock, content: mmap.mmap, region: Region) -> None:
     before = bytes(content)
     assert before.startswith(layout.MAGIC)
     WRITERS[region](page)
@@ -112,7 +112,7 @@ def test_regions_of_different_writers_share_no_cache_line() -> None:
     assert not lines[0] & lines[1]
 
 
-def test_a_new_page_is_empty(training: Page) -> None:
+def test_a_new_page_is_empty(training: SharedBlock) -> None:
     assert training.progress() == Progress()
     assert training.declaration() == Declaration()
     assert training.phases() == []
@@ -120,18 +120,18 @@ def test_a_new_page_is_empty(training: Page) -> None:
     assert training.heartbeat_ns() == 0
 
 
-def test_progress_round_trip(page: Page, training: Page) -> None:
+def test_progress_round_trip(page: SharedBlock, training: SharedBlock) -> None:
     training.publish_progress(7, 2**40, 2**35, 1)
     assert page.progress() == Progress(n_steps=7, stamp_ns=2**40, cpu_ns=2**35, i_phase=1)
 
 
-def test_declaration_round_trip(page: Page, training: Page) -> None:
+def test_declaration_round_trip(page: SharedBlock, training: SharedBlock) -> None:
     declaration = Declaration(4711, 3000, 120, ProgramState.TRAINING, Fault.MORE_STEPS, can_stop=True)
     training.declare(declaration)
     assert page.declaration() == declaration
 
 
-def test_directives_round_trip(page: Page, training: Page) -> None:
+def test_directives_round_trip(page: SharedBlock, training: SharedBlock) -> None:
     before = training.directives_version()
     directives = Directives(True, False, False, 5_000_000_000, 1200.5, 2.5e7, (2.5, 1.0))
     page.send(directives)
@@ -141,26 +141,26 @@ def test_directives_round_trip(page: Page, training: Page) -> None:
     assert set(seen.phase_cost_steps[2:]) == {0.0}
 
 
-def test_stop_and_leave_are_directives(page: Page, training: Page) -> None:
+def test_stop_and_leave_are_directives(page: SharedBlock, training: SharedBlock) -> None:
     page.send(Directives(stop=True))
     assert training.directives() == Directives(stop=True, phase_cost_steps=(0.0,) * wire.N_PHASES_MAX)
     page.send(Directives(leave=True))
     assert training.directives() == Directives(leave=True, phase_cost_steps=(0.0,) * wire.N_PHASES_MAX)
 
 
-def test_heartbeat_round_trip(page: Page, training: Page) -> None:
+def test_heartbeat_round_trip(page: SharedBlock, training: SharedBlock) -> None:
     page.heartbeat(123)
     assert training.heartbeat_ns() == 123
 
 
-def test_a_worker_target_round_trip(page: Page, training: Page) -> None:
+def test_a_worker_target_round_trip(page: SharedBlock, training: SharedBlock) -> None:
     assert training.worker_target() == WorkerTarget()
     target = WorkerTarget(request=7, n_workers=3, n_devices_each=1, n_servers=2, devices=(0, 5, 62))
     page.send_worker_target(target)
     assert training.worker_target() == target
 
 
-def test_worker_status_round_trip_and_a_cause_is_cut_to_fit(page: Page, training: Page) -> None:
+def test_worker_status_round_trip_and_a_cause_is_cut_to_fit(page: SharedBlock, training: SharedBlock) -> None:
     assert page.worker_status() == WorkerStatus()
     status = WorkerStatus(4711, 7, 3, 12, 11, 200_000_000, 10**11, 1, 2, 1, (0, 3), "a worker ended: no memory left")
     training.publish_workers(status)
@@ -185,20 +185,20 @@ def test_worker_status_round_trip_and_a_cause_is_cut_to_fit(page: Page, training
     )
 )
 def test_phases_round_trip(tmp_path_factory: pytest.TempPathFactory, entries: list[PhaseEntry]) -> None:
-    page = Page.create(str(tmp_path_factory.mktemp("page") / "job.page"))
+    page = SharedBlock.create(str(tmp_path_factory.mktemp("page") / "job.page"))
     page.publish_phases(entries)
     assert page.phases() == entries
     page.close()
 
 
-def test_phases_past_the_table_are_left_out(page: Page, training: Page) -> None:
+def test_phases_past_the_table_are_left_out(page: SharedBlock, training: SharedBlock) -> None:
     entries = [PhaseEntry(f"phase {i}") for i in range(wire.N_PHASES_MAX + 3)]
     training.publish_phases(entries)
     assert page.phases() == entries[: wire.N_PHASES_MAX]
 
 
 @pytest.mark.parametrize("name", ["é" * 20, "x" + "é" * 20, "評価" * 10, "xx" + "評価" * 10, "x" * 21 + "😀😀"])
-def test_a_long_name_is_cut_between_characters(page: Page, name: str) -> None:
+def test_a_long_name_is_cut_between_characters(page: SharedBlock, name: str) -> None:
     page.publish_phases([PhaseEntry(name)])
     (entry,) = page.phases()
     assert name.startswith(entry.name)
@@ -206,7 +206,7 @@ def test_a_long_name_is_cut_between_characters(page: Page, name: str) -> None:
     assert len(name[: len(entry.name) + 1].encode()) > layout.NAME_BYTES
 
 
-def test_versions_change_with_every_table(page: Page) -> None:
+def test_versions_change_with_every_table(page: SharedBlock) -> None:
     seen = {page.phases_version()}
     for _ in range(3):
         page.publish_phases([])
@@ -214,16 +214,16 @@ def test_versions_change_with_every_table(page: Page) -> None:
     assert len(seen) == 4
 
 
-def test_a_restarted_training_goes_on_counting(page: Page, path: str) -> None:
+def test_a_restarted_training_goes_on_counting(page: SharedBlock, path: str) -> None:
     for i in range(1, 4):
-        training = Page.open(path)
+        training = SharedBlock.open(path)
         training.publish_progress(i, 0, 0, -1)
         training.close()
         assert page.progress().n_steps == i
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_a_half_written_payload_is_not_read(page: Page, content: mmap.mmap, path: str, region: Region) -> None:
+def test_a_half_written_payload_is_not_read(page: SharedBlock, content: mmap.mmap, path: str, region: Region) -> None:
     """A reader that has read nothing before takes it for nothing; one that has keeps to that."""
     read = READERS[region]
     nothing = read(page)
@@ -231,21 +231,21 @@ def test_a_half_written_payload_is_not_read(page: Page, content: mmap.mmap, path
     whole = read(page)
     assert whole != nothing
     region.begin_write(content)
-    later = Page.open(path)
+    later = SharedBlock.open(path)
     assert (read(later), read(page)) == (nothing, whole)
     later.close()
 
 
-def test_a_writer_that_died_before_its_first_write_ended_leaves_nothing(page: Page, content: mmap.mmap) -> None:
+def test_a_writer_that_died_before_its_first_write_ended_leaves_nothing(page: SharedBlock, content: mmap.mmap) -> None:
     nothing = [read(page) for read in READERS.values()]
     for region in REGIONS:
         region.begin_write(content)
     assert [read(page) for read in READERS.values()] == nothing
 
 
-def test_create_refuses_an_existing_file(page: Page, path: str) -> None:
+def test_create_refuses_an_existing_file(page: SharedBlock, path: str) -> None:
     with pytest.raises(FileExistsError):
-        Page.create(path)
+        SharedBlock.create(path)
 
 
 def test_where_there_is_no_room_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,11 +254,11 @@ def test_where_there_is_no_room_nothing_is_left(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     with pytest.raises(OSError, match="No space left"):
-        Page.create(str(tmp_path / "page"))
+        SharedBlock.create(str(tmp_path / "page"))
     assert not (tmp_path / "page").exists()
 
 
-def test_only_the_owner_may_read(page: Page, path: str) -> None:
+def test_only_the_owner_may_read(page: SharedBlock, path: str) -> None:
     assert Path(path).stat().st_mode & 0o777 == 0o600
 
 
@@ -275,13 +275,13 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes, complaint: str)
     other = tmp_path / "other"
     other.write_bytes(content)
     with pytest.raises(PageError, match=complaint):
-        Page.open(str(other))
+        SharedBlock.open(str(other))
 
 
 @given(st.lists(st.binary(min_size=wire.PAGE_BYTES - 64, max_size=wire.PAGE_BYTES - 64), min_size=1, max_size=3))
 def test_whatever_a_training_writes_is_read_as_something(contents: list[bytes]) -> None:
     mapped = mmap.mmap(-1, wire.PAGE_BYTES)
-    page = Page.made(mapped)
+    page = SharedBlock.made(mapped)
     for content in contents:
         mapped[64:] = content
         for region in REGIONS:  # else nearly all of it would be taken for half-written
@@ -304,12 +304,12 @@ def test_the_pacing_line_is_anchored_at_its_end() -> None:
 
 
 def _hammer(path: str) -> None:
-    page = Page.open(path)
+    page = SharedBlock.open(path)
     for i in range(1, N_UNITS + 1):
         page.publish_progress(i, i, i, i % wire.N_PHASES_MAX)
 
 
-def test_a_reader_never_sees_a_torn_progress(page: Page, path: str) -> None:
+def test_a_reader_never_sees_a_torn_progress(page: SharedBlock, path: str) -> None:
     """Another process writes equal numbers as fast as it can; unequal or falling ones would be torn."""
     writer = multiprocessing.get_context("spawn").Process(target=_hammer, args=(path,))
     writer.start()

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.channel import N_DEVICES_MAX, Page, WorkerTarget
+from punctual.channel import N_DEVICES_MAX, SharedBlock, WorkerTarget
 from punctual.elastic_training import agent, node_workers
 from punctual.elastic_training.agent_client import SocketAgentClient
 from punctual.elastic_training.elastic_stats import ElasticStats
@@ -57,8 +57,8 @@ def board() -> Iterator[HeartbeatBoard]:
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[Page]:
-    made = Page.create(str(tmp_path / "page"))
+def page(tmp_path: Path) -> Iterator[SharedBlock]:
+    made = SharedBlock.create(str(tmp_path / "page"))
     yield made
     made.close()
 
@@ -221,7 +221,7 @@ def test_who_waits_to_leave_does_not_hang(board: HeartbeatBoard) -> None:
     assert found(board, member(board, 0, "training", age_ns=LONG, waiting=True)) == []
 
 
-def test_a_stop_is_measured_from_the_last_step_to_the_first(page: Page) -> None:
+def test_a_stop_is_measured_from_the_last_step_to_the_first(page: SharedBlock) -> None:
     stats = ElasticStats(page, 42)
     stats.form(1, 1, resizes=False, after_fault=False)
     stats.resume(1, 500)
@@ -235,7 +235,7 @@ def test_a_stop_is_measured_from_the_last_step_to_the_first(page: Page) -> None:
     assert (status.last_stop_ns, status.longest_stop_ns, status.n_steps_redone) == (300, 300, 0)
 
 
-def test_what_a_fault_has_cost(page: Page) -> None:
+def test_what_a_fault_has_cost(page: SharedBlock) -> None:
     stats = ElasticStats(page, 42)
     stats.form(1, 2, resizes=False, after_fault=False)
     stats.resume(1, 500)
@@ -259,7 +259,7 @@ def test_what_a_fault_has_cost(page: Page) -> None:
     assert page.worker_status().n_steps_redone == 1 + 6 + 1
 
 
-def test_a_target_is_answered_once(page: Page) -> None:
+def test_a_target_is_answered_once(page: SharedBlock) -> None:
     stats = ElasticStats(page, 42)
     stats.answer(7, "no room")
     assert (page.worker_status().request, page.worker_status().cause, stats.request) == (7, "no room", 7)
@@ -459,7 +459,7 @@ Begin = Callable[..., AbstractContextManager[Training]]
 
 
 @pytest.fixture
-def training(monkeypatch: pytest.MonkeyPatch, page: Page) -> Begin:
+def training(monkeypatch: pytest.MonkeyPatch, page: SharedBlock) -> Begin:
     """Runs an agent that wants so many workers and servers."""
 
     @contextmanager
@@ -529,7 +529,9 @@ def test_after_a_stop_a_worker_is_let_be_while_it_is_excused(training: Begin) ->
         assert made.spawner.killed == [0]
 
 
-def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(page: Page, training: Begin) -> None:
+def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(
+    page: SharedBlock, training: Begin
+) -> None:
     with training(2, 1) as made:
         made.begin(0, 1, 2)
         made.spawner.dies_when_killed = False
@@ -637,7 +639,7 @@ def test_a_fork_that_fails_is_told_and_the_next_one_is_tried(
         assert not mine.recv(1), "nobody else has the worker's end"
 
 
-def test_without_a_newcomer_that_cannot_be_forked_training_goes_on(page: Page, training: Begin) -> None:
+def test_without_a_newcomer_that_cannot_be_forked_training_goes_on(page: SharedBlock, training: Begin) -> None:
     with training(2) as made:
         made.begin(0, 1)
         page.send_worker_target(WorkerTarget(2, 3))

@@ -12,15 +12,15 @@ import pytest
 from tests.waiting import PATIENCE_S
 from tests.waiting import wait_until as until
 
-from punctual.channel import PAGE_VARIABLE, Page
+from punctual.channel import BLOCK_VARIABLE, SharedBlock
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.events import Event, GrantApplied, JobFailed, JobFinished, JobStarted, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.executors.local.actuator import Unusable, choose
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.cgroup_v1 import CgroupV1
@@ -152,9 +152,9 @@ class Stage:
             text.split("=", 1) for text in Path(f"/proc/{self.pid(job)}/environ").read_text().split("\0") if "=" in text
         )
 
-    def page(self, job: JobId = JOB) -> Page:
+    def page(self, job: JobId = JOB) -> SharedBlock:
         """The job's page, as the job has it."""
-        return Page.open(self.environment(job)[PAGE_VARIABLE])
+        return SharedBlock.open(self.environment(job)[BLOCK_VARIABLE])
 
     def look(self) -> ProgressReported:
         """What is reported now; nothing is for a moment while the job is being started again."""

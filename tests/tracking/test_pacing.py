@@ -9,7 +9,7 @@ import pytest
 from tests.page_layout import DIRECTIVES, GUARD_BYTES
 
 import punctual
-from punctual.channel import PAGE_VARIABLE, Directives, Page
+from punctual.channel import BLOCK_VARIABLE, Directives, SharedBlock
 from punctual.tracking import pacing, session
 from punctual.tracking.pacing import Pacer, work_steps
 from punctual.tracking.record import PhaseRecord
@@ -22,7 +22,7 @@ def test_work_counts_a_unit_as_the_orders_say() -> None:
     assert work_steps(10, phases, Directives(phase_cost_steps=(0.5, 3.0, 0.0))) == 10 + 4 * 0.5 + 2 * 3.0
 
 
-def test_no_step_is_done_ahead_of_the_line(page: Page, pace: Callable[..., None]) -> None:
+def test_no_step_is_done_ahead_of_the_line(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(STEP_S, 20)
     directives = page.directives()
     for i, _ in enumerate(punctual.track(range(20), epochs=1)):
@@ -32,7 +32,7 @@ def test_no_step_is_done_ahead_of_the_line(page: Page, pace: Callable[..., None]
     assert page.progress().stamp_ns >= directives.end_ns, "the landing is on the line too"
 
 
-def test_no_unit_of_a_phase_is_done_ahead_of_the_line(page: Page, pace: Callable[..., None]) -> None:
+def test_no_unit_of_a_phase_is_done_ahead_of_the_line(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(STEP_S, 2 + 4 * 2.0, (2.0,))
     directives = page.directives()
     list(punctual.track("ab", epochs=1, phases={"evaluate": punctual.Phase(count=1, units=4)}))
@@ -43,7 +43,9 @@ def test_no_unit_of_a_phase_is_done_ahead_of_the_line(page: Page, pace: Callable
     assert page.progress().stamp_ns >= directives.end_ns
 
 
-def test_waiting_costs_a_phase_nothing(page: Page, pace: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_costs_a_phase_nothing(
+    page: SharedBlock, pace: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     slept_ns: list[int] = []
 
     def sleep(duration_s: float) -> None:
@@ -63,7 +65,7 @@ def test_waiting_costs_a_phase_nothing(page: Page, pace: Callable[..., None], mo
     assert page.phases()[0].wall_ns + slept_ns[0] <= elapsed_ns
 
 
-def test_a_wait_is_excused_and_nothing_else(page: Page, pace: Callable[..., None]) -> None:
+def test_a_wait_is_excused_and_nothing_else(page: SharedBlock, pace: Callable[..., None]) -> None:
     n_excuses = 0
 
     @contextmanager
@@ -81,7 +83,7 @@ def test_a_wait_is_excused_and_nothing_else(page: Page, pace: Callable[..., None
     assert n_excuses == 1
 
 
-def test_a_rehearsal_is_no_work(page: Page, pace: Callable[..., None]) -> None:
+def test_a_rehearsal_is_no_work(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(3600, 1, (1.0,))
     page.send(Directives(True, False, False, time.monotonic_ns() + 3600 * 10**9, 1.0, 3600e9, (1.0,)))
     with punctual.phase("evaluate", rehearsal=True):
@@ -89,7 +91,7 @@ def test_a_rehearsal_is_no_work(page: Page, pace: Callable[..., None]) -> None:
     assert page.progress().stamp_ns < page.directives().end_ns
 
 
-def test_new_orders_take_effect_while_it_waits(page: Page, pace: Callable[..., None]) -> None:
+def test_new_orders_take_effect_while_it_waits(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(3600, 2)
     timer = threading.Timer(0.2, page.send, [Directives()])
     timer.start()
@@ -104,11 +106,11 @@ def rewrite(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def test_orders_that_are_being_written_are_read_when_they_are_whole(page: Page) -> None:
+def test_orders_that_are_being_written_are_read_when_they_are_whole(page: SharedBlock) -> None:
     page.send(Directives())
     pacer = Pacer(page)
     pacer.refresh()
-    path = Path(os.environ[PAGE_VARIABLE])
+    path = Path(os.environ[BLOCK_VARIABLE])
     before = path.read_bytes()
     page.send(Directives(stop=True))
     after = path.read_bytes()
@@ -122,14 +124,14 @@ def test_orders_that_are_being_written_are_read_when_they_are_whole(page: Page) 
     assert pacer.directives.stop
 
 
-def test_a_dead_controller_is_not_waited_for(page: Page, pace: Callable[..., None]) -> None:
+def test_a_dead_controller_is_not_waited_for(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(3600, 2)
     page.heartbeat(time.monotonic_ns() - 6 * 10**9)
     list(punctual.track("ab", epochs=1))
     assert page.progress().n_steps == 2
 
 
-def test_a_controller_that_dies_while_it_waits_releases_it(page: Page, pace: Callable[..., None]) -> None:
+def test_a_controller_that_dies_while_it_waits_releases_it(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(3600, 2)
     page.heartbeat(time.monotonic_ns() - 4_800_000_000)
     list(punctual.track("ab", epochs=1))
