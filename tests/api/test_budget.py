@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 from punctual.api import budget_cache
 from punctual.api.budget_cache import BudgetCache
 from punctual.api.budget_routes import _shares
-from punctual.core.events import JobStarted, NodeLost, SteeringResumed
+from punctual.core.events import GrantApplied, JobStarted, NodeLost, SteeringResumed
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import Resources
 from punctual.daemon.run_folder import create_run
@@ -55,11 +55,21 @@ def test_what_is_told_as_held_is_what_the_journal_says(service: LiveService, tmp
     assert told["planned"] == []
 
 
-def test_a_change_is_told_as_the_mean_of_the_part_it_lies_in(service: LiveService) -> None:
-    kept = BudgetCache(service.host.run_folder)
-    for at, cores in ((10.0, 2.0), (11.0, 2.0), (15.0, 1.0), (25.0, 0.0)):
-        kept._hold(JobId("a"), at, {NODE: Resources(cores)})
-    kept._hold(JobId("b"), 40.0, {NODE: Resources(3.0)})
+def holds(job: str, at: float, cores: float) -> GrantApplied:
+    return GrantApplied(at=at, job=JobId(job), request=1, granted={NODE: Resources(cores)} if cores else {})
+
+
+def kept_of(*messages: GrantApplied) -> BudgetCache:
+    """The budget of a run whose journal has these messages."""
+    run = create_run("host")
+    with SqliteJournal(run.journal) as journal:
+        journal.append(list(messages))
+    return BudgetCache(run)
+
+
+def test_a_change_is_told_as_the_mean_of_the_part_it_lies_in() -> None:
+    changes = [holds("a", at, cores) for at, cores in ((10.0, 2.0), (11.0, 2.0), (15.0, 1.0), (25.0, 0.0))]
+    kept = kept_of(*changes, holds("b", 40.0, 3.0))
     means = kept.means(np.array([0.0, 10.0, 20.0, 30.0]))
     assert {job: list(cores) for job, cores in means.items()} == {"a": [0.0, 1.5, 0.5]}
     assert list(kept.means(np.array([30.0, 50.0]))[JobId("b")]) == [1.5]
@@ -82,16 +92,16 @@ def test_what_jobs_no_longer_hold_when_a_node_is_lost_or_another_process_steers_
 
 
 def test_where_there_is_no_room_a_job_that_holds_something_is_told_all_the_same(
-    service: LiveService, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(budget_cache, "_N_CHANGES_MAX", 10)
-    kept = BudgetCache(service.host.run_folder)
-    kept._hold(JobId("steady"), 0.0, {NODE: Resources(1.0)})
-    for i in range(8):
-        kept._hold(JobId("ended"), float(i), {NODE: Resources(1.0)} if i % 2 == 0 else {})
-    for i in range(40):
-        kept._hold(JobId("changing"), 10.0 + i, {NODE: Resources(1.0 + i % 2)})
-    assert kept._n_changes == sum(len(changes.cores) for changes in kept._held.values()) <= 10
+    kept = kept_of(
+        holds("steady", 0.0, 1.0),
+        *[holds("ended", float(i), 1.0 - i % 2) for i in range(8)],
+        *[holds("changing", 10.0 + i, 1.0 + i % 2) for i in range(40)],
+    )
+    earlier = {job: list(cores) for job, cores in kept.means(np.array([0.0, 10.0, 40.0])).items()}
+    assert earlier == {"steady": [1.0, 1.0]}, "the rest is forgotten"
     means = {job: list(cores) for job, cores in kept.means(np.array([46.0, 48.0, 50.0])).items()}
     assert means == {"steady": [1.0, 1.0], "changing": [1.5, 1.5]}
 

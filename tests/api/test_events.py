@@ -1,5 +1,6 @@
 """Events are the messages of the journal, and can be gone on with from any of them."""
 
+import http.client
 import json
 import threading
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.api.live_service import LiveService, live_service, program
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.api import event_routes
 from punctual.client.client import Client, JobEvent
@@ -48,7 +49,7 @@ def test_a_browser_goes_on_where_it_was(service: LiveService) -> None:
     client = Client(service.served.url)
     client.submit(program(), name="a")
     told = until_end(client, after=0)
-    connection = client._connection()
+    connection = http.client.HTTPConnection(service.served.url.removeprefix("http://"), timeout=PATIENCE_S)
     headers = {"Authorization": f"Bearer {service.caller.token}", "Last-Event-ID": str(told[1].sequence)}
     connection.request("GET", "/v1/events?after=0", headers=headers)
     response = connection.getresponse()
@@ -91,7 +92,7 @@ def test_a_stream_shows_that_it_lives_while_only_what_was_not_asked_for_happens(
     monkeypatch.setattr(event_routes, "_SILENCE_S", 0.5)
     client = Client(service.served.url)
     client.submit(program(tmp_path / "go"), name="a", deadline="1h")
-    connection = client._connection()
+    connection = http.client.HTTPConnection(service.served.url.removeprefix("http://"), timeout=PATIENCE_S)
     connection.request("GET", "/v1/events?kind=NodeLost", headers={"Authorization": f"Bearer {service.caller.token}"})
     lines = iter(connection.getresponse().readline, b"")
     first = service.host.n_written

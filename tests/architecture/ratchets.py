@@ -1,4 +1,4 @@
-"""What the source may have no more of than today.
+"""What the source and the tests may have no more of than today.
 
 `exceptions.json` lists what there is: kind -> subject -> file -> number. The tests fail where a subject has more in all
 files together than is listed, so that code can move between files. Entries that are no longer true do no harm; they go
@@ -21,6 +21,7 @@ from pathlib import Path
 from tests.architecture.source import PACKAGE
 
 EXCEPTIONS = Path(__file__).with_name("exceptions.json")
+TESTS = Path(__file__).parents[1]
 #: Metaphors where schedulers or PyTorch have a word of their own; no identifier has them as a part.
 METAPHORS = {
     "agenda", "bury", "crew", "despair", "door", "errand", "leash", "menu", "mourn", "muster", "nursery", "pledge",
@@ -35,9 +36,14 @@ Counts = dict[str, dict[str, dict[str, int]]]
 Sources = Mapping[str, str]
 
 
-def sources(package: Path = PACKAGE) -> dict[str, str]:
-    """All files of the package."""
-    return {str(path.relative_to(package)): path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))}
+def sources(folder: Path = PACKAGE) -> dict[str, str]:
+    """All files of the package, or of another folder."""
+    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))}
+
+
+def counted_everywhere() -> Counts:
+    """What there is in the package and in the tests."""
+    return counted(sources()) | counted_in_tests(sources(TESTS))
 
 
 def counted(texts: Sources) -> Counts:
@@ -50,6 +56,12 @@ def counted(texts: Sources) -> Counts:
         "forbidden names": _by_file(lambda file: Counter(filter(is_forbidden, bound_names(nodes[file]))), texts),
         "print": _by_file(lambda file: {"print": sum(map(_is_print, nodes[file]))}, texts),
     }
+
+
+def counted_in_tests(texts: Sources) -> Counts:
+    """Private attributes of other objects in tests, which are to look at what a caller can see."""
+    nodes = {file: list(ast.walk(ast.parse(text, file))) for file, text in texts.items()}
+    return {"private attributes": _by_file(lambda file: {"in tests": sum(map(_is_of_another, nodes[file]))}, texts)}
 
 
 def grown(now: Counts, before: Counts) -> list[str]:
@@ -108,6 +120,16 @@ def _is_print(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
 
 
+def _is_of_another(node: ast.AST) -> bool:
+    """Whether it is a private attribute of anything but `self` or `cls`."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self" | "cls")):
+            return False
+        case ast.Attribute(attr=name):
+            return name.startswith("_") and not name.startswith("__")
+    return False
+
+
 def _by_file(
     count: Callable[[str], Mapping[str, int] | Iterable[str]], files: Iterable[str]
 ) -> dict[str, dict[str, int]]:
@@ -129,7 +151,7 @@ def _more(files: Mapping[str, int], old: Mapping[str, int]) -> str:
 
 def main() -> int:
     """Write the list anew, unless there is more of something; the exit status."""
-    now = counted(sources())
+    now = counted_everywhere()
     if EXCEPTIONS.exists() and (more := grown(now, listed())):
         print("The list stays as it is, because it would grow:", *more, sep="\n  ")
         return 1

@@ -5,11 +5,19 @@ from pathlib import Path
 
 import pytest
 from tests.architecture import ratchets
-from tests.architecture.ratchets import Counts, counted, grown, is_forbidden, listed, sources
+from tests.architecture.ratchets import (
+    Counts,
+    counted,
+    counted_everywhere,
+    counted_in_tests,
+    grown,
+    is_forbidden,
+    listed,
+)
 
 
 def test_there_is_no_more_than_is_listed() -> None:
-    assert not grown(counted(sources()), listed())
+    assert not grown(counted_everywhere(), listed())
 
 
 # Each check finds what it is there to find.
@@ -29,6 +37,21 @@ def test_there_is_no_more_than_is_listed() -> None:
 )  # fmt: skip
 def test_what_is_to_go_is_found(text: str, found: Counts) -> None:
     assert {kind: subjects for kind, subjects in counted({"a.py": text}).items() if subjects} == found
+
+
+@pytest.mark.parametrize(
+    ("text", "n_found"),
+    [
+        ("a._b._c = d()._e", 3),
+        ("self._a = cls._b", 0),
+        ("self._a._b", 1),
+        ("a.__class__.b", 0),
+        ("from a import _b\n_b()", 0),
+    ],
+)
+def test_private_attributes_of_others_are_found_in_tests(text: str, n_found: int) -> None:
+    expected = {"in tests": {"a.py": n_found}} if n_found else {}
+    assert counted_in_tests({"a.py": text}) == {"private attributes": expected}
 
 
 def test_two_classes_of_one_name_are_found() -> None:
@@ -59,7 +82,7 @@ def test_what_moves_to_another_file_has_not_grown() -> None:
 def test_the_list_is_made_again_only_if_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {"a.py": "print(1)\nprint(2)"}
     monkeypatch.setattr(ratchets, "EXCEPTIONS", tmp_path / "exceptions.json")
-    monkeypatch.setattr(ratchets, "sources", lambda: texts)
+    monkeypatch.setattr(ratchets, "sources", lambda *_: texts)
     assert ratchets.main() == 0
     texts["a.py"] = "print(1)"
     assert ratchets.main() == 0

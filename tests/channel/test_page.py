@@ -1,9 +1,10 @@
 """The shared page: what one side writes the other reads, whole or not at all."""
 
 import errno
+import mmap
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from math import isfinite
@@ -12,10 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import page_layout as layout
+from tests.page_layout import GUARD_BYTES, REGIONS, Region
 
 from punctual import channel as wire
 from punctual.channel import (
     Declaration,
+    DeviceUse,
     Directives,
     Fault,
     PageError,
@@ -27,15 +31,31 @@ from punctual.channel import (
     WorkerTarget,
 )
 
-REGIONS = (
-    wire._PROGRESS,
-    wire._DECLARATION,
-    wire._HEARTBEAT,
-    wire._DIRECTIVES,
-    wire._TARGET,
-    wire._STATUS,
-    wire._PHASES,
-)
+#: How each region is read, and how what `Region.fields` says is written there.
+READERS: dict[Region, Callable[[SharedBlock], object]] = {
+    layout.PROGRESS: SharedBlock.progress,
+    layout.DECLARATION: SharedBlock.declaration,
+    layout.STATUS: SharedBlock.worker_status,
+    layout.GROUP: SharedBlock.group,
+    layout.DEVICE: SharedBlock.device,
+    layout.PHASES: SharedBlock.phases,
+    layout.LOSSES: SharedBlock.losses,
+    layout.HEARTBEAT: SharedBlock.heartbeat_ns,
+    layout.DIRECTIVES: SharedBlock.directives,
+    layout.TARGET: SharedBlock.worker_target,
+}
+WRITERS: dict[Region, Callable[[SharedBlock], None]] = {
+    layout.PROGRESS: lambda page: page.publish_progress(1, 1, 1, 1, 1, 1),
+    layout.DECLARATION: lambda page: page.declare(Declaration(1, 1, 1, ProgramState(1), Fault(1), True)),
+    layout.STATUS: lambda page: page.publish_workers(WorkerStatus(*[1] * 10, (0,), "x")),  # type: ignore[arg-type, call-arg]
+    layout.GROUP: lambda page: page.publish_group(1, b"x"),
+    layout.DEVICE: lambda page: page.publish_device(DeviceUse("x", 1, 1, 1, 1)),
+    layout.PHASES: lambda page: page.publish_phases([PhaseEntry("x", 1.0, 1, 1, 1, 1, 1.0, 1)] * wire.N_PHASES_MAX),
+    layout.LOSSES: lambda page: page.publish_losses(1, [(1, 1.0)] * wire.N_LOSSES_MAX),
+    layout.HEARTBEAT: lambda page: page.heartbeat(1),
+    layout.DIRECTIVES: lambda page: page.send(Directives(True, True, True, 1, 1.0, 1.0, (1.0,) * wire.N_PHASES_MAX)),
+    layout.TARGET: lambda page: page.send_worker_target(WorkerTarget(1, 1, 1, 1, (0,), True)),
+}
 N_UNITS = 200_000
 
 
@@ -59,22 +79,36 @@ def training(page: SharedBlock, path: str) -> Iterator[SharedBlock]:
     opened.close()
 
 
-def open_guard(page: SharedBlock, region: wire._Region) -> None:
-    """Leave `page` as a writer does that stops in the middle of a write."""
-    region._guard.pack_into(page._map, region.offset, region.version(page._map) + 1)
+@pytest.fixture
+def content(page: SharedBlock, path: str) -> Iterator[mmap.mmap]:
+    """The bytes of the page."""
+    with Path(path).open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        yield mapped
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_each_write_fills_its_region_and_nothing_else(page: SharedBlock, content: mmap.mmap, region: Region) -> None:
+    before = bytes(content)
+    assert before.startswith(layout.MAGIC)
+    WRITERS[region](page)
+    expected = region.fields
+    if region is layout.PHASES:
+        expected[0] = wire.N_PHASES_MAX
+    assert region.read(content) == expected
+    assert content[: region.offset] == before[: region.offset]
+    assert content[region.end :] == before[region.end :]
 
 
 def test_regions_lie_apart_within_the_page() -> None:
     spans = sorted((region.offset, region.end) for region in REGIONS)
-    assert spans[0][0] >= len(wire._MAGIC)
+    assert spans[0][0] >= len(layout.MAGIC)
     assert spans[-1][1] <= wire.PAGE_BYTES
     assert all(earlier[1] <= later[0] for earlier, later in pairwise(spans))
 
 
 def test_regions_of_different_writers_share_no_cache_line() -> None:
-    training = [wire._PROGRESS, wire._DECLARATION, wire._STATUS, wire._PHASES]
-    punctual = [wire._HEARTBEAT, wire._DIRECTIVES, wire._TARGET]
-    lines = [{i // 64 for r in side for i in range(r.offset, r.end)} for side in (training, punctual)]
+    sides = (layout.BY_TRAINING, layout.BY_PUNCTUAL)
+    lines = [{i // 64 for region in side for i in range(region.offset, region.end)} for side in sides]
     assert not lines[0] & lines[1]
 
 
@@ -169,7 +203,7 @@ def test_a_long_name_is_cut_between_characters(page: SharedBlock, name: str) -> 
     (entry,) = page.phases()
     assert name.startswith(entry.name)
     # No room for one more character was left unused.
-    assert len(name[: len(entry.name) + 1].encode()) > wire._NAME_BYTES
+    assert len(name[: len(entry.name) + 1].encode()) > layout.NAME_BYTES
 
 
 def test_versions_change_with_every_table(page: SharedBlock) -> None:
@@ -189,26 +223,24 @@ def test_a_restarted_training_goes_on_counting(page: SharedBlock, path: str) -> 
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_a_half_written_payload_is_not_read(page: SharedBlock, region: wire._Region) -> None:
-    region.write(page._map, 5, *region._payload.unpack(bytes(region._payload.size)))
-    assert region.read(page._map) is not None
-    open_guard(page, region)
-    assert region.read(page._map) is None
+def test_a_half_written_payload_is_not_read(page: SharedBlock, content: mmap.mmap, path: str, region: Region) -> None:
+    """A reader that has read nothing before takes it for nothing; one that has keeps to that."""
+    read = READERS[region]
+    nothing = read(page)
+    region.write(content, 5, *region.fields)
+    whole = read(page)
+    assert whole != nothing
+    region.begin_write(content)
+    later = SharedBlock.open(path)
+    assert (read(later), read(page)) == (nothing, whole)
+    later.close()
 
 
-def test_a_writer_that_died_before_its_first_write_ended_leaves_nothing(page: SharedBlock) -> None:
+def test_a_writer_that_died_before_its_first_write_ended_leaves_nothing(page: SharedBlock, content: mmap.mmap) -> None:
+    nothing = [read(page) for read in READERS.values()]
     for region in REGIONS:
-        open_guard(page, region)
-    assert (page.progress(), page.declaration(), page.phases(), page.directives(), page.heartbeat_ns()) == (
-        Progress(), Declaration(), [], Directives(), 0,
-    )  # fmt: skip
-
-
-def test_a_writer_standing_still_leaves_what_was_read_last(page: SharedBlock, training: SharedBlock) -> None:
-    training.publish_progress(41, 1, 1, -1)
-    assert page.progress().n_steps == 41
-    open_guard(training, wire._PROGRESS)
-    assert page.progress().n_steps == 41
+        region.begin_write(content)
+    assert [read(page) for read in READERS.values()] == nothing
 
 
 def test_create_refuses_an_existing_file(page: SharedBlock, path: str) -> None:
@@ -247,15 +279,13 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes, complaint: str)
 
 
 @given(st.lists(st.binary(min_size=wire.PAGE_BYTES - 64, max_size=wire.PAGE_BYTES - 64), min_size=1, max_size=3))
-def test_whatever_a_training_writes_is_read_as_something(
-    tmp_path_factory: pytest.TempPathFactory, contents: list[bytes]
-) -> None:
-    page = SharedBlock.create(str(tmp_path_factory.mktemp("page") / "job.page"))
+def test_whatever_a_training_writes_is_read_as_something(contents: list[bytes]) -> None:
+    mapped = mmap.mmap(-1, wire.PAGE_BYTES)
+    page = SharedBlock.made(mapped)
     for content in contents:
-        page._map[64:] = content
+        mapped[64:] = content
         for region in REGIONS:  # else nearly all of it would be taken for half-written
-            closing = region.end - region._guard.size
-            page._map[closing : region.end] = page._map[region.offset : region.offset + region._guard.size]
+            mapped[region.end - GUARD_BYTES : region.end] = mapped[region.offset : region.offset + GUARD_BYTES]
         n_losses, losses = page.losses()
         assert n_losses >= len(losses)
         assert len(page.phases()) <= wire.N_PHASES_MAX

@@ -122,7 +122,7 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = folder / "home"
-        self._environment = {**os.environ, "PUNCTUAL_HOME": str(self.home)}
+        self.environment = {**os.environ, "PUNCTUAL_HOME": str(self.home)}
         self._started: list[subprocess.Popen[str]] = []
 
     def script(self, text: str, name: str = "train.py") -> list[str]:
@@ -166,7 +166,7 @@ class Terminal:
         self, popen: "type[subprocess.Popen[str]]", *arguments: str, output_fd: int = subprocess.PIPE
     ) -> subprocess.Popen[str]:
         process = popen(
-            [sys.executable, *arguments], env=self._environment, cwd=self.folder, text=True, stdout=output_fd,
+            [sys.executable, *arguments], env=self.environment, cwd=self.folder, text=True, stdout=output_fd,
             stderr=output_fd,
         )  # fmt: skip
         self._started.append(process)

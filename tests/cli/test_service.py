@@ -404,7 +404,7 @@ def test_the_unit_for_systemd_has_paths_as_they_are(monkeypatch: pytest.MonkeyPa
 
 def test_a_service_tells_a_collector_of_its_jobs(machine: Service) -> None:
     with collector() as server:
-        machine._environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = server.url
+        machine.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = server.url
         service = machine.up("--listen", "none")
         a = machine.begin_job("a")
         machine.let("a")
@@ -416,8 +416,8 @@ def test_a_service_tells_a_collector_of_its_jobs(machine: Service) -> None:
 
 
 def test_an_environment_that_cannot_be_followed_is_told_and_refused_only_if_asked(machine: Service) -> None:
-    machine._environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:1"
-    machine._environment["OTEL_EXPORTER_OTLP_PROTOCOL"] = "grpc"
+    machine.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:1"
+    machine.environment["OTEL_EXPORTER_OTLP_PROTOCOL"] = "grpc"
     refused = machine.punctual("up", "--otel", "--listen", "none")
     assert refused.returncode == 2
     assert "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf" in refused.stderr

@@ -420,7 +420,7 @@ def until_all(host: LocalHost, holds: Callable[[], bool]) -> None:
 
 def test_a_host_runs_jobs_on_the_nodes_of_a_cluster(nodes: dict[NodeId, Wire], tmp_path: Path) -> None:
     with local_host("host", CLUSTER) as host:
-        until_all(host, lambda: len(list(host._board.nodes())) == 2)
+        until_all(host, lambda: len(host.nodes()) == 2)
         cores = host.capacity.cores
         for name in ("a", "b"):  # each wants a node for itself
             host.submit(submission(name, floor_cores=cores, secret="written"))
@@ -435,7 +435,7 @@ def test_a_host_runs_jobs_on_the_nodes_of_a_cluster(nodes: dict[NodeId, Wire], t
 def test_a_host_that_comes_back_goes_on_with_the_jobs_of_its_nodes(nodes: dict[NodeId, Wire], tmp_path: Path) -> None:
     go = tmp_path / "go"
     with local_host("host", CLUSTER) as host:
-        until_all(host, lambda: len(list(host._board.nodes())) == 2)
+        until_all(host, lambda: len(host.nodes()) == 2)
         host.submit(submission("a", awaited=go))
         until_all(host, lambda: pid_of_waiting(go) > 0)
         host.hand_over()
@@ -454,7 +454,7 @@ def test_a_host_that_comes_back_goes_on_with_the_jobs_of_its_nodes(nodes: dict[N
 def test_what_ends_while_there_is_no_host_is_told_to_the_next_one(nodes: dict[NodeId, Wire], tmp_path: Path) -> None:
     go = tmp_path / "go"
     with local_host("host", CLUSTER) as host:
-        until_all(host, lambda: len(list(host._board.nodes())) == 2)
+        until_all(host, lambda: len(host.nodes()) == 2)
         host.submit(submission("a", awaited=go))
         until_all(host, lambda: pid_of_waiting(go) > 0)
         host.hand_over()
@@ -473,7 +473,7 @@ def test_jobs_that_nobody_steers_for_long_end_and_are_started_again_by_the_next_
 ) -> None:
     go = tmp_path / "go"
     with local_host("host", replace(CLUSTER, lost_after_s=SHORT_S)) as host:
-        until_all(host, lambda: len(list(host._board.nodes())) == 2)
+        until_all(host, lambda: len(host.nodes()) == 2)
         host.submit(submission("a", awaited=go))
         until_all(host, lambda: pid_of_waiting(go) > 0)
         host.hand_over()
@@ -507,7 +507,7 @@ def test_a_host_asks_for_room_while_a_job_waits_for_it_and_uses_the_node_that_co
     monkeypatch.setattr(host_executor, "members_of", lambda run, options: members)
     go = tmp_path / "go"
     with local_host("host", replace(CLUSTER, autoscale=2)) as host:
-        until_all(host, lambda: len(list(host._board.nodes())) == 1)
+        until_all(host, lambda: len(host.nodes()) == 1)
         cores = host.capacity.cores
         for name in ("a", "b"):  # each wants a node for itself
             host.submit(submission(name, floor_cores=cores, awaited=go))
@@ -531,7 +531,7 @@ def test_a_host_without_nodes_refuses_jobs(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_jobs_of_a_lost_node_are_started_again_on_another(nodes: dict[NodeId, Wire], tmp_path: Path) -> None:
     go = tmp_path / "go"
     with local_host("host", replace(CLUSTER, lost_after_s=SHORT_S)) as host:
-        until_all(host, lambda: len(list(host._board.nodes())) == 2)
+        until_all(host, lambda: len(host.nodes()) == 2)
         host.submit(submission("a", awaited=go))
         until_all(host, lambda: pid_of_waiting(go) > 0)
         pid = pid_of_waiting(go)

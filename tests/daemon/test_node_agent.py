@@ -43,6 +43,12 @@ WRITES = f"import sys; sys.stdout.write('x' * {N_BYTES})"
 WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
 
 
+@pytest.fixture
+def run() -> RunFolder:
+    """What the agent writes down."""
+    return agent_run("test-node-a")
+
+
 def launch(code: str, folder: Path, request: int = 1) -> LaunchJob:
     """Of a job that runs `code` in `folder`."""
     now = time.monotonic()
@@ -105,12 +111,12 @@ def test_a_process_that_cannot_start_an_agent_says_so_by_its_exit_status() -> No
 
 
 def test_what_is_rotated_away_before_it_was_sent_comes_before_what_is_written_then(
-    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path, run: RunFolder
 ) -> None:
     host = Host(closing, direct(agent))
     host.launch(launch(f"print('mark', flush=True)\n{WAITS}", tmp_path))
     wait_until(lambda: host.output == b"mark\n")
-    log = agent._run.log(JOB)
+    log = run.log(JOB)
     with log.open("ab") as file:
         file.write(b"before\n" * 300_000)
     log.rename(earlier_log(log))
@@ -158,7 +164,7 @@ def agent() -> Iterator[NodeAgent]:
 
 
 def test_a_job_that_is_started_again_while_its_end_is_acknowledged_keeps_what_it_was_started_with(
-    agent: NodeAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent: NodeAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: RunFolder
 ) -> None:
     asker = Asker(direct(agent))
     asker.launch(launch("exit(1)", tmp_path))
@@ -180,12 +186,14 @@ def test_a_job_that_is_started_again_while_its_end_is_acknowledged_keeps_what_it
     monkeypatch.setattr(RunFolder, "record_end", record_end)
     asker.poll(after=number)
     relaunching.join()
-    assert agent._run.inherited(JOB)
-    assert agent._run.open_jobs() == [JOB]
+    assert run.inherited(JOB)
+    assert run.open_jobs() == [JOB]
 
 
-def test_an_agent_that_finds_only_the_name_of_a_job_answers_and_tells_that_it_is_lost(closing: ExitStack) -> None:
-    agent_run("test-node-a").record_job(JOB, "queued")
+def test_an_agent_that_finds_only_the_name_of_a_job_answers_and_tells_that_it_is_lost(
+    closing: ExitStack, run: RunFolder
+) -> None:
+    run.record_job(JOB, "queued")
     agent = new_agent(A)
     closing.callback(agent.close)
     asker = Asker(direct(agent))
@@ -228,29 +236,29 @@ def test_the_end_of_a_job_is_told_with_all_that_it_has_written(
 
 
 def test_what_a_host_does_not_want_to_read_keeps_no_event_from_it(
-    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path, run: RunFolder
 ) -> None:
     host = Host(closing, direct(agent))
     host.launch(launch(WAITS + WRITES, tmp_path))
     wait_until(lambda: any(isinstance(event, JobStarted) for event in host.events))
     host.executor._forget(JOB)  # as if it lay elsewhere
     (tmp_path / "go").touch()
-    wait_until(lambda: not agent._run.open_jobs())
+    wait_until(lambda: not run.open_jobs())
     assert host.output == b""
     assert host.executor.logged_of(A) == {}
 
 
 def test_a_job_that_is_started_again_on_its_node_sends_what_it_writes_then_and_its_logs_do_not_stay(
-    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path, run: RunFolder
 ) -> None:
     host = Host(closing, direct(agent))
-    log = agent._run.log(JOB)
+    log = run.log(JOB)
     log.with_name(f"{log.name}.1").touch()
 
     def fail(request: int) -> None:
         host.launch(launch("print('one'); exit(1)", tmp_path, request=request))
         wait_until(lambda: [type(event) for event in host.events].count(JobFailed) == request)
-        wait_until(lambda: not agent._run.open_jobs())
+        wait_until(lambda: not run.open_jobs())
 
     for request in (1, 2):
         fail(request)

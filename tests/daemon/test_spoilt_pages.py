@@ -18,19 +18,22 @@ from punctual.request.job_options import JobOptions
 from punctual.request.submission import Submission, submission_of
 
 #: Writes extremes into every region of its page, its own ones and Punctual's, with some steps between; argument: a seed.
-SPOILER = """
-import os, random, re, sys, time
+SPOILER = (
+    f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+    """
+import mmap, os, random, re, time
 from math import inf, nan
 from punctual import channel as wire
+from tests.page_layout import REGIONS
 rng = random.Random(int(sys.argv[1]))
 page = wire.Page.open(os.environ[wire.PAGE_VARIABLE])
+content = mmap.mmap(os.open(os.environ[wire.PAGE_VARIABLE], os.O_RDWR), 0)
 INTEGERS = [0, 1, 2, 100, -1, 10**12, 10**15, 2**28, 2**53 + 1, 2**62, 2**63 - 1, -2**63]
 NUMBERS = [0.0, 1.0, -1.0, 1e-9, 1e15, 1e308, -1e308, 5e-324, inf, -inf, nan]
 VERSIONS = [2**63, 2**64 - 1]
-REGIONS = [region for region in vars(wire).values() if isinstance(region, wire._Region)]
 
 def payload(region):
-    for count, kind in re.findall(r"(\\d*)([qds])", region._payload.format):
+    for count, kind in re.findall(r"(\\d*)([qds])", region.payload):
         for _ in range(1 if kind == "s" else int(count or 1)):
             yield {"q": rng.choice([*INTEGERS, time.monotonic_ns()]), "d": rng.choice(NUMBERS), "s": rng.randbytes(9)}[kind]
 
@@ -39,11 +42,12 @@ for i in range(80):
     page.publish_progress(i + 1, time.monotonic_ns(), time.process_time_ns(), -1)
     time.sleep(rng.choice([0.0, 0.01, 0.04]))
     region = rng.choice(REGIONS)
-    region.write(page._map, rng.choice([i + 2, *VERSIONS]), *payload(region))
+    region.write(content, rng.choice([i + 2, *VERSIONS]), *payload(region))
     time.sleep(rng.choice([0.0, 0.01, 0.04]))
     if i % 10 == 9:
         page.declare(wire.Declaration(pid=os.getpid(), total_steps=rng.choice([100, 10**12]), state=wire.ProgramState.TRAINING))
 """
+)
 #: What people write for a training without an end.
 ENDLESS = """
 import itertools, sys, time, punctual
@@ -56,11 +60,10 @@ for _ in punctual.track(itertools.count(), total_steps=int(sys.argv[1])):
 #: Spoils the head of its page once, so that no other host can open that; ends at once when it is started again.
 BEHEADER = """
 import os, pathlib, sys, time
-from punctual import channel as wire
 spoilt = pathlib.Path(sys.argv[1])
 if spoilt.exists(): sys.exit()
-page = wire.Page.open(os.environ[wire.PAGE_VARIABLE])
-page._map[:8] = b"spoilt!!"
+with open(os.environ["PUNCTUAL_PAGE"], "r+b") as page:
+    page.write(b"spoilt!!")
 spoilt.touch()
 time.sleep(600)
 """

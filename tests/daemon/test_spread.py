@@ -40,8 +40,10 @@ from punctual.daemon import host_executor
 from punctual.daemon.local_host import local_host
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.node_agent import NodeAgent
+from punctual.daemon.run_folder import agent_run
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.spread_job import JobPart, SpreadJob
+from punctual.executors.local.job_signals import descendants
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 
@@ -56,23 +58,23 @@ TRAINING, COUNTING = (Path(__file__).with_name(f"spread_{name}.py") for name in 
 SHORT_S = 8.0
 
 
+def agent_of(closing: ExitStack, node: NodeId, **options: Any) -> NodeAgent:
+    agent = new_agent(node, address="127.0.0.1", **options)
+    closing.callback(agent.close)
+    return agent
+
+
 class Cluster:
     """Two nodes, an executor, and a job."""
 
     def __init__(self, folder: Path, closing: ExitStack, **options: Any) -> None:
         self.folder = folder
-        self.agents = {node: self._agent(closing, node, options) for node in (A, B)}
+        self.agents = {node: agent_of(closing, node, **options) for node in (A, B)}
         self.wires = {node: Wire(direct(agent)) for node, agent in self.agents.items()}
         self.events: list[Event] = []
         self.n_requests = 0
         self.executor = joined_executor(self.wires, self.events, **options)
         closing.callback(self.executor.close)
-
-    @staticmethod
-    def _agent(closing: ExitStack, node: NodeId, options: Mapping[str, Any]) -> NodeAgent:
-        agent = new_agent(node, address="127.0.0.1", **options)
-        closing.callback(agent.close)
-        return agent
 
     def launch(self, program: Path, *argv: str, **grant: Resources) -> None:
         self.n_requests += 1
@@ -116,8 +118,8 @@ class Cluster:
 
     def pids(self, node: NodeId) -> list[int]:
         """The job's own process on a node, if there is one."""
-        run = self.agents[node]._executor._runs.get(JOB)
-        return [] if run is None or run.ended or not run._process.pid else [run._process.pid]
+        keeper = agent_run(f"test-{node}").keeper_pid(JOB)
+        return [] if keeper is None else descendants(keeper)[:1]
 
 
 @pytest.fixture
@@ -362,10 +364,10 @@ def test_a_host_that_comes_back_goes_on_with_a_job_on_two_nodes(cluster: Cluster
 def test_a_host_gives_a_job_of_workers_more_than_one_node_has(
     closing: ExitStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    wires = {node: direct(Cluster._agent(closing, node, {})) for node in (A, B)}
+    wires = {node: direct(agent_of(closing, node)) for node in (A, B)}
     monkeypatch.setattr(host_executor, "members_of", lambda run, options: FixedMembers(wires))
     with local_host("host", replace(PACED, engine="ray", policy="promises-first")) as host:
-        host.run_for(PATIENCE_S, lambda: len(list(host._board.nodes())) == 2)
+        host.run_for(PATIENCE_S, lambda: len(host.nodes()) == 2)
         cores = host.capacity.cores
         options = JobOptions(
             program=[sys.executable, str(COUNTING), str(tmp_path)],

@@ -1,6 +1,7 @@
 """The parts of an agent, each by itself."""
 
 import errno
+import fcntl
 import json
 import os
 import pickle
@@ -9,8 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
+import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -353,120 +358,194 @@ def test_the_training_function_must_have_a_name() -> None:
         WorkerSpawner(lambda link: None, 0, ())
 
 
-class IdleSpawner:
-    """Has all workers that it is asked for, without any process; a test speaks for them."""
+HEARD_BYTES = 65_536
+JOIN = {"said": "join", "n_steps": 0, "progress": None, "after_fault": False, "has_state": True, "stepped_ns": 0}
+#: Of what no process has the number.
+NO_PID = 2**22
+#: Seconds after which agents end a worker that stands still; a quarter of it without a look counts as a pause of the job.
+HANG_S = 0.6
+
+
+class PlayedSpawner:
+    """The forkserver and all workers of an agent, played by the test."""
 
     is_ready = True
 
-    def __init__(self, *_: object) -> None:
-        self.control, self._forkserver = socket.socketpair()
-        self.workers: list[socket.socket] = []
+    def __init__(self, board_fd: int) -> None:
+        self.control, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.board = HeartbeatBoard(os.dup(board_fd))
+        #: The workers' ends of their connections, in the order of their start, and the newest of each slot.
+        self.forked: list[socket.socket] = []
+        self.workers: dict[int, socket.socket] = {}
         self.killed: list[int] = []
+        self.dies_when_killed = True
+
+    # What the agent asks of it.
+
+    def receive(self) -> dict[str, Any]:
+        words: dict[str, Any] = json.loads(self.control.recv(HEARD_BYTES))
+        return words
 
     def fork(self, i_slot: int, *, serves: bool = False) -> socket.socket:
         connection, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.workers.append(other_end)
+        other_end.settimeout(PATIENCE_S)
+        self.workers[i_slot] = other_end
+        self.forked.append(other_end)
         return connection
 
     def kill(self, pid: int) -> None:
-        self.killed.append(pid)
+        self.killed.append(pid - NO_PID)
+        if self.dies_when_killed:
+            self.end(pid - NO_PID, -signal.SIGKILL)
 
     def close(self) -> None:
-        for end in (self.control, self._forkserver, *self.workers):
+        self.board.close()
+        for end in (self.control, self._own, *self.forked):
             end.close()
 
+    # What a test has it say.
 
-JOIN = {"said": "join", "n_steps": 0, "progress": None, "after_fault": False, "has_state": True, "stepped_ns": 0}
+    def say(self, **words: Any) -> None:
+        self._own.send(json.dumps(words).encode())
 
-Training = Callable[..., AbstractContextManager[agent.Agent]]
+    def begin(self, i_slot: int) -> None:
+        self.say(said="forked", slot=i_slot, pid=NO_PID + i_slot)
+        self.say_as(i_slot, **JOIN)
+
+    def end(self, i_slot: int, code: int) -> None:
+        self.say(said="ended", pid=NO_PID + i_slot, code=code)
+
+    def say_as(self, i_slot: int, **words: Any) -> None:
+        """Speak for a worker; returns when the agent has read it."""
+        worker, n_bytes = self.workers[i_slot], array("i", [0])
+        worker.send(json.dumps(words).encode())
+
+        def is_read() -> bool:
+            fcntl.ioctl(worker, termios.TIOCOUTQ, n_bytes)
+            return not n_bytes[0]
+
+        wait_until(is_read)
+
+    def hear_as(self, i_slot: int) -> dict[str, Any]:
+        """The agent's next words to a worker."""
+        words: dict[str, Any] = json.loads(self.workers[i_slot].recv(HEARD_BYTES))
+        return words
 
 
-def say(made: agent.Agent, worker: Worker, **words: Any) -> None:
-    """Speak for a worker."""
-    spawner_of(made).workers[worker.i_slot].send(json.dumps(words).encode())
-    for heard in made._here._hear_worker(worker.i_slot):
-        made._on_message(made._here, heard)
+class Training:
+    """An agent that runs, whose workers and servers the test plays."""
+
+    def __init__(self, spawner: PlayedSpawner, exit_code: Future[int]) -> None:
+        self.spawner = spawner
+        self._exit_code = exit_code
+
+    @property
+    def goes_on(self) -> bool:
+        return not self._exit_code.done()
+
+    def begin(self, *slots: int) -> None:
+        """Have all of these workers join, and become members."""
+        for i_slot in slots:
+            wait_until(lambda i_slot=i_slot: i_slot in self.spawner.workers)  # type: ignore[misc]
+            self.spawner.begin(i_slot)
+        assert all("membership" in self.spawner.hear_as(i_slot) for i_slot in slots)
+
+    def ended(self) -> int:
+        """The exit code, once the agent has ended."""
+        return self._exit_code.result(PATIENCE_S)
 
 
-def spawner_of(made: agent.Agent) -> Any:
-    return made._here._spawner
+Begin = Callable[..., AbstractContextManager[Training]]
 
 
 @pytest.fixture
-def training(monkeypatch: pytest.MonkeyPatch, page: SharedBlock) -> Training:
-    """Makes an agent whose workers and servers, idle ones, are members of a generation."""
-    monkeypatch.setattr(node_workers, "WorkerSpawner", IdleSpawner)
+def training(monkeypatch: pytest.MonkeyPatch, page: SharedBlock) -> Begin:
+    """Runs an agent that wants so many workers and servers."""
 
     @contextmanager
-    def begun(n_workers: int, n_servers: int = 0) -> Iterator[agent.Agent]:
+    def begun(n_workers: int, n_servers: int = 0, hang_s: float = PATIENCE_S) -> Iterator[Training]:
         page.send_worker_target(WorkerTarget(1, n_workers, 0, n_servers))
-        with agent.Agent(print, page) as made:
-            made._reconcile(time.monotonic_ns())
-            for worker in made._pool.workers:
-                worker.pid = 100 + worker.number
-                say(made, worker, **JOIN)
-            made._reconcile(time.monotonic_ns())
-            assert made._pool.members == made._pool.workers
-            yield made
+        made: list[PlayedSpawner] = []
+
+        def spawner_of(_train: object, board_fd: int, _preloaded: object) -> PlayedSpawner:
+            made.append(PlayedSpawner(board_fd))
+            return made[0]
+
+        monkeypatch.setattr(node_workers, "WorkerSpawner", spawner_of)
+        with ThreadPoolExecutor(1) as thread, agent.Agent(print, page, hang_s=hang_s) as running:
+            exit_code = thread.submit(running.run)
+            try:
+                yield Training(made[0], exit_code)
+            finally:
+                made[0].say(said="failed", trace="the test ends\n")
+                exit_code.result(PATIENCE_S)
 
     return begun
 
 
 def test_a_worker_that_is_lost_when_another_has_ended_is_no_success(
-    training: Training, capsys: pytest.CaptureFixture[str]
+    training: Begin, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with training(2) as made:
-        first, second = made._pool.workers
-        say(made, second, said="finished")
-        made._on_worker_exit(first, -signal.SIGKILL)
-        assert made._exit_code == 128 + signal.SIGKILL
-    assert "got an end by SIGKILL for worker 1 (process 101)" in capsys.readouterr().err
+        made.begin(0, 1)
+        made.spawner.say_as(1, said="finished")
+        made.spawner.end(0, -signal.SIGKILL)
+        assert made.spawner.hear_as(1) == {"membership": None}
+        made.spawner.end(1, 0)
+        assert made.ended() == 128 + signal.SIGKILL
+    assert f"got an end by SIGKILL for worker 1 (process {NO_PID})" in capsys.readouterr().err
 
 
 def test_a_worker_that_stands_still_when_another_has_ended_is_no_success(
-    training: Training, capsys: pytest.CaptureFixture[str]
+    training: Begin, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with training(2) as made:
-        first, second = made._pool.workers
-        say(made, second, said="finished")
-        later_ns = time.monotonic_ns() + made._hang_ns
-        first.node.board.show(first.i_slot, 1, False, later_ns - made._hang_ns // 2)
-        made._release_workers(later_ns)
-        assert (spawner_of(made).killed, made._exit_code) == ([], 0)
-        made._release_workers(later_ns + made._hang_ns)
-        assert (spawner_of(made).killed, made._exit_code) == ([101], 1)
+    with training(2, hang_s=HANG_S) as made:
+        made.begin(0, 1)
+        made.spawner.board.show(0, 1, False, time.monotonic_ns() + 10**12)  # it moves, however slow this machine is
+        made.spawner.say_as(1, said="finished")
+        time.sleep(1.5 * HANG_S)
+        assert (made.spawner.killed, made.goes_on) == ([], True)
+        made.spawner.board.show(0, 2, False, time.monotonic_ns())
+        made.spawner.hear_as(1)
+        made.spawner.end(1, 0)
+        assert made.ended() == 1
+        assert made.spawner.killed == [0]
     assert "into a `run.phase`" in capsys.readouterr().err
 
 
-def test_after_a_stop_a_worker_is_let_be_while_it_is_excused(training: Training) -> None:
-    with training(2) as made:
-        first, second = made._pool.workers
-        first.node.board.excuse(first.i_slot, True)
-        say(made, second, said="left", code=143)
-        later_ns = time.monotonic_ns() + 2 * made._hang_ns
-        made._release_workers(later_ns)
-        assert spawner_of(made).killed == []
-        made._end(1, "")
-        made._release_workers(later_ns)
-        assert (spawner_of(made).killed, made._exit_code) == ([101], 143)
+def test_after_a_stop_a_worker_is_let_be_while_it_is_excused(training: Begin) -> None:
+    with training(3, hang_s=HANG_S) as made:
+        made.begin(0, 1, 2)
+        for i_slot in (0, 2):
+            made.spawner.board.excuse(i_slot, True)
+        made.spawner.say_as(1, said="left", code=143)
+        time.sleep(1.5 * HANG_S)
+        assert (made.spawner.killed, made.goes_on) == ([], True)
+        made.spawner.say_as(2, said="failed", trace="")
+        for i_slot in (1, 2):
+            made.spawner.hear_as(i_slot)
+            made.spawner.end(i_slot, 0)
+        assert made.ended() == 143
+        assert made.spawner.killed == [0]
 
 
 def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(
-    page: SharedBlock, training: Training
+    page: SharedBlock, training: Begin
 ) -> None:
     with training(2, 1) as made:
-        workers, spawner = list(made._pool.workers), spawner_of(made)
-        made._on_worker_exit(workers[0], -signal.SIGKILL)  # told before the other has noticed
-        assert spawner.killed == [102, 103]
-        say(made, workers[1], **{**JOIN, "after_fault": True, "has_state": False})
-        made._reconcile(time.monotonic_ns())
-        assert made._pool.members == []
-        for worker in workers[1:]:
-            made._on_worker_exit(worker, -signal.SIGKILL)
-        made._reconcile(time.monotonic_ns())
-        assert page.worker_status().n_workers_lost == 1
-        assert [worker.state for worker in made._pool.workers] == ["starting"] * 3
-        assert not made._state_lost_ns
+        made.begin(0, 1, 2)
+        made.spawner.dies_when_killed = False
+        made.spawner.end(0, -signal.SIGKILL)  # told before the other has noticed
+        wait_until(lambda: made.spawner.killed == [1, 2])
+        made.spawner.say_as(1, **{**JOIN, "after_fault": True, "has_state": False})
+        killed = made.spawner.workers.pop(1)
+        for i_slot in (1, 2):
+            made.spawner.end(i_slot, -signal.SIGKILL)
+        wait_until(lambda: len(made.spawner.forked) == 6)
+        assert not killed.recv(1), "nothing was answered"
+        made.begin(0, 1, 2)
+        status = wait_until(page.worker_status, lambda status: status.n_workers == 2)
+        assert (status.n_servers, status.n_workers_lost, made.spawner.killed) == (1, 1, [1, 2])
 
 
 class TalkingForkserver:
@@ -474,16 +553,31 @@ class TalkingForkserver:
 
     def __init__(self) -> None:
         self.control, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        wake_fd, self._waking_fd = os.pipe()
         origin: Any = None
-        self.made = Forkserver(self._own, -1, origin, print)
+        self._thread = threading.Thread(target=Forkserver(self._own, wake_fd, origin, print).serve)
+        self._thread.start()
+        self._fds = (wake_fd, self._waking_fd)
 
     def said(self) -> dict[str, Any]:
         words: dict[str, Any] = json.loads(self.control.recv(65_536))
         return words
 
+    def fork(self, i_slot: int, connection: socket.socket) -> None:
+        """Request a worker."""
+        request = json.dumps({"fork": i_slot, "serves": False}).encode()
+        socket.send_fds(self.control, [request], [connection.fileno()])
+
+    def wake(self) -> None:
+        """Have it look for children that have ended, as SIGCHLD does."""
+        os.write(self._waking_fd, b"\0")
+
     def close(self) -> None:
         self.control.close()
+        self._thread.join()
         self._own.close()
+        for fd in self._fds:
+            os.close(fd)
 
 
 @pytest.fixture
@@ -511,12 +605,18 @@ def test_a_forkserver_without_an_agent_ends_without_a_word(tmp_path: Path, is_cl
     assert complaints == b""
 
 
-def test_a_process_that_the_script_has_started_is_no_worker(forks: TalkingForkserver) -> None:
+def test_a_process_that_the_script_has_started_is_no_worker(
+    forks: TalkingForkserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scripts, worker = (os.spawnlp(os.P_NOWAIT, name, name) for name in ("false", "true"))
     for pid in (scripts, worker):
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    forks.made._children.add(worker)
-    forks.made._reap()
+    monkeypatch.setattr(os, "fork", lambda: worker)
+    mine, workers = socket.socketpair()
+    with mine, workers:
+        forks.fork(0, workers)
+        assert forks.said() == {"said": "forked", "pid": worker, "slot": 0}
+    forks.wake()
     assert forks.said() == {"said": "ended", "pid": worker, "code": 0}
     assert os.waitstatus_to_exitcode(os.waitpid(scripts, 0)[1]) == 1
     assert not select.select([forks.control], [], [], 0)[0]
@@ -531,9 +631,7 @@ def test_a_fork_that_fails_is_told_and_the_next_one_is_tried(
     mine, workers = socket.socketpair()
     monkeypatch.setattr(os, "fork", fork)
     for slot in (3, 4):
-        request = json.dumps({"fork": slot, "serves": False}).encode()
-        socket.send_fds(forks.control, [request], [workers.fileno()])
-        assert forks.made._handle_request()
+        forks.fork(slot, workers)
         cause = "[Errno 11] Resource temporarily unavailable"
         assert forks.said() == {"said": "not forked", "slot": slot, "cause": cause}
     workers.close()
@@ -541,32 +639,26 @@ def test_a_fork_that_fails_is_told_and_the_next_one_is_tried(
         assert not mine.recv(1), "nobody else has the worker's end"
 
 
-def test_without_a_newcomer_that_cannot_be_forked_training_goes_on(page: SharedBlock, training: Training) -> None:
+def test_without_a_newcomer_that_cannot_be_forked_training_goes_on(page: SharedBlock, training: Begin) -> None:
     with training(2) as made:
+        made.begin(0, 1)
         page.send_worker_target(WorkerTarget(2, 3))
-        made._reconcile(time.monotonic_ns())
-        (newcomer,) = made._pool.newcomers()
-        made._on_message(made._here, {"said": "not forked", "slot": newcomer.i_slot, "cause": "no memory"})
-        made._reconcile(time.monotonic_ns())
-        assert len(made._pool.workers) == len(made._pool.members) == 2
-        assert (page.worker_status().request, page.worker_status().cause) == (2, "no process can be forked: no memory")
-        assert made._exit_code is None
+        wait_until(lambda: 2 in made.spawner.workers)
+        made.spawner.say(said="not forked", slot=2, cause="no memory")
+        status = wait_until(page.worker_status, lambda status: status.request == 2)
+        assert (status.n_workers, status.cause) == (2, "no process can be forked: no memory")
+        assert made.goes_on
 
 
-def test_without_a_first_worker_that_cannot_be_forked_training_begins_with_the_others(
-    monkeypatch: pytest.MonkeyPatch, page: SharedBlock
-) -> None:
-    monkeypatch.setattr(node_workers, "WorkerSpawner", IdleSpawner)
-    page.send_worker_target(WorkerTarget(1, 3))
-    with agent.Agent(print, page) as made:
-        made._reconcile(time.monotonic_ns())
-        *others, last = made._pool.workers
-        made._on_message(made._here, {"said": "not forked", "slot": last.i_slot, "cause": "no memory"})
-        for worker in others:
-            worker.pid = 100 + worker.number
-            say(made, worker, **JOIN)
-        made._reconcile(time.monotonic_ns())
-        assert (made._exit_code, made._pool.members) == (None, others)
+def test_without_a_first_worker_that_cannot_be_forked_training_begins_with_the_others(training: Begin) -> None:
+    with training(3) as made:
+        wait_until(lambda: 2 in made.spawner.workers)
+        made.spawner.say(said="not forked", slot=2, cause="no memory")
+        for i_slot in (0, 1):
+            made.spawner.begin(i_slot)
+        places = [made.spawner.hear_as(i_slot)["membership"] for i_slot in (0, 1)]
+        assert [(place["rank"], place["n_workers"]) for place in places] == [(0, 2), (1, 2)]
+        assert made.goes_on
 
 
 def test_the_instant_of_the_last_step_is_not_that_of_the_last_sign_of_life(board: HeartbeatBoard) -> None:
@@ -597,4 +689,7 @@ def test_what_the_job_is_shown_is_counted(
     monkeypatch.delenv(node_workers.DEVICES_VARIABLE, raising=False)
     if variable is not None:
         monkeypatch.setenv(node_workers.DEVICES_VARIABLE, variable)
-    assert list(node_workers._visible_devices()) == list(range(n_devices))
+    monkeypatch.setattr(node_workers, "WorkerSpawner", lambda _train, board_fd, _preloaded: PlayedSpawner(board_fd))
+    here = node_workers.LocalWorkers(print, (), select.poll())
+    assert list(here.visible_devices) == list(range(n_devices))
+    here.close()

@@ -29,14 +29,14 @@ class Device:
     """Is done after some looks; a member is gone after some others."""
 
     def __init__(self, n_looks: int, n_looks_whole: int) -> None:
-        self._n_left, self._n_whole_left = n_looks, n_looks_whole
+        self.n_left, self._n_whole_left = n_looks, n_looks_whole
 
     def record(self) -> None:
         """From here on."""
 
     def query(self) -> bool:
-        self._n_left -= 1
-        return self._n_left < 0
+        self.n_left -= 1
+        return self.n_left < 0
 
     @property
     def generation_broken(self) -> int:
@@ -57,7 +57,7 @@ def wait_for(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_the_device_does_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(5, 100)
     wait_for(device, monkeypatch)
-    assert device._n_left < 0
+    assert device.n_left < 0
 
 
 def test_a_wait_for_a_member_that_is_gone_ends(monkeypatch: pytest.MonkeyPatch) -> None:

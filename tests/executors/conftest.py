@@ -12,6 +12,7 @@ import pytest
 from tests.waiting import PATIENCE_S
 from tests.waiting import wait_until as until
 
+from punctual.channel import BLOCK_VARIABLE, SharedBlock
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.events import Event, GrantApplied, JobFailed, JobFinished, JobStarted, ProgressReported
@@ -25,6 +26,7 @@ from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import LocalExecutor, actuators
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.mounts import hierarchy
 
 E = TypeVar("E")
@@ -62,6 +64,8 @@ class Stage:
         self.events: list[Event] = []
         self._arrived: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._request = 0
+        #: The keeper of each job, once it has one.
+        self.keepers: dict[JobId, int] = {}
         self.submitted_at = time.monotonic()
         self.program: Program | None = None
         self._executor: LocalExecutor | None = None
@@ -74,17 +78,23 @@ class Stage:
     def prepare(self, code: str, *, on_output: OnOutput = None, **options: Any) -> None:
         """Make the executor for a job that runs `code`; `options` are the executor's and the program's."""
         given = {name: options.pop(name) for name in EXECUTOR_OPTIONS if name in options}
+        on_kept = given.pop("on_kept", lambda *_: None)
+
+        def kept(job: JobId, keeper: int, guard: int) -> None:
+            self.keepers[job] = keeper
+            on_kept(job, keeper, guard)
+
         self.program = Program(**{"argv": (sys.executable, "-c", code), **options})
         self._executor = LocalExecutor(
             node=NODE, runtime_dir=self.runtime_dir, clock=Clock(), output_of=lambda _: on_output,
-            log_of=lambda _: self.log,
+            log_of=lambda _: self.log, on_kept=kept,
             **{"actuator": "pacing", "stop_grace_s": 10.0, **given},
         )  # fmt: skip
 
     def launch_command(self, grant: Resources, spec: JobSpec) -> LaunchJob:
         """A launch of the program prepared."""
         return LaunchJob(
-            at=time.monotonic(), job=spec.id, request=self._next(), spec=spec, grant={NODE: grant}, reason=WHY,
+            at=time.monotonic(), job=spec.id, request=self.next_request(), spec=spec, grant={NODE: grant}, reason=WHY,
             program=self.program, submitted_at=self.submitted_at,
         )  # fmt: skip
 
@@ -99,7 +109,7 @@ class Stage:
         return self.wait(JobStarted)
 
     def resize(self, cores: float, pacing: PacingLine | None = None, request: int | None = None) -> None:
-        number = self._next() if request is None else request
+        number = self.next_request() if request is None else request
         self.executor.perform(
             ResizeJob(
                 at=time.monotonic(), job=JOB, request=number, grant={NODE: Resources(cores)}, reason=WHY, pacing=pacing
@@ -132,13 +142,28 @@ class Stage:
             if isinstance(event, JobFinished | JobFailed):
                 return event
 
+    def pid(self, job: JobId = JOB) -> int:
+        """The job's own process: the first that its keeper has started."""
+        return until(lambda: descendants(self.keepers[job]))[0]
+
+    def environment(self, job: JobId = JOB) -> dict[str, str]:
+        """What the job's own process was started with."""
+        return dict(
+            text.split("=", 1) for text in Path(f"/proc/{self.pid(job)}/environ").read_text().split("\0") if "=" in text
+        )
+
+    def page(self, job: JobId = JOB) -> SharedBlock:
+        """The job's page, as the job has it."""
+        return SharedBlock.open(self.environment(job)[BLOCK_VARIABLE])
+
     def look(self) -> ProgressReported:
         """What is reported now; nothing is for a moment while the job is being started again."""
-        seen = until(self._reported)
+        seen = until(self.reported)
         assert seen is not None
         return seen
 
-    def _reported(self) -> ProgressReported | None:
+    def reported(self) -> ProgressReported | None:
+        """What is reported now, if anything is."""
         self.executor.observe(JOB, time.monotonic(), self.sink)
         while not self._arrived.empty():
             event = self._arrived.get()
@@ -153,7 +178,8 @@ class Stage:
         if self._executor is not None:
             self._executor.close()
 
-    def _next(self) -> int:
+    def next_request(self) -> int:
+        """The number of another command."""
         self._request += 1
         return self._request
 

@@ -159,12 +159,11 @@ def test_a_job_of_workers_is_told_which_devices_are_its_own(stage: Stage, tmp_pa
     spec = JobSpec(id=JOB, ceiling=GPU * 3, worker=GPU)
     stage.executor.perform(stage.launch_command(GPU, spec), stage.sink)
     stage.wait(JobStarted)
-    process = stage.executor._runs[JOB]._process
-    page = process.workers._page
-    assert (process.devices.shown, page.worker_target().devices) == (("1", "0", "2"), (0,))
+    page = stage.page()
+    assert (stage.environment()["CUDA_VISIBLE_DEVICES"], page.worker_target().devices) == ("1,0,2", (0,))
 
     def resize(n_workers: int) -> None:
-        command = ResizeJob(at=0.0, job=JOB, request=stage._next(), grant={NODE: GPU * n_workers}, reason=WHY)
+        command = ResizeJob(at=0.0, job=JOB, request=stage.next_request(), grant={NODE: GPU * n_workers}, reason=WHY)
         stage.executor.perform(command, stage.sink)
 
     resize(2)
@@ -174,7 +173,10 @@ def test_a_job_of_workers_is_told_which_devices_are_its_own(stage: Stage, tmp_pa
     assert "no room for 3 GPUs" in stage.wait(GrantFailed).cause
     resize(1)
     stage.wait(GrantApplied)
-    assert stage.executor._context.devices.held_by(JOB) == ("1",)
+    page.close()
+    launch(stage, "late", GPU)
+    assert stage.wait(JobStarted).job == "late"
+    assert stage.environment(JobId("late"))["CUDA_VISIBLE_DEVICES"].split(",")[0] == "2"
 
 
 def test_a_job_that_is_taken_over_has_the_devices_it_had(stage: Stage, tmp_path: Path) -> None:
@@ -183,8 +185,6 @@ def test_a_job_that_is_taken_over_has_the_devices_it_had(stage: Stage, tmp_path:
     launch(stage, JOB, GPU)
     stage.wait(JobStarted)
     stage.wait(JobStarted)
-    run = stage.executor._runs[JOB]
-    held = stage.executor._context.devices.held_by(JOB)
     pool = DevicePool(("0", "1"))
-    adopted = JobDevices.adopted(pool, JOB, run._process.pid, 1.0, ())
-    assert pool.held_by(JOB) == adopted.shown == held != ()
+    adopted = JobDevices.adopted(pool, JOB, stage.pid(), 1.0, ())
+    assert pool.held_by(JOB) == adopted.shown == (stage.environment()["CUDA_VISIBLE_DEVICES"],)

@@ -53,7 +53,7 @@ def test_a_job_is_ended_without_its_keeper_where_that_hangs(
     stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper, _ = kept(SLEEP, stop_grace_s=0.2)
-    job = stage.executor._runs[JOB]._process.pid
+    job = stage.pid()
     stop(keeper)
     deal = KeeperLink._signal
     monkeypatch.setattr(job_run, "END_S_MAX", 0.2)

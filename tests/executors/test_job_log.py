@@ -35,17 +35,17 @@ class Job:
     """Stands for a job and its keeper: what is written is moved into the log at once, in this thread."""
 
     def __init__(self, path: Path, limit_bytes: int = 1 << 30) -> None:
-        source_fd, self._write_fd = os.pipe()
+        source_fd, self.write_fd = os.pipe()
         self.wakeup_fd, keeper_bell_fd = os.pipe()
         self.log = JobLog(str(path), limit_bytes, source_fd, keeper_bell_fd)
 
     def write(self, output: bytes) -> None:
         for start in range(0, len(output), 4096):  # no more than a pipe takes
-            os.write(self._write_fd, output[start : start + 4096])
+            os.write(self.write_fd, output[start : start + 4096])
             assert self.log.relay()
 
     def end(self) -> None:
-        os.close(self._write_fd)
+        os.close(self.write_fd)
         self.log.finish()
 
 
@@ -88,7 +88,7 @@ def test_nobody_has_to_look(path: Path) -> None:
     """The bell is full long before the job has ended, and nobody has ever answered it."""
     with job(path) as running:
         for _ in range(70_000):
-            os.write(running._write_fd, b"line\n")
+            os.write(running.write_fd, b"line\n")
             running.log.relay()
     os.close(running.wakeup_fd)
     assert path.stat().st_size == 5 * 70_000
@@ -96,7 +96,7 @@ def test_nobody_has_to_look(path: Path) -> None:
 
 def test_what_is_left_when_the_job_has_ended_is_kept(path: Path) -> None:
     running = Job(path)
-    os.write(running._write_fd, b"x" * 60_000)
+    os.write(running.write_fd, b"x" * 60_000)
     running.end()
     os.close(running.wakeup_fd)
     assert path.stat().st_size == 60_000
@@ -104,10 +104,10 @@ def test_what_is_left_when_the_job_has_ended_is_kept(path: Path) -> None:
 
 def test_a_process_that_got_away_and_writes_on_holds_nothing_up(path: Path) -> None:
     running = Job(path)
-    os.write(running._write_fd, b"last\n")
+    os.write(running.write_fd, b"last\n")
     running.log.finish()
     assert path.read_bytes() == b"last\n"
-    os.close(running._write_fd)
+    os.close(running.write_fd)
     os.close(running.wakeup_fd)
 
 

@@ -174,7 +174,7 @@ def test_without_punctual_the_job_goes_on_without_a_quota(keep: Keep, tmp_path: 
     code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nopen('done', 'w')"
     link = keep(code, lift=[[str(quota), "max 20000"]], cleanup_files=[[str(page), mark_of(str(page))]])
     pid = started(link)
-    link._connection.shutdown(2)  # what happens to it when its holder dies
+    link.release()  # what happens to it when its holder dies
     until(lambda: written(quota))
     assert written(quota) == "max 20000"
     assert is_alive(pid)
@@ -204,7 +204,7 @@ def test_output_is_kept_whether_anybody_steers_the_job_or_not(keep: Keep, tmp_pa
     link = keep(code, **output.options)
     output.close()
     started(link)
-    link._connection.shutdown(2)
+    link.release()
     os.close(output.wakeup_fd)
     (tmp_path / "go").touch()
     until(lambda: written(output.log) == "first\n" + "x" * 1_000_000 + "\n")
@@ -278,9 +278,8 @@ def test_the_guard_ends_a_job_that_ignores_sigterm_when_the_keeper_is_killed(kee
 def test_the_job_outlives_its_guard(keep: Keep, tmp_path: Path) -> None:
     link = keep("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nexit(7)")
     pid = started(link)
-    assert link._process is not None
-    os.kill(link._process.pid, signal.SIGKILL)
-    link._process.wait()
+    os.kill(link.guard_pid, signal.SIGKILL)
+    until(lambda: not is_alive(link.guard_pid))
     assert is_alive(pid)
     (tmp_path / "go").touch()
     last = link.read()
@@ -291,9 +290,8 @@ def test_the_job_outlives_its_guard(keep: Keep, tmp_path: Path) -> None:
 def test_a_job_without_a_guard_can_still_be_ended(keep: Keep) -> None:
     link = keep("import time; time.sleep(60)")
     started(link)
-    assert link._process is not None
-    os.kill(link._process.pid, signal.SIGKILL)
-    link._process.wait()
+    os.kill(link.guard_pid, signal.SIGKILL)
+    until(lambda: not is_alive(link.guard_pid))
     link.terminate()
     last = link.read()
     assert last is not None
@@ -342,7 +340,7 @@ def test_the_end_of_a_job_that_nobody_steers_is_kept_once_the_disk_can_be_writte
     with mounted(tmp_path / "disk") as disk:
         link = keep_with_socket(keep, address, GOES_ON, end_file=str(disk / "end"))
         job = started(link)
-        link._connection.shutdown(socket.SHUT_WR)  # the keeper takes it for gone
+        link.release()  # the keeper takes it for gone
         may_write(disk, False)
         (tmp_path / "go").touch()
         until(lambda: not is_alive(job))
@@ -361,7 +359,7 @@ def test_who_takes_over_a_job_whose_end_cannot_be_written_is_told(keep: Keep, ad
         link = keep_with_socket(keep, address, GOES_ON, end_file=str(disk / "end"), **output.options)
         output.close()
         job = started(link)
-        link._connection.shutdown(socket.SHUT_WR)
+        link.release()
         may_write(disk, False)
         (tmp_path / "go").touch()
         until(lambda: not is_alive(job))
@@ -438,7 +436,7 @@ def test_a_job_that_nobody_steers_is_handed_over_with_what_its_keeper_knows(
 ) -> None:
     link = keep_with_socket(keep, address, GOES_ON, actuator="pacing", progress_pattern="auto")
     pid = started(link)
-    link._connection.shutdown(2)
+    link.release()
     kept = until(lambda: take_over(address))
     assert kept is not None
     assert (kept.job_pid, kept.link.pid, kept.bell_fds) == (pid, link.pid, ())
@@ -465,7 +463,7 @@ def test_a_job_can_be_released_and_taken_over_again_and_again(keep: Keep, addres
     quota = tmp_path / "quota"
     link = keep_with_socket(keep, address, "import time; time.sleep(60)", lift=[[str(quota), "max"]])
     pid = started(link)
-    link._connection.shutdown(2)
+    link.release()
     for _ in range(3):
         kept = until(lambda: take_over(address))
         assert kept is not None
@@ -495,7 +493,7 @@ def test_who_takes_the_job_over_hears_of_its_output(keep: Keep, address: Path, t
     output.close()
     started(link)
     os.close(output.wakeup_fd)
-    link._connection.shutdown(2)
+    link.release()
     kept = until(lambda: take_over(address))
     assert kept is not None
     (wakeup_fd,) = kept.bell_fds

@@ -140,9 +140,10 @@ def test_phases_are_reported_when_they_change(stage: Stage) -> None:
 
 def test_launch_said_again_is_answered_and_changes_nothing(stage: Stage) -> None:
     stage.run(SLEEP)
+    pid, keepers = stage.pid(), dict(stage.keepers)
     stage.launch()
     assert stage.wait(JobStarted).request == 2
-    assert len([run for run in stage.executor._runs.values() if not run.ended]) == 1
+    assert (stage.pid(), stage.keepers) == (pid, keepers)
 
 
 def test_a_job_is_launched_again_after_its_end(stage: Stage) -> None:
@@ -210,11 +211,14 @@ def test_a_job_that_failed_is_started_anew(stage: Stage, tmp_path: Path) -> None
 def test_only_the_last_jobs_that_ended_are_remembered(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "_N_ENDED_MAX", 1)
     stage.prepare("pass")
-    for name in ("first", "second", "third"):
-        spec = JobSpec(id=JobId(name), ceiling=Resources(1.0))
+    specs = [JobSpec(id=JobId(name), ceiling=Resources(1.0)) for name in ("first", "second", "third")]
+    early = [stage.launch_command(Resources(1.0), spec) for spec in specs]
+    for spec in specs:
         stage.executor.perform(stage.launch_command(Resources(1.0), spec), stage.sink)
         stage.ended()
-    assert list(stage.executor._runs) == ["second", "third"]
+    stage.executor.perform(early[1], stage.sink)  # made before its end, which is the answer
+    stage.executor.perform(early[0], stage.sink)
+    assert stage.ended().job == "first"
 
 
 def test_a_job_without_a_program_fails(stage: Stage) -> None:
@@ -317,11 +321,12 @@ def test_costs_of_phases_are_handed_on_in_the_order_of_the_page(stage: Stage) ->
     stage.look_until(lambda report: report.steps_done == 2)
     line = PacingLine(end_s=1.0, end_work=5.0, s_per_step=0.1, phase_cost_steps={"checkpoint": 3.0, "evaluate": 2.0})
     stage.resized(1.0, line)
-    page = stage.executor._runs[JOB]._process.progress._page._page  # type: ignore[attr-defined]
+    page = stage.page()
     directives = page.directives()
     assert directives.pacing
     assert directives.phase_cost_steps[:2] == (2.0, 3.0)
     assert page.heartbeat_ns() > 0
+    page.close()
 
 
 # Stopping.
@@ -367,17 +372,18 @@ def test_a_job_stopped_when_it_was_about_to_start(stage: Stage) -> None:
 
 
 def test_a_job_stopped_before_its_keeper_deals_with_signals(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped, deal = threading.Event(), KeeperLink._signal
+    reading, stopped, deal = threading.Event(), threading.Event(), KeeperLink._signal
     monkeypatch.setattr(KeeperLink, "_signal", lambda link, number: deal(link, number) if link.pid else None)
 
     def read(link: KeeperLink, original: Callable[[KeeperLink], object] = KeeperLink.read) -> object:
+        reading.set()
         assert stopped.wait(PATIENCE_S)
         return original(link)
 
     monkeypatch.setattr(KeeperLink, "read", read)
     stage.prepare(SLEEP)
     stage.launch()
-    until(lambda: stage.executor._runs[JOB]._process._link is not None)
+    assert reading.wait(PATIENCE_S)
     stage.stop()
     stopped.set()
     assert stage.wait(JobFailed).cause == "the user"
@@ -395,7 +401,7 @@ def test_a_job_that_another_host_takes_over_while_it_is_started_is_left_to_that(
         on_kept=lambda _job, keeper, _guard: recorded.append(keeper),
     )
     stage.launch()
-    until(lambda: stage.executor._runs[JOB].ended)
+    until(lambda: JOB not in stage.executor.held())
     assert not (tmp_path / "ran").exists()
     assert (stage.events, recorded) == ([], []), "and the record of the other host stays"
 
@@ -410,7 +416,7 @@ def test_a_job_stopped_as_it_ends_with_success_was_stopped(stage: Stage, tmp_pat
 
 def test_closing_ends_the_job(stage: Stage) -> None:
     stage.run(SLEEP)
-    pid = stage.executor._runs[JOB]._process.pid
+    pid = stage.pid()
     stage.close()
     assert not is_alive(pid)
     assert isinstance(stage.events[-1], JobFailed)
@@ -447,7 +453,7 @@ def test_a_landing_is_not_reported_without_what_the_job_used(
     assert stage.look_until(lambda report: report.landed).used_core_s > 0.0
     with monkeypatch.context() as patched:
         patched.setattr(JobProcess, "read_usage", lambda _: 0.0)
-        assert stage._reported() is None
+        assert stage.reported() is None
     (tmp_path / "go").touch()
     stage.wait(JobFinished)
 
@@ -612,13 +618,12 @@ def test_when_punctual_is_killed_the_job_goes_on_and_is_cleared_up_after(
 @pytest.mark.parametrize("actuator", [pytest.param("quota", marks=pytest.mark.cgroup), "pacing"])
 def test_when_the_keeper_is_killed_the_job_ends(stage: Stage, actuator: str, request: pytest.FixtureRequest) -> None:
     stage.run(SLEEP, actuator=request.getfixturevalue("quota") if actuator == "quota" else actuator)
-    process = stage.executor._runs[JOB]._process
-    assert process._link is not None
-    os.kill(process._link.pid, signal.SIGKILL)
+    pid = stage.pid()
+    os.kill(stage.keepers[JOB], signal.SIGKILL)
     ended = stage.wait(JobFailed)
     assert "keeper" in ended.cause
     assert ended.retryable
-    assert not is_alive(process.pid)
+    assert not is_alive(pid)
 
 
 # Quotas.

@@ -101,7 +101,7 @@ from pathlib import Path
 from tests.executors.conftest import Stage
 stage = Stage(Path(sys.argv[1]) / "runtime")
 stage.run(Path(sys.argv[1], "job.py").read_text(), cores=0.2, actuator=sys.argv[2], cwd=sys.argv[1])
-Path(sys.argv[1], "keeper").write_text(str(stage.executor._runs["job"]._process._link.pid))
+Path(sys.argv[1], "keeper").write_text(str(stage.keepers["job"]))
 Path(sys.argv[1], "up").touch()
 time.sleep(1000)
 """

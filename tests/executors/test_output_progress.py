@@ -1,14 +1,19 @@
 """Progress of a program that says nothing itself."""
 
 import gc
+import os
 import random
 import re
+import signal
 from pathlib import Path
 
 import pytest
+from tests.executors.conftest import is_alive
+from tests.waiting import wait_until
 
 from punctual.channel import Declaration, SharedBlock
 from punctual.core.errors import InvalidSpec
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.launch import new_page
 from punctual.executors.local.own_pattern import Line, OwnPattern
 from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, TrackedOrRead
@@ -209,25 +214,28 @@ def test_a_pattern_that_takes_for_ever_is_ended_and_hurts_nothing_but_itself() -
     assert own.search([("ab 6", True)]) == [None]
 
 
+def children() -> set[int]:
+    return set(descendants(os.getpid()))
+
+
 def test_its_process_ends_with_it() -> None:
+    others, n_files = children(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     own = OwnPattern(r"(\d+)", [1])
     assert own.search([("1", True), ("2", False), ("x", True)]) == [("1",), None, None]
-    process = own._process
-    assert process is not None
-    assert process.poll() is None
+    assert len(children() - others) == 1
     del own
     gc.collect()
-    assert process.poll() is not None
-    assert process.stdin is not None
-    assert process.stdin.closed
+    assert children() <= others
+    assert len(os.listdir("/proc/self/fd")) <= n_files  # noqa: PTH208
 
 
 def test_a_process_that_was_killed_is_started_again() -> None:
+    others = children()
     own = OwnPattern(r"(\d+)", [1])
     own.search([("1", True)])
-    assert own._process is not None
-    own._process.kill()
-    own._process.wait()
+    (process,) = children() - others
+    os.kill(process, signal.SIGKILL)
+    wait_until(lambda: not is_alive(process))
     assert own.search([("2", True)]) == [None]
     assert own.search([("3", True)]) == [("3",)]
 

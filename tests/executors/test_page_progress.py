@@ -3,10 +3,12 @@
 import mmap
 import time
 from math import inf, isnan, nan
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests import page_layout as layout
 from tests.core.desk import HERE, A, Desk, cores, only
 from tests.executors.conftest import JOB, SPIN, Clock, Stage
 
@@ -29,17 +31,17 @@ PHASE = st.tuples(NAMES, NUMBERS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, NUMBER
 PAYLOADS = st.fixed_dictionaries(
     {},
     optional={
-        wire._PROGRESS: st.tuples(*[COUNTS] * 6),
-        wire._DEVICE: st.tuples(*[COUNTS] * 4, st.binary(max_size=64)),
-        wire._DECLARATION: st.tuples(*[COUNTS] * 6),
-        wire._STATUS: st.tuples(*[COUNTS] * 11, st.binary(max_size=160)),
-        wire._PHASES: st.tuples(COUNTS, *[PHASE] * wire.N_PHASES_MAX).map(lambda told: (told[0], *sum(told[1:], ()))),
-        wire._LOSSES: st.tuples(COUNTS, *[COUNTS, NUMBERS] * wire.N_LOSSES_MAX),
+        layout.PROGRESS: st.tuples(*[COUNTS] * 6),
+        layout.DEVICE: st.tuples(*[COUNTS] * 4, st.binary(max_size=64)),
+        layout.DECLARATION: st.tuples(*[COUNTS] * 6),
+        layout.STATUS: st.tuples(*[COUNTS] * 11, st.binary(max_size=160)),
+        layout.PHASES: st.tuples(COUNTS, *[PHASE] * wire.N_PHASES_MAX).map(lambda told: (told[0], *sum(told[1:], ()))),
+        layout.LOSSES: st.tuples(COUNTS, *[COUNTS, NUMBERS] * wire.N_LOSSES_MAX),
         # What Punctual writes there, the job can write over.
-        wire._DIRECTIVES: st.tuples(*[COUNTS] * 4, *[NUMBERS] * (2 + wire.N_PHASES_MAX)),
-        wire._HEARTBEAT: st.tuples(COUNTS),
-        wire._TARGET: st.tuples(*[COUNTS] * 6),
-        wire._GROUP: st.tuples(COUNTS, st.binary(max_size=32)),
+        layout.DIRECTIVES: st.tuples(*[COUNTS] * 4, *[NUMBERS] * (2 + wire.N_PHASES_MAX)),
+        layout.HEARTBEAT: st.tuples(COUNTS),
+        layout.TARGET: st.tuples(*[COUNTS] * 6),
+        layout.GROUP: st.tuples(COUNTS, st.binary(max_size=32)),
     },
 )
 VERSIONS = st.integers(1, 2**64 - 1) | st.sampled_from([2**63, 2**64 - 1])
@@ -69,8 +71,8 @@ def reported(progress: PageProgress, at: float, used_core_s: float) -> list[Even
 
 
 @given(st.lists(PAYLOADS, min_size=1, max_size=4))
-@example([{wire._DECLARATION: (2**28, 100, 0, 1, 0, 0), wire._PROGRESS: (1, 1, 1, -1, 1, 0)}])
-def test_whatever_stands_there_the_job_is_steered_on(told: list[dict[wire._Region, tuple[object, ...]]]) -> None:
+@example([{layout.DECLARATION: (2**28, 100, 0, 1, 0, 0), layout.PROGRESS: (1, 1, 1, -1, 1, 0)}])
+def test_whatever_stands_there_the_job_is_steered_on(told: list[dict[layout.Region, tuple[object, ...]]]) -> None:
     mapped = memory()
     page, desk = SharedBlock.made(mapped), Desk()
     progress, at = PageProgress(page, 0.0), 0.0
@@ -98,7 +100,7 @@ def test_whatever_stands_there_the_job_is_steered_on(told: list[dict[wire._Regio
 )
 def test_no_controller_fails_on_what_a_page_says(
     controller: str,
-    told: list[tuple[dict[wire._Region, tuple[object, ...]], float, float, float]],
+    told: list[tuple[dict[layout.Region, tuple[object, ...]], float, float, float]],
     can_pace: bool,
     can_cap: bool,
 ) -> None:
@@ -134,9 +136,9 @@ def test_what_makes_sense_is_believed_and_what_does_not_is_named() -> None:
     page.publish_progress(3, 1, 0, -1)
     page.publish_losses(1, [(3, 0.5)])
     assert [len(progress.new_losses()), progress.latest(0.0).unreadable] == [1, ""]
-    wire._LOSSES.write(mapped, 2, 3, 4, nan, 5, 0.25, 6, inf, *[0, 0.0] * (wire.N_LOSSES_MAX - 3))
+    layout.LOSSES.write(mapped, 2, 3, 4, nan, 5, 0.25, 6, inf, *[0, 0.0] * (wire.N_LOSSES_MAX - 3))
     assert [seen.loss for seen in progress.new_losses()] == [0.25]
-    wire._DECLARATION.write(mapped, 9, 1, -10, 0, 77, 0, 0)
+    layout.DECLARATION.write(mapped, 9, 1, -10, 0, 77, 0, 0)
     sample = progress.latest(0.0)
     assert (sample.steps_done, sample.steps_total, sample.landed) == (3, None, False)
     assert "its declaration, losses cannot be" in sample.unreadable
@@ -153,10 +155,10 @@ def test_a_step_that_is_still_to_come_counts_as_now() -> None:
 
 def test_a_job_that_spoils_its_page_is_warned_of_once_and_ends_as_it_does(stage: Stage) -> None:
     spoil = (
-        "import os, punctual\nfrom punctual import channel as wire\n"
-        "page = wire.Page.open(os.environ[wire.PAGE_VARIABLE])\n"
-        "wire._DECLARATION.write(page._map, 99, -1, -5, -5, 77, 88, 5)\n"
-        "wire._PROGRESS.write(page._map, 99, 4, 1, 0, 77, -1, 2**62)\n"
+        f"import mmap, os, sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\nfrom tests import page_layout\n"
+        "page = mmap.mmap(os.open(os.environ['PUNCTUAL_PAGE'], os.O_RDWR), 0)\n"
+        "page_layout.DECLARATION.write(page, 99, -1, -5, -5, 77, 88, 5)\n"
+        "page_layout.PROGRESS.write(page, 99, 4, 1, 0, 77, -1, 2**62)\n"
         "import pathlib\n"
         "pathlib.Path('spoiled').touch()\n"
         "while not pathlib.Path('go').exists(): time.sleep(0.01)\n"
@@ -177,7 +179,7 @@ def test_a_job_that_spoils_its_page_is_warned_of_once_and_ends_as_it_does(stage:
 @example(PacingLine(end_s=1e18, end_work=1e12, s_per_step=0.0), 2**64 - 1, {})
 @example(PacingLine(end_s=-1e300, end_work=1e300, s_per_step=5e-324), 2**63, {})
 def test_any_line_can_be_told_and_is_one_that_can_be_kept_to(
-    line: PacingLine, version: int, payloads: dict[wire._Region, tuple[object, ...]]
+    line: PacingLine, version: int, payloads: dict[layout.Region, tuple[object, ...]]
 ) -> None:
     mapped = memory()
     page = SharedBlock.made(mapped)
@@ -240,12 +242,13 @@ def test_more_steps_than_can_be_counted_are_no_fault(total_steps: int) -> None:
 
 
 def test_what_a_keeper_has_left_of_a_page_is_believed_no_more_than_the_page_was() -> None:
-    page, now_ns = SharedBlock.made(memory()), time.monotonic_ns()
+    mapped, now_ns = memory(), time.monotonic_ns()
+    page = SharedBlock.made(mapped)
     started_ns = now_ns - 10**9
     page.declare(Declaration(pid=1, total_steps=3, state=ProgramState.LANDED))
     page.publish_progress(3, 1, 0, -1)
     record = {
-        "ended": 0, "at_ns": now_ns, "core_s": 1.0, "boot": boot_id(), "page": bytes(page._map).hex(), "started_ns": started_ns,
+        "ended": 0, "at_ns": now_ns, "core_s": 1.0, "boot": boot_id(), "page": bytes(mapped).hex(), "started_ns": started_ns,
     }  # fmt: skip
     report, end = recorded_end(JOB, record, at_least=0.0)
     assert report is not None

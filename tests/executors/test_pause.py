@@ -23,6 +23,7 @@ from punctual.executors.local.actuator import Choice, Unusable
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.devices import DevicePool, JobDevices
 from punctual.executors.local.freezer import SignalFreezer
+from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.supervisor_client import take_over, takeover_socket_of
@@ -85,7 +86,7 @@ def way(request: pytest.FixtureRequest) -> str | Choice:
 
 
 def pause(stage: Stage) -> None:
-    command = ResizeJob(at=time.monotonic(), job=JOB, request=stage._next(), grant={}, reason=WHY)
+    command = ResizeJob(at=time.monotonic(), job=JOB, request=stage.next_request(), grant={}, reason=WHY)
     stage.executor.perform(command, stage.sink)
 
 
@@ -119,13 +120,12 @@ def test_no_process_of_a_job_escapes_a_pause(stage: Stage, tmp_path: Path, way: 
     stage.run(FAMILY, actuator=way, cwd=str(tmp_path))
     pids = [int(path.name[4:]) for path in until(lambda: list(tmp_path.glob("pid-*")), lambda paths: len(paths) == 3)]
     assert paused(stage).granted == {}
-    group = stage.executor._runs[JOB]._process.group
-    assert group is not None
-    family = [pid for pid in group.processes() if pid not in pids]
+    keeper = stage.keepers[JOB]
+    family = [pid for pid in descendants(keeper) if pid not in pids]
     before = clocks(pids + family)
     time.sleep(0.2)
     assert clocks(pids + family) == before
-    assert set(group.processes()) == {*pids, *family}
+    assert set(descendants(keeper)) == {*pids, *family}
 
 
 def test_a_job_paused_twice_is_answered_twice_and_resumed_once(stage: Stage, tmp_path: Path, way: str | Choice) -> None:
@@ -138,7 +138,7 @@ def test_a_job_paused_twice_is_answered_twice_and_resumed_once(stage: Stage, tmp
 def test_a_job_killed_while_it_is_paused_reports_its_end(stage: Stage, way: str | Choice) -> None:
     stage.run("import time; time.sleep(1000)", actuator=way)
     paused(stage)
-    os.kill(stage.executor._runs[JOB]._process.pid, signal.SIGKILL)
+    os.kill(stage.pid(), signal.SIGKILL)
     ended = stage.wait(JobFailed)
     assert (ended.exit_code, ended.retryable) == (137, True)
 
@@ -163,7 +163,7 @@ def test_a_paused_job_that_is_stopped_saves_first(stage: Stage, tmp_path: Path, 
 def test_closing_ends_a_paused_job(stage: Stage, way: str | Choice) -> None:
     stage.run("import time; time.sleep(1000)", actuator=way)
     paused(stage)
-    pid = stage.executor._runs[JOB]._process.pid
+    pid = stage.pid()
     stage.close()
     assert not is_alive(pid)
     assert isinstance(stage.events[-1], JobFailed)
@@ -172,11 +172,10 @@ def test_closing_ends_a_paused_job(stage: Stage, way: str | Choice) -> None:
 def test_a_paused_job_whose_keeper_is_killed_ends(stage: Stage, way: str | Choice) -> None:
     stage.run("import time; time.sleep(1000)", actuator=way)
     paused(stage)
-    process = stage.executor._runs[JOB]._process
-    assert process._link is not None
-    os.kill(process._link.pid, signal.SIGKILL)
+    pid = stage.pid()
+    os.kill(stage.keepers[JOB], signal.SIGKILL)
     assert "keeper" in stage.wait(JobFailed).cause
-    assert not is_alive(process.pid)
+    assert not is_alive(pid)
 
 
 def test_a_job_paused_before_it_runs_is_paused_when_it_does(stage: Stage) -> None:
@@ -389,13 +388,13 @@ def launch(
 
 def resize(stage: Stage, n_workers: int) -> None:
     grant = {NODE: WORKER * n_workers}
-    command = ResizeJob(at=time.monotonic(), job=JOB, request=stage._next(), grant=grant, reason=WHY)
+    command = ResizeJob(at=time.monotonic(), job=JOB, request=stage.next_request(), grant=grant, reason=WHY)
     stage.executor.perform(command, stage.sink)
 
 
 def test_a_job_of_workers_makes_room_and_goes_on_from_its_checkpoint(stage: Stage, tmp_path: Path) -> None:
     launch(stage, tmp_path)
-    pid = stage.executor._runs[JOB]._process.pid
+    pid = stage.pid()
     assert paused(stage).granted == {}
     assert not is_alive(pid)
     left = stage.look()
@@ -406,7 +405,7 @@ def test_a_job_of_workers_makes_room_and_goes_on_from_its_checkpoint(stage: Stag
     assert again.steps_done >= left.steps_done
     assert again.used_core_s >= left.used_core_s > 0
     stage.look_until(lambda report: report.steps_done > left.steps_done)
-    assert stage.executor._runs[JOB]._process.pid != pid
+    assert stage.pid() != pid
 
 
 def test_a_job_that_has_left_is_paused_again_and_stopped_without_a_process(stage: Stage, tmp_path: Path) -> None:
@@ -421,26 +420,26 @@ def test_a_job_that_has_left_is_paused_again_and_stopped_without_a_process(stage
 
 def test_a_job_that_does_not_leave_in_time_is_frozen(stage: Stage, tmp_path: Path) -> None:
     launch(stage, tmp_path, leaves="False", stop_grace_s=0.2)
-    pid = stage.executor._runs[JOB]._process.pid
+    pid = stage.pid()
     assert paused(stage).granted == {}
     assert stage.look().steps_done == stage.look().steps_done
     resize(stage, 2)
     assert stage.wait(GrantApplied).granted == {NODE: WORKER * 2}
-    assert stage.executor._runs[JOB]._process.pid == pid
+    assert stage.pid() == pid
 
 
 def test_a_job_of_workers_that_holds_nothing_but_cores_is_frozen(stage: Stage, tmp_path: Path) -> None:
     """Its checkpoint would free nothing else, and another start could cost more than the pause is worth."""
     worker = Resources(cores=0.25)
     launch(stage, tmp_path, worker=worker)
-    pid = stage.executor._runs[JOB]._process.pid
+    pid = stage.pid()
     assert paused(stage).granted == {}
     assert stage.look().steps_done == stage.look().steps_done
     grant = {NODE: worker * 2}
-    command = ResizeJob(at=time.monotonic(), job=JOB, request=stage._next(), grant=grant, reason=WHY)
+    command = ResizeJob(at=time.monotonic(), job=JOB, request=stage.next_request(), grant=grant, reason=WHY)
     stage.executor.perform(command, stage.sink)
     assert stage.wait(GrantApplied).granted == grant
-    assert stage.executor._runs[JOB]._process.pid == pid
+    assert stage.pid() == pid
 
 
 def test_a_job_resumed_while_it_leaves_goes_on(stage: Stage, tmp_path: Path) -> None:

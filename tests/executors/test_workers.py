@@ -74,7 +74,7 @@ def hesitant(folder: Path) -> str:
 
 def resize(stage: Stage, n_workers: int) -> None:
     grant = {NODE: WORKER * n_workers}
-    command = ResizeJob(at=0.0, job=JOB, request=stage._next(), grant=grant, reason=WHY)
+    command = ResizeJob(at=0.0, job=JOB, request=stage.next_request(), grant=grant, reason=WHY)
     stage.executor.perform(command, stage.sink)
 
 
@@ -183,7 +183,7 @@ def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_t
     assert stage.executor.take_over(kept, command, None, stage.sink) == {NODE: WORKER}
     stage.executor.follow()
     assert stage.events == []
-    stage.executor.perform(replace(command, request=stage._next()), stage.sink)
+    stage.executor.perform(replace(command, request=stage.next_request()), stage.sink)
     assert stage.wait(JobStarted).granted == {NODE: WORKER}
     resize(stage, 3)
     (tmp_path / "go").touch()

@@ -31,7 +31,7 @@ from punctual.request.submission import submission_of
 
 
 def until_there_are(host: LocalHost, n_nodes: int) -> None:
-    until_all(host, lambda: len([node for node in host._board.nodes() if node.capacity.cores >= 1.0]) == n_nodes)
+    until_all(host, lambda: len([node for node in host.nodes() if node.capacity.cores >= 1.0]) == n_nodes)
 
 
 def available_cpus() -> float:
@@ -118,7 +118,7 @@ def test_a_job_of_a_node_that_leaves_is_started_again_on_another(
     third = ray_cluster.add_node(num_cpus=2)  # the policy takes the node with most room
     with local_host("host", options) as host:
         until_there_are(host, 3)
-        largest = next(node.id for node in host._board.nodes() if node.capacity.cores > 1.0)
+        largest = next(node.id for node in host.nodes() if node.capacity.cores > 1.0)
         host.submit(submission("a", awaited=go))
         until_all(host, lambda: pid_of_waiting(go) > 0)
         pid = pid_of_waiting(go)
@@ -161,16 +161,16 @@ def test_ray_is_asked_for_room_for_all_jobs_while_one_waits(
 def test_only_the_nodes_that_a_file_describes_are_used_as_what_it_says(options: HostOptions, tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text('[[cluster]]\ncores = 0.5\ndevice = "small"\n')
     with local_host("host", replace(options, cluster=str(tmp_path / "cluster.toml"))) as host:
-        until_all(host, lambda: bool(list(host._board.nodes())))
+        until_all(host, lambda: bool(host.nodes()))
         host.run_for(2.0)
-        (node,) = host._board.nodes()
+        (node,) = host.nodes()
         assert (node.capacity.cores, node.device) == (0.5, "small")
 
 
 def test_nodes_tell_their_kind(options: HostOptions) -> None:
     with local_host("host", options) as host:
         until_there_are(host, 2)
-        assert {node.device for node in host._board.nodes()} == {device_kind()}
+        assert {node.device for node in host.nodes()} == {device_kind()}
 
 
 def test_an_elastic_job_has_workers_on_both_nodes(options: HostOptions, tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from tests.page_layout import DIRECTIVES, GUARD_BYTES
 
 import punctual
-from punctual.channel import _DIRECTIVES, Directives, SharedBlock
+from punctual.channel import BLOCK_VARIABLE, Directives, SharedBlock
 from punctual.tracking import pacing, session
 from punctual.tracking.pacing import Pacer, work_steps
 from punctual.tracking.record import PhaseRecord
@@ -97,22 +100,26 @@ def test_new_orders_take_effect_while_it_waits(page: SharedBlock, pace: Callable
     assert page.progress().n_steps == 2
 
 
+def rewrite(path: Path, content: bytes) -> None:
+    """Replace the content of a file that others have mapped."""
+    with path.open("r+b") as file:
+        file.write(content)
+
+
 def test_orders_that_are_being_written_are_read_when_they_are_whole(page: SharedBlock) -> None:
     page.send(Directives())
     pacer = Pacer(page)
     pacer.refresh()
-    whole = page._map[:]
+    path = Path(os.environ[BLOCK_VARIABLE])
+    before = path.read_bytes()
     page.send(Directives(stop=True))
-    after = page._map[:]
+    after = path.read_bytes()
     # Punctual is interrupted in the middle: the opening guard is new, the rest is not.
-    page._map[:] = (
-        whole[: _DIRECTIVES.offset]
-        + after[_DIRECTIVES.offset : _DIRECTIVES.offset + 8]
-        + whole[_DIRECTIVES.offset + 8 :]
-    )
+    rewrite(path, before)
+    rewrite(path, after[: DIRECTIVES.offset + GUARD_BYTES] + before[DIRECTIVES.offset + GUARD_BYTES :])
     pacer.refresh()
     assert not pacer.directives.stop
-    page._map[:] = after
+    rewrite(path, after)
     pacer.refresh()
     assert pacer.directives.stop
 
