@@ -1,4 +1,4 @@
-"""Waiting for processes, and finding those below another."""
+"""Wait for processes, and find those below another."""
 
 import time
 from collections.abc import Callable
@@ -8,13 +8,13 @@ from pathlib import Path
 PATIENCE_S = 240.0
 
 
-def wait_until(holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
+def wait_until(holds: Callable[[], object], patience_s: float = PATIENCE_S, pause_s: float = 0.005) -> bool:
     """Wait until `holds` returns true; whether it did in time."""
     until = time.monotonic() + patience_s
     while not holds():
         if time.monotonic() > until:
             return False
-        time.sleep(0.005)
+        time.sleep(pause_s)
     return True
 
 
@@ -29,6 +29,11 @@ def children(pid: int) -> list[int]:
         if int(fields[1]) == pid and fields[0] != "Z":
             found.append(int(status.parent.name))
     return found
+
+
+def workers_of(agent_pid: int) -> list[int]:
+    """The workers of an elastic training's agent, which its fork server has started."""
+    return [worker for server in children(agent_pid) for worker in children(server)]
 
 
 def descendants_of(pid: int) -> list[int]:

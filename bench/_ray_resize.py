@@ -11,9 +11,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from _agent import environment
 from _common import stamp
+from _processes import wait_until
 from nodes import Training
-from resize import Change, StepLog, environment, wait_until
+from resize import Change, StepLog
 
 from punctual.core.errors import InvalidSpec
 
@@ -57,12 +59,12 @@ def our_changes() -> tuple[list[Change], Looks]:
         try:
             for _ in range(_N_CHANGES):
                 for before, after in ((1, 2), (2, 1)):
-                    training.train_on(6)
+                    training.first.train_on(6)
                     redone = training.first.page.worker_status().n_steps_redone
                     stop_s = training.resize(after - 1)
                     redone = training.first.page.worker_status().n_steps_redone - redone
                     found.append(Change(OURS, before, after, stop_s, redone))
-            training.train_on(12)
+            training.first.train_on(12)
         finally:
             training.close()
         return found, _looks(Path(folder))
@@ -73,7 +75,7 @@ def looks_alone(n_steps: int) -> Looks:
     with tempfile.TemporaryDirectory() as folder:
         training = Training(Path(folder), [PROGRAM, "punctual", folder], spans_nodes=False)
         try:
-            training.train_on(n_steps + 1)
+            training.first.train_on(n_steps + 1)
         finally:
             training.close()
         return _looks(Path(folder))

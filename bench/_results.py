@@ -46,7 +46,7 @@ class Benchmark:
 
 #: First those that only compute, then those that run trainings, the longest last.
 BENCHMARKS = (
-    Benchmark("overhead"), Benchmark("reading"), Benchmark("models"), Benchmark("sia"), Benchmark("goodput"), Benchmark("simulator"),
+    Benchmark("walks"), Benchmark("overhead"), Benchmark("reading"), Benchmark("models"), Benchmark("sia"), Benchmark("goodput"), Benchmark("simulator"),
     Benchmark("elasticflow"), Benchmark("solvers"), Benchmark("reproduce"), Benchmark("policies", commands=("--processes 2",)), Benchmark("promises"),
     Benchmark("dropout"), Benchmark("resize"), Benchmark("private_store"), Benchmark("nodes"), Benchmark("elastic_training"),
     Benchmark("speed_models"), Benchmark("page"), Benchmark("service"), Benchmark("host"), Benchmark("kills"),

@@ -14,10 +14,8 @@ weight of each tensor is at first the floating-point number next to what it woul
 
 import hashlib
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,10 +26,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from _agent import Agent
 from _common import Results, markdown_table, on_record, parser, print_table, stamp_text, write_results
 from _report import TARGET_HEADS, Target, conclude_targets, target_rows
 
-from punctual.channel import PAGE_VARIABLE, WORKERS_VARIABLE, Page, WorkerTarget
+from punctual.channel import WORKERS_VARIABLE
 
 if TYPE_CHECKING:
     from _elastic_price import Way
@@ -198,30 +197,23 @@ def trained(wanted: Training, n_resizes: int = 0) -> dict[str, Any]:
     n_workers = 1
     with tempfile.TemporaryDirectory() as folder:
         out, path = Path(folder) / "out", Path(folder) / "page"
-        page = Page.create(str(path))
-        page.send_worker_target(WorkerTarget(1, n_workers))
-        process = subprocess.Popen(
-            [sys.executable, __file__, "--train", json.dumps(asdict(wanted)), str(out)],
-            env={
-                **os.environ,
-                PAGE_VARIABLE: str(path),
-                WORKERS_VARIABLE: str(N_WORKERS_MAX),
-                "OMP_NUM_THREADS": "1",
-            },
-        )
-        give_up_at = time.monotonic() + PATIENCE_S
-        for request, mark in enumerate(marks, start=2):
+        agent = Agent(
+            path, [sys.executable, __file__, "--train", json.dumps(asdict(wanted)), str(out)],
+            variables={WORKERS_VARIABLE: str(N_WORKERS_MAX)},
+        )  # fmt: skip
+        page, process, give_up_at = agent.page, agent.process, time.monotonic() + PATIENCE_S
+        for mark in marks:
             while process.poll() is None and (
-                page.progress().n_steps < mark or page.worker_status().request < request - 1
+                page.progress().n_steps < mark or page.worker_status().request < agent.n_targets
             ):
                 time.sleep(0.005)
                 assert time.monotonic() < give_up_at, f"{name}: {page.worker_status()}"
             n_workers = draw.choice([n for n in range(1, N_WORKERS_MAX + 1) if n != n_workers])
-            page.send_worker_target(WorkerTarget(request, n_workers))
+            agent.send_target(n_workers)
         code = process.wait(PATIENCE_S)
         assert code == 0, f"{name}: exit code {code}"
         status = page.worker_status()
-        page.close()
+        agent.close()
         return {**json.loads(out.read_text()), "n_resizes": status.n_resizes, "n_steps_redone": status.n_steps_redone}
 
 

@@ -19,6 +19,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from _agent import Agent
 from _common import Results, conclude, json_lines, markdown_table, parser, print_table, stamp_text, write_results
 from _processes import descendants_of, wait_until
 
@@ -306,15 +307,15 @@ def _stops(bench: Bench, program: str) -> dict[str, float]:
     command = [sys.executable, PROGRAM, "resized"]
     if program != "resized":
         command = [sys.executable, str(Path(__file__).with_name("_resize_training.py")), "large"]
-    from resize import Elastic  # it loads torch, which only this part needs here
-
-    training = Elastic(bench.folder / "resized.page", command)
+    training = Agent(bench.folder / "resized.page", command)
     found: dict[str, list[float]] = {}
     try:
+        training.await_answer()
         for n_workers in (2, 1, 2, 1):
             training.train_on()
-            change = training.resize(n_workers)
-            found.setdefault(f"{change.before} to {change.after}", []).append(change.stop_s)
+            before = training.page.worker_status().n_workers
+            stop_s = training.resize(n_workers).last_stop_ns / 1e9
+            found.setdefault(f"{before} to {n_workers}", []).append(stop_s)
     finally:
         training.close()
         (bench.folder / "resized.page").unlink()

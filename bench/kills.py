@@ -6,10 +6,9 @@ size was asked for, and now and then the agent is killed, after which the same c
 run must print the same step count and the same checksum of all weights and buffers as the undisturbed one.
 
 Then the command that steers such a training is killed, again and again, in the middle of a change of size and in the middle of
-taking over as well, and `punctual attach` steers on; see `_kills_commands`.
+taking over as well, and `punctual attach` steers on; see `_faults_commands`.
 """
 
-import os
 import random
 import signal
 import subprocess
@@ -21,11 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import _kills_commands
+import _faults_commands
+from _agent import Agent
 from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp, stamp_text, write_results
-from resize import children
-
-from punctual.channel import PAGE_VARIABLE, Page, WorkerTarget
+from _faults import send
+from _faults_training import FINAL, Job
 
 N_EPOCHS = 60
 N_KILLS = 100
@@ -55,39 +54,22 @@ class Training:
     """The program under an agent; started again with the same folder when its agent was killed."""
 
     def __init__(self, folder: Path, n_epochs: int, n_workers: int) -> None:
-        self._folder, self._n_epochs, self._n_starts = folder, n_epochs, 0
+        job = Job(n_steps=0, workers=(1, 3), n_epochs=n_epochs, sleep_s=0.0)
+        self._command, self._folder, self._n_starts = job.command(folder / "job"), folder, 0
         self.start(n_workers)
 
     def start(self, n_workers: int) -> None:
         self._n_starts += 1
-        path = self._folder / f"page-{self._n_starts}"
-        self.page = Page.create(str(path))
-        self.n_targets = 0
-        self.send_target(n_workers)
-        environment = {
-            **os.environ, PAGE_VARIABLE: str(path), "OMP_NUM_THREADS": "1", "PUNCTUAL_HANG_S": str(HANG_S),
-        }  # fmt: skip
-        command = [
-            sys.executable,
-            str(Path(__file__).with_name("_kills_training.py")),
-            str(self._n_epochs),
-            str(self._folder / "checkpoints"),
-        ]
-        self.process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-
-    def send_target(self, n_workers: int) -> None:
-        self.n_targets += 1
-        self.page.send_worker_target(WorkerTarget(self.n_targets, n_workers))
-
-    def workers(self) -> list[int]:
-        return [worker for forkserver in children(self.process.pid) for worker in children(forkserver)]
+        self.agent = Agent(
+            self._folder / f"page-{self._n_starts}", self._command, n_workers,
+            variables={"PUNCTUAL_HANG_S": str(HANG_S)}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        self.process = self.agent.process
 
     def final(self) -> str:
-        """What it printed at its end."""
+        """Return what it printed at its end."""
         output, _ = self.process.communicate(timeout=30)
-        return next((line.removeprefix("final ") for line in output.splitlines() if line.startswith("final ")), "")
+        return next((line.removeprefix(FINAL) for line in output.splitlines() if line.startswith(FINAL)), "")
 
 
 def undisturbed(n_epochs: int) -> str:
@@ -121,30 +103,24 @@ def disturbed(seed: int, n_epochs: int, n_kills: int) -> Run:
 
 def _disturb(training: Training, run: Run, rng: random.Random) -> None:
     if rng.random() < 0.5:
-        training.send_target(rng.choice((1, 2, 3)))
+        training.agent.send_target(rng.choice((1, 2, 3)))
         run.n_targets += 1
         time.sleep(rng.random() * 0.3)  # in the middle of the change
-    workers = training.workers()
+    workers = training.agent.workers()
     if not workers or rng.random() < 0.4:
         return
     chance = rng.random()
-    try:
-        if chance < 0.05:
-            training.process.kill()
-            run.n_agents_killed += 1
-            run.n_kills += 1
-        elif chance < 0.15:
-            os.kill(rng.choice(workers), signal.SIGSTOP)
-            run.n_stops += 1
-        else:
-            os.kill(rng.choice(workers), signal.SIGKILL)
-            run.n_kills += 1
-    except ProcessLookupError:
-        pass
+    if chance < 0.05:
+        run.n_agents_killed += 1
+        run.n_kills += send(training.process.pid)
+    elif chance < 0.15:
+        run.n_stops += send(rng.choice(workers), signal.SIGSTOP)
+    else:
+        run.n_kills += send(rng.choice(workers))
 
 
 def _count(training: Training, run: Run) -> None:
-    status = training.page.worker_status()
+    status = training.agent.page.worker_status()
     run.n_resizes += status.n_resizes
     run.n_steps_redone += status.n_steps_redone
 
@@ -178,14 +154,14 @@ def kill_commands(*, quick: bool) -> dict[str, Any]:
     """Trainings whose commands are killed and that are taken over."""
     n_epochs, kinds = (30, (("workers", 1),)) if quick else (N_EPOCHS_STEERED, STEERED)
     expected = undisturbed(n_epochs)
-    runs: list[_kills_commands.Steered] = []
+    runs: list[_faults_commands.Steered] = []
     for seed, (kind, n_kills) in enumerate(kinds):
-        runs.append(_kills_commands.disturbed(seed, kind, n_epochs, n_kills))
+        runs.append(_faults_commands.disturbed(seed, kind, n_epochs, n_kills))
         print(asdict(runs[-1]), file=sys.stderr, flush=True)
     return _part(expected, runs)
 
 
-def _part(expected: str, runs: Sequence[Run | _kills_commands.Steered]) -> dict[str, Any]:
+def _part(expected: str, runs: Sequence[Run | _faults_commands.Steered]) -> dict[str, Any]:
     return {"stamp": stamp(), "expected": expected, "runs": [asdict(run) for run in runs]}
 
 

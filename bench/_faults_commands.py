@@ -1,17 +1,16 @@
 """Killing the command that steers: `punctual run` dies at a random moment, and `punctual attach` takes its job over."""
 
-import os
 import random
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from resize import children
+from _faults import home, send
+from _faults_training import FINAL, Job
+from _processes import wait_until, workers_of
 
 from punctual.channel import Page
 from punctual.core.errors import InvalidSpec
@@ -19,12 +18,13 @@ from punctual.core.events import SteeringResumed
 from punctual.core.ids import JobId
 from punctual.daemon.control_client import change
 from punctual.daemon.control_socket import ControlFailed, ask
-from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import jobs_of
 from punctual.executors.local.launch import MEMORY_NAME
 
 PATIENCE_S = 420.0
+#: How long the training may take to be there, or a command to steer it.
+START_S_MAX = 120.0
 #: Deadlines are moved to where the rest will take so many times what it would at the speed so far. One makes a job of workers want
 #: all of them, the other the least; so the size has to change.
 TIGHT, LOOSE = 0.5, 4.0
@@ -60,7 +60,6 @@ class Terminal:
     """Where the commands are given; all in one home of their own."""
 
     def __init__(self, folder: Path) -> None:
-        os.environ[HOME_VARIABLE] = str(folder / "home")
         self._output = folder / "output"
         self.run = run_named("kills")
         self.process: subprocess.Popen[bytes]
@@ -85,34 +84,26 @@ class Terminal:
         return self.process.poll() is not None and self.run.keeper_pid(JobId("kills")) is None
 
     def wait_until_steered(self) -> None:
-        give_up_at = time.monotonic() + 120
-        while not self.is_steered() and not self.has_ended():
-            if time.monotonic() > give_up_at:
-                raise TimeoutError(
-                    f"the job is not steered, attach {self.process.poll()}: {self._output.read_text()[-2000:]}"
-                )
-            time.sleep(0.05)
+        if not wait_until(lambda: self.is_steered() or self.has_ended(), START_S_MAX, 0.05):
+            raise TimeoutError(
+                f"the job is not steered, attach {self.process.poll()}: {self._output.read_text()[-2000:]}"
+            )
 
     def final(self) -> str:
-        """What the training printed at its end."""
+        """Return what the training printed at its end."""
         lines = self._output.read_text(errors="replace").splitlines()
-        return next((line.removeprefix("final ") for line in lines if line.startswith("final ")), lines[-1][:200])
+        return next((line.removeprefix(FINAL) for line in lines if line.startswith(FINAL)), lines[-1][:200])
 
 
 def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
     """A run with so many killed commands, if it lasts long enough; then it is left to the last one."""
     rng, result = random.Random(seed), Steered(seed, kind)
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        terminal = Terminal(Path(folder))
-        training = (
-            sys.executable,
-            str(Path(__file__).with_name("_kills_training.py")),
-            str(n_epochs),
-            str(Path(folder) / "checkpoints"),
-            str(PAUSE_S),
-        )
-        terminal.give("run", "--quiet", "--deadline", "60s", "--name", "kills", *SIZES[kind], "--", *training)
+    job = Job(n_steps=0, workers=(1, 3), n_epochs=n_epochs, sleep_s=PAUSE_S)
+    with home("kills", lambda: False) as folder:
+        terminal = Terminal(folder)
+        command = job.command(folder / "job")
+        terminal.give("run", "--quiet", "--deadline", "60s", "--name", "kills", *SIZES[kind], "--", *command)
         try:
             page = _page_of(terminal)
             result.began_at = time.monotonic()
@@ -126,26 +117,20 @@ def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
         finally:
             terminal.process.terminate()
             terminal.process.wait(30)
-            del os.environ[HOME_VARIABLE]
     result.took_s = time.monotonic() - begun
     return result
 
 
 def _page_of(terminal: Terminal) -> Page:
-    """The job's page, once it has done some steps."""
-    give_up_at = time.monotonic() + 120
-    while not (pages := _pages(terminal)):
-        assert time.monotonic() < give_up_at, "the training has not begun"
-        time.sleep(0.1)
-    page = Page.open(str(pages[0]))
-    while page.progress().n_steps < 5:
-        assert time.monotonic() < give_up_at, "the training has done no step"
-        time.sleep(0.1)
+    """Return the job's page, once it has done some steps."""
+    assert wait_until(lambda: _pages(terminal), START_S_MAX, 0.1), "the training has not begun"
+    page = Page.open(str(_pages(terminal)[0]))
+    assert wait_until(lambda: page.progress().n_steps >= 5, START_S_MAX, 0.1), "the training has done no step"
     return page
 
 
 def _pages(terminal: Terminal) -> list[Path]:
-    """Where the job's keeper, once there is one, holds its page."""
+    """Return where the job's keeper, once it has started, holds its page."""
     pids = [pid for job in terminal.run.jobs() if (pid := terminal.run.keeper_pid(job)) is not None]
     with suppress(OSError):  # it is just starting, or ending
         files = [file for pid in pids for file in Path(f"/proc/{pid}/fd").iterdir()]
@@ -192,28 +177,23 @@ def _move_deadline(terminal: Terminal, page: Page, result: Steered, slack: float
 
 
 def _await_change(terminal: Terminal, page: Page) -> bool:
-    """Return in the middle of a change of size, if there is one soon; whether there was."""
-    give_up_at = time.monotonic() + CHANGE_S_MAX
-    while page.worker_target().request == page.worker_status().request:
-        if time.monotonic() > give_up_at or terminal.process.poll() is not None:
-            return False
-        time.sleep(0.002)
-    return True
+    """Wait for the middle of a change of size; whether one came soon."""
+
+    def is_amid() -> bool:
+        return page.worker_target().request != page.worker_status().request
+
+    wait_until(lambda: is_amid() or terminal.process.poll() is not None, CHANGE_S_MAX, 0.002)
+    return is_amid()
 
 
 def _kill_worker(page: Page, rng: random.Random) -> bool:
     agent_pid = page.worker_status().agent_pid
-    workers = [worker for forkserver in children(agent_pid) for worker in children(forkserver)] if agent_pid else []
-    try:
-        if workers:
-            os.kill(rng.choice(workers), signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return bool(workers)
+    workers = workers_of(agent_pid) if agent_pid else []
+    return bool(workers) and send(rng.choice(workers))
 
 
 def _count(terminal: Terminal, result: Steered) -> None:
-    """What the journal says of it."""
+    """Add what the journal says of takeovers."""
     with terminal.run.read_journal() as journal:
         resumed = [message for _, message in journal.read_from(1) if isinstance(message, SteeringResumed)]
     result.n_takeovers = len(resumed)

@@ -2,18 +2,14 @@
 
 import os
 import select
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from _left_behind import groups_of, words_of
-from _processes import children
+from _faults import groups_of
 
-from punctual.core.ids import JobId
 from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.executors.local.cgroup_files import COMMAND_GROUP
@@ -114,26 +110,6 @@ class LiveService:
         places = [str(self._clock.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         return {**os.environ, HOME_VARIABLE: str(self.home), "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
-    # Its helpers.
-
-    def pid_of(self, victim: str, job: str) -> int:
-        """The process of a victim; 0: it is not there."""
-        if victim == "service":
-            return self.process.pid
-        if victim == "planner":
-            return next((pid for pid in children(self.process.pid) if b"policy_worker" in words_of(pid)), 0)
-        keeper = self.run.keeper_pid(JobId(job))
-        if keeper is None:
-            return 0
-        return keeper if victim == "keeper" else next(iter(children(keeper)), 0)
-
-    def send(self, pid: int, number: signal.Signals) -> bool:
-        """Whether there was such a process."""
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-            return True
-        return False
-
     def quotas_cores(self) -> dict[str, float]:
         """What the control groups of its jobs allow them; without a quota that is the whole machine.
 
@@ -214,16 +190,6 @@ def _said(file: Path) -> str:
 
 def _mount(*words: str) -> None:
     subprocess.run(["mount", *words], check=True, capture_output=True)
-
-
-def awaited(look: Callable[[], object], most_s: float = PATIENCE_S) -> bool:
-    """Whether what `look` asks came to hold."""
-    give_up_at = time.monotonic() + most_s
-    while not look():
-        if time.monotonic() > give_up_at:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def code_of(process: "subprocess.Popen[bytes]") -> int | None:

@@ -11,11 +11,11 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
-import _host_kills_training
-from _host_kills_scenarios import SCENARIOS, After, Job, Round
+from _faults_scenarios import SCENARIOS, Round
+from _faults_training import MOVED, After, Job
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantFailed, JobStarted, JobWarned, NodeJoined, NodeLost, ProgressReported
@@ -128,7 +128,7 @@ class Driver:
                     self._host.stop(status.id, "by the user")
                 is_moved = job.moves is not None and status.spec.deadline_s == job.moved_s
                 if is_moved:
-                    (self._folder / name / _host_kills_training.MOVED).touch()
+                    (self._folder / name / MOVED).touch()
                 if is_time(job.moves) and not is_moved and not status.landed and self._is_new(name, "move"):
                     self._host.change(status.id, SpecChange(deadline_s=job.moved_s))
 
@@ -151,9 +151,8 @@ class Driver:
 
 def submission(name: str, job: Job, folder: Path, at: float, *, is_stubborn: bool) -> Submission:
     place = folder / name
-    argv = (sys.executable, _host_kills_training.__file__, str(place), json.dumps(asdict(job)))
     request = JobRequest(
-        argv=(*argv, *["stubborn"] * is_stubborn), submitted_at=at, name=name, inherited=dict(os.environ),
+        argv=tuple(job.command(place, is_stubborn=is_stubborn)), submitted_at=at, name=name, inherited=dict(os.environ),
         deadline_s=job.deadline_s, ceiling_cores=job.cores,
         floor_cores=(job.cores or capacity_here().cores) if job.is_rigid else None,
         workers=None if job.workers is None else WorkerRange(n_least=job.workers[0], n_most=job.workers[1]),

@@ -1,16 +1,14 @@
 """What the users of a service do between faults, and what they may count on since: all that was acknowledged."""
 
-import json
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-import _host_kills_training
-from _host_kills_scenarios import Job
+import _faults_training
+from _faults_training import Job
 
 from punctual.client.client import Client, ServiceFailed
 from punctual.client.schema import JobStanding
@@ -79,10 +77,9 @@ class Users:
         )  # fmt: skip
         self.jobs[name] = job
         place = self._folder / name
-        argv = [sys.executable, _host_kills_training.__file__, str(place), json.dumps(asdict(job))]
         self._wish("submit", name, lambda _: self.client.submit(
-            argv, idempotency_key=name, name=name, checkpoint_dir=str(place), retries=9,
-            env={"PYTHONPATH": str(Path(_host_kills_training.__file__).parent)},
+            job.command(place), idempotency_key=name, name=name, checkpoint_dir=str(place), retries=9,
+            env={"PYTHONPATH": str(Path(_faults_training.__file__).parent)},
         ))  # fmt: skip
 
     def open_jobs(self) -> list[str]:
