@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from _published import SIA_KINDS, data, elastic_of, tables_of, timed, trace_of
-from pydantic import TypeAdapter
 
 from punctual import registry
 from punctual.core.protocols import Policy
 from punctual.core.speed import Shape
 from punctual.history.cluster import ClusterRecord
 from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
-from punctual.request.cluster_file import NodeGroup, n_devices, nodes_of, parsed_cluster
+from punctual.request.cluster_file import NodeGroup, groups_of, nodes_of
 from punctual.sim.choice import PlugInChoice
 from punctual.sim.job import SimJob
 from punctual.sim.scaling import ScalingRule
@@ -193,8 +192,4 @@ def record_of(jobs: Iterable[SimJob], cluster: str, policy: str) -> ClusterRecor
 
 
 def groups(cluster: str) -> tuple[NodeGroup, ...]:
-    return TypeAdapter(tuple[NodeGroup, ...]).validate_python(parsed_cluster(cluster), strict=False)
-
-
-def devices(cluster: str) -> int:
-    return n_devices(groups(cluster))
+    return groups_of(cluster, "the case")

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.history.cluster import ClusterRecord
-from punctual.request.cluster_file import NodeGroup, nodes_of, parsed_cluster
+from punctual.request.cluster_file import groups_of, nodes_of
 from punctual.sim.garbage import rare_collections
 from punctual.sim.scaling import sim_jobs
 from punctual.sim.scaling.elastic import Elastic
@@ -76,8 +74,7 @@ def routed(jobs: Sequence[TraceJob], n_shards: int) -> list[list[TraceJob]]:
 
 
 def played(n_shards: int, jobs: Sequence[TraceJob], seed: int) -> Sharded:
-    groups = TypeAdapter(tuple[NodeGroup, ...]).validate_python(parsed_cluster(CLUSTER), strict=False)
-    nodes, together = list(nodes_of(groups)), Sharded(n_shards=n_shards)
+    nodes, together = list(nodes_of(groups_of(CLUSTER, "the case"))), Sharded(n_shards=n_shards)
     for i, shard in enumerate(routed(jobs, n_shards)):
         record, policy = ClusterRecord(), Timed()
         models: dict[str, Any] = {"tabulated": registry.load("models", "tabulated")()}

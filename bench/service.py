@@ -48,7 +48,6 @@ from punctual.daemon.run_folder import RunFolder, run_named
 
 READS_LIMIT, QUOTE_LIMIT, SUBMIT_LIMIT = 10.0, 3.0, 3.0
 N_TRAININGS = 8
-N_INSERTS = 3
 TIMES = "{:.2f}x".format
 
 TRAINING = """
