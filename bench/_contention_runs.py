@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import _contention_regression
 import _contention_training
+import _regression
 from _common import EXAMPLES, json_lines
 from _contention_jobs import (
     APPS,
@@ -116,7 +116,7 @@ class Stage:
 
     def program(self, load: Load, n_epoch_steps: int, *, is_elastic: bool) -> list[str]:
         if load.app == QUICK_APP:
-            return [sys.executable, _contention_regression.__file__, str(N_EPOCHS * n_epoch_steps)]
+            return [sys.executable, _regression.__file__, str(N_EPOCHS * n_epoch_steps)]
         arguments = [
             "--epochs", str(N_EPOCHS), "--steps-per-epoch", str(n_epoch_steps),
             "--threads", "1", "--checkpoint-dir", str(self.folder / load.name),

@@ -77,7 +77,7 @@ def _used_core_s(command: Sequence[str]) -> float:
 
 
 def _training(n_steps: int, weights: Path) -> tuple[str, ...]:
-    return sys.executable, str(Path(__file__).with_name("_ray_training.py")), str(n_steps), str(weights)
+    return sys.executable, str(Path(__file__).with_name("_regression.py")), str(n_steps), str(weights)
 
 
 class Play:
