@@ -56,11 +56,7 @@ def judged(folder: Path) -> dict[str, dict[str, bool]]:
     found = {}
     for name, output in outputs(folder):
         verdict = output.judged()
-        found[name] = {
-            "right": verdict.is_right,
-            "wrong": bool(verdict.wrong),
-            "silent": changes_in_silence(output),
-        }
+        found[name] = {"right": verdict.is_right, "wrong": bool(verdict.wrong), "silent": changes_in_silence(output)}
     return found
 
 

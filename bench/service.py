@@ -335,11 +335,7 @@ def _quoted(policy: Any, snapshot: Snapshot, factor: float, n_quoted: int, rando
         decisions.append(middle - begun)
         taken.append(time.process_time() - middle)
     ratios = [ours / theirs for ours, theirs in zip(taken, decisions, strict=True)]
-    return {
-        "decision_s": statistics.median(decisions),
-        "quote_s": statistics.median(taken),
-        "ratios": ratios,
-    }
+    return {"decision_s": statistics.median(decisions), "quote_s": statistics.median(taken), "ratios": ratios}
 
 
 def sections(results: Results) -> list[Section]:
