@@ -8,10 +8,24 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from _common import (
+    PageOf,
+    Results,
+    conclude,
+    markdown_table,
+    on_record,
+    parser,
+    print_table,
+    stamp,
+    stamp_text,
+    write_results,
+)
 from _faults_training import CHECKPOINT_STEPS, Job
 from _processes import children, wait_until
 
@@ -173,3 +187,64 @@ def faults_of_files(run: RunFolder, jobs: Iterable[str]) -> Iterator[str]:
     kept = {"journal.db", "journal.db-wal", "journal.db-shm", "run.json", "jobs.jsonl"}
     kept |= {f"{job}.{ending}" for job in jobs for ending in ("log", "facts.json")}
     yield from (f"file left: {file.name}" for file in run.state_dir.iterdir() if file.name not in kept)
+
+
+# What is told.
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs of one kind: how they are made, their table, what did not hold in them, and notes below the table."""
+
+    measure: Callable[[Namespace], Results]
+    heads: Sequence[str]
+    rows: Callable[[Results], list[list[str]]]
+    short: Callable[[Results], list[str]]
+    notes: Callable[[Results], list[str]] = lambda _: []
+
+
+#: Parts by name; one without a name is all of its results.
+Parts = Mapping[str, Part]
+
+
+def parts_of(parts: Parts, results: Results) -> dict[str, Results]:
+    """Return the results of each part that was measured."""
+    return {name: results[name] if name else results for name in parts if not name or name in results}
+
+
+def page_of(parts: Parts, results: Results, figure: Callable[[dict[str, Results]], str]) -> str:
+    """Return the key figure, and the table, the notes and the stamp of each part."""
+    found = parts_of(parts, results)
+    lines = [f"{figure(found)}.", ""]
+    for name, part in found.items():
+        lines += [*markdown_table(parts[name].heads, parts[name].rows(part)), ""]
+        for note in parts[name].notes(part):
+            lines += [note, ""]
+        lines += [stamp_text(part), ""]
+    return "\n".join(lines)
+
+
+def parser_of(description: str, parts: Parts) -> ArgumentParser:
+    """Return a command line that takes one part, and a seed."""
+    made = parser(description)
+    made.set_defaults(part=None)
+    if len(parts) > 1:
+        made.add_argument("--part", choices=tuple(parts), help="measure this one alone; the others are as on record")
+    made.add_argument("--seed", type=int, default=0)
+    return made
+
+
+def conclude_parts(
+    name: str, parts: Parts, options: Namespace, figure: Callable[[dict[str, Results]], str], page: PageOf | None
+) -> int:
+    """Measure the parts that are asked for, write them unless `page` is None, print tables and the last line."""
+    made = {key: parts[key].measure(options) for key in parts if options.part in (None, key)}
+    for key, part in made.items():
+        print_table(parts[key].heads, parts[key].rows(part))
+        print()
+    if page is not None:
+        before = {} if options.quick else parts_of(parts, on_record(name))
+        nested = {**before, **{key: {"stamp": stamp(), **part} for key, part in made.items()}}
+        write_results(name, nested.get("", nested), page, quick=options.quick)
+    short = [f"{key}: {fault}" if key else fault for key, part in made.items() for fault in parts[key].short(part)]
+    return conclude(figure(made), short)

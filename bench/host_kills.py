@@ -39,16 +39,18 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import _faults_host
-from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp, stamp_text, write_results
-from _faults import faults_of_rest, faults_of_work, home, pid_of, send
+from _common import Results
+from _faults import Part, conclude_parts, faults_of_rest, faults_of_work, home, page_of, parser_of, pid_of, send
 from _faults_host import RUN
 from _faults_journal import faults_of_job, faults_of_promises, n_promises_of
 from _faults_scenarios import KINDS, MOMENTS, SCENARIOS, Round, drawn
@@ -217,14 +219,21 @@ def _told(round_: Round) -> Round:
     return round_
 
 
-def measured(name: str, rounds: Sequence[Round], seed: int, *, quick: bool) -> dict[str, Any]:
-    """Play `rounds` of a scenario, and first the one in which nothing is killed, with which their ends are compared."""
-    reference = None if quick or not SCENARIOS[name].rare_n > 1 else _told(played(undisturbed(name)))
-    results = [_told(played(round_)) for round_ in rounds]
+def measured(name: str, options: Namespace) -> Results:
+    """Play rounds of a scenario, and first the one in which nothing is killed, with which their ends are compared."""
+    scenario, victims = SCENARIOS[name], options.victims and tuple(options.victims.split(","))
+    n_rounds = scenario.n_quick if options.quick else options.rounds
+    rounds = [
+        round_
+        for round_ in drawn(name, options.seed, None if options.kind or victims else n_rounds)
+        if options.kind in (None, round_.kind) and victims in (None, round_.victims)
+    ]
+    reference = None if options.quick or not scenario.rare_n > 1 else _told(played(undisturbed(name)))
+    results = [_told(played(round_)) for round_ in rounds[:n_rounds]]
     for round_ in results:
         if reference is not None and round_.final and round_.final != reference.final:
             round_.faults.append(f"the weights are {round_.final}, and undisturbed {reference.final}")
-    part = {"stamp": stamp(), "seed": seed, "rounds": [asdict(r) for r in results]}
+    part = {"seed": options.seed, "rounds": [asdict(r) for r in results]}
     return part if reference is None else {**part, "undisturbed": asdict(reference)}
 
 
@@ -249,79 +258,55 @@ def cells_of(part: dict[str, Any]) -> list[list[str]]:
     return [[*(str(cell) for cell in list(row.values())[:-1]), f"{row['round_s']:.1f}"] for row in rows]
 
 
-def n_faulty(part: dict[str, Any]) -> int:
-    """Rounds with a fault."""
-    rounds = [*part["rounds"], part.get("undisturbed", {"faults": []})]
-    return sum(bool(round_["faults"]) for round_ in rounds)
+def _all_rounds(part: Results) -> list[dict[str, Any]]:
+    return [*part["rounds"], *([{**part["undisturbed"], "kind": "undisturbed"}] if "undisturbed" in part else [])]
 
 
-def figure(name: str, part: dict[str, Any]) -> str:
-    """The key figure of a scenario beside its target."""
-    rows, n_rounds = rows_of(part["rounds"]), len(part["rounds"]) + ("undisturbed" in part)
-    return (
-        f"kill -9 in `{name}`: {n_rounds - n_faulty(part)} of {n_rounds} rounds without a fault (target: all), "
-        f"{sum(row['n_killed'] for row in rows)} processes killed at "
-        f"{sum(bool(row['n_killed']) for row in rows)} of {sum(bool(row['n_rounds']) for row in rows)} kinds of messages"
-    )
+def _short(part: Results) -> list[str]:
+    return [f"{round_['kind']}: {fault}" for round_ in _all_rounds(part) for fault in round_["faults"]]
 
 
-def scenarios_of(results: Results) -> dict[str, dict[str, Any]]:
-    return {name: results[name] for name in SCENARIOS if name in results}
+def figure(parts: dict[str, Results]) -> str:
+    """Return the key figure of each scenario beside its target."""
+    found = []
+    for name, part in parts.items():
+        rows, rounds = rows_of(part["rounds"]), _all_rounds(part)
+        found.append(
+            f"kill -9 in `{name}`: {sum(not round_['faults'] for round_ in rounds)} of {len(rounds)} rounds without a fault "
+            f"(target: all), {sum(row['n_killed'] for row in rows)} processes killed at "
+            f"{sum(bool(row['n_killed']) for row in rows)} of {sum(bool(row['n_rounds']) for row in rows)} kinds of messages"
+        )
+    return "; ".join(found)
 
 
-def page(results: Results) -> str:
-    """All scenarios."""
-    lines: list[str] = []
-    for name, part in scenarios_of(results).items():
-        lines += [f"{figure(name, part)}.", "", *markdown_table(HEADS, cells_of(part)), ""]
-        without = [f"`{kind}` ({why})" for kind, why in SCENARIOS[name].without.items()]
-        lines += [f"Kinds that `{name}` does not have: {'; '.join(without)}.", ""] if without else []
-        if "undisturbed" in part:
-            n_rare = sum(round_["has_rare"] for round_ in part["rounds"])
-            rare = ", ".join(f"`{job}`" for job, row in SCENARIOS[name].jobs.items() if row.is_rare)
-            lines += [f"{n_rare} rounds, and one in which nothing is killed, have {rare} too.", ""]
-        lines += [stamp_text(part), ""]
-    return "\n".join(lines)
+def _notes(name: str, part: Results) -> list[str]:
+    without = [f"`{kind}` ({why})" for kind, why in SCENARIOS[name].without.items()]
+    notes = [f"Kinds that `{name}` does not have: {'; '.join(without)}."] if without else []
+    if "undisturbed" in part:
+        n_rare = sum(round_["has_rare"] for round_ in part["rounds"])
+        rare = ", ".join(f"`{job}`" for job, row in SCENARIOS[name].jobs.items() if row.is_rare)
+        notes.append(f"{n_rare} rounds, and one in which nothing is killed, have {rare} too.")
+    return notes
 
 
 HEADS = (
-    "message",
-    "rounds",
-    "processes killed",
-    "hosts resumed",
-    "rounds without a kill",
-    "rounds with a fault",
-    "s/round",
-)
+    "message", "rounds", "processes killed", "hosts resumed", "rounds without a kill", "rounds with a fault", "s/round"
+)  # fmt: skip
+PARTS = {
+    name: Part(partial(measured, name), HEADS, cells_of, _short, partial(_notes, name)) for name in SCENARIOS
+}  # fmt: skip
+
+
+def page(results: Results) -> str:
+    return page_of(PARTS, results, figure)
 
 
 def main() -> int:
-    made = parser(__doc__ or "")
-    made.add_argument("--scenario", choices=SCENARIOS, help="this one alone; the other is as it was on record")
+    made = parser_of(__doc__ or "", PARTS)
     made.add_argument("--rounds", type=int, help="so many of a scenario; none: every kind with every victims")
-    made.add_argument("--seed", type=int, default=0)
     made.add_argument("--kind", choices=KINDS, help="this kind alone")
     made.add_argument("--victims", help="these alone: `host`, or `host,keeper`")
-    options = made.parse_args()
-    parts = {}
-    for name in [options.scenario] if options.scenario else SCENARIOS:
-        n_rounds = SCENARIOS[name].n_quick if options.quick else options.rounds
-        rounds = drawn(name, options.seed, None if options.kind or options.victims else n_rounds)
-        rounds = [round_ for round_ in rounds if options.kind in (None, round_.kind)]
-        victims = options.victims and tuple(options.victims.split(","))
-        rounds = [round_ for round_ in rounds if not victims or round_.victims == victims]
-        parts[name] = measured(name, rounds[:n_rounds], options.seed, quick=options.quick)
-        print_table(HEADS, cells_of(parts[name]))
-        print()
-    before = {} if options.quick else on_record("host_kills")
-    write_results("host_kills", scenarios_of({**before, **parts}), page, quick=options.quick)
-    short = [
-        f"{name}: {round_['kind']}: {fault}"
-        for name, part in parts.items()
-        for round_ in (*part["rounds"], part.get("undisturbed", {"kind": "undisturbed", "faults": []}))
-        for fault in round_["faults"]
-    ]
-    return conclude("; ".join(figure(name, part) for name, part in parts.items()), short)
+    return conclude_parts("host_kills", PARTS, made.parse_args(), figure, page)
 
 
 if __name__ == "__main__":

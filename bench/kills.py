@@ -15,15 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import _faults_commands
 from _agent import Agent
-from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp, stamp_text, write_results
-from _faults import send
+from _common import Results
+from _faults import Part, conclude_parts, page_of, parser_of, send
 from _faults_training import FINAL, Job
 
 N_EPOCHS = 60
@@ -125,60 +126,67 @@ def _count(training: Training, run: Run) -> None:
     run.n_steps_redone += status.n_steps_redone
 
 
-#: Of each part: what a row is called in its table, and what stands there.
-COLUMNS: dict[str, dict[str, str]] = {
-    "workers": {
-        "run": "seed", "workers and agents killed": "n_kills", "agents": "n_agents_killed", "stopped": "n_stops",
-        "sizes asked for": "n_targets", "resizes": "n_resizes", "steps redone": "n_steps_redone",
-    },
-    "commands": {
-        "run": "seed", "steers by": "kind", "commands killed": "n_commands_killed", "amid a change of size": "n_amid_resizes",
-        "amid taking over": "n_amid_takeovers", "workers killed": "n_workers_killed", "deadlines moved": "n_deadlines",
-        "taken over": "n_takeovers", "unsteered (s)": "unsteered_s", "of (s)": "took_s",
-    },
-}  # fmt: skip
-
-
-def kill_workers(*, quick: bool) -> dict[str, Any]:
+def kill_workers(options: Namespace) -> dict[str, Any]:
     """Trainings whose workers and agents are killed."""
-    n_epochs, n_kills, n_each, n_runs = (12, 6, 6, 1) if quick else (N_EPOCHS, N_KILLS, 30, 12)
+    n_epochs, n_kills, n_each, n_runs = (12, 6, 6, 1) if options.quick else (N_EPOCHS, N_KILLS, 30, 12)
     expected = undisturbed(n_epochs)
     runs: list[Run] = []
     while sum(run.n_kills for run in runs) < n_kills and len(runs) < n_runs:
-        runs.append(disturbed(len(runs), n_epochs, n_each))
+        runs.append(disturbed(options.seed + len(runs), n_epochs, n_each))
         print(asdict(runs[-1]), file=sys.stderr, flush=True)
-    return _part(expected, runs)
+    return {"expected": expected, "runs": [asdict(run) for run in runs]}
 
 
-def kill_commands(*, quick: bool) -> dict[str, Any]:
+def kill_commands(options: Namespace) -> dict[str, Any]:
     """Trainings whose commands are killed and that are taken over."""
-    n_epochs, kinds = (30, (("workers", 1),)) if quick else (N_EPOCHS_STEERED, STEERED)
+    n_epochs, kinds = (30, (("workers", 1),)) if options.quick else (N_EPOCHS_STEERED, STEERED)
     expected = undisturbed(n_epochs)
     runs: list[_faults_commands.Steered] = []
-    for seed, (kind, n_kills) in enumerate(kinds):
+    for seed, (kind, n_kills) in enumerate(kinds, options.seed):
         runs.append(_faults_commands.disturbed(seed, kind, n_epochs, n_kills))
         print(asdict(runs[-1]), file=sys.stderr, flush=True)
-    return _part(expected, runs)
+    return {"expected": expected, "runs": [asdict(run) for run in runs]}
 
 
-def _part(expected: str, runs: Sequence[Run | _faults_commands.Steered]) -> dict[str, Any]:
-    return {"stamp": stamp(), "expected": expected, "runs": [asdict(run) for run in runs]}
-
-
-def _table(part: dict[str, Any], columns: dict[str, str]) -> list[list[str]]:
-    """Heads and rows."""
-    rows = [
+def _rows(part: Results, columns: Sequence[str]) -> list[list[str]]:
+    return [
         [
-            *(f"{run[key]:.0f}" if isinstance(run[key], float) else str(run[key]) for key in columns.values()),
+            *(f"{run[key]:.0f}" if isinstance(run[key], float) else str(run[key]) for key in columns),
             "yes" if run["final"] == part["expected"] else f"NO: {run['final']}",
         ]
         for run in part["runs"]
     ]
-    return [[*columns, "as undisturbed"], *rows]
 
 
-def last_line(parts: dict[str, dict[str, Any]]) -> str:
-    """The key figure beside its target."""
+def _short(part: Results) -> list[str]:
+    return [
+        f"seed {run['seed']}: ended as {run['final'] or 'nothing'}"
+        for run in part["runs"]
+        if run["final"] != part["expected"] or not part["expected"]
+    ]
+
+
+def _part(measure: Callable[[Namespace], Results], columns: Mapping[str, str]) -> Part:
+    """Return a part whose table has these columns: what is at the head, and what stands below."""
+    heads = [*columns, "as undisturbed"]
+    return Part(measure, heads, lambda part: _rows(part, list(columns.values())), _short)
+
+
+PARTS = {
+    "workers": _part(kill_workers, {
+        "run": "seed", "workers and agents killed": "n_kills", "agents": "n_agents_killed", "stopped": "n_stops",
+        "sizes asked for": "n_targets", "resizes": "n_resizes", "steps redone": "n_steps_redone",
+    }),
+    "commands": _part(kill_commands, {
+        "run": "seed", "steers by": "kind", "commands killed": "n_commands_killed", "amid a change of size": "n_amid_resizes",
+        "amid taking over": "n_amid_takeovers", "workers killed": "n_workers_killed", "deadlines moved": "n_deadlines",
+        "taken over": "n_takeovers", "unsteered (s)": "unsteered_s", "of (s)": "took_s",
+    }),
+}  # fmt: skip
+
+
+def last_line(parts: dict[str, Results]) -> str:
+    """Return the key figure beside its target."""
     equal = [run["final"] == part["expected"] for part in parts.values() for run in part["runs"]]
     runs = [run for part in parts.values() for run in part["runs"]]
     n_commands = sum(run.get("n_commands_killed", 0) for run in runs)
@@ -189,40 +197,13 @@ def last_line(parts: dict[str, dict[str, Any]]) -> str:
     )
 
 
-def parts_of(results: Results) -> dict[str, dict[str, Any]]:
-    return {name: results[name] for name in COLUMNS if name in results}
-
-
 def page(results: Results) -> str:
-    parts = parts_of(results)
-    lines = [f"{last_line(parts)}."]
-    for name, part in parts.items():
-        heads, *rows = _table(part, COLUMNS[name])
-        lines += ["", *markdown_table(heads, rows), "", stamp_text(part)]
-    return "\n".join([*lines, ""])
+    return page_of(PARTS, results, last_line)
 
 
 def main() -> int:
-    made = parser(__doc__ or "")
-    made.add_argument(
-        "--part", choices=tuple(COLUMNS), help="measure this part alone; the other is as it was on record"
-    )
-    options = made.parse_args()
-    measure = {"workers": kill_workers, "commands": kill_commands}
-    made_now = {name: measure[name](quick=options.quick) for name in COLUMNS if options.part in (None, name)}
-    parts = made_now if options.quick else parts_of({**on_record("kills"), **made_now})
-    write_results("kills", parts, page, quick=options.quick)
-    for name, part in parts.items():
-        heads, *rows = _table(part, COLUMNS[name])
-        print_table(heads, rows)
-        print()
-    short = [
-        f"{name}, seed {run['seed']}: ended as {run['final'] or 'nothing'}"
-        for name, part in parts.items()
-        for run in part["runs"]
-        if run["final"] != part["expected"] or not part["expected"]
-    ]
-    return conclude(last_line(parts), short)
+    options = parser_of(__doc__ or "", PARTS).parse_args()
+    return conclude_parts("kills", PARTS, options, last_line, page)
 
 
 if __name__ == "__main__":

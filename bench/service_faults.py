@@ -26,6 +26,7 @@ import signal
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -33,8 +34,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
-from _faults import faults_of_rest, faults_of_work, home, pid_of, send
+from _common import Results
+from _faults import Part, conclude_parts, faults_of_rest, faults_of_work, home, page_of, parser_of, pid_of, send
 from _faults_journal import ROUNDING_CORES, faults_of_grants
 from _faults_service import PATIENCE_S, LiveService, code_of, small_disk
 from _faults_training import MOVED
@@ -331,9 +332,9 @@ def _awaited(holds: Callable[[], object]) -> bool:
     return wait_until(holds, PATIENCE_S, _PAUSE_S)
 
 
-def rows_of(faults: Sequence[dict[str, Any]]) -> list[list[str]]:
+def rows_of(results: Results) -> list[list[str]]:
     """By kind: how many came, how many did not find what they were meant for, what was acknowledged, and what did not hold."""
-    rows = []
+    rows, faults = [], results["faults"]
     for kind in KINDS:
         of_kind = [fault for fault in faults if fault["kind"] == kind]
         if of_kind:
@@ -349,8 +350,9 @@ def rows_of(faults: Sequence[dict[str, Any]]) -> list[list[str]]:
 HEADS = ("fault", "came", "without a victim", "acknowledged requests", "after which something did not hold", "s each")
 
 
-def figure(results: dict[str, Any]) -> str:
-    """The key figure beside its target."""
+def figure(parts: dict[str, Results]) -> str:
+    """Return the key figure beside its target."""
+    (results,) = parts.values()
     faults, ends = results["faults"], results["sessions"]
     n_right = sum(not fault["faults"] for fault in faults)
     return (
@@ -360,8 +362,14 @@ def figure(results: dict[str, Any]) -> str:
     )
 
 
-def measured(faults: Sequence[Fault], kept: Path | None) -> dict[str, Any]:
-    """Play them in sessions of some each; those that are in the file `kept` were played before."""
+def measured(options: Namespace) -> Results:
+    """Play faults in sessions of some each; those that are in the file `kept` were played before."""
+    kept, n_faults = options.kept, options.faults or (N_QUICK if options.quick else N_FAULTS)
+    faults = [
+        fault
+        for fault in drawn(options.seed, max(n_faults, (options.fault or 0) + 1))
+        if options.kind in (None, fault.kind) and options.fault in (None, fault.number)
+    ]
     lines = [] if kept is None or not kept.exists() else [json.loads(line) for line in kept.read_text().splitlines()]
 
     def tell(line: dict[str, Any]) -> None:
@@ -384,33 +392,29 @@ def measured(faults: Sequence[Fault], kept: Path | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _short(results: Results) -> list[str]:
+    short = [
+        f"fault {fault['number']}, {fault['kind']}: {what}" for fault in results["faults"] for what in fault["faults"]
+    ]
+    return [*short, *(f"left after a session: {end}" for end in results["sessions"] if end)]
+
+
+PARTS = {"": Part(measured, HEADS, rows_of, _short)}
+
+
+def page(results: Results) -> str:
+    return page_of(PARTS, results, figure)
+
+
 def main() -> int:
-    made = parser(__doc__ or "")
-    made.add_argument("--seed", type=int, default=0)
+    made = parser_of(__doc__ or "", PARTS)
     made.add_argument("--faults", type=int, help="so many")
     made.add_argument("--fault", type=int, help="this one alone, by its number")
     made.add_argument("--kind", choices=KINDS, help="this kind alone")
     made.add_argument("--kept", type=Path, help="a file for what was played, which is not played again")
     options = made.parse_args()
-    n_faults = options.faults or (N_QUICK if options.quick else N_FAULTS)
-    faults = drawn(options.seed, max(n_faults, (options.fault or 0) + 1))
-    faults = [fault for fault in faults if options.kind in (None, fault.kind)]
-    if options.fault is not None:
-        faults = [fault for fault in faults if fault.number == options.fault]
-    results = measured(faults, options.kept)
-    print_table(HEADS, rows_of(results["faults"]))
-    print()
-    if not (options.kind or options.fault is not None):
-        write_results("service_faults", results, page, quick=options.quick)
-    short = [
-        f"fault {fault['number']}, {fault['kind']}: {what}" for fault in results["faults"] for what in fault["faults"]
-    ]
-    return conclude(figure(results), [*short, *(f"left after a session: {end}" for end in results["sessions"] if end)])
-
-
-def page(results: Results) -> str:
-    table = markdown_table(HEADS, rows_of(results["faults"]))
-    return "\n".join([f"{figure(results)}.", "", *table, "", stamp_text(results), ""])
+    is_whole = options.kind is None and options.fault is None
+    return conclude_parts("service_faults", PARTS, options, figure, page if is_whole else None)
 
 
 if __name__ == "__main__":
