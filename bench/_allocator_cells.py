@@ -1,23 +1,16 @@
 """One policy on one setting: the simulation, what was promised, and what nobody can exceed."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from _simulated import Simulated
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from punctual import registry
-from punctual.core.cluster import Node, Snapshot
-from punctual.core.plan import Plan
-from punctual.core.protocols import Policy
+from punctual.core.cluster import Node
 from punctual.core.speed import Shape
-from punctual.estimators.speed.tabulated import Tabulated
-from punctual.history.cluster import ClusterRecord
 from punctual.sim.job import SimJob
-from punctual.sim.physics import Physics
-from punctual.sim.simulation import Simulation
 
 #: Jobs tell how far they are this often, so that a wrong speed is found out.
 REPORT_S = 300.0
@@ -29,52 +22,15 @@ _KEPT = (
 )  # fmt: skip
 
 
-class Watched:
-    """A policy, with the time it takes and the promises it gives."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self.promised: set[str] = set()
-        self.times_s: list[float] = []
-
-    def allocate(self, snapshot: Snapshot) -> Plan:
-        """Ask the policy."""
-        begun_s = time.perf_counter()
-        plan = self._policy.allocate(snapshot)
-        self.times_s.append(time.perf_counter() - begun_s)
-        self.promised.update(plan.promises or ())
-        return plan
-
-
-def made(text: str) -> Policy:
-    """The policy ``name`` or ``name:parameter=value``."""
-    name, _, given = text.partition(":")
-    pairs = [pair.split("=") for pair in given.split(",") if pair]
-    policy: Policy = registry.load("policies", name)(**{key: _value(value) for key, value in pairs})
-    return policy
-
-
-def _value(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 def run(policy: str, jobs: Sequence[SimJob], nodes: Sequence[Node], *, reports: bool = True) -> dict[str, Any]:
-    """The numbers of one simulation."""
-    watched, record = Watched(made(policy)), ClusterRecord()
-    physics = Physics(report_s=REPORT_S if reports else None)
-    begun_s = time.process_time()
-    Simulation(jobs, nodes, watched, models={"tabulated": Tabulated()}, physics=physics, listeners=(record.add,)).run()
-    row = record.summary().row()
-    on_time = {job.id: bool(job.on_time) for job in record.jobs()}
-    broken = sum(not on_time[id] for id in watched.promised)  # type: ignore[index]
+    """Return the numbers of one simulation."""
+    found = Simulated(policy, jobs, nodes, report_s=REPORT_S if reports else None)
+    row, wall_s, promised = found.row, found.watched.wall_s, found.watched.promised
+    on_time = {str(job.id): bool(job.on_time) for job in found.record.jobs()}
     return {
         **{name: row[name] for name in _KEPT if name in row},
-        "n_promised": len(watched.promised), "n_broken": broken, "n_rounds": len(watched.times_s),
-        "decision_median_ms": 1e3 * float(np.median(watched.times_s)), "decision_max_ms": 1e3 * max(watched.times_s),
-        "cpu_s": time.process_time() - begun_s,
+        "n_promised": len(promised), "n_broken": sum(not on_time[id] for id in promised), "n_rounds": len(wall_s),
+        "decision_median_ms": 1e3 * float(np.median(wall_s)), "decision_max_ms": 1e3 * max(wall_s), "cpu_s": found.cpu_s,
     }  # fmt: skip
 
 

@@ -1,12 +1,13 @@
 """The jobs and clusters on which allocators are compared: real traces with stated rules, and a generator."""
 
 import math
-import os
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from _published import data, has_data
 
 from punctual.core.cluster import Node
 from punctual.core.ids import NodeId
@@ -54,9 +55,8 @@ _LARGEST = 32
 
 
 def folder() -> Path | None:
-    """Where the data lie, by the environment variable PUNCTUAL_DATA; None: there are none."""
-    named = os.environ.get("PUNCTUAL_DATA", "")
-    return Path(named) if named and Path(named).is_dir() else None
+    """Return where the data lie; None: there are none."""
+    return data() if has_data() else None
 
 
 def available(data: Path | None) -> list[str]:

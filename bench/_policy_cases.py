@@ -5,19 +5,16 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from _published import SIA_KINDS, data, elastic_of, tables_of, timed, trace_of
+from _simulated import Simulated
 
-from punctual import registry
-from punctual.core.protocols import Policy
 from punctual.core.speed import Shape
 from punctual.history.cluster import ClusterRecord
 from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
 from punctual.request.cluster_file import NodeGroup, groups_of, nodes_of
-from punctual.sim.choice import PlugInChoice
 from punctual.sim.job import SimJob
 from punctual.sim.scaling import ScalingRule
 from punctual.sim.scaling.elastic import Elastic
 from punctual.sim.scaling.rigid import Rigid
-from punctual.sim.simulation import Simulation
 from punctual.sim.traces import TraceJob
 from punctual.sim.traces.deadlines import ChronusDeadlines, UniformSlack, assign
 from punctual.sim.traces.load import rescaled
@@ -177,18 +174,9 @@ def with_counts(job: SimJob, counts: tuple[int, ...]) -> SimJob:
     return replace(job, spec=spec)
 
 
-def policy_of(text: str) -> Policy:
-    choice = PlugInChoice.model_validate(text)
-    policy: Policy = registry.load("policies", choice.name)(**choice.parameters)
-    return policy
-
-
 def record_of(jobs: Iterable[SimJob], cluster: str, policy: str) -> ClusterRecord:
     """Simulate `jobs` under `policy`."""
-    record = ClusterRecord()
-    models = {"tabulated": registry.load("models", "tabulated")()}
-    Simulation(jobs, nodes_of(groups(cluster)), policy_of(policy), models=models, listeners=(record.add,)).run()
-    return record
+    return Simulated(policy, jobs, nodes_of(groups(cluster))).record
 
 
 def groups(cluster: str) -> tuple[NodeGroup, ...]:

@@ -2,12 +2,13 @@
 
 import ast
 import csv
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil, isfinite
 from pathlib import Path
+
+from _published import data, has_data
 
 from punctual.core.speed import SeenRate, Shape
 
@@ -29,9 +30,8 @@ class MeasuredJob:
 
 def folder() -> Path | None:
     """The folder of profiles; None if there is none."""
-    root = os.environ.get("PUNCTUAL_DATA")
-    path = Path(root) / "profiles" if root else None
-    return path if path and path.is_dir() else None
+    path = data() / "profiles"
+    return path if has_data() and path.is_dir() else None
 
 
 def elasticflow(profiles: Path) -> Iterator[MeasuredJob]:
