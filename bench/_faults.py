@@ -1,16 +1,14 @@
-"""The harness of the benchmarks that kill processes: a home of its own, its victims, and what must hold after they were hit.
+"""The harness of the benchmarks that kill processes: victims, what must hold after they were hit, and how that is told.
 
 `kills.py` hits workers, agents and commands of one training, `host_kills.py` a host and its helpers at each kind of message,
 `service_faults.py` a service under its users. What they hit is a job of `_faults_training.py`.
 """
 
 import os
-import shutil
 import signal
-import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,23 +35,6 @@ from punctual.executors.local.mounts import hierarchy
 
 #: How long processes that are ending may be there after the last host.
 _ENDING_S_MAX = 60.0
-
-
-@contextmanager
-def home(prefix: str, is_kept: Callable[[], object]) -> Iterator[Path]:
-    """Make a folder, with the home of all commands in it; it goes at the end unless `is_kept`, to be looked into."""
-    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}-"))
-    before = os.environ.get(HOME_VARIABLE)
-    os.environ[HOME_VARIABLE] = str(folder / "home")
-    try:
-        yield folder
-    finally:
-        if before is None:
-            del os.environ[HOME_VARIABLE]
-        else:
-            os.environ[HOME_VARIABLE] = before
-        if not is_kept():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 # Victims.

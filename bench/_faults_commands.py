@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from _faults import home, send
+from _faults import send
 from _faults_training import FINAL, Job
-from _processes import wait_until, workers_of
+from _processes import home, wait_until, workers_of
 
 from punctual.channel import Page
 from punctual.core.errors import InvalidSpec
@@ -100,7 +100,7 @@ def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
     rng, result = random.Random(seed), Steered(seed, kind)
     begun = time.monotonic()
     job = Job(n_steps=0, workers=(1, 3), n_epochs=n_epochs, sleep_s=PAUSE_S)
-    with home("kills", lambda: False) as folder:
+    with home("kills") as folder:
         terminal = Terminal(folder)
         command = job.command(folder / "job")
         terminal.give("run", "--quiet", "--deadline", "60s", "--name", "kills", *SIZES[kind], "--", *command)

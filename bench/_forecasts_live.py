@@ -2,15 +2,12 @@
 
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 
 from _common import EXAMPLES
+from _processes import home
 
 from punctual.core.control import Forecast
 from punctual.core.ids import JobId
@@ -20,7 +17,6 @@ from punctual.core.status import JobStatus
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import LocalHost, local_host
-from punctual.daemon.paths import HOME_VARIABLE
 from punctual.request.submission import JobRequest, checked_submission
 
 APPS = ("vision", "language", "speech")
@@ -97,7 +93,7 @@ class Trainings:
 
 def live_trainings(n_runs: int, steered: tuple[float, float], late: tuple[float, float]) -> list[Training]:
     """`n_runs` trainings of which two of three have a deadline `steered` times what they take at one core, the others `late`."""
-    with _own_home():
+    with home("forecasts"):
         costs = _costs_core_s()
         random, trainings = Random("live"), list[Training]()
         for i_run in range(n_runs):
@@ -126,17 +122,3 @@ def _costs_core_s() -> dict[str, tuple[float, float]]:
 def _play(name: str, trainings: list[Training], n_at_a_time: int) -> None:
     with local_host(name, HostOptions(), output_of=lambda _: lambda _: None) as host:
         Trainings(host, trainings, n_at_a_time).run()
-
-
-@contextmanager
-def _own_home() -> Iterator[None]:
-    before = os.environ.get(HOME_VARIABLE)
-    with tempfile.TemporaryDirectory(prefix="forecasts-") as folder:
-        os.environ[HOME_VARIABLE] = str(Path(folder))
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ[HOME_VARIABLE]
-            else:
-                os.environ[HOME_VARIABLE] = before

@@ -1,8 +1,14 @@
-"""Wait for processes, and find those below another."""
+"""Wait for processes, find those below another, and have a home for them."""
 
+import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from punctual.daemon.paths import HOME_VARIABLE
 
 #: Long enough for anything that comes at all.
 PATIENCE_S = 240.0
@@ -40,3 +46,20 @@ def descendants_of(pid: int) -> list[int]:
     """All processes below `pid`."""
     below = children(pid)
     return [*below, *(further for child in below for further in descendants_of(child))]
+
+
+@contextmanager
+def home(prefix: str, is_kept: Callable[[], object] = lambda: False) -> Iterator[Path]:
+    """Make a folder, with the home of all commands in it; it goes at the end unless `is_kept`, to be looked into."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}-"))
+    before = os.environ.get(HOME_VARIABLE)
+    os.environ[HOME_VARIABLE] = str(folder / "home")
+    try:
+        yield folder
+    finally:
+        if before is None:
+            del os.environ[HOME_VARIABLE]
+        else:
+            os.environ[HOME_VARIABLE] = before
+        if not is_kept():
+            shutil.rmtree(folder, ignore_errors=True)

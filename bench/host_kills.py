@@ -50,11 +50,12 @@ from typing import Any
 
 import _faults_host
 from _common import Results
-from _faults import Part, conclude_parts, faults_of_rest, faults_of_work, home, page_of, parser_of, pid_of, send
+from _faults import Part, conclude_parts, faults_of_rest, faults_of_work, page_of, parser_of, pid_of, send
 from _faults_host import RUN
 from _faults_journal import faults_of_job, faults_of_promises, n_promises_of
 from _faults_scenarios import KINDS, MOMENTS, SCENARIOS, Round, drawn
 from _faults_training import FINAL
+from _processes import home
 
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import end_state, ended_by

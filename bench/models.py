@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
+from _common import Results, parser
 from _profile_tables import MeasuredJob, dl2, elasticflow, folder, pollux, sia, synergy
-from _report import Target, conclude_targets
+from _report import Section, Target, conclude_targets, page_of, report
 from scipy.optimize import nnls
 
 from punctual.core.ids import JobId
@@ -267,8 +267,8 @@ def measured(profiles: Path, *, quick: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def tables(found: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Title, heads and rows of each table that is printed and written."""
+def sections(found: Results) -> list[Section]:
+    """Return each table that is printed and written; targets stand with the first."""
     ring = found["all_reduce"]
     servers = [
         [
@@ -296,19 +296,19 @@ def tables(found: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]
     ]  # fmt: skip
     amdahl = found["amdahl"]
     return [
-        (
+        Section(
             "parameter-server on DL2: mean relative error in percent",
-            ["network", "9 of 10 parts", "target", "10 points", "target", "plain", "within 2 std"], servers,
+            ["network", "9 of 10 parts", "target", "10 points", "target", "plain", "within 2 std"], servers, targets(found),
         ),
-        (
+        Section(
             "all-reduce from 6 points: mean relative error in percent",
             ["table", "random: mean", "median", "rate", "spread", "repeats", "networks, random"], networks,
         ),
-        (
+        Section(
             "all-reduce from 3 points with 10 % noise",
             ["source", "mean error %", "median %", "within 1 std", "within 2 std"], few,
         ),
-        (
+        Section(
             "amdahl over CPU cores (Synergy) from 4 points",
             ["model", "mean error %", "within 2 std"],
             [["amdahl", f"{amdahl['mean_percent']:.1f}", f"{100 * amdahl['within_2_std']:.0f} %"]],
@@ -316,7 +316,7 @@ def tables(found: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]
     ]  # fmt: skip
 
 
-def targets(found: dict[str, Any]) -> list[Target]:
+def targets(found: Results) -> list[Target]:
     percents = "{:.1f} %".format
     return [
         *(
@@ -332,13 +332,7 @@ def targets(found: dict[str, Any]) -> list[Target]:
 
 
 def page(results: Results) -> str:
-    reached = targets(results)
-    n_met = sum(target.reached is True for target in reached)
-    figures = f"{n_met} of {len(reached)} targets reached; {results['n_seeds']} seeds."
-    lines = ["# Speed models on measured tables", "", f"{figures} {stamp_text(results)}", ""]
-    for title, heads, rows in tables(results):
-        lines += [f"## {title}", "", *markdown_table(heads, rows), ""]
-    return "\n".join(lines)
+    return page_of(sections(results), results, "", f"{results['n_seeds']} seeds.")
 
 
 def main() -> int:
@@ -347,11 +341,7 @@ def main() -> int:
     if profiles is None:
         print("no measured tables: set PUNCTUAL_DATA to the folder that holds profiles/: not run")
         return 0
-    found = write_results("models", measured(profiles, quick=options.quick), page, quick=options.quick)
-    for title, heads, rows in tables(found):
-        print(f"\n{title}")
-        print_table(heads, rows)
-    reached = targets(found)
+    reached = report("models", measured(profiles, quick=options.quick), sections, page, quick=options.quick)
     return conclude_targets(reached, reached[0], quick=options.quick)
 
 
