@@ -6,7 +6,7 @@ from math import exp, log
 from statistics import median
 from typing import Any
 
-from _allocator_worlds import OUTSIDE
+from _allocator_cells import OUTSIDE
 from _common import conclude, print_table
 from _reference import TURNS
 

@@ -16,7 +16,7 @@ from math import ceil
 from statistics import fmean
 from typing import Any
 
-from _allocator_worlds import nodes
+from _allocator_cells import nodes
 from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
 from _published import POLLUX_KINDS, SIA_RESTART_S, SIA_SLOWDOWN, data, fixed_batch, has_data, trace_of
 from _report import Target, conclude_targets

@@ -43,7 +43,8 @@ from typing import Any
 
 from _common import Results, on_record, parser
 from _report import Section, Target, conclude_targets, page_of, report
-from _scale_runs import ScaleRun, measured, quantile
+from _scale_runs import ScaleRun, measured
+from _service_load import quantile
 
 JOBS_PER_AGENT = 5
 #: Exponent of what a cost grows with; seconds.

@@ -37,9 +37,8 @@ from typing import Any
 from _common import Results
 from _faults import Part, conclude_parts, faults_of_rest, faults_of_work, page_of, parser_of, pid_of, send
 from _faults_journal import ROUNDING_CORES, faults_of_grants
-from _faults_service import PATIENCE_S, LiveService, code_of, small_disk
+from _faults_service import ANCHOR, N_OPEN, PATIENCE_S, LiveService, Users, code_of, small_disk
 from _faults_training import MOVED
-from _faults_users import ANCHOR, N_OPEN, Users
 from _processes import home, wait_until
 
 from punctual.client.client import ServiceFailed
