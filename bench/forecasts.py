@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isfinite
+from pathlib import Path
 from random import Random
 
 from _common import (
