@@ -78,7 +78,7 @@ def nodes(n_nodes: int, devices_per_node: int, kind: str = "") -> list[Node]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is varied: offered load, seconds that a start or a change costs, error of the declared speeds, seed."""
+    """Values of one setting: offered load, seconds that a start or a change costs, error of the declared speeds, seed."""
 
     world: str
     load: float
@@ -200,7 +200,7 @@ def run(policy: str, jobs: Sequence[SimJob], nodes: Sequence[Node], *, reports: 
 
 
 def deadline_bound(jobs: Sequence[SimJob], n_devices: int) -> int:
-    """No policy, not even one that knows the future, meets more deadlines of `jobs`.
+    """Return the most deadlines of `jobs` that any policy can meet, even one that knows the future.
 
     A linear programme: each job may be met in part; in its window it takes at least the device-seconds of the best
     mixture of counts with which it is done just in time, and all together never more than there are.
@@ -273,7 +273,7 @@ NEAR = 1.15
 
 
 def verdict(cells: Mapping[str, Mapping[str, Any]], ours: str, bound: Mapping[str, Any]) -> dict[str, Any]:
-    """How our policy stands in each respect; `bound` is what nobody can exceed.
+    """Return how our policy stands in each respect; `bound` is what nobody can exceed.
 
     `distances` has the mean completion time of each policy over the bound; one that declined jobs is left out.
     """

@@ -185,7 +185,7 @@ def show(
 
 
 def most_over_median(cells: Cells, key: str) -> tuple[str, float]:
-    """Which policy has the simulation that costs most beside the median of its own; `cpu_s` counts for each decision."""
+    """Return which policy has the simulation that costs most beside the median of its own; `cpu_s` counts for each decision."""
     costs: dict[str, list[float]] = defaultdict(list)
     for row in cells.values():
         for policy, one in row.items():

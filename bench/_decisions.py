@@ -1,4 +1,4 @@
-"""What `bench/solvers.py` measures of whole decisions: from a snapshot of running and waiting jobs to a plan."""
+"""Measure what `bench/solvers.py` measures of whole decisions: from a snapshot of running and waiting jobs to a plan."""
 
 import gc
 import random

@@ -34,7 +34,7 @@ forkserver.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed"
 
 @dataclass(frozen=True)
 class Way:
-    """How steps are taken.
+    """A way of taking steps.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ def elastic_steps(app: Application, example: Example, way: Way, rank: int, other
 
 
 def sending(model: nn.Module, *, now: bool) -> AbstractContextManager[None]:
-    """Where a backward is done whose gradients are sent to other workers, if there are any, now or with a later one."""
+    """Return the context of a backward whose gradients are sent to other workers, if there are any, now or with a later one."""
     if isinstance(model, DistributedDataParallel) and not now:
         return model.no_sync()
     return nullcontext()
@@ -123,7 +123,7 @@ def steps_of(
 
 
 def received_links(wire: Connection, rank: int, n_workers: int) -> Links | None:
-    """What `send_links` has sent."""
+    """Return what `send_links` has sent."""
     n_files = links.n_files(rank, n_workers)
     return Links.of(rank, [recv_handle(wire) for _ in range(n_files)]) if n_files else None
 
@@ -164,7 +164,7 @@ def in_turns(wire: Connection, name: str, ways: Sequence[Way], n_turns: int) -> 
 
 
 def in_one_process(name: str, ways: Sequence[Way], n_turns: int) -> list[list[tuple[float, float]]]:
-    """What `in_turns` finds, in a process of its own."""
+    """Return what `in_turns` finds, in a process of its own."""
     mine, theirs = forkserver.Pipe()
     process = forkserver.Process(target=in_turns, args=(theirs, name, ways, n_turns), daemon=True)
     process.start()

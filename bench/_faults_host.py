@@ -208,7 +208,7 @@ def main(text: str) -> int:
 
 
 def _unheard(_: JobId) -> OnOutput:
-    """What jobs write is of no interest."""
+    """Drop the output of jobs."""
     return lambda _: None
 
 

@@ -92,7 +92,7 @@ class Users:
         ))  # fmt: skip
 
     def open_jobs(self) -> list[str]:
-        """Those that have not ended, the one that waits left out."""
+        """Return the jobs that have not ended, without the one that waits."""
         return [job.name for job in self.client.jobs() if job.ended is None and job.name != ANCHOR]
 
     def act(self, rng: random.Random, jobs: Sequence[str]) -> None:
@@ -147,7 +147,7 @@ class Users:
     # What must hold since.
 
     def faults(self, messages: Sequence[Message]) -> Iterator[str]:
-        """What the journal does not have though it was acknowledged, or has twice."""
+        """Yield wishes that the journal lacks though they were acknowledged, or has twice."""
         for wish in self.wishes:
             n_times = self._n_times(wish, messages)
             if wish.is_acknowledged and not n_times and not self._had_ended(wish, messages):
@@ -293,7 +293,7 @@ class LiveService:
         return {**os.environ, HOME_VARIABLE: str(self.home), "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
     def quotas_cores(self) -> dict[str, float]:
-        """What the control groups of its jobs allow them; without a quota that is the whole machine.
+        """Return the cores that the control groups of its jobs allow them; without a quota that is the whole machine.
 
         A job that stands still is allowed nothing, whatever its quota says.
         """
@@ -317,7 +317,7 @@ class LiveService:
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
-        """There is no room on it meanwhile."""
+        """Fill the disk meanwhile."""
         filler = self.home / "filler"
         with filler.open("ab", buffering=0) as file:
             for n_bytes in (1 << 20, 1 << 12, 1):
@@ -331,7 +331,7 @@ class LiveService:
 
     @contextmanager
     def read_only_store(self) -> Iterator[None]:
-        """Nothing can be opened for writing where journals are; what is open stays so."""
+        """Let nothing be opened for writing where journals are; open files stay so."""
         place = str((self.home / "state").resolve())
         _mount("--bind", place, place)
         try:
@@ -364,7 +364,7 @@ def _is_stopped(pid: str) -> bool:
 
 
 def _said(file: Path) -> str:
-    """What is in a control group's file; empty: the group is gone."""
+    """Return the text of a control group's file; empty: the group is gone."""
     with suppress(OSError):
         return file.read_text().strip()
     return ""
@@ -375,7 +375,7 @@ def _mount(*words: str) -> None:
 
 
 def code_of(process: "subprocess.Popen[bytes]") -> int | None:
-    """With what it ends; None: it does not."""
+    """Return its exit status; None: it does not end."""
     with suppress(subprocess.TimeoutExpired):
         return process.wait(PATIENCE_S)
     return None

@@ -52,7 +52,7 @@ def needs_ray_train() -> None:
 
 
 def our_changes() -> tuple[list[Change], Looks]:
-    """Of a training on two nodes, and what its weights were meanwhile."""
+    """Return the changes of a training on two nodes, and its weights meanwhile."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         training = Training(Path(folder), [PROGRAM, "punctual", folder], spans_nodes=True)
@@ -71,7 +71,7 @@ def our_changes() -> tuple[list[Change], Looks]:
 
 
 def looks_alone(n_steps: int) -> Looks:
-    """What the weights are where there was one worker all the time."""
+    """Return what the weights are where there was one worker all the time."""
     with tempfile.TemporaryDirectory() as folder:
         training = Training(Path(folder), [PROGRAM, "punctual", folder], spans_nodes=False)
         try:
@@ -87,7 +87,7 @@ def _looks(folder: Path) -> Looks:
 
 
 def ray_changes(name: str, cluster: Any) -> list[Change]:
-    """Of Ray Train, to whose cluster of one node another is added, and which then loses it."""
+    """Return the changes of Ray Train, to whose cluster of one node another is added, and which then loses it."""
     import ray
 
     with _ray_training(name, str(cluster.address)) as log:
@@ -130,7 +130,7 @@ def turn_of(name: str, cluster: Any) -> dict[str, Any]:
 
 
 class Turns:
-    """What was found, turn by turn."""
+    """Findings, turn by turn."""
 
     def __init__(self, turns: Sequence[dict[str, Any]]) -> None:
         self.turns = turns

@@ -26,7 +26,7 @@ _START_S_MAX, _RUN_S_MAX = 120.0, 400.0
 
 @dataclass(frozen=True)
 class ScaleRun:
-    """What was measured of one service. CPU is of one core; `threads` has it by thread of the service.
+    """Measurements of one service. CPU is of one core; `threads` has it by thread of the service.
 
     `decided_s` are the decisions in the window, `submitting_s` those before it, and `planned_s` the plans before it, when jobs came.
     """
@@ -57,7 +57,7 @@ class ScaleRun:
         return quantile(self.decided_s, 0.99)
 
     def kept(self) -> dict[str, Any]:
-        """For the file of results: of long lists every two-hundredth part."""
+        """Return it for the file of results: of long lists every two-hundredth part."""
         lists = {name: value for name, value in asdict(self).items() if isinstance(value, list)}
         return asdict(self) | {
             name: [quantile(values, i / 200) for i in range(201)] if values else [] for name, values in lists.items()
@@ -70,7 +70,7 @@ class ScaleRun:
 
 
 def by_kind(decided: Sequence[tuple[str, float]]) -> dict[str, dict[str, float]]:
-    """Of each kind of event how many there were, and how long they took: together, at most and in the middle."""
+    """Return of each kind of event how many there were, and how long they took: together, at most and in the middle."""
     kinds: dict[str, list[float]] = {}
     for kind, taken_s in decided:
         kinds.setdefault(kind, []).append(taken_s)
@@ -101,7 +101,7 @@ class ScaledService:
         return len(self._caller.ask("GET", "/v1/cluster")["nodes"])
 
     def usage(self, name: str) -> dict[str, Any]:
-        """What the service says of itself."""
+        """Return what the service says of itself."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{name}\n".encode())
         self._process.stdin.flush()

@@ -29,7 +29,7 @@ N_CONNECTIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where it listens, and the header that lets a caller in."""
+    """Port of a server, and the token that lets a caller in."""
 
     port: int
     token: str = ""
@@ -107,7 +107,7 @@ class Connection:
 async def latencies_s(
     server: Server, requests: Sequence[bytes], per_s: float, lasts_s: float, seed: int
 ) -> list[float]:
-    """Of requests drawn from `requests` at instants of a Poisson process; raises `RuntimeError` at an error."""
+    """Return the latencies of requests drawn from `requests` at instants of a Poisson process; raises `RuntimeError` at an error."""
     random, loop = Random(seed), asyncio.get_running_loop()
     free: asyncio.Queue[Connection] = asyncio.Queue()
     for _ in range(N_CONNECTIONS):

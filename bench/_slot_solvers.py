@@ -1,4 +1,4 @@
-"""What `bench/solvers.py` measures of slots, of pairs of workers and servers, and of packings."""
+"""Measure what `bench/solvers.py` measures of slots, of pairs of workers and servers, and of packings."""
 
 import statistics
 from typing import Any

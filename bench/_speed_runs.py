@@ -38,7 +38,7 @@ N_WARM = 3
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long a training is watched."""
+    """Limits of how long a training is watched."""
 
     cores_each: float
     watch_s: float
@@ -63,7 +63,7 @@ class Quotas:
         return [str(path) for path in self._groups[name].files.entrances]
 
     def remove(self) -> None:
-        """When all processes have ended."""
+        """Remove the groups when all processes have ended."""
         for group in self._groups.values():
             for entrance in group.files.entrances:
                 _remove(entrance.parent)

@@ -35,7 +35,7 @@ TARGET_FRAC = 0.9
 
 
 def policies() -> list[str]:
-    """All that are registered, ours included."""
+    """Return all registered policies, ours included."""
     return [name for name in registry.names("policies") if name not in LEFT_OUT] + list(EXTRA)
 
 

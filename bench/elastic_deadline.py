@@ -167,7 +167,7 @@ def _run(options: Sequence[str], *, n_epochs: int, n_epoch_steps: int) -> list[d
 
 
 def _begun_s(lines: Sequence[Mapping[str, Any]]) -> float:
-    """When the first step began, from the first two reports of some: they come at most twice a second."""
+    """Return when the first step began, from the first two reports of some: they come at most twice a second."""
     seen = [line for line in lines if line["type"] == "progress" and line["steps_done"]]
     first, second = seen[0], next(line for line in seen if line["steps_done"] > seen[0]["steps_done"])
     step_s = (second["elapsed_s"] - first["elapsed_s"]) / (second["steps_done"] - first["steps_done"])
@@ -211,7 +211,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What one controller made of one world, over all cases."""
+    """Figures of one controller in one world, over all cases."""
 
     world: str
     controller: str
@@ -358,7 +358,7 @@ def page(results: _common.Results) -> str:
 
 
 def targets(rows: list[Row]) -> list[Target]:
-    """Of the simulated part, where nothing unforeseen happens."""
+    """Return the targets of the simulated part, where nothing unforeseen happens."""
     ours = [row for row in rows if row.controller == OURS and row.world in FORESEEN]
     names = {
         "deviation_frac": "deviation",

@@ -1,4 +1,4 @@
-"""What it costs that a training's result does not depend on its number of workers, and whether that is true.
+"""Measure what it costs that a training's result does not depend on its number of workers, and whether that is true.
 
 *Price*: the same programs at constant size, elastic and as a plain loop (with two workers: DistributedDataParallel),
 taking turns of a few steps, so that all see the same machine; with one worker all ways in one process. The ratio of a
@@ -103,7 +103,7 @@ def by_teams(name: str, ways: list["Way"], n_rounds: int) -> list[list[tuple[flo
 
 
 def price(turns: list[list[tuple[float, float]]], i: int) -> dict[str, float]:
-    """Of way `i` against way 0: medians, and the quartiles of the ratios."""
+    """Return of way `i` against way 0 medians, and the quartiles of the ratios."""
     wall = [turn[i][0] / turn[0][0] for turn in turns]
     cpu = [turn[i][1] / turn[0][1] for turn in turns]
     low, _, high = statistics.quantiles(cpu, n=4)
@@ -132,7 +132,7 @@ class Training:
 
 
 def train(wanted: Training, out: str, context: Any) -> None:
-    """What each worker does; the first one writes down how it went."""
+    """Train in each worker; the first one writes down how it went."""
     import torch
     from _elastic_price import APPLICATIONS
     from _training_turns import loss_of
@@ -257,7 +257,7 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 def is_faithful(row: dict[str, Any]) -> bool:
-    """The same training: to the bit, by the end of it, and, but for rounding, in each step."""
+    """Whether both are the same training: to the bit, by the end of it, and, but for rounding, in each step."""
     is_in_spread = row["n_seeds"] == 1 or row["accuracy_difference"] <= row["seed_spread"]
     return bool(row["same_bits"] and is_in_spread and (row["float64_difference"] or 0.0) <= FLOAT64_DIFFERENCE_MAX)
 

@@ -141,7 +141,7 @@ def live_trainings(n_runs: int, steered: tuple[float, float], late: tuple[float,
 
 
 def _costs_core_s() -> dict[str, tuple[float, float]]:
-    """Of each application the core-seconds of all but its steps, and of a step."""
+    """Return for each application the core-seconds of all but its steps, and of a step."""
     few = [LiveTraining(app, _N_MEASURED_STEPS, None) for app in APPS]
     many = [LiveTraining(app, 5 * _N_MEASURED_STEPS, None) for app in APPS]
     _play("measured", [*few, *many], 1)
@@ -199,12 +199,12 @@ class Case:
 
 
 def intervals(ticks: Sequence[tuple[float, Demand]], end_s: float) -> list[Told]:
-    """What was told last at each of `AT_FRACS` of the run; nothing where no forecast was told by then."""
+    """Return what was told last at each of `AT_FRACS` of the run; nothing where no forecast was told by then."""
     return told_at([(at_s, demand.forecast.interval_s) for at_s, demand in ticks if demand.forecast is not None], end_s)
 
 
 def told_at(intervals_s: Sequence[tuple[float, tuple[float, float]]], end_s: float) -> list[Told]:
-    """What was told last at each of `AT_FRACS`, of intervals with the instants at which they were told."""
+    """Return what was told last at each of `AT_FRACS`, of intervals with the instants at which they were told."""
     told = []
     for at_frac in AT_FRACS if isfinite(end_s) else ():
         before = [interval_s for at_s, interval_s in intervals_s if at_s <= at_frac * end_s]
@@ -214,7 +214,7 @@ def told_at(intervals_s: Sequence[tuple[float, tuple[float, float]]], end_s: flo
 
 
 def drawn_noise(random: Random) -> Noise:
-    """From a quiet machine to one with busy neighbours."""
+    """Return noise between that of a quiet machine and that of one with busy neighbours."""
     return Noise(
         spread_frac=random.uniform(0.02, 0.08),
         correlation=random.uniform(0.5, 0.9),
@@ -296,7 +296,7 @@ def play(n_runs: int) -> None:
 
 
 def played() -> dict[str, list[Told]]:
-    """What was kept of live trainings."""
+    """Return what was kept of live trainings."""
     kept = on_record(LIVE_FILE).get("told", {})
     return {name: [Told(**each) for each in group] for name, group in kept.items()}
 
@@ -314,7 +314,7 @@ def held_frac(told: Sequence[Told]) -> float:
 
 
 def judged_frac(told: Sequence[Told]) -> float:
-    """How often the intervals hold the end; of narrow ones, no more often than is asked for."""
+    """Return how often the intervals hold the end; of narrow ones, no more often than is asked for."""
     widths = sorted(each.width_frac for each in told)
     frac = held_frac(told)
     return min(frac, MOST) if widths[len(widths) // 2] <= NARROW else frac

@@ -59,7 +59,7 @@ COUNTS, POWERS, SIA_COUNTS = tuple(range(1, 17)), (1, 2, 4, 8, 16, 32, 64), (1, 
 
 @dataclass(frozen=True)
 class Way:
-    """How the jobs of Pollux are, and what is known of them."""
+    """Kind of the jobs of Pollux, and of the knowledge about them."""
 
     label: str
     policies: Sequence[str] = ("goodput", "promises-first")
@@ -185,7 +185,7 @@ DRIFT_HEADS = ["model", "speed-up of 16 devices: first quarter", "last quarter"]
 
 
 def drift_rows() -> list[list[str]]:
-    """How much the speed-up changes during a training, while policies know its average."""
+    """Return how much the speed-up changes during a training, while policies know its average."""
     trainings = AdaptiveBatch(tables=str(data() / "profiles" / "pollux_osdi21")).read.trainings
     return [[model, *(f"{up:.1f}" for up in drift(one))] for model, one in trainings.items() if model != "ncf"]
 

@@ -152,7 +152,7 @@ class Step:
 
 
 def _output_of(process: subprocess.Popen[str], limit_s: float) -> str:
-    """What a process writes until its end; raises `RuntimeError` if that is no success, or is not in time."""
+    """Return what a process writes until its end; raises `RuntimeError` if that is no success, or is not in time."""
     try:
         output, _ = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
@@ -172,7 +172,7 @@ def _report_of(process: subprocess.Popen[str], limit_s: float = 90.0) -> dict[st
 
 
 def _deviations(reports: Sequence[dict[str, Any]]) -> list[float]:
-    """How late each landed, as a share of its deadline; below zero: early."""
+    """Return how late each landed, as a share of its deadline; below zero: early."""
     return [report["deviation_s"] / report["deadline_s"] for report in reports]
 
 
@@ -237,7 +237,7 @@ def turns_cost(bench: Bench) -> Part:
 
 
 def turns_cost_narrow(bench: Bench) -> Part:
-    """The same with trainings that do not fill the device, which turns cannot serve well: told, not judged."""
+    """Measure turns of trainings that do not fill the device, which turns cannot serve well: told, not judged."""
     if bench.kind != "cuda":
         return Part("cost of turns, device not filled", None, "only on a GPU")
     narrow = Bench("cuda-narrow", bench.folder, bench.scale, bench.started)
@@ -323,7 +323,7 @@ def _stops(bench: Bench, program: str) -> dict[str, float]:
 
 
 def _nccl() -> dict[str, Any]:
-    """What NCCL allows on one device."""
+    """Return what NCCL allows on one device."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         for n_ranks in (1, 2):
@@ -361,7 +361,7 @@ def sees(bench: Bench) -> Part:
 
 
 def runs_out_of_memory(bench: Bench) -> Part:
-    """One of two trainings that share the device asks for more memory than there is: it fails alone, and says why."""
+    """Have one of two trainings that share the device ask for too much memory: it fails alone, and says why."""
     deadline_s = bench.step.startup_s + 8.0 * bench.scale
     options = ["--deadline", f"{deadline_s:.1f}s", "--gpus", "0.5"]
     good = bench.job(options, *bench.train(3.5))

@@ -239,7 +239,7 @@ def measured(name: str, options: Namespace) -> Results:
 
 
 def rows_of(rounds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By kind of message: rounds, processes killed, takeovers, rounds with a fault, and seconds a round."""
+    """Return by kind of message rounds, processes killed, takeovers, rounds with a fault, and seconds a round."""
     rows = []
     for kind in KINDS:
         of_kind = [round_ for round_ in rounds if round_["kind"] == kind]

@@ -75,7 +75,7 @@ class Steered:
 
 
 class Terminal:
-    """Where the commands are given; all in one home of their own."""
+    """A terminal for commands, all in one home of their own."""
 
     def __init__(self, folder: Path) -> None:
         self._output = folder / "output"

@@ -1,4 +1,4 @@
-"""How well speed models predict measured tables: fitted on a few shapes of a job, compared in all others.
+"""Measure how well speed models predict measured tables: fitted on a few shapes of a job, compared in all others.
 
 The error is that of the time of a step, |predicted - measured| / measured, averaged over the held-back measurements of
 a job, then over seeds and the jobs (batch sizes) of a network. That is how the figures that parameter-server is
@@ -43,7 +43,7 @@ CALCULATED = {"gpt_pmp"}
 
 @dataclass(frozen=True, slots=True)
 class MeasuredJob:
-    """All that was measured of one job: one neural network with one batch size on one kind of device."""
+    """Measurements of one job: one neural network with one batch size on one kind of device."""
 
     table: str
     network: str

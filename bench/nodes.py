@@ -1,4 +1,4 @@
-"""What it costs that the workers of an elastic job are on two nodes: a step, and a change from one node to two and back.
+"""Measure what it costs that the workers of an elastic job are on two nodes: a step, and a change from one node to two and back.
 
 Three trainings of the same program, one after the other in each round: two workers on one node, which share memory; one on
 each of two nodes, which are connected over the loopback interface by TLS, as always; and the same by plain TCP. Both nodes

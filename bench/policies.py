@@ -98,7 +98,7 @@ def with_deadlines(path: str, n: int) -> Callable[[int, float | None], list[Trac
 
 
 def saturn(seed: int, load: float | None) -> list[TraceJob]:  # noqa: ARG001 -- its load is what it is
-    """One of Sia's files for each seed, with the iterations that the training curves say."""
+    """Return the jobs of another of Sia's files for each seed, with the iterations that the training curves say."""
     profiles = data() / "profiles/sia"
     traces = trace_of(f"sia_workloads/saturn/workload-{seed + 1}.csv")
     durations = [_slowest_s(timed(one, profiles, SIA_KINDS)) for one in traces]
@@ -327,7 +327,7 @@ def sections(runs: list[Run]) -> dict[str, list[list[str]]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Ordering:
-    """Which of two policies was better in a published run, and what ours say."""
+    """Order of two policies in a published run, and in ours."""
 
     trace: str
     figure: str

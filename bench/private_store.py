@@ -1,4 +1,4 @@
-"""What it costs that nobody else can reach the workers of an elastic job: a step, and a change of size.
+"""Measure what it costs that nobody else can reach the workers of an elastic job: a step, and a change of size.
 
 Two trainings of the same program: one connected as always, by memory and sockets from the agent; the other by gloo and a
 store on TCP over loopback (`_open_group`), which any user of the machine can reach. Both live through the whole run and
@@ -40,7 +40,7 @@ _LOOK_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one training did in its turn; steps are those of two workers."""
+    """Figures of one training in its turn; steps are those of two workers."""
 
     size: str
     way: str

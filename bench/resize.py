@@ -1,4 +1,4 @@
-"""How long training stands still when its number of workers changes: `punctual.elastic` beside torchrun's elasticity.
+"""Measure how long training stands still when its number of workers changes: `punctual.elastic` beside torchrun's elasticity.
 
 Both train the same ten million parameters with AdamW (its fused form), one thread a worker, and go 1 -> 2 -> 3 -> 2 -> 1; they
 take turns, so that both see the same machine. A stop lasts from the last step before a change to the end of the first
@@ -114,7 +114,7 @@ class StepLog:
         path.touch()
 
     def change(self, system: str, before: int, after: int, act: Callable[[], object]) -> Change:
-        """What `act` brings about: from the last step of as many workers as there are to the first of `after`."""
+        """Return the change that `act` brings about: from the last step of as many workers as there are to the first of `after`."""
         n_seen = len(self._steps())
         act()
         arrived = self._await(lambda: any(n == after for _, n, _ in self._steps()[n_seen:]))
@@ -134,7 +134,7 @@ class StepLog:
         return wait_until(holds, min(PATIENCE_S, self._until - time.monotonic()))
 
     def _steps(self) -> list[tuple[float, int, int]]:
-        """When each step was done, by how many, and its number."""
+        """Return when each step was done, by how many, and its number."""
         lines = self._path.read_text().split("\n")[:-1]
         return [(float(at), int(n), int(step)) for at, n, step in (line.split() for line in lines)]
 
@@ -185,7 +185,7 @@ class Torchrun:
 
 
 def torchrun_changes(course: tuple[int, ...], until: float = math.inf) -> list[Change]:
-    """Those made before the time `until`; the last one may have been under way."""
+    """Return the changes made before the time `until`; the last one may have been under way."""
     found: list[Change] = []
     with tempfile.TemporaryDirectory() as folder:
         training = Torchrun(Path(folder), until)
@@ -203,7 +203,7 @@ def torchrun_changes(course: tuple[int, ...], until: float = math.inf) -> list[C
 
 
 def leaks(n_resizes: int) -> dict[str, dict[str, float]]:
-    """What each of agent and worker has more after `n_resizes` than before."""
+    """Return what each of agent and worker has more after `n_resizes` than before."""
     with elastic("small") as training:
         for n_workers in (2, 1) * (N_WARM_RESIZES // 2):
             training.resize(n_workers)

@@ -1,4 +1,4 @@
-"""What the service answers in time: reads with many jobs on the board, submissions, quotes, and what reads do to control.
+"""Measure what the service answers in time: reads with many jobs on the board, submissions, quotes, and what reads do to control.
 
 *Reads.* `punctual up` has 500 jobs: a few trainings with deadlines, steered, and the rest waiting for one of them (`after`).
 Lists, single jobs, reasons, ranges of logs, the cluster and metrics are asked for at instants of a Poisson process, over
@@ -58,7 +58,7 @@ for _ in punctual.track(range(1_000_000)):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured."""
+    """Amounts to be measured."""
 
     n_jobs: int
     n_rounds: int
@@ -89,7 +89,7 @@ class Service:
         return str(self.caller.ask("POST", "/v1/jobs", body)["name"])
 
     def reads(self) -> list[bytes]:
-        """One of each kind, of some jobs."""
+        """Return a request of each kind, of some jobs."""
         paths = ["/v1/jobs", "/v1/jobs?limit=500", "/v1/cluster", "/v1/metrics"]
         for name in (*self.names[:2], self.names[-1]):
             paths += [f"/v1/jobs/{name}", f"/v1/jobs/{name}/why"]
@@ -102,7 +102,7 @@ class Service:
             return journal.last_sequence
 
     def lateness_s(self, first: int) -> list[float]:
-        """Of each tick from message number `first` on."""
+        """Return the lateness of each tick from message number `first` on."""
         found, due = [], dict[Any, float]()
         with self.run.read_journal() as journal:
             for _, message in journal.read_from(first):

@@ -332,7 +332,7 @@ def _awaited(holds: Callable[[], object]) -> bool:
 
 
 def rows_of(results: Results) -> list[list[str]]:
-    """By kind: how many came, how many did not find what they were meant for, what was acknowledged, and what did not hold."""
+    """Return by kind how many came, how many did not find what they were meant for, what was acknowledged, and what did not hold."""
     rows, faults = [], results["faults"]
     for kind in KINDS:
         of_kind = [fault for fault in faults if fault["kind"] == kind]

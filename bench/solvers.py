@@ -1,4 +1,4 @@
-"""How fast the solvers are, what they prove, and how HiGHS compares: one function per family of solvers.
+"""Measure how fast the solvers are, what they prove, and how HiGHS compares: one function per family of solvers.
 
 Everything runs on one core. The instances are those of the tests; times are medians over repetitions of one
 instance, and the table gives the median and the slowest of the seeds.

@@ -1,4 +1,4 @@
-"""How well speed models predict our own trainings: fitted on six measured shapes, compared in all others.
+"""Measure how well speed models predict our own trainings: fitted on six measured shapes, compared in all others.
 
 Trainings with parameter servers, synchronous and asynchronous, and with an all-reduce over gloo run with different
 numbers of workers and servers, each process with the same share of a core. All shapes are measured in turns, several
@@ -50,7 +50,7 @@ COUNTED = ("parameter-server", "all-reduce")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which shapes of each kind are measured, and how; nothing is begun that would begin after `budget_s`."""
+    """Shapes of each kind to be measured, and how; nothing is begun that would begin after `budget_s`."""
 
     shapes: dict[str, list[Shape]]
     effort: Effort
@@ -104,7 +104,7 @@ def measured(plan: Plan) -> Rates:
 
 
 def repeats_percent(rates: dict[Shape, list[float]]) -> float:
-    """How far one pass lies from the mean, on average."""
+    """Return how far one pass lies from the mean, on average."""
     means = {shape: statistics.geometric_mean(found) for shape, found in rates.items()}
     return 100 * statistics.fmean(abs(one / means[shape] - 1) for shape, found in rates.items() for one in found)
 
