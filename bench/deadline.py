@@ -348,7 +348,7 @@ def _controllers_under(condition: str) -> tuple[str, ...]:
 
 
 def lacking(deadline_s: float) -> list[Work]:
-    """Return what is reached where something is missing."""
+    """Return the runs without the right to set quotas, and those of a script that cannot be changed."""
     return [
         Work((app, ratio, condition), deadline_s, 0, (OURS,))
         for ratio in (1.5, 2.0, 4.0)

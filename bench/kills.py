@@ -305,8 +305,9 @@ def _disturb(training: Training, run: Run, rng: random.Random) -> None:
         return
     chance = rng.random()
     if chance < 0.05:
+        training.process.kill()
         run.n_agents_killed += 1
-        run.n_kills += send(training.process.pid)
+        run.n_kills += 1
     elif chance < 0.15:
         run.n_stops += send(rng.choice(workers), signal.SIGSTOP)
     else:

@@ -130,7 +130,7 @@ class _Search:
                 break
 
     def _pack(self) -> None:
-        """Return the plan with the most jobs on time, where moving jobs forward was not enough."""
+        """Find the plan with the most jobs on time, where moving jobs forward was not enough."""
         counted = replace(self._problem, weights=np.ones(self._n_jobs))
         packed = most_on_time(counted, gap_limit=0.0, n_plans_max=3 * self._n_plans_max)
         columns = np.searchsorted(self._problem.counts, packed.counts)
