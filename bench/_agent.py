@@ -9,7 +9,7 @@ from typing import Any
 
 from _processes import PATIENCE_S, wait_until, workers_of
 
-from punctual.channel import PAGE_VARIABLE, Page, WorkerStatus, WorkerTarget
+from punctual.channel import BLOCK_VARIABLE, SharedBlock, WorkerStatus, WorkerTarget
 
 #: Steps between two changes.
 N_STEPS_BETWEEN = 6
@@ -17,7 +17,7 @@ N_STEPS_BETWEEN = 6
 
 def environment(**more: str) -> dict[str, str]:
     """Return the variables of a program with one thread a worker, outside of a job unless `more` says of which."""
-    inherited = {name: value for name, value in os.environ.items() if name != PAGE_VARIABLE}
+    inherited = {name: value for name, value in os.environ.items() if name != BLOCK_VARIABLE}
     return {**inherited, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **more}
 
 
@@ -38,9 +38,9 @@ class Agent:
         self, path: Path, command: Sequence[str], n_workers: int = 1, *, target: dict[str, Any] | None = None,
         variables: dict[str, str] | None = None, **popen: Any,
     ) -> None:  # fmt: skip
-        self.page, self._target, self.n_targets = Page.create(str(path)), target or {}, 0
+        self.page, self._target, self.n_targets = SharedBlock.create(str(path)), target or {}, 0
         self.send_target(n_workers)
-        own = environment(**{PAGE_VARIABLE: str(path)}, **(variables or {}))
+        own = environment(**{BLOCK_VARIABLE: str(path)}, **(variables or {}))
         self.process: subprocess.Popen[Any] = subprocess.Popen(command, env=own, **popen)
 
     def send_target(self, n_workers: int) -> None:

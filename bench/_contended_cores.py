@@ -15,7 +15,7 @@ from punctual.core.resources import Resources
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import CoresTruth
+from punctual.sim.speed_laws import CoresTruth
 from punctual.solvers.core_deadlines import CoreJob, fewest_misses
 from punctual.solvers.solution import Solution
 from punctual.solvers.timeline import Timeline

@@ -16,7 +16,7 @@ from _common import EXAMPLES
 
 #: Checkpoints that are made before, and CPU seconds after the last of them.
 _N_CHECKPOINTS, _AFTER_CORE_S = 2, 0.5
-_LOOK_S = 0.02
+_POLL_INTERVAL_S = 0.02
 
 
 def main(mark: Path, app: str, *arguments: str) -> None:
@@ -32,10 +32,10 @@ def _die(mark: Path, checkpoint: Path) -> None:
     while len(seen) < _N_CHECKPOINTS:
         if checkpoint.exists():
             seen.add(checkpoint.stat().st_mtime_ns)
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
     until = time.process_time() + _AFTER_CORE_S
     while time.process_time() < until:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
     mark.touch()
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -22,8 +22,8 @@ from punctual.core.events import GrantFailed, JobStarted, JobWarned, NodeJoined,
 from punctual.core.ids import JobId
 from punctual.core.loss import LossGoal
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.status import JobStatus
-from punctual.core.story import Reason
 from punctual.daemon import local_host as composed
 from punctual.daemon import restore
 from punctual.daemon.capacity import capacity_here

@@ -29,13 +29,13 @@ from punctual.core.scheduler import Periods
 from punctual.core.status import StatusBoard
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.host_options import INLINE_POLICY
+from punctual.journal.maintenance import JournalMaintenance, UpkeepLimits
 from punctual.journal.sqlite import SqliteJournal
 from punctual.journal.state import dumps
-from punctual.journal.upkeep import Upkeep, UpkeepLimits
 from punctual.request.submission import DEFAULT_CONTROLLER
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import CoresTruth
+from punctual.sim.speed_laws import CoresTruth
 
 SCRIPT = Path(__file__).with_name("_host_start.py")
 DAY_S = 86_400.0
@@ -90,7 +90,7 @@ class Writer:
         self._n_since, self._since_at = 0, 0.0
         self._simulation: Simulation | None = None
         self._board = StatusBoard()
-        self._upkeep = Upkeep(journal, self._dumped)
+        self._upkeep = JournalMaintenance(journal, self._dumped)
         self._snapshots: list[int] = []
 
     def follow(self, simulation: Simulation) -> None:

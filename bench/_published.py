@@ -24,9 +24,9 @@ from punctual.sim.scaling import ScalingRule
 from punctual.sim.scaling.elastic import Elastic
 from punctual.sim.scaling.measured import Measured as MeasuredTables
 from punctual.sim.scaling.rigid import Rigid
+from punctual.sim.speed_laws import ByDevice, Constant, MeasuredTruth
 from punctual.sim.traces import TraceJob, read
 from punctual.sim.traces.order import normalized
-from punctual.sim.truth import ByDevice, Constant, MeasuredTruth
 
 
 def data() -> Path:

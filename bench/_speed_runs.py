@@ -52,7 +52,7 @@ class Quotas:
         self._cores_each = cores_each
         self._groups: dict[str, CgroupV1Group] = {}
 
-    def entrances(self, role: str, n: int) -> list[list[str]]:
+    def cgroup_procs_files(self, role: str, n: int) -> list[list[str]]:
         """Files to write one's process id to."""
         return [self._entrances(f"{role}-{i}") for i in range(n)]
 
@@ -60,12 +60,12 @@ class Quotas:
         if name not in self._groups:
             self._groups[name] = CgroupV1.found().open(JobId(f"speed-{name}"), os.getpid())
             self._groups[name].grant(self._cores_each)
-        return [str(path) for path in self._groups[name].files.entrances]
+        return [str(path) for path in self._groups[name].files.cgroup_procs_files]
 
     def remove(self) -> None:
         """Remove the groups when all processes have ended."""
         for group in self._groups.values():
-            for entrance in group.files.entrances:
+            for entrance in group.files.cgroup_procs_files:
                 _remove(entrance.parent)
 
 
@@ -87,13 +87,13 @@ def quotas(cores_each: float) -> Iterator[Quotas]:
     made = Quotas(cores_each)
     with ExitStack() as at_end:
         at_end.callback(made.remove)
-        made.entrances("server", 1)
+        made.cgroup_procs_files("server", 1)
         yield made
 
 
-def enter(entrances: list[str]) -> None:
+def enter(cgroup_procs_files: list[str]) -> None:
     """Move this process, with all its threads, into a group."""
-    for path in entrances:
+    for path in cgroup_procs_files:
         with open(path, "w") as file:  # noqa: PTH123 -- a file of the kernel
             file.write(str(os.getpid()))
 
@@ -135,7 +135,7 @@ def parameter_server_sps(
         folder = Path(name)
         options = {
             "folder": name, "is_synchronous": is_synchronous, "n_workers": n_workers, "effort": asdict(effort),
-            "entrances": limits.entrances("worker", n_workers),
+            "entrances": limits.cgroup_procs_files("worker", n_workers),
         }  # fmt: skip
         script = str(Path(__file__).with_name("_served_training.py"))
         agent = Agent(
@@ -144,7 +144,7 @@ def parameter_server_sps(
         )  # fmt: skip
         try:
             _await(folder, "ready-*", n_workers, agent, effort)
-            _limit_servers(agent.workers(), n_workers, limits.entrances("server", n_servers))
+            _limit_servers(agent.workers(), n_workers, limits.cgroup_procs_files("server", n_servers))
             (folder / "go").touch()
             _await(folder, "*.json", n_workers if not is_synchronous else 1, agent, effort)
             rates = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
@@ -161,9 +161,9 @@ def _await(folder: Path, pattern: str, n: int, agent: Agent, effort: Effort) -> 
         raise RuntimeError(f"workers and servers have not come so far as {pattern}")
 
 
-def _limit_servers(pids: list[int], n_workers: int, entrances: list[list[str]]) -> None:
+def _limit_servers(pids: list[int], n_workers: int, cgroup_procs_files: list[list[str]]) -> None:
     """Hold the servers to their cores; the agent has its forkserver start workers first, and then servers."""
-    for pid, paths in zip(sorted(pids)[n_workers:], entrances, strict=True):
+    for pid, paths in zip(sorted(pids)[n_workers:], cgroup_procs_files, strict=True):
         for path in paths:
             Path(path).write_text(str(pid))
 
@@ -178,10 +178,12 @@ def all_reduce_sps(n_workers: int, limits: Quotas, effort: Effort) -> float:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     start = multiprocessing.get_context("forkserver")
     start.set_forkserver_preload(["torch", "torch._dynamo", "_speed_runs"])
-    entrances = limits.entrances("worker", n_workers)
+    cgroup_procs_files = limits.cgroup_procs_files("worker", n_workers)
     inbox, outbox = start.Pipe(duplex=False)
     processes = [
-        start.Process(target=_reduce, args=(rank, n_workers, store.port, entrances[rank], effort, outbox), daemon=True)
+        start.Process(
+            target=_reduce, args=(rank, n_workers, store.port, cgroup_procs_files[rank], effort, outbox), daemon=True
+        )
         for rank in range(n_workers)
     ]
     try:
@@ -197,7 +199,9 @@ def all_reduce_sps(n_workers: int, limits: Quotas, effort: Effort) -> float:
             process.join()
 
 
-def _reduce(rank: int, n_workers: int, port: int, entrances: list[str], effort: Effort, outbox: Connection) -> None:
+def _reduce(
+    rank: int, n_workers: int, port: int, cgroup_procs_files: list[str], effort: Effort, outbox: Connection
+) -> None:
     import torch
     import torch.distributed as dist
 
@@ -209,7 +213,7 @@ def _reduce(rank: int, n_workers: int, port: int, entrances: list[str], effort: 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
     inputs = torch.randn(len(cut(GLOBAL_BATCH, n_workers)[rank]), WIDTH)
     goes_on = torch.full((1,), float(rank == 0))  # only the first worker says so, and all hear it
-    enter(entrances)
+    enter(cgroup_procs_files)
     while True:
         model(inputs).square().mean().backward()
         gradient = torch.cat([one.grad.view(-1) for one in model.parameters() if one.grad is not None] + [goes_on])

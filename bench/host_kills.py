@@ -66,7 +66,7 @@ from punctual.daemon.runs import messages_of
 
 #: A host whose jobs do nothing for so long hangs.
 PATIENCE_S = 120.0
-_LOOK_S = 0.5
+_POLL_INTERVAL_S = 0.5
 
 
 class Place:
@@ -114,7 +114,7 @@ class Place:
         self._round.n_hosts += 1
         begun_at = time.time()
         try:
-            while not select.select([process.stdout], [], [], _LOOK_S)[0] and self._goes_on(begun_at):
+            while not select.select([process.stdout], [], [], _POLL_INTERVAL_S)[0] and self._goes_on(begun_at):
                 pass
             line = process.stdout.readline() if self._goes_on(begun_at) else b""
             if line:
@@ -124,7 +124,7 @@ class Place:
                     process.stdin.flush()
             while self._goes_on(begun_at):
                 with suppress(subprocess.TimeoutExpired):
-                    return process.wait(_LOOK_S)
+                    return process.wait(_POLL_INTERVAL_S)
             process.send_signal(signal.SIGABRT)  # it says where it stands
             return process.wait()
         finally:

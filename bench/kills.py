@@ -28,7 +28,7 @@ from _faults import Part, conclude_parts, page_of, parser_of, send
 from _faults_training import FINAL, Job
 from _processes import home, wait_until, workers_of
 
-from punctual.channel import Page
+from punctual.channel import SharedBlock
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import SteeringResumed
 from punctual.core.ids import JobId
@@ -139,10 +139,10 @@ def steered(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
     return result
 
 
-def _page_of(terminal: Terminal) -> Page:
+def _page_of(terminal: Terminal) -> SharedBlock:
     """Return the job's page, once it has done some steps."""
     assert wait_until(lambda: _pages(terminal), START_S_MAX, 0.1), "the training has not begun"
-    page = Page.open(str(_pages(terminal)[0]))
+    page = SharedBlock.open(str(_pages(terminal)[0]))
     assert wait_until(lambda: page.progress().n_steps >= 5, START_S_MAX, 0.1), "the training has done no step"
     return page
 
@@ -156,7 +156,7 @@ def _pages(terminal: Terminal) -> list[Path]:
     return []
 
 
-def _disturb_command(terminal: Terminal, page: Page, result: Steered, rng: random.Random) -> None:
+def _disturb_command(terminal: Terminal, page: SharedBlock, result: Steered, rng: random.Random) -> None:
     time.sleep(rng.random())
     if result.kind == "workers" and rng.random() < 0.3:
         result.n_workers_killed += _kill_worker(page, rng)
@@ -184,7 +184,7 @@ def _disturb_command(terminal: Terminal, page: Page, result: Steered, rng: rando
     terminal.wait_until_steered()
 
 
-def _move_deadline(terminal: Terminal, page: Page, result: Steered, slack: float) -> bool:
+def _move_deadline(terminal: Terminal, page: SharedBlock, result: Steered, slack: float) -> bool:
     n_left = max(0, page.declaration().total_steps - page.progress().n_steps)
     at_this_speed_s = n_left * (time.monotonic() - result.began_at) / page.progress().n_steps
     try:
@@ -194,7 +194,7 @@ def _move_deadline(terminal: Terminal, page: Page, result: Steered, slack: float
     return True
 
 
-def _await_change(terminal: Terminal, page: Page) -> bool:
+def _await_change(terminal: Terminal, page: SharedBlock) -> bool:
     """Wait for the middle of a change of size; whether one came soon."""
 
     def is_amid() -> bool:
@@ -204,7 +204,7 @@ def _await_change(terminal: Terminal, page: Page) -> bool:
     return is_amid()
 
 
-def _kill_worker(page: Page, rng: random.Random) -> bool:
+def _kill_worker(page: SharedBlock, rng: random.Random) -> bool:
     agent_pid = page.worker_status().agent_pid
     workers = workers_of(agent_pid) if agent_pid else []
     return bool(workers) and send(rng.choice(workers))

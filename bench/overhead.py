@@ -18,7 +18,7 @@ from typing import Any
 from _common import Results, parser
 from _report import Section, Target, conclude_targets, page_of, report
 
-from punctual.channel import PAGE_VARIABLE, Directives, Page
+from punctual.channel import BLOCK_VARIABLE, Directives, SharedBlock
 
 #: Most it may cost: key -> (what it is, turns of the reference).
 TARGETS = {
@@ -65,9 +65,9 @@ found = [(imported - begun) * 1e6, (ended - begun) * 1e6, len(heavy)]
 
 def answer(code: str, page: Path | None = None) -> tuple[Any, float]:
     """Return what a new process finds, and microseconds of a turn of the reference in it."""
-    environment = {name: value for name, value in os.environ.items() if name != PAGE_VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name != BLOCK_VARIABLE}
     if page:
-        environment[PAGE_VARIABLE] = str(page)
+        environment[BLOCK_VARIABLE] = str(page)
     output = subprocess.run(
         [sys.executable, "-c", code + SAY], env=environment, check=True, capture_output=True, text=True
     ).stdout
@@ -79,7 +79,7 @@ def linked(*, pacing: bool) -> tuple[float, float]:
     """Microseconds of a step with a page; the pacing line lies in the past, so that nothing waits for it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page"
-        page = Page.create(str(path))
+        page = SharedBlock.create(str(path))
         page.send(Directives(pacing=pacing, end_ns=time.monotonic_ns(), end_work=1e6, ns_per_step=1.0))
         found = answer(LOOPS, path)
         page.close()

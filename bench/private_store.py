@@ -35,7 +35,7 @@ MODELS = {"0.2 MB": (512, 32, 10), "12 MB": (512, 1024, 448, 10), "120 MB": (512
 N_STEPS = {"0.2 MB": 200, "12 MB": 60, "120 MB": 20}
 N_WARM = 3
 #: How often a training that does not have the turn looks whether it has.
-_LOOK_S = 0.002
+_POLL_INTERVAL_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def train(size: str, port: int, gate_path: str, log_path: str, context: "Context
                 if run.is_first:
                     log.write(f"{run.n_workers} {time.perf_counter() - begun_s}\n")
                 while gate[0] == 0:
-                    time.sleep(_LOOK_S)
+                    time.sleep(_POLL_INTERVAL_S)
                 begun_s = time.perf_counter()
 
 

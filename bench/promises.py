@@ -24,7 +24,7 @@ from punctual.estimators.speed.tabulated import Tabulated
 from punctual.policies.promises_first import PromisesFirst
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import MeasuredTruth
+from punctual.sim.speed_laws import MeasuredTruth
 
 GPU = Resources(gpus=1)
 #: Parameters under which promises are counted.

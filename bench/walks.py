@@ -90,7 +90,7 @@ for _ in punctual.track(range(200)):
 """
 RUN = ("run", "--deadline", "8s", "--cores", "1", "--actuator", "pacing", "--quiet", "--name", "walk")
 
-Mark = tuple[int, str, str]
+SpeedSample = tuple[int, str, str]
 
 
 def imports_of() -> dict[str, set[str]]:
@@ -129,7 +129,7 @@ def n_lines(module: str) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-def traced(*words: str) -> tuple[list[int], list[Mark]]:
+def traced(*words: str) -> tuple[list[int], list[SpeedSample]]:
     """Calls, each as the number of its file, and marks in them, of a command or a simulation in a fresh process."""
     with tempfile.TemporaryDirectory(prefix="walks-") as folder:
         out = Path(folder, "trace.json")
@@ -144,7 +144,7 @@ def between(calls: list[int], begin: int, end: int) -> dict[str, int]:
     return {"calls": end - begin, "files": len(set(calls[begin:end]))}
 
 
-def ticks(calls: list[int], marks: list[Mark]) -> list[dict[str, int]]:
+def ticks(calls: list[int], marks: list[SpeedSample]) -> list[dict[str, int]]:
     """Each walk from a report of progress to the end of the change of the quota that it led to."""
     found, begun = [], None
     for at, kind, part in marks:
@@ -156,7 +156,7 @@ def ticks(calls: list[int], marks: list[Mark]) -> list[dict[str, int]]:
     return found
 
 
-def started(calls: list[int], marks: list[Mark]) -> dict[str, int]:
+def started(calls: list[int], marks: list[SpeedSample]) -> dict[str, int]:
     return between(calls, 0, next(at for at, kind, _ in marks if kind == "JobStarted"))
 
 

@@ -37,7 +37,7 @@ from enum import IntEnum
 from math import isfinite
 
 #: Environment variable that names the page's file to the training process.
-PAGE_VARIABLE = "PUNCTUAL_PAGE"
+BLOCK_VARIABLE = "PUNCTUAL_PAGE"
 
 #: Environment variable that tells a job its own name.
 JOB_VARIABLE = "PUNCTUAL_JOB"
@@ -68,7 +68,7 @@ GOAL_VARIABLE = "PUNCTUAL_UNTIL_LOSS"
 #: Exit codes of a process that ended because it was told to: for good, as a shell has it after SIGTERM (not zero: what
 #: follows a training with `&&` must not run after half of one); and to be started again from its checkpoint.
 EXIT_STOPPED = 143
-EXIT_LEFT = 79
+EXIT_PREEMPTED = 79
 
 PAGE_BYTES = 4096
 N_PHASES_MAX = 8
@@ -181,7 +181,7 @@ class Directives:
     stop
         Make a checkpoint and end; exit code `EXIT_STOPPED`.
     leave
-        Make a checkpoint and end, to be started again from it: exit code `EXIT_LEFT` and state `LEFT`. A process whose
+        Make a checkpoint and end, to be started again from it: exit code `EXIT_PREEMPTED` and state `LEFT`. A process whose
         checkpoint cannot be written trains on instead.
     """
 
@@ -334,7 +334,7 @@ class PageVersionError(PageError):
     """Raised if it is a page of another version of Punctual."""
 
 
-class Page:
+class SharedBlock:
     """A mapped page; both sides use it, each its own half of the methods."""
 
     def __init__(self, mapped: mmap.mmap) -> None:
@@ -354,7 +354,7 @@ class Page:
         self._status_version = _STATUS.version(mapped)
 
     @classmethod
-    def create(cls, path: str) -> Page:
+    def create(cls, path: str) -> SharedBlock:
         """Make a new page at `path`, readable by its owner only; fails if the file exists or the disk is full."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -371,13 +371,13 @@ class Page:
         return cls.made(mapped)
 
     @classmethod
-    def made(cls, mapped: mmap.mmap) -> Page:
+    def made(cls, mapped: mmap.mmap) -> SharedBlock:
         """A new page in memory that is all zeros."""
         mapped[: len(_MAGIC)] = _MAGIC
         return cls(mapped)
 
     @classmethod
-    def open(cls, path: str) -> Page:
+    def open(cls, path: str) -> SharedBlock:
         """Map the page at `path`; raises `PageError` if it is something else, `OSError` if it cannot be opened."""
         fd = os.open(path, os.O_RDWR)
         try:
@@ -393,7 +393,7 @@ class Page:
         return cls(mapped)
 
     @classmethod
-    def of(cls, content: bytes) -> Page:
+    def of(cls, content: bytes) -> SharedBlock:
         """Make a page with another one's content; raises `PageError` if that was no page."""
         if len(content) != PAGE_BYTES or not content.startswith(_MAGIC):
             raise PageError(f"{len(content)} bytes that are no Punctual page of {PAGE_BYTES}")

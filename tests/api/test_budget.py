@@ -9,9 +9,9 @@ import pytest
 from tests.api.live_service import LiveService, program
 from tests.waiting import wait_until
 
-from punctual.api import kept_budget
+from punctual.api import budget_cache
+from punctual.api.budget_cache import BudgetCache
 from punctual.api.budget_routes import _shares
-from punctual.api.kept_budget import KeptBudget
 from punctual.core.events import JobStarted, NodeLost, SteeringResumed
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import Resources
@@ -56,7 +56,7 @@ def test_what_is_told_as_held_is_what_the_journal_says(service: LiveService, tmp
 
 
 def test_a_change_is_told_as_the_mean_of_the_part_it_lies_in(service: LiveService) -> None:
-    kept = KeptBudget(service.host.run_folder)
+    kept = BudgetCache(service.host.run_folder)
     for at, cores in ((10.0, 2.0), (11.0, 2.0), (15.0, 1.0), (25.0, 0.0)):
         kept._hold(JobId("a"), at, {NODE: Resources(cores)})
     kept._hold(JobId("b"), 40.0, {NODE: Resources(3.0)})
@@ -74,7 +74,7 @@ def test_what_jobs_no_longer_hold_when_a_node_is_lost_or_another_process_steers_
             JobStarted(at=0.0, job=JobId("b"), request=1, granted={NODE: Resources(2.0), other: Resources(1.0)}),
             NodeLost(at=10.0, node=other),
         ])  # fmt: skip
-        kept = KeptBudget(run)
+        kept = BudgetCache(run)
         assert list(kept.means(edges_at)[JobId("b")]) == [3.0, 2.0, 2.0]
         journal.append([SteeringResumed(at=25.0, lost_at=20.0, granted={JobId("b"): {NODE: Resources(1.0)}})])
         means = kept.means(edges_at)
@@ -84,8 +84,8 @@ def test_what_jobs_no_longer_hold_when_a_node_is_lost_or_another_process_steers_
 def test_where_there_is_no_room_a_job_that_holds_something_is_told_all_the_same(
     service: LiveService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_budget, "_N_CHANGES_MAX", 10)
-    kept = KeptBudget(service.host.run_folder)
+    monkeypatch.setattr(budget_cache, "_N_CHANGES_MAX", 10)
+    kept = BudgetCache(service.host.run_folder)
     kept._hold(JobId("steady"), 0.0, {NODE: Resources(1.0)})
     for i in range(8):
         kept._hold(JobId("ended"), float(i), {NODE: Resources(1.0)} if i % 2 == 0 else {})

@@ -8,7 +8,7 @@ import pytest
 from tests.api.live_service import LiveService, program
 from tests.waiting import wait_until
 
-from punctual.api.told_course import _curve
+from punctual.api.history_response import _curve
 from punctual.client.schema import JobProgram
 from punctual.core.ids import JobId
 from punctual.daemon.runs import messages_of

@@ -9,13 +9,13 @@ import pytest
 from tests.api.live_service import LiveService, live_service, program
 from tests.waiting import wait_until
 
-from punctual.api.kept_chains import KeptChains
-from punctual.api.kept_texts import KeptTexts
+from punctual.api.kept_chains import DecisionTraceCache
 from punctual.api.standing import standing_json
+from punctual.api.status_json_cache import StatusJsonCache
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.daemon.runs import messages_of
-from punctual.history.chain import chain
+from punctual.history.decision_trace import chain
 from punctual.request.deadlines import Now
 
 A = JobId("a")
@@ -36,7 +36,7 @@ def test_texts_of_a_job_are_made_again_only_once_something_has_changed(service: 
         made.append(status)
         return standing_json(service.host, status, now)
 
-    kept, now, status = KeptTexts(service.host, make), service.host.clocks(), service.host.status(A)
+    kept, now, status = StatusJsonCache(service.host, make), service.host.clocks(), service.host.status(A)
     assert kept.of(status, now) == standing_json(service.host, status, now)
     kept.of(status, Now(now.at + 5, now.wall + timedelta(seconds=5)))
     assert made == [status]
@@ -50,7 +50,7 @@ def test_texts_of_a_job_are_made_again_only_once_something_has_changed(service: 
 def test_a_chain_that_is_kept_goes_on_with_the_journal(service: LiveService, tmp_path: Path) -> None:
     service.caller.post("/jobs", {"program": program(tmp_path / "go"), "name": "a", "deadline": "10m"})
     wait_until(lambda: service.host.status(A).state == "running")
-    kept = KeptChains(service.host.run_folder)
+    kept = DecisionTraceCache(service.host.run_folder)
     before = kept.links(A, 100, every=False)
     assert before[0].kind == "submitted"
     (tmp_path / "go").touch()
@@ -66,7 +66,7 @@ def test_a_text_without_a_forecast_is_made_again_when_the_deadline_has_passed(se
     wait_until(lambda: service.host.has_ended(A))
     ended = service.host.status(A)
     status = replace(ended, state="queued", started_at=None, landed_at=None, ended_at=None, forecast=None)
-    kept = KeptTexts(service.host, lambda status, now: standing_json(service.host, status, now))
+    kept = StatusJsonCache(service.host, lambda status, now: standing_json(service.host, status, now))
     now, deadline_at = service.host.clocks(), status.deadline_at
     assert deadline_at is not None
     assert b'"verdict":null' in kept.of(status, now)

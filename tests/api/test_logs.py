@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 from punctual.api.guard import SELF
 from punctual.api.log_routes import logs
 from punctual.client.client import Client
-from punctual.daemon.kept_log import PIECE_BYTES
+from punctual.daemon.log_snapshot import PIECE_BYTES
 
 
 def n_open(path: Path) -> int:

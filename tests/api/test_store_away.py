@@ -12,9 +12,9 @@ from punctual.api.limits import Limits
 from punctual.client.client import Client
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import messages_of
+from punctual.journal.compaction import Row
 from punctual.journal.errors import StoreUnreachable
 from punctual.journal.sqlite import About, SqliteJournal
-from punctual.journal.thinning import Row
 
 
 def test_what_was_accepted_is_in_the_journal(service: LiveService, tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ def test_a_journal_that_is_away_is_read_once_it_is_back(
         return real(*arguments)
 
     monkeypatch.setattr(spans, "messages_of", refused)
-    monkeypatch.setattr(spans, "_LOOK_S", 0.02)
+    monkeypatch.setattr(spans, "_POLL_INTERVAL_S", 0.02)
     with live_service(observing=lambda host: observed(host, [SimpleSpanProcessor(exported)], [])) as service:
         service.caller.post("/jobs", {"program": program(), "name": "a"})
         assert told(awaited(exported, "job"))["punctual.job.name"] == "a"

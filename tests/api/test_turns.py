@@ -4,12 +4,12 @@ import gc
 
 from tests.api.live_service import live_service
 
-from punctual.api.limits import Turns
+from punctual.api.limits import SingleFlight
 
 
 def test_one_has_its_turn_at_a_time_and_nobody_for_as_long_afterwards() -> None:
     now = [100.0]
-    turns = Turns(lambda: now[0])
+    turns = SingleFlight(lambda: now[0])
     with turns.turn() as wait_s:
         assert wait_s == 0
         with turns.turn() as second_s:

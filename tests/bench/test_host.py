@@ -6,8 +6,8 @@ from _host_journals import DAY_S, day, drifting_job, written
 from _host_simulations import Compared, ratio_of
 
 from punctual.core.events import ProgressReported
+from punctual.journal.maintenance import UpkeepLimits
 from punctual.journal.sqlite import SqliteJournal
-from punctual.journal.upkeep import UpkeepLimits
 
 
 def test_a_journal_ends_where_most_has_to_be_read_again(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 from punctual.sim.job import SimJob
-from punctual.sim.truth import AllReduceTruth
+from punctual.sim.speed_laws import AllReduceTruth
 
 _GPU = Resources(gpus=1)
 

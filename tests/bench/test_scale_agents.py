@@ -11,8 +11,8 @@ from punctual.core.events import Event, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.daemon.node_agent import AgentOptions
 
 NODE, JOB = NodeId("node"), JobId("job")

@@ -26,10 +26,10 @@ from punctual.core.events import (
 )
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
-from punctual.core.story import Reason
-from punctual.history.chain import chain
+from punctual.history.decision_trace import chain
 from punctual.request.deadlines import Now
 
 

@@ -48,7 +48,7 @@ def test_what_became_of_jobs_is_looked_up_as_often_for_many_as_for_few(monkeypat
         for i in range(n_jobs):
             run.record_job(JobId(f"job-{i}"), "running")
         with counted_looks(monkeypatch) as looks:
-            down.down(down.JobsThen.CONTINUE)
+            down.down(down.OnShutdown.CONTINUE)
         n_looks.append(len(looks))
     assert n_looks[0] == n_looks[1]
 

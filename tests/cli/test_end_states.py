@@ -11,9 +11,9 @@ from punctual.cli._report import report_fields
 from punctual.core.commands import RejectJob
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.protocols import Message
-from punctual.core.story import Reason
+from punctual.core.recent_messages import Reason
 from punctual.daemon.run_folder import RunFolder
-from punctual.history.chain import chain
+from punctual.history.decision_trace import chain
 from punctual.history.run import summarize
 
 FINISHED = JobFinished(at=61.0, job=JOB, landed_at=61.0)

@@ -21,9 +21,9 @@ from punctual.core.commands import RejectJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed
 from punctual.core.ids import JobId
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
-from punctual.core.story import Reason
 from punctual.request import input_file
 from punctual.request.deadlines import Now
 from punctual.request.jobs_file import read_jobs

@@ -23,7 +23,7 @@ from punctual.core.events import JobFinished, JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.daemon.detached import LOG_BYTES_MAX
 from punctual.daemon.host_options import HostOptions
-from punctual.executors.local.keeper_link import LEASE_S
+from punctual.executors.local.supervisor_client import LEASE_S
 
 RUN = "service"
 

@@ -1,15 +1,15 @@
 """What `punctual why` tells of, and what it leaves out."""
 
 from punctual.cli.why import grouped
-from punctual.history.chain import Link
+from punctual.history.decision_trace import DecisionStep
 
 
-def grant(elapsed_s: float, code: str = "line") -> Link:
-    return Link(elapsed_s, "grant", f"asked at {elapsed_s:g} s", {"code": code})
+def grant(elapsed_s: float, code: str = "line") -> DecisionStep:
+    return DecisionStep(elapsed_s, "grant", f"asked at {elapsed_s:g} s", {"code": code})
 
 
 def test_changes_for_one_reason_within_a_second_are_one() -> None:
-    warned = Link(50.2, "warning", "it is late", {"code": "line"})
+    warned = DecisionStep(50.2, "warning", "it is late", {"code": "line"})
     links = [
         grant(10.0),
         grant(11.5),

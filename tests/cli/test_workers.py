@@ -22,7 +22,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 from punctual.executors.local.job_signals import descendants
-from punctual.history.chain import chain
+from punctual.history.decision_trace import chain
 from punctual.request.submission import DEFAULT_WORKER_CONTROLLER, JobRequest, WorkerRange, checked_submission
 from punctual.request.worker_options import gpu_frac, worker_range
 

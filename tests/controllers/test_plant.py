@@ -8,8 +8,8 @@ import pytest
 from punctual.core.control import Demand, PacingLine, Reading
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.papers.decor_nn.quota_plant import STEADY, Contention, Training, World, run_closed_loop
 
 _CALM = World(noise=STEADY)

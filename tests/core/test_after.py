@@ -17,7 +17,7 @@ from punctual.core.scheduler import Scheduler
 from punctual.policies.fifo import Fifo
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import Constant
+from punctual.sim.speed_laws import Constant
 
 C = JobId("c")
 

@@ -15,8 +15,8 @@ from punctual.core.events import JobFailed, NodeJoined, PlanProposed, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.plan import Plan
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.core.timer import Timer
 
 

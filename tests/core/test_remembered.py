@@ -1,6 +1,6 @@
 """What is remembered of objects is computed once for each, and is never that of another object."""
 
-from punctual.core.remembered import Remembered
+from punctual.core.identity_cache import IdentityCache
 
 
 def test_each_object_is_asked_about_once_and_equal_ones_are_others() -> None:
@@ -10,7 +10,7 @@ def test_each_object_is_asked_about_once_and_equal_ones_are_others() -> None:
         asked.append(of)
         return sum(of)
 
-    remembered = Remembered(total)
+    remembered = IdentityCache(total)
     one, other = (tuple(range(2, 4)) for _ in range(2))
     assert one is not other
     assert [remembered(one), remembered(one), remembered(other), *remembered.each([other, one])] == [5] * 5
@@ -19,7 +19,7 @@ def test_each_object_is_asked_about_once_and_equal_ones_are_others() -> None:
 
 def test_no_more_is_remembered_than_was_allowed() -> None:
     asked: list[int] = []
-    remembered: Remembered[list[int], None] = Remembered(lambda of: asked.append(len(of)), n_max=2)
+    remembered: IdentityCache[list[int], None] = IdentityCache(lambda of: asked.append(len(of)), n_max=2)
     objects: list[list[int]] = [[], [0], [0, 0]]
     for of in [*objects, objects[2], objects[0]]:
         remembered(of)

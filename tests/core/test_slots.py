@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from punctual.core import commands, events
+from punctual.core.fast_init import fast_init, unchecked_constructor
 from punctual.core.job import JobSpec, JobView
 from punctual.core.resources import Resources
-from punctual.core.slots import maker, set_by_slots
 from punctual.core.speed import Shape
 
 
@@ -26,7 +26,7 @@ class Plain:
             raise ValueError(self.name)
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Quick(Plain):
     later: int = field(default=3, kw_only=True)
@@ -64,7 +64,7 @@ def test_messages_and_views_take_their_fields(cls: type) -> None:
 def test_a_value_is_of_the_class_itself_when_it_is_checked_and_afterwards() -> None:
     seen: list[type] = []
 
-    @set_by_slots
+    @fast_init
     @dataclass(frozen=True, slots=True)
     class Watched:
         amount: float
@@ -80,7 +80,7 @@ def test_a_value_is_of_the_class_itself_when_it_is_checked_and_afterwards() -> N
 @pytest.mark.parametrize("cls", [Resources, Shape, Quick])
 def test_a_maker_makes_what_the_class_makes(cls: type) -> None:
     made_of = {Resources: (1.5, 2, 3, ()), Shape: (2, 1.0, 1, "V100", 0), Quick: ("a", 1.0, None, {"b": 2.0}, 4)}[cls]
-    made: Any = maker(cls)(*made_of)
+    made: Any = unchecked_constructor(cls)(*made_of)
     value = cls(**{field.name: it for field, it in zip(fields(cls), made_of, strict=True)})
     assert made == value == pickle.loads(pickle.dumps(made)) == replace(made)
     assert (type(made), repr(made)) == (cls, repr(value))
@@ -92,4 +92,4 @@ def test_a_maker_makes_what_the_class_makes(cls: type) -> None:
 
 def test_a_maker_takes_all_fields() -> None:
     with pytest.raises(TypeError):
-        maker(Shape)(1, 1.0)
+        unchecked_constructor(Shape)(1, 1.0)

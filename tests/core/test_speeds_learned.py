@@ -21,10 +21,10 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.speed import SeenRate, Shape
-from punctual.core.story import Reason
 from punctual.core.timer import Timer
 
 A, HERE, THERE = JobId("a"), NodeId("here"), NodeId("there")

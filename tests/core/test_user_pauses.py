@@ -20,10 +20,10 @@ from punctual.core.events import (
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import StatusBoard
-from punctual.core.story import Reason
 
 
 def pause(desk: Desk, job: JobId = A, *, at: float = 10.0) -> ResizeJob:
@@ -138,9 +138,9 @@ def test_the_board_says_who_has_paused_it_and_why() -> None:
     asked = PauseRequested(at=1.0, job=A, cause="lunch", by="anna")
     board.fold(asked)
     status = board.job(A)
-    assert (status.state, status.told_state, status.pause) == ("queued", "paused", asked)
+    assert (status.state, status.display_state, status.pause) == ("queued", "paused", asked)
     board.fold(ResumeRequested(at=2.0, job=A))
-    assert (board.job(A).told_state, board.job(A).pause) == ("queued", None)
+    assert (board.job(A).display_state, board.job(A).pause) == ("queued", None)
 
 
 @pytest.mark.parametrize("policy", registry.names("policies"))

@@ -8,9 +8,9 @@ from punctual.core.commands import Command, LaunchJob, WarnUser
 from punctual.core.events import JobFailed, JobFinished, JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
-from punctual.core.story import Reason
 
 GIB = 1 << 30
 C = JobId("c")

@@ -264,11 +264,11 @@ def test_a_job_that_stands_still_is_told_as_stalled(desk: Desk) -> None:
     desk.started(launch)
     board.fold(JobStarted(at=0.0, job=A, request=launch.request, granted=launch.grant))
     train(desk, 10.0)
-    assert board.job(A).told_state == "running"
+    assert board.job(A).display_state == "running"
     tell(silence(desk, 31.0, 10.0, 100))
-    assert (board.job(A).state, board.job(A).told_state) == ("running", "stalled")
+    assert (board.job(A).state, board.job(A).display_state) == ("running", "stalled")
     tell(silence(desk, 32.0, 31.9, 101))
-    assert board.job(A).told_state == "running"
+    assert board.job(A).display_state == "running"
     assert "stalled" not in board.job(A).warnings
 
 

@@ -9,14 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-from punctual.channel import PAGE_VARIABLE, Declaration, Page, process_number
+from punctual.channel import BLOCK_VARIABLE, Declaration, SharedBlock, process_number
 from punctual.elastic_training import other_node
 from punctual.elastic_training.agent import Agent
 from punctual.elastic_training.agent_client import SocketAgentClient
 
 
 def train(link: SocketAgentClient) -> None:
-    folder, page = Path(sys.argv[1]), Page.open(os.environ[PAGE_VARIABLE])
+    folder, page = Path(sys.argv[1]), SharedBlock.open(os.environ[BLOCK_VARIABLE])
     kept = folder / "step"
     n_steps, progress, after_fault = 0, None, False
     with (folder / "pids").open("a") as file:
@@ -45,7 +45,7 @@ def train(link: SocketAgentClient) -> None:
 
 
 if __name__ == "__main__":
-    own = Page.open(os.environ[PAGE_VARIABLE])
+    own = SharedBlock.open(os.environ[BLOCK_VARIABLE])
     first = other_node.first_node()
     if first is not None:
         sys.exit(other_node.serve(first, train, own, ()))

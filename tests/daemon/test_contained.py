@@ -23,11 +23,11 @@ from punctual.daemon.local_host import LocalHost, local_host
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_run import JobRun
-from punctual.executors.local.keeper_link import KeeperLink
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.output import JobOutput
 from punctual.executors.local.pacing_only import PacingOnly, PacingOnlyGroup
 from punctual.executors.local.progress import PageProgress
+from punctual.executors.local.supervisor_client import KeeperLink
 from punctual.request.submission import JobRequest, Submission, checked_submission
 
 ERRORS: list[Callable[[], Exception]] = [

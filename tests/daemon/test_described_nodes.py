@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from punctual.core.errors import InvalidSpec
-from punctual.daemon.described_nodes import DescribedNodes
+from punctual.daemon.configured_nodes import ConfiguredNodes
 from punctual.daemon.host_options import HostOptions
-from punctual.executors.cluster.node_limits import NodeFacts, NodeLimit
+from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 from punctual.request.cluster_file import NodeGroup, groups_of, read_cluster
 
 
@@ -19,9 +19,9 @@ def node(name: str, cores: float = 8.0, gpus: float = 0.0, device: str = "") -> 
 
 
 def test_a_node_is_limited_to_what_its_group_says() -> None:
-    described = DescribedNodes([NodeGroup(nodes=("a",), cores=4.0, device="old"), NodeGroup(n_nodes=1, cores=6.0)])
+    described = ConfiguredNodes([NodeGroup(nodes=("a",), cores=4.0, device="old"), NodeGroup(n_nodes=1, cores=6.0)])
     limits = described({"1": node("b"), "2": node("a")})
-    assert limits == {"1": NodeLimit(cores=6.0, gpus=0), "2": NodeLimit(cores=4.0, gpus=0, device="old")}
+    assert limits == {"1": NodeOverride(cores=6.0, gpus=0), "2": NodeOverride(cores=4.0, gpus=0, device="old")}
     answer = limits["2"].applied({"capacity": {"cores": 8.0, "gpus": 1, "memory_bytes": 0}, "device": "new"})
     assert answer == {"capacity": {"cores": 4.0, "gpus": 0, "memory_bytes": 0}, "device": "old"}
     left = {"capacity": {"cores": 3.0, "gpus": 0, "memory_bytes": 0}, "device": "new", "taken_cores": 5.0}
@@ -29,7 +29,7 @@ def test_a_node_is_limited_to_what_its_group_says() -> None:
 
 
 def test_who_is_not_described_is_not_used_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    described = DescribedNodes([NodeGroup(n_nodes=2, cores=8.0)])
+    described = ConfiguredNodes([NodeGroup(n_nodes=2, cores=8.0)])
     there = {"1": node("a"), "2": node("small", cores=4.0)}
     with caplog.at_level(logging.WARNING):
         assert described(there).keys() == {"1"}
@@ -41,19 +41,19 @@ def test_who_is_not_described_is_not_used_and_told_once(caplog: pytest.LogCaptur
 
 
 def test_a_named_node_that_has_less_is_used_and_told(caplog: pytest.LogCaptureFixture) -> None:
-    described = DescribedNodes([NodeGroup(nodes=("a",), cores=8.0, gpus=1, device="V100")])
+    described = ConfiguredNodes([NodeGroup(nodes=("a",), cores=8.0, gpus=1, device="V100")])
     assert described({"1": node("a", gpus=1, device="T4")})["1"].device == "V100"
     assert "it has 8 cores, 1 GPUs of kind T4" in caplog.text
 
 
 def test_a_node_takes_the_place_of_one_that_has_gone() -> None:
-    described = DescribedNodes([NodeGroup(n_nodes=1)])
+    described = ConfiguredNodes([NodeGroup(n_nodes=1)])
     assert described({"1": node("a"), "2": node("b")}).keys() == {"1"}
     assert described({"2": node("b")}).keys() == {"2"}
 
 
 def test_the_group_that_asks_for_most_comes_first() -> None:
-    described = DescribedNodes(
+    described = ConfiguredNodes(
         [NodeGroup(n_nodes=1, cores=4.0), NodeGroup(n_nodes=1, cores=8.0, gpus=2, device="V100")]
     )
     limits = described({"1": node("a", gpus=2), "2": node("b")})

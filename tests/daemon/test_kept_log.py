@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from punctual.daemon.kept_log import LogPlace, read_on
+from punctual.daemon.log_snapshot import LogPlace, read_on
 from punctual.executors.local.output import MISSING, earlier_log
 
 LINE_BYTES = len("line 00000\n")

@@ -21,8 +21,8 @@ from punctual.core.events import Event, JobFailed, JobFinished, JobStarted
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobState
 from punctual.core.program import Program
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.daemon import adoption, node_agent
 from punctual.daemon.agent_process import AgentProcess
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
@@ -30,8 +30,8 @@ from punctual.daemon.run_folder import RunFolder, agent_run
 from punctual.executors.cluster.channel import AgentChannel, Answer, heard, told
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.local.job_signals import descendants
-from punctual.executors.local.keeper_link import Kept
 from punctual.executors.local.output import earlier_log
+from punctual.executors.local.supervisor_client import AdoptableJob
 
 A = NodeId("node-a")
 JOB = JobId("job")
@@ -205,7 +205,7 @@ def test_the_end_of_a_job_that_ends_while_an_agent_takes_it_over_is_told(
     first.heard(JobStarted)
     end(process)
 
-    def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, Kept]:
+    def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, AdoptableJob]:
         kept = adoption.claimed(run, jobs, claims)
         assert list(kept) == [JOB]
         (tmp_path / "go").touch()

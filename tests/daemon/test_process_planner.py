@@ -27,7 +27,7 @@ from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve
 from punctual.daemon import planner as planner_module
 from punctual.daemon.host_state import new_scheduler
-from punctual.daemon.planner import ProcessPlanner, SharingPlanner
+from punctual.daemon.planner import ProcessPlanner, SwitchingPlanner
 from punctual.estimators.speed.all_reduce import AllReduce
 
 JOB, NODE = JobId("job"), NodeId("node")
@@ -269,7 +269,7 @@ def test_what_a_policy_has_promised_outlives_the_plans_of_another_one(distributi
     bench = Bench(tmp_path, "raise")
     bench.trouble.touch()
     try:
-        with SharingPlanner("good") as planner:
+        with SwitchingPlanner("good") as planner:
             planner.request(snapshot(1, promises), answers.put)
             planner.request(of_two_jobs(2, promises), answers.put)
             bench.planner.request(snapshot(3, promises), answers.put)
@@ -294,7 +294,7 @@ def test_a_single_job_needs_no_worker_and_several_get_one(distribution: Path) ->
         assert not answer.cause
         return answer
 
-    with SharingPlanner("good") as planner:
+    with SwitchingPlanner("good") as planner:
         alone = ask(snapshot(1))
         assert alone.plan is not None
         assert alone.plan.ask_again_at is None

@@ -63,7 +63,7 @@ from tests.daemon.live_jobs import PACED, submission
 from punctual.daemon import local_host as composed
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.local_host import local_host
-from punctual.journal.upkeep import Upkeep, UpkeepLimits
+from punctual.journal.maintenance import Upkeep, UpkeepLimits
 composed.Upkeep = partial(Upkeep, limits=UpkeepLimits(snapshot_messages=5, snapshot_s=0.0))
 go, marker = map(pathlib.Path, sys.argv[1:])
 with local_host("host", PACED, output_of=lambda job: lambda output: None) as host:
@@ -225,7 +225,7 @@ def test_a_job_whose_start_was_not_written_down_and_that_is_paused_is_told_so_an
         assert [command.job for command in asked] == ["a"]
         journal.append([PauseRequested(at=asked[0].at, job=A, cause="test")])
     with resumed_host(run, output_of=lambda _: lambda output: None) as host:
-        host.run(lambda: host.status(A).told_state == "paused" and not host.status(A).granted)
+        host.run(lambda: host.status(A).display_state == "paused" and not host.status(A).granted)
         (standing,) = (job_standing(host, status, host.clocks()) for status in host.jobs() if status.id == A)
         assert standing.state == "paused"
         host.resume(A)
@@ -493,7 +493,7 @@ def test_after_an_update_a_host_goes_on_by_the_messages_of_its_journal(tmp_path:
         first.kill()
     run = run_named("host")
     with with_snapshot_of_other_version(run) as journal:
-        assert journal.thinned_until == 0
+        assert journal.compacted_until == 0
     pid = pid_of_waiting(go)
     with resumed_host(run, output_of=lambda _: lambda output: None) as host:
         assert (host.policy, host.policy_parameters) == ("fifo", {"size": "smallest"})

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from punctual.channel import EXIT_LEFT, Declaration, Page, ProgramState
+from punctual.channel import EXIT_PREEMPTED, Declaration, ProgramState, SharedBlock
 from punctual.core.commands import LaunchJob, RejectJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished, JobSubmitted, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.daemon import paths
 from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
 from punctual.daemon.restore import resumed_host
@@ -127,7 +127,7 @@ def test_what_landed_unsteered_landed_when_its_last_unit_was_done(tmp_path: Path
     run = create_run("host")
     submitted(run, "a", "b")
     path = tmp_path / "page"
-    page = Page.create(str(path))
+    page = SharedBlock.create(str(path))
     page.declare(Declaration(total_steps=10, state=ProgramState.LANDED))
     page.publish_progress(10, 7_500_000_000, 0, -1)
     ended_unsteered(run, "a", 0, path.read_bytes())
@@ -153,7 +153,7 @@ def test_a_job_that_may_be_started_again_waits_for_who_resumes_its_run() -> None
 def test_a_job_that_had_made_room_waits_for_who_resumes_its_run() -> None:
     run = create_run("host")
     submitted(run, "a")
-    ended_unsteered(run, "a", EXIT_LEFT)
+    ended_unsteered(run, "a", EXIT_PREEMPTED)
     killed(run)
     sweep()
     assert steering() == {"a": "interrupted"}

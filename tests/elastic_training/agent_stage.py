@@ -10,7 +10,7 @@ from tests.elastic_training.forked_script import run_script
 from tests.elastic_training.stage import forkserver
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.channel import PAGE_VARIABLE, Directives, Page, WorkerStatus, WorkerTarget
+from punctual.channel import BLOCK_VARIABLE, Directives, SharedBlock, WorkerStatus, WorkerTarget
 from punctual.journal.owner import start_ticks
 
 
@@ -20,7 +20,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self._path = folder / "page"
         self._output = folder / "output"
-        self.page = Page.create(str(self._path))
+        self.page = SharedBlock.create(str(self._path))
         self.n_devices_each = 0
         self.spans_nodes = False
         self._n_requests = 0
@@ -28,7 +28,7 @@ class Stage:
 
     def start(self, *argv: str, n_workers: int = 1, n_servers: int = 0, **environment: str) -> None:
         self.send_target(n_workers, n_servers)
-        environment = {**os.environ, PAGE_VARIABLE: str(self._path), "OMP_NUM_THREADS": "3", **environment}
+        environment = {**os.environ, BLOCK_VARIABLE: str(self._path), "OMP_NUM_THREADS": "3", **environment}
         self._output.write_bytes(b"")
         self._process = forkserver.Process(target=run_script, args=(argv, environment, str(self._output)))
         self._process.start()

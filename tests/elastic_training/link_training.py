@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from punctual.channel import PAGE_VARIABLE, Page
+from punctual.channel import BLOCK_VARIABLE, SharedBlock
 from punctual.elastic_training import other_node
 from punctual.elastic_training.agent import Agent
 from punctual.elastic_training.agent_client import SocketAgentClient
@@ -100,7 +100,7 @@ def briefly(link: SocketAgentClient) -> None:
     import torch
 
     train(link, 20)
-    sys.stdout.write(f"trained with {torch.get_num_threads()} threads, {os.environ[PAGE_VARIABLE]}\n")
+    sys.stdout.write(f"trained with {torch.get_num_threads()} threads, {os.environ[BLOCK_VARIABLE]}\n")
 
 
 def idle(link: SocketAgentClient) -> None:
@@ -155,7 +155,7 @@ def crash(link: SocketAgentClient) -> None:
 
 if __name__ == "__main__":
     train_or_not, *preloaded = sys.argv[1:]
-    page = Page.open(os.environ[PAGE_VARIABLE])
+    page = SharedBlock.open(os.environ[BLOCK_VARIABLE])
     first = other_node.first_node()
     if first is not None:
         sys.exit(other_node.serve(first, globals()[train_or_not], page, preloaded))

@@ -18,7 +18,7 @@ from typing import Any
 from punctual.elastic_training import links
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.forkserver import PRELOADED
-from punctual.elastic_training.member import Leave
+from punctual.elastic_training.member import WorkerReleased
 from punctual.elastic_training.membership import Membership, Progress, source_of
 
 #: The libraries are loaded once, and workers are copies.
@@ -101,7 +101,7 @@ def _work(wire: Connection, script: Script, train: Train, arguments: tuple[Any, 
     context.number = number  # type: ignore[attr-defined]
     try:
         wire.send(("end", pickle.dumps(train(context, *arguments))))  # the pipe would share the memory of tensors
-    except Leave:
+    except WorkerReleased:
         wire.send(("left", None))
     except BaseException as error:
         wire.send(("failed", repr(error)))

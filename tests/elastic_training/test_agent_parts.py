@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.channel import N_DEVICES_MAX, Page, WorkerTarget
+from punctual.channel import N_DEVICES_MAX, SharedBlock, WorkerTarget
 from punctual.elastic_training import agent, node_workers
 from punctual.elastic_training.agent_client import SocketAgentClient
 from punctual.elastic_training.elastic_stats import ElasticStats
@@ -52,8 +52,8 @@ def board() -> Iterator[HeartbeatBoard]:
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[Page]:
-    made = Page.create(str(tmp_path / "page"))
+def page(tmp_path: Path) -> Iterator[SharedBlock]:
+    made = SharedBlock.create(str(tmp_path / "page"))
     yield made
     made.close()
 
@@ -216,7 +216,7 @@ def test_who_waits_to_leave_does_not_hang(board: HeartbeatBoard) -> None:
     assert found(board, member(board, 0, "training", age_ns=LONG, waiting=True)) == []
 
 
-def test_a_stop_is_measured_from_the_last_step_to_the_first(page: Page) -> None:
+def test_a_stop_is_measured_from_the_last_step_to_the_first(page: SharedBlock) -> None:
     stats = ElasticStats(page, 42)
     stats.form(1, 1, resizes=False, after_fault=False)
     stats.resume(1, 500)
@@ -230,7 +230,7 @@ def test_a_stop_is_measured_from_the_last_step_to_the_first(page: Page) -> None:
     assert (status.last_stop_ns, status.longest_stop_ns, status.n_steps_redone) == (300, 300, 0)
 
 
-def test_what_a_fault_has_cost(page: Page) -> None:
+def test_what_a_fault_has_cost(page: SharedBlock) -> None:
     stats = ElasticStats(page, 42)
     stats.form(1, 2, resizes=False, after_fault=False)
     stats.resume(1, 500)
@@ -254,7 +254,7 @@ def test_what_a_fault_has_cost(page: Page) -> None:
     assert page.worker_status().n_steps_redone == 1 + 6 + 1
 
 
-def test_a_target_is_answered_once(page: Page) -> None:
+def test_a_target_is_answered_once(page: SharedBlock) -> None:
     stats = ElasticStats(page, 42)
     stats.answer(7, "no room")
     assert (page.worker_status().request, page.worker_status().cause, stats.request) == (7, "no room", 7)
@@ -393,7 +393,7 @@ def spawner_of(made: agent.Agent) -> Any:
 
 
 @pytest.fixture
-def training(monkeypatch: pytest.MonkeyPatch, page: Page) -> Training:
+def training(monkeypatch: pytest.MonkeyPatch, page: SharedBlock) -> Training:
     """Makes an agent whose workers and servers, idle ones, are members of a generation."""
     monkeypatch.setattr(node_workers, "WorkerSpawner", IdleSpawner)
 
@@ -451,7 +451,9 @@ def test_after_a_stop_a_worker_is_let_be_while_it_is_excused(training: Training)
         assert (spawner_of(made).killed, made._exit_code) == ([101], 143)
 
 
-def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(page: Page, training: Training) -> None:
+def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(
+    page: SharedBlock, training: Training
+) -> None:
     with training(2, 1) as made:
         workers, spawner = list(made._pool.workers), spawner_of(made)
         made._on_worker_exit(workers[0], -signal.SIGKILL)  # told before the other has noticed
@@ -539,7 +541,7 @@ def test_a_fork_that_fails_is_told_and_the_next_one_is_tried(
         assert not mine.recv(1), "nobody else has the worker's end"
 
 
-def test_without_a_newcomer_that_cannot_be_forked_training_goes_on(page: Page, training: Training) -> None:
+def test_without_a_newcomer_that_cannot_be_forked_training_goes_on(page: SharedBlock, training: Training) -> None:
     with training(2) as made:
         page.send_worker_target(WorkerTarget(2, 3))
         made._reconcile(time.monotonic_ns())
@@ -552,7 +554,7 @@ def test_without_a_newcomer_that_cannot_be_forked_training_goes_on(page: Page, t
 
 
 def test_without_a_first_worker_that_cannot_be_forked_training_begins_with_the_others(
-    monkeypatch: pytest.MonkeyPatch, page: Page
+    monkeypatch: pytest.MonkeyPatch, page: SharedBlock
 ) -> None:
     monkeypatch.setattr(node_workers, "WorkerSpawner", IdleSpawner)
     page.send_worker_target(WorkerTarget(1, 3))

@@ -10,7 +10,7 @@ from tests.elastic_training.agent_stage import Stage
 from tests.waiting import wait_until
 
 import punctual
-from punctual.channel import EXIT_LEFT, Fault, ProgramState
+from punctual.channel import EXIT_PREEMPTED, Fault, ProgramState
 
 SCRIPT = str(Path(__file__).parent / "ending_training.py")
 SLEEPING = str(Path(__file__).parent / "sleeping_training.py")
@@ -35,7 +35,7 @@ def test_a_training_that_has_left_goes_on_where_it_was_with_the_weights_that_it_
     stage.start(SCRIPT, str(tmp_path / "kept"), FOR_EVER, "0", n_workers=2)
     stage.await_step(3)
     stage.leave()
-    assert stage.exit_code() == EXIT_LEFT, stage.output()
+    assert stage.exit_code() == EXIT_PREEMPTED, stage.output()
     assert stage.page.declaration().state == ProgramState.LEFT
     n_steps = stage.page.progress().n_steps
     stage.forget_directives()

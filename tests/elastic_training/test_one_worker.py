@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from punctual.channel import GOAL_VARIABLE, Directives, Page
+from punctual.channel import GOAL_VARIABLE, Directives, SharedBlock
 from punctual.channel import ProgramState as Stage
 from punctual.elastic_training.agent_client import NoAgent
 from punctual.elastic_training.checkpoint_store import CheckpointStore
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.dropout import draw
-from punctual.elastic_training.evaluation import Telling
+from punctual.elastic_training.evaluation import EvaluationProgress
 from punctual.elastic_training.replica import Replica, TrainingState
 from punctual.elastic_training.run import ElasticRun
 
@@ -41,7 +41,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(n_threads)
 
 
-class Kept(CheckpointStore):
+class AdoptableJob(CheckpointStore):
     """A store in memory."""
 
     def __init__(self, state: TrainingState | None = None) -> None:
@@ -217,7 +217,7 @@ def test_dropout_is_torchs_own_again_afterwards() -> None:
     with run_of(linear()):
         assert functional.dropout is not own[0]
     assert (functional.dropout, functional.scaled_dot_product_attention) == own
-    store = Kept()
+    store = AdoptableJob()
     store.state = TrainingState({}, {"extra": {}})
     with pytest.raises(ValueError, match="the same optimizers"), run_of(linear(), store):
         pass
@@ -366,12 +366,12 @@ def resumable(
 def test_a_resumed_training_goes_on_as_if_nothing_had_happened(
     save_at: int, has_two: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = Kept()
+    store = AdoptableJob()
     whole, losses, sums = resumable(store, save_at, [], has_two=has_two)
     assert store.state is not None
     assert store.is_closed
     epochs: list[int] = []
-    again, rest, sums_of_rest = resumable(Kept(store.state), 100, epochs, has_two=has_two)
+    again, rest, sums_of_rest = resumable(AdoptableJob(store.state), 100, epochs, has_two=has_two)
     assert f"training goes on at step {abs(save_at)}, from" in capsys.readouterr().err
     assert rest == losses[len(losses) - len(rest) :]
     assert len(rest) == 12 - abs(save_at)
@@ -393,14 +393,14 @@ def test_the_states_of_two_optimizers_are_in_one_file(tmp_path: Path, capsys: py
     ("before", "after"), [(False, True), (True, False)], ids=["another-optimizer", "one-optimizer-less"]
 )
 def test_a_checkpoint_of_other_optimizers_is_refused(before: bool, after: bool) -> None:
-    store = Kept()
+    store = AdoptableJob()
     resumable(store, 2, [], has_two=before)
     with pytest.raises(ValueError, match=r"Give the same ones as before"):
-        resumable(Kept(store.state), 100, [], has_two=after)
+        resumable(AdoptableJob(store.state), 100, [], has_two=after)
 
 
 def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:
-    def last(of: Kept, **options: Any) -> nn.Linear:
+    def last(of: AdoptableJob, **options: Any) -> nn.Linear:
         model = linear()
         with run_of(model, of, deterministic=True, **options) as run:
             for inputs, targets in run.batches(tensors(96), global_batch_size=32):
@@ -410,10 +410,10 @@ def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:
                 run.step()
         return model
 
-    store = Kept()
+    store = AdoptableJob()
     whole = last(store, virtual_ranks=2)
     assert torch.equal(last(store).weight, whole.weight)
-    assert not torch.equal(last(Kept()).weight, whole.weight)
+    assert not torch.equal(last(AdoptableJob()).weight, whole.weight)
 
 
 def test_on_its_way_to_a_device_an_optimizer_keeps_its_state_and_its_parameters() -> None:
@@ -489,7 +489,7 @@ def test_losses_that_are_no_numbers_are_told(options: dict[str, Any], capsys: py
     assert told.count("punctual: warning") == 2
 
 
-def test_punctual_hears_of_steps_and_evaluations(page: Page) -> None:
+def test_punctual_hears_of_steps_and_evaluations(page: SharedBlock) -> None:
     model = linear()
     with run_of(model) as run:
         for _ in run.epochs(2, phases=("evaluate",)):
@@ -504,7 +504,7 @@ def test_punctual_hears_of_steps_and_evaluations(page: Page) -> None:
     assert (entry.name, entry.n_units_done) == ("evaluate", 16)
 
 
-def test_an_evaluation_is_known_before_the_first_step(page: Page) -> None:
+def test_an_evaluation_is_known_before_the_first_step(page: SharedBlock) -> None:
     n_batches = []
 
     def total(of: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -531,7 +531,7 @@ def test_an_evaluation_is_known_before_the_first_step(page: Page) -> None:
 
 def test_an_evaluation_is_not_done_before_there_is_its_result() -> None:
     told: list[int] = []
-    telling = Telling(24, told.append)
+    telling = EvaluationProgress(24, told.append)
     for n_done in range(1, 7):
         telling.but_the_last(n_done, 6)  # one worker of four
     assert told == [4] * 5
@@ -542,7 +542,7 @@ def test_an_evaluation_is_not_done_before_there_is_its_result() -> None:
     assert sum(told) == 24
 
 
-def test_whatever_others_may_have_to_wait_for_is_excused(page: Page, pace: Callable[..., None]) -> None:
+def test_whatever_others_may_have_to_wait_for_is_excused(page: SharedBlock, pace: Callable[..., None]) -> None:
     class Watched(NoAgent):
         is_excused = False
         n_excuses = 0
@@ -553,7 +553,7 @@ def test_whatever_others_may_have_to_wait_for_is_excused(page: Page, pace: Calla
             yield
             self.is_excused = False
 
-    link, store, model = Watched(), Kept(), linear()
+    link, store, model = Watched(), AdoptableJob(), linear()
     store.save = lambda state: seen.append(link.is_excused)  # type: ignore[method-assign]
     seen: list[bool] = []
     context = Context(link, store)
@@ -596,7 +596,7 @@ def test_with_each_batch_the_agent_sees_that_a_worker_goes_on() -> None:
 
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_it_ends_in_the_epoch_in_which_the_goal_is_reached(
-    page: Page, monkeypatch: pytest.MonkeyPatch, deterministic: bool
+    page: SharedBlock, monkeypatch: pytest.MonkeyPatch, deterministic: bool
 ) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "5.0")
     outcome = fall(Context(NoAgent()), deterministic=deterministic)
@@ -608,23 +608,23 @@ def test_it_ends_in_the_epoch_in_which_the_goal_is_reached(
 
 
 def test_a_training_that_has_reached_its_goal_does_not_go_on_when_it_is_resumed(
-    page: Page, monkeypatch: pytest.MonkeyPatch, restart: Callable[[], None]
+    page: SharedBlock, monkeypatch: pytest.MonkeyPatch, restart: Callable[[], None]
 ) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "5.0")
-    store = Kept()
+    store = AdoptableJob()
     fall(Context(NoAgent(), store), saves=True)
     restart()
-    assert fall(Context(NoAgent(), Kept(store.state))) == (7, True, [1])
+    assert fall(Context(NoAgent(), AdoptableJob(store.state))) == (7, True, [1])
     assert (page.declaration().total_steps, page.progress().n_steps) == (7, 7)
 
 
-def test_without_a_goal_no_losses_are_told(page: Page) -> None:
+def test_without_a_goal_no_losses_are_told(page: SharedBlock) -> None:
     assert fall(Context(NoAgent())) == (12, False, [0, 1, 2])
     assert page.losses() == (0, [])
 
 
-def test_asked_to_stop_it_makes_a_checkpoint_and_leaves(page: Page) -> None:
-    store = Kept()
+def test_asked_to_stop_it_makes_a_checkpoint_and_leaves(page: SharedBlock) -> None:
+    store = AdoptableJob()
     with pytest.raises(SystemExit) as caught, run_of(linear(), store) as run:  # noqa: PT012
         for inputs, targets in run.batches(tensors(), global_batch_size=32):
             run.backward(mean_loss(run.model, inputs, targets))

@@ -19,7 +19,7 @@ from tests.elastic_training.server_training import BATCH, dataset, loss_of, make
 from tests.waiting import PATIENCE_S, wait_until
 from torch import nn
 
-from punctual.channel import EXIT_LEFT
+from punctual.channel import EXIT_PREEMPTED
 from punctual.elastic_training.agent_client import NoAgent
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.group import GroupFault
@@ -315,7 +315,7 @@ def test_workers_and_servers_come_and_go_and_nothing_changes(stage: Stage, tmp_p
         status = stage.resize(n_workers, n_servers)
         assert (status.n_workers, status.n_servers, status.cause) == (n_workers, n_servers, "")
     stage.leave()
-    assert stage.exit_code() == EXIT_LEFT, stage.output()
+    assert stage.exit_code() == EXIT_PREEMPTED, stage.output()
     status = stage.page.worker_status()
     assert (status.n_resizes, status.n_steps_redone, status.n_workers_lost) == (4, 0, 0)
     ended = result(tmp_path)

@@ -11,7 +11,7 @@ from tests.elastic_training import trainings
 from tests.elastic_training.stage import Script, play
 from tests.elastic_training.trainings import Outcome, Plan
 
-from punctual.channel import GOAL_VARIABLE, PAGE_VARIABLE, Page, ProgramState
+from punctual.channel import BLOCK_VARIABLE, GOAL_VARIABLE, ProgramState, SharedBlock
 from punctual.elastic_training.agent_client import NoAgent
 from punctual.elastic_training.context import Context
 
@@ -127,8 +127,8 @@ def test_an_evaluation_is_redone_wherever_a_worker_dies_in_it(i_call: int) -> No
     ids=["resizes", "at-the-goal", "a-death", "the-first-dies"],
 )
 def test_all_end_where_the_goal_is_reached(tmp_path: Path, script: Script, death: tuple[int, int] | None) -> None:
-    page = Page.create(str(tmp_path / "page"))
-    environment = {PAGE_VARIABLE: str(tmp_path / "page"), GOAL_VARIABLE: "5.0"}
+    page = SharedBlock.create(str(tmp_path / "page"))
+    environment = {BLOCK_VARIABLE: str(tmp_path / "page"), GOAL_VARIABLE: "5.0"}
     outcomes = play(script, trainings.fall, environment, death)
     assert [outcome[:2] for outcome in outcomes] == [(7, True)] * len(outcomes)
     assert all(epochs[-1] == 1 for _, _, epochs in outcomes)
@@ -149,8 +149,8 @@ def test_all_end_where_the_goal_is_reached(tmp_path: Path, script: Script, death
     ids=["resizes", "the-first-dies", "with-a-newcomer", "in-the-last-evaluation"],
 )
 def test_a_loss_of_the_scripts_own_is_trained_to(tmp_path: Path, script: Script, death: tuple[int, int] | None) -> None:
-    page = Page.create(str(tmp_path / "page"))
-    environment = {PAGE_VARIABLE: str(tmp_path / "page"), GOAL_VARIABLE: "2.5"}
+    page = SharedBlock.create(str(tmp_path / "page"))
+    environment = {BLOCK_VARIABLE: str(tmp_path / "page"), GOAL_VARIABLE: "2.5"}
     outcomes = play(script, trainings.fall_by_epochs, environment, death)
     assert [outcome[:2] for outcome in outcomes] == [(12, True)] * len(outcomes)  # the middle of 6, 2 and -2
     assert all(found == [6.0, 2.0, -2.0][-len(found) :] for _, _, found in outcomes)

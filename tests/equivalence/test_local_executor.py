@@ -43,7 +43,7 @@ from punctual.executors.local.executor import LocalExecutor
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import Constant
+from punctual.sim.speed_laws import Constant
 
 NODE = Node(NodeId("here"), Resources(cores=2.0))
 #: Nothing is repeated or given up because it took long.

@@ -23,7 +23,7 @@ from punctual.sim.event_queue import EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import CoresTruth
+from punctual.sim.speed_laws import CoresTruth
 from punctual.sim.world import World
 
 NODE = Node(NodeId("here"), Resources(cores=2.0))

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from punctual.channel import PAGE_VARIABLE
+from punctual.channel import BLOCK_VARIABLE
 from punctual.tracking import session, stop
 
 
@@ -22,5 +22,5 @@ def start_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def alone(start_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is a process of its own, and one of several on this machine."""
     start_process()
-    monkeypatch.delenv(PAGE_VARIABLE, raising=False)
+    monkeypatch.delenv(BLOCK_VARIABLE, raising=False)
     torch.set_num_threads(1)

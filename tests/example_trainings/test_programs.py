@@ -16,7 +16,7 @@ from speech import SPEECH
 from torch import nn
 from vision import VISION
 
-from punctual.channel import PAGE_VARIABLE, Directives, Page, ProgramState
+from punctual.channel import BLOCK_VARIABLE, Directives, ProgramState, SharedBlock
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 APPLICATIONS = pytest.mark.parametrize("application", [VISION, LANGUAGE, SPEECH], ids=lambda found: found.name)
@@ -55,8 +55,8 @@ def test_a_training_stopped_in_an_epoch_resumes_where_it_was(
 ) -> None:
     whole = trained(VISION)
     start_process()
-    page = Page.create(str(tmp_path / "page"))
-    monkeypatch.setenv(PAGE_VARIABLE, str(tmp_path / "page"))
+    page = SharedBlock.create(str(tmp_path / "page"))
+    monkeypatch.setenv(BLOCK_VARIABLE, str(tmp_path / "page"))
     page.send(Directives(stop=True))
     for n_steps in (1, 2):  # each process is asked to stop after its first step
         with pytest.raises(SystemExit):
@@ -70,10 +70,10 @@ def test_a_training_stopped_in_an_epoch_resumes_where_it_was(
 
 
 def test_a_program_says_all_that_punctual_wants_to_know(tmp_path: Path) -> None:
-    page = Page.create(str(tmp_path / "page"))
+    page = SharedBlock.create(str(tmp_path / "page"))
     command = [sys.executable, str(EXAMPLES / "vision.py"), *SHORT, "--checkpoint-dir", str(tmp_path / "saved")]
     done = subprocess.run(
-        command, env={**os.environ, PAGE_VARIABLE: str(tmp_path / "page")}, capture_output=True, text=True, check=True
+        command, env={**os.environ, BLOCK_VARIABLE: str(tmp_path / "page")}, capture_output=True, text=True, check=True
     )
     assert done.stdout.count("epoch ") == 2
     assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
@@ -93,8 +93,8 @@ def test_a_program_says_all_that_punctual_wants_to_know(tmp_path: Path) -> None:
 def test_an_elastic_program_says_as_much(
     application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = Page.create(str(tmp_path / "page"))
-    monkeypatch.setenv(PAGE_VARIABLE, str(tmp_path / "page"))
+    page = SharedBlock.create(str(tmp_path / "page"))
+    monkeypatch.setenv(BLOCK_VARIABLE, str(tmp_path / "page"))
     train_elastically(application, parse(application.name, 3, 8, [*SHORT, "--batch-size", "64", "--elastic"]))
     assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
         ProgramState.LANDED,

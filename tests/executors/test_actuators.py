@@ -198,7 +198,7 @@ def test_version_1(tmp_path: Path, n_hierarchies: int) -> None:
     assert group.final_core_s("2000000000\n", 0.0) == 2.0
     assert group.final_core_s("", 3.0) == 3.0
     assert group.processes() == [11, 12]
-    assert len(group.files.entrances) == n_hierarchies
+    assert len(group.files.cgroup_procs_files) == n_hierarchies
     assert len(group.files.remove_dirs) == 2 * n_hierarchies
 
 
@@ -279,7 +279,7 @@ def test_version_1_counts_memory_in_a_group_of_its_own_and_finds_it_again(
     actuator = CgroupV1(tmp_path / "cpu", tmp_path / "cpuacct", n_cpus=2, memory=tmp_path / "memory")
     files = actuator.open(JOB, 1).files
     (group,) = (tmp_path / "memory" / "punctual").iterdir()
-    assert group / "cgroup.procs" in files.entrances
+    assert group / "cgroup.procs" in files.cgroup_procs_files
     assert {group, group.parent} <= set(files.remove_dirs)
     found = actuator.find(files, 1)
     assert found.memory.can_limit

@@ -27,7 +27,7 @@ from punctual.executors.local.executor import LocalExecutor
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
-from punctual.sim.truth import CoresTruth
+from punctual.sim.speed_laws import CoresTruth
 from punctual.sim.world import World
 from punctual.testing.executor_kit import N_STEPS, ExecutorConformance, ExecutorStage, Fate
 

@@ -8,8 +8,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, GrantApplied, JobFailed, JobFinished, JobStarted, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 
 JOB = JobId("a")
 WHY = Reason("test", "a test wants it")

@@ -12,8 +12,8 @@ import pytest
 from tests.executors.conftest import is_alive, until
 
 from punctual.executors.local.job_signals import Ending, stop_grace_s
-from punctual.executors.local.keeper import LaunchRequest
-from punctual.executors.local.keeper_link import KeeperLink, start_keeper
+from punctual.executors.local.supervisor import LaunchRequest
+from punctual.executors.local.supervisor_client import KeeperLink, start_keeper
 
 #: A training with a handler that notes each signal, and saves when it may. `NAME` is what it calls itself.
 SAVING = """

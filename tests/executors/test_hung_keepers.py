@@ -9,8 +9,8 @@ import pytest
 from tests.executors.conftest import JOB, Stage, is_alive, until
 
 from punctual.core.events import JobFailed, JobFinished, JobStarted, JobWarned
-from punctual.executors.local import job_run, keeper_link, launch
-from punctual.executors.local.keeper_link import KeeperLink
+from punctual.executors.local import job_run, launch, supervisor_client
+from punctual.executors.local.supervisor_client import KeeperLink
 
 SLEEP = "import time; time.sleep(600)"
 #: Writes more than its pipe holds, so that it stands still where nobody reads.
@@ -73,7 +73,7 @@ def test_a_job_ends_where_not_even_its_keeper_can_be_killed(
     stop(keeper)
     with monkeypatch.context() as patch:
         patch.setattr(job_run, "END_S_MAX", 0.2)
-        patch.setattr(keeper_link, "GUARD_S_MAX", 0.2)
+        patch.setattr(supervisor_client, "GUARD_S_MAX", 0.2)
         patch.setattr(launch, "_OUTPUT_S_MAX", 0.2)
         patch.setattr(KeeperLink, "_signal", lambda *_: None)
         stage.stop()
@@ -95,7 +95,7 @@ def test_the_end_of_a_job_is_told_though_its_guard_hangs(
     _, guard = kept(WAITS, cwd=str(tmp_path))
     stop(guard)
     send = signal.pidfd_send_signal
-    monkeypatch.setattr(keeper_link, "GUARD_S_MAX", 0.2)
+    monkeypatch.setattr(supervisor_client, "GUARD_S_MAX", 0.2)
     monkeypatch.setattr(
         signal, "pidfd_send_signal", lambda fd, number: send(fd, number) if number != signal.SIGCONT else None
     )
@@ -107,7 +107,7 @@ def test_the_end_of_a_job_is_told_though_its_guard_hangs(
 def test_a_keeper_that_hears_nothing_is_told_of_once(stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper, _ = kept(SLEEP)
     stage.executor.renew()
-    monkeypatch.setattr(keeper_link, "_ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr(supervisor_client, "_ANSWER_S_MAX", 0.2)
     stop(keeper)
 
     def warned() -> list[JobWarned]:

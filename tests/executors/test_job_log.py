@@ -36,7 +36,7 @@ class Job:
 
     def __init__(self, path: Path, limit_bytes: int = 1 << 30) -> None:
         source_fd, self._write_fd = os.pipe()
-        self.bell_fd, keeper_bell_fd = os.pipe()
+        self.wakeup_fd, keeper_bell_fd = os.pipe()
         self.log = JobLog(str(path), limit_bytes, source_fd, keeper_bell_fd)
 
     def write(self, output: bytes) -> None:
@@ -59,9 +59,9 @@ def job(path: Path, limit_bytes: int = 1 << 30) -> Iterator[Job]:
 
 
 @contextmanager
-def followed(path: Path, bell_fd: int, receive: Callable[[bytes], None], *, skip: bool = False) -> Iterator[None]:
+def followed(path: Path, wakeup_fd: int, receive: Callable[[bytes], None], *, skip: bool = False) -> Iterator[None]:
     """Follows until the job has ended and all has come."""
-    follower = LogFollower(path, bell_fd, receive, skip=skip)
+    follower = LogFollower(path, wakeup_fd, receive, skip=skip)
     follower.start()
     yield
     follower.finish(PATIENCE_S)
@@ -79,7 +79,7 @@ def written(path: Path) -> bytes:
 def test_output_is_kept_as_it_came(path: Path) -> None:
     with job(path) as running:
         running.write(b"a line\nand \xff\0 half")
-    os.close(running.bell_fd)
+    os.close(running.wakeup_fd)
     assert path.read_bytes() == b"a line\nand \xff\0 half"
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -90,7 +90,7 @@ def test_nobody_has_to_look(path: Path) -> None:
         for _ in range(70_000):
             os.write(running._write_fd, b"line\n")
             running.log.relay()
-    os.close(running.bell_fd)
+    os.close(running.wakeup_fd)
     assert path.stat().st_size == 5 * 70_000
 
 
@@ -98,7 +98,7 @@ def test_what_is_left_when_the_job_has_ended_is_kept(path: Path) -> None:
     running = Job(path)
     os.write(running._write_fd, b"x" * 60_000)
     running.end()
-    os.close(running.bell_fd)
+    os.close(running.wakeup_fd)
     assert path.stat().st_size == 60_000
 
 
@@ -108,7 +108,7 @@ def test_a_process_that_got_away_and_writes_on_holds_nothing_up(path: Path) -> N
     running.log.finish()
     assert path.read_bytes() == b"last\n"
     os.close(running._write_fd)
-    os.close(running.bell_fd)
+    os.close(running.wakeup_fd)
 
 
 def test_a_terminal_that_nobody_writes_to_any_more_is_at_its_end(path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_log_is_begun_anew_at_its_limit_and_after_a_line(path: Path) -> None:
         for line in lines:
             running.write(line)
             assert path.stat().st_size <= 300 + len(line)
-    os.close(running.bell_fd)
+    os.close(running.wakeup_fd)
     assert b"".join(lines).endswith(written(path))
     assert written(path).startswith(b"line ")
     assert len(written(path)) >= 300
@@ -140,7 +140,7 @@ def test_output_without_line_ends_is_limited_as_well(path: Path) -> None:
     with job(path, limit_bytes=10_000) as running:
         for _ in range(100):
             running.write(b"#" * 10_000)
-    os.close(running.bell_fd)
+    os.close(running.wakeup_fd)
     assert len(written(path)) <= 2 * (10_000 + job_log._LINE_BYTES_MAX)
 
 
@@ -150,7 +150,7 @@ def test_a_log_that_was_begun_before_goes_on(path: Path) -> None:
         running.write(b"after\n")
         running.write(b"more than there is room for\n")
         running.write(b"next\n")
-    os.close(running.bell_fd)
+    os.close(running.wakeup_fd)
     assert path.with_name("output.log.1").read_bytes() == b"before\nafter\nmore than there is room for\n"
     assert path.read_bytes() == b"next\n"
 
@@ -171,7 +171,7 @@ def test_a_full_disk_costs_output_and_not_the_job(path: Path, monkeypatch: pytes
         full = False
         running.write(b"kept\n")
         running.write(b"and kept\n")
-    os.close(running.bell_fd)
+    os.close(running.wakeup_fd)
     assert path.read_bytes() == b"\n[14 bytes of output were lost: the disk was full]\nkept\nand kept\n"
 
 
@@ -181,7 +181,7 @@ def test_a_folder_that_is_gone_costs_output_and_not_the_job(tmp_path: Path) -> N
         running.write(b"lost\n")
         folder.mkdir()
         running.write(b"kept\n")
-    os.close(running.bell_fd)
+    os.close(running.wakeup_fd)
     assert (folder / "output.log").read_bytes().endswith(b"lost: the disk was full]\nkept\n")
 
 
@@ -192,7 +192,7 @@ def test_a_follower_gets_what_was_written_before_and_after(path: Path) -> None:
     pieces: list[bytes] = []
     running = Job(path)
     running.write(b"before\n")
-    with followed(path, running.bell_fd, pieces.append):
+    with followed(path, running.wakeup_fd, pieces.append):
         running.write(b"after\n")
         running.end()
     assert b"".join(pieces) == b"before\nafter\n"
@@ -202,7 +202,7 @@ def test_a_follower_may_skip_what_was_shown_already(path: Path) -> None:
     pieces: list[bytes] = []
     running = Job(path)
     running.write(b"before\n")
-    with followed(path, running.bell_fd, pieces.append, skip=True):
+    with followed(path, running.wakeup_fd, pieces.append, skip=True):
         running.write(b"after\n")
         running.end()
     assert b"".join(pieces) == b"after\n"
@@ -220,7 +220,7 @@ def test_a_follower_goes_on_over_rotations(path: Path) -> None:
             arrived.notify_all()
 
     running = Job(path, limit_bytes=200)
-    with followed(path, running.bell_fd, receive):
+    with followed(path, running.wakeup_fd, receive):
         for i in range(0, len(lines), 20):
             running.write(b"".join(lines[i : i + 20]))
             n_bytes = 10 * (i + 20)
@@ -240,7 +240,7 @@ def test_what_a_follower_was_too_slow_for_is_marked(path: Path) -> None:
         may_go_on.wait(PATIENCE_S)
 
     running = Job(path, limit_bytes=200)
-    with followed(path, running.bell_fd, receive):
+    with followed(path, running.wakeup_fd, receive):
         running.write(b"first\n")
         assert is_stuck.wait(PATIENCE_S)
         for i in range(500):
@@ -261,7 +261,7 @@ def test_a_follower_that_comes_late_gets_the_latest(path: Path) -> None:
     running = Job(path, limit_bytes=200)
     for i in range(500):
         running.write(b"line %04d\n" % i)
-    with followed(path, running.bell_fd, pieces.append):
+    with followed(path, running.wakeup_fd, pieces.append):
         running.end()
     assert b"".join(pieces) == path.read_bytes()
 
@@ -277,7 +277,7 @@ def test_a_receiver_that_fails_is_called_again(path: Path, caplog: pytest.LogCap
             raise RuntimeError("the screen is gone")
         pieces.append(output)
 
-    with followed(path, running.bell_fd, receive):
+    with followed(path, running.wakeup_fd, receive):
         running.write(b"first\n")
         assert failed.wait(PATIENCE_S)
         running.write(b"second\n")
@@ -295,7 +295,7 @@ def test_a_receiver_that_hangs_holds_up_nothing(path: Path) -> None:
         pieces.append(output)
 
     running = Job(path)
-    with followed(path, running.bell_fd, receive):
+    with followed(path, running.wakeup_fd, receive):
         for _ in range(2000):
             running.write(b"x" * 999 + b"\n")
         running.end()
@@ -306,20 +306,20 @@ def test_a_receiver_that_hangs_holds_up_nothing(path: Path) -> None:
 
 def test_a_follower_that_is_stopped_lets_go(path: Path) -> None:
     with job(path) as running:
-        follower = LogFollower(path, os.dup(running.bell_fd), lambda _: None)
+        follower = LogFollower(path, os.dup(running.wakeup_fd), lambda _: None)
         follower.start()
         follower.stop()
         follower.finish(PATIENCE_S)
         assert not follower._thread.is_alive()
-    os.close(running.bell_fd)
+    os.close(running.wakeup_fd)
 
 
 def test_two_followers_of_one_bell_both_get_everything(path: Path) -> None:
     """One that was stopped and goes on after another has taken the job over."""
     received: list[list[bytes]] = [[], []]
     running = Job(path)
-    other_fd = os.dup(running.bell_fd)
-    with followed(path, running.bell_fd, received[0].append), followed(path, other_fd, received[1].append):
+    other_fd = os.dup(running.wakeup_fd)
+    with followed(path, running.wakeup_fd, received[0].append), followed(path, other_fd, received[1].append):
         for i in range(50):
             running.write(b"line %d\n" % i)
         running.end()
@@ -350,10 +350,10 @@ FOLLOWER = """
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_job_writes_on_when_whoever_looks_is_stopped_or_killed(path: Path, number: signal.Signals) -> None:
     """Far more than pipes hold, and none of it is lost."""
-    bell_fd, keeper_bell_fd = os.pipe()
+    wakeup_fd, keeper_bell_fd = os.pipe()
     path.touch()
     looker = subprocess.Popen(
-        [sys.executable, "-c", dedent(FOLLOWER), str(path)], stdin=bell_fd, stdout=subprocess.PIPE
+        [sys.executable, "-c", dedent(FOLLOWER), str(path)], stdin=wakeup_fd, stdout=subprocess.PIPE
     )
     keeper = subprocess.Popen([sys.executable, "-c", dedent(KEEPER), str(path)], stdin=subprocess.PIPE)
     try:
@@ -375,7 +375,7 @@ def test_a_job_writes_on_when_whoever_looks_is_stopped_or_killed(path: Path, num
             process.wait()
         if looker.stdout is not None:
             looker.stdout.close()
-        os.close(bell_fd)
+        os.close(wakeup_fd)
         os.close(keeper_bell_fd)
 
 
@@ -398,7 +398,7 @@ def test_garbage_comes_out_byte_for_byte_and_progress_after_it_is_read(seed: int
     with TemporaryDirectory() as folder:
         log = Path(folder) / "output.log"
         running = Job(log)
-        with followed(log, running.bell_fd, receive):
+        with followed(log, running.wakeup_fd, receive):
             for start in range(0, len(garbage), size):
                 running.write(garbage[start : start + size])
             running.write(b"\nstep 41/90\nstep 42/90\n")

@@ -17,10 +17,10 @@ from tests.small_disk import fill, may_write, mounted
 from tests.waiting import PATIENCE_S
 
 from punctual.core.ids import JobId
-from punctual.executors.local import keeper
+from punctual.executors.local import supervisor
 from punctual.executors.local.job_signals import SWEEP_S, Ending, descendants
-from punctual.executors.local.keeper import LaunchRequest
-from punctual.executors.local.keeper_link import (
+from punctual.executors.local.supervisor import LaunchRequest
+from punctual.executors.local.supervisor_client import (
     KeeperLink,
     SteeringLostError,
     listen_for_takeover,
@@ -29,7 +29,7 @@ from punctual.executors.local.keeper_link import (
     take_over,
     takeover_socket_of,
 )
-from punctual.executors.local.kept_files import mark_of
+from punctual.executors.local.supervisor_files import mark_of
 
 GOES_ON = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nexit(7)"
 
@@ -91,13 +91,13 @@ def test_a_program_that_may_not_be_run(keep: Keep, tmp_path: Path) -> None:
 
 
 def test_a_group_that_cannot_be_entered(keep: Keep, tmp_path: Path) -> None:
-    answer = keep("", entrances=[str(tmp_path / "gone" / "cgroup.procs")]).read()
+    answer = keep("", cgroup_procs_files=[str(tmp_path / "gone" / "cgroup.procs")]).read()
     assert answer is not None
     assert "cgroup.procs" in answer["failed"]
 
 
 def test_a_group_that_refuses_the_job_is_named(keep: Keep) -> None:
-    answer = keep("", entrances=["/dev/full"]).read()
+    answer = keep("", cgroup_procs_files=["/dev/full"]).read()
     assert answer == {"failed": "No space left on device: '/dev/full'", "code": 126, "errno": errno.ENOSPC}
 
 
@@ -105,7 +105,7 @@ def test_what_was_made_for_the_job_is_removed(keep: Keep, tmp_path: Path) -> Non
     group, page = tmp_path / "punctual" / "group", tmp_path / "page"
     group.mkdir(parents=True)
     page.touch()
-    link = keep("pass", remove_dirs=[str(group), str(group.parent)], own_files=[[str(page), mark_of(str(page))]])
+    link = keep("pass", remove_dirs=[str(group), str(group.parent)], cleanup_files=[[str(page), mark_of(str(page))]])
     started(link)
     assert link.read() is not None
     assert not group.parent.exists()
@@ -123,7 +123,7 @@ def test_a_folder_that_others_use_stays(keep: Keep, tmp_path: Path) -> None:
 
 def test_the_job_has_a_session_and_groups_of_its_own(keep: Keep, tmp_path: Path) -> None:
     entrance = tmp_path / "cgroup.procs"
-    link = keep("import time; time.sleep(60)", entrances=[str(entrance)])
+    link = keep("import time; time.sleep(60)", cgroup_procs_files=[str(entrance)])
     pid = started(link)
     assert os.getsid(pid) == os.getpgid(pid) == pid
     assert entrance.read_text() == str(pid)
@@ -172,7 +172,7 @@ def test_without_punctual_the_job_goes_on_without_a_quota(keep: Keep, tmp_path: 
     quota, page = tmp_path / "quota", tmp_path / "page"
     page.touch()
     code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nopen('done', 'w')"
-    link = keep(code, lift=[[str(quota), "max 20000"]], own_files=[[str(page), mark_of(str(page))]])
+    link = keep(code, lift=[[str(quota), "max 20000"]], cleanup_files=[[str(page), mark_of(str(page))]])
     pid = started(link)
     link._connection.shutdown(2)  # what happens to it when its holder dies
     until(lambda: written(quota))
@@ -189,7 +189,7 @@ class Logged:
     def __init__(self, log: Path) -> None:
         self.log = log
         self._source_fd, self._write_fd = os.pipe()
-        self.bell_fd, self._ring_fd = os.pipe()
+        self.wakeup_fd, self._ring_fd = os.pipe()
         self.options = {"logs": [(str(log), self._source_fd, self._ring_fd)], "output_fd": self._write_fd}
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ def test_output_is_kept_whether_anybody_steers_the_job_or_not(keep: Keep, tmp_pa
     output.close()
     started(link)
     link._connection.shutdown(2)
-    os.close(output.bell_fd)
+    os.close(output.wakeup_fd)
     (tmp_path / "go").touch()
     until(lambda: written(output.log) == "first\n" + "x" * 1_000_000 + "\n")
 
@@ -369,7 +369,7 @@ def test_who_takes_over_a_job_whose_end_cannot_be_written_is_told(keep: Keep, ad
         assert kept is not None
         last = kept.link.read()
         kept.link.close()
-        for fd in (output.bell_fd, *kept.bell_fds):
+        for fd in (output.wakeup_fd, *kept.bell_fds):
             os.close(fd)
         may_write(disk, True)
     assert last is not None
@@ -393,7 +393,7 @@ def test_a_keeper_whose_request_does_not_come_ends() -> None:
     reading_fd, writing_fd = os.pipe()
     try:
         os.write(writing_fd, b'{"argv": ')
-        assert keeper._read_request(reading_fd, 0.01) is None
+        assert supervisor._read_request(reading_fd, 0.01) is None
     finally:
         os.close(reading_fd)
         os.close(writing_fd)
@@ -411,7 +411,7 @@ def test_a_job_that_was_taken_over_before_it_was_started_is_not(
     address.unlink()
     if is_made_again:
         address.touch()
-    link = keep("open('ran', 'w')", own_files=[[str(address), mark]], remove_dirs=[str(group)])
+    link = keep("open('ran', 'w')", cleanup_files=[[str(address), mark]], remove_dirs=[str(group)])
     assert link.read() is None
     assert not (tmp_path / "ran").exists()
     assert not group.exists()
@@ -429,8 +429,8 @@ def address(tmp_path: Path) -> Path:
 
 def keep_with_socket(keep: Keep, address: Path, code: str, **request: Any) -> KeeperLink:
     with listen_for_takeover(address) as listening:
-        own_files = [[str(address), mark_of(str(address))]]
-        return keep(code, takeover_fd=listening.fileno(), own_files=own_files, **request)
+        cleanup_files = [[str(address), mark_of(str(address))]]
+        return keep(code, takeover_fd=listening.fileno(), cleanup_files=cleanup_files, **request)
 
 
 def test_a_job_that_nobody_steers_is_handed_over_with_what_its_keeper_knows(
@@ -476,7 +476,7 @@ def test_a_job_can_be_released_and_taken_over_again_and_again(keep: Keep, addres
 
 
 def test_bells_of_a_keeper_that_says_no_more_are_closed(address: Path) -> None:
-    bell_fd, ring_fd = os.pipe()
+    wakeup_fd, ring_fd = os.pipe()
     with listen_for_takeover(address) as listening:
         attempt = ThreadPoolExecutor(1).submit(take_over, address)
         connection, _ = listening.accept()
@@ -484,7 +484,7 @@ def test_bells_of_a_keeper_that_says_no_more_are_closed(address: Path) -> None:
             socket.send_fds(connection, [b"\n"], [ring_fd])
         assert attempt.result(PATIENCE_S) is None
     os.close(ring_fd)
-    with os.fdopen(bell_fd, "rb") as bell:
+    with os.fdopen(wakeup_fd, "rb") as bell:
         assert select.select([bell], [], [], 0.0)[0], "somebody holds the other end"
 
 
@@ -494,13 +494,13 @@ def test_who_takes_the_job_over_hears_of_its_output(keep: Keep, address: Path, t
     link = keep_with_socket(keep, address, code, **output.options)
     output.close()
     started(link)
-    os.close(output.bell_fd)
+    os.close(output.wakeup_fd)
     link._connection.shutdown(2)
     kept = until(lambda: take_over(address))
     assert kept is not None
-    (bell_fd,) = kept.bell_fds
+    (wakeup_fd,) = kept.bell_fds
     (tmp_path / "go").touch()
-    with os.fdopen(bell_fd, "rb") as bell:
+    with os.fdopen(wakeup_fd, "rb") as bell:
         assert bell.read() != b""  # and it comes to its end
     assert written(output.log) == "heard\n"
     assert kept.link.read() is not None

@@ -16,7 +16,7 @@ from tests.executors.conftest import JOB, NODE, SPIN, WHY, Stage, groups_of, is_
 from tests.forked_python import ForkedPython
 from tests.waiting import PATIENCE_S
 
-from punctual.channel import PAGE_BYTES, Page
+from punctual.channel import PAGE_BYTES, SharedBlock
 from punctual.core.commands import ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
@@ -37,10 +37,10 @@ from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.executors.local import executor, job_run, own_output
 from punctual.executors.local.job_run import JobRun
-from punctual.executors.local.keeper_link import KeeperLink, read_end
 from punctual.executors.local.launch import MEMORY_NAME, JobProcess, new_page, page_path
 from punctual.executors.local.own_pattern import OwnPattern
 from punctual.executors.local.pacing_only import PacingOnlyGroup
+from punctual.executors.local.supervisor_client import KeeperLink, read_end
 
 TRAIN = (
     SPIN
@@ -254,7 +254,7 @@ def test_a_program_that_cannot_be_run(stage: Stage) -> None:
 def test_nobody_can_make_a_page_shorter_which_would_end_all_who_have_it() -> None:
     page, fd, _ = new_page()
     path = page_path(os.getpid(), fd)
-    training = Page.open(str(path))
+    training = SharedBlock.open(str(path))
     for n_bytes in (0, 100, 1 << 20):
         with pytest.raises(PermissionError):
             os.truncate(path, n_bytes)

@@ -15,14 +15,14 @@ from punctual.core.events import Event, JobFailed, NodeJoined, NodeLost
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.executors.cluster import executor as cluster_executor
 from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, Request, told
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.link_loop import LinkLoop, in_thread
-from punctual.executors.cluster.look_times import LookTimes
+from punctual.executors.cluster.poll_schedule import PollSchedule
 
 A = NodeId("node-a")
 ONE = Resources(1.0)
@@ -79,7 +79,7 @@ class Nodes:
 
 @pytest.fixture
 def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
-    monkeypatch.setattr(cluster_executor, "_LOOK_S", 0.02)
+    monkeypatch.setattr(cluster_executor, "_POLL_INTERVAL_S", 0.02)
     with ExitStack() as stack:
         yield stack
 
@@ -109,7 +109,7 @@ def test_a_node_without_jobs_is_asked_for_reports_rarely(closing: ExitStack) -> 
 
 
 def test_a_node_reports_as_often_as_the_job_needs_it_that_is_looked_at_most_often() -> None:
-    looks = LookTimes(0.1, 2.0)
+    looks = PollSchedule(0.1, 2.0)
     assert looks.wait_s(A) == 2.0, "nothing is there"
     looks.looked(A, JOB, 10.0)
     assert looks.wait_s(A) == 0.1, "how often it will be looked at is not known"

@@ -12,7 +12,7 @@ import pytest
 from tests.executors.conftest import SPIN, groups_of, is_alive, until
 from tests.forked_python import ForkedPython
 
-from punctual.executors.local import keeper
+from punctual.executors.local import supervisor
 from punctual.executors.local.orphans import KEEPER_VARIABLE, end_orphans, end_processes_of, processes_of
 
 FILES = {"cpu.cfs_quota_us": "2000\n", "cpu.max": "2000 20000\n", "cgroup.freeze": "1\n", "freezer.state": "FROZEN\n"}
@@ -71,7 +71,7 @@ def test_a_group_of_another_pid_namespace_is_left_alone(
 
 def test_a_job_that_a_keeper_looks_after_is_left_alone(tmp_path: Path, maker: int, sleeper: int) -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
-    kept = subprocess.Popen([sys.executable, "-c", code, keeper.__file__], stdin=subprocess.PIPE)
+    kept = subprocess.Popen([sys.executable, "-c", code, supervisor.__file__], stdin=subprocess.PIPE)
     try:
         until(lambda: Path(f"/proc/{kept.pid}/cmdline").read_bytes().count(b"\0") == 4)
         group_with(tmp_path, maker, kept.pid, sleeper)

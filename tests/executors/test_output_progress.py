@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from punctual.channel import Declaration, Page
+from punctual.channel import Declaration, SharedBlock
 from punctual.core.errors import InvalidSpec
 from punctual.executors.local.launch import new_page
 from punctual.executors.local.own_pattern import Line, OwnPattern
@@ -244,13 +244,13 @@ def test_lines_of_any_length_and_number_never_block_the_pipes(character: str) ->
 
 
 @pytest.fixture
-def page() -> Page:
+def page() -> SharedBlock:
     """A page that nobody has claimed yet."""
     made, *_ = new_page()
     return made
 
 
-def test_the_output_is_read_until_the_program_speaks_itself(page: Page) -> None:
+def test_the_output_is_read_until_the_program_speaks_itself(page: SharedBlock) -> None:
     progress = TrackedOrRead(PageProgress(page, 0.0), OutputProgress(None, None, None, ProgressSample()))
     progress.receive(b"step 1/9\nstep 2/9\n", 0.1)
     sample = progress.latest(0.2)

@@ -12,7 +12,7 @@ from tests.executors.conftest import JOB, SPIN, Clock, Stage
 
 from punctual import channel as wire
 from punctual import registry
-from punctual.channel import PAGE_BYTES, Declaration, Page, PhaseEntry, ProgramState, WorkerStatus, WorkerTarget
+from punctual.channel import PAGE_BYTES, Declaration, PhaseEntry, ProgramState, SharedBlock, WorkerStatus, WorkerTarget
 from punctual.core.commands import LaunchJob, ResizeJob
 from punctual.core.control import PacingLine
 from punctual.core.events import Event, JobFinished, JobStarted, JobWarned
@@ -72,7 +72,7 @@ def reported(progress: PageProgress, at: float, used_core_s: float) -> list[Even
 @example([{wire._DECLARATION: (2**28, 100, 0, 1, 0, 0), wire._PROGRESS: (1, 1, 1, -1, 1, 0)}])
 def test_whatever_stands_there_the_job_is_steered_on(told: list[dict[wire._Region, tuple[object, ...]]]) -> None:
     mapped = memory()
-    page, desk = Page.made(mapped), Desk()
+    page, desk = SharedBlock.made(mapped), Desk()
     progress, at = PageProgress(page, 0.0), 0.0
     desk.run(A, 1.0)
     for version, payloads in enumerate(told, start=1):
@@ -104,7 +104,7 @@ def test_no_controller_fails_on_what_a_page_says(
 ) -> None:
     """Between what is written so there are honest steps, so that there is something to steer by."""
     mapped = memory()
-    page, desk = Page.made(mapped), Desk(registry.load("controllers", controller)())
+    page, desk = SharedBlock.made(mapped), Desk(registry.load("controllers", controller)())
     at = used_core_s = 0.0
     desk.submit(A)
     launch = only(desk.plan({A: cores(1.0)}), LaunchJob)
@@ -128,7 +128,7 @@ def test_no_controller_fails_on_what_a_page_says(
 
 def test_what_makes_sense_is_believed_and_what_does_not_is_named() -> None:
     mapped = memory()
-    page = Page.made(mapped)
+    page = SharedBlock.made(mapped)
     progress = PageProgress(page, 0.0)
     page.declare(Declaration(pid=1, total_steps=10, state=ProgramState.TRAINING))
     page.publish_progress(3, 1, 0, -1)
@@ -143,7 +143,7 @@ def test_what_makes_sense_is_believed_and_what_does_not_is_named() -> None:
 
 
 def test_a_step_that_is_still_to_come_counts_as_now() -> None:
-    page = Page.made(memory())
+    page = SharedBlock.made(memory())
     page.publish_progress(3, 2**62, 0, -1)
     sample = PageProgress(page, 0.0).latest(0.0)
     assert sample.unit_at is not None
@@ -180,11 +180,11 @@ def test_any_line_can_be_told_and_is_one_that_can_be_kept_to(
     line: PacingLine, version: int, payloads: dict[wire._Region, tuple[object, ...]]
 ) -> None:
     mapped = memory()
-    page = Page.made(mapped)
+    page = SharedBlock.made(mapped)
     page.publish_phases([PhaseEntry("evaluate"), PhaseEntry("save")])
     for region, payload in payloads.items():
         region.write(mapped, version, *payload)
-    host, training = Page(mapped), Page(mapped)  # a host that takes over what the job has spoilt
+    host, training = SharedBlock(mapped), SharedBlock(mapped)  # a host that takes over what the job has spoilt
     progress = PageProgress(host, time.monotonic())
     progress.new_phases()
     progress.pace(line)
@@ -200,11 +200,11 @@ def test_any_line_can_be_told_and_is_one_that_can_be_kept_to(
 @pytest.mark.parametrize("steps", [10**9, 10**12, 10**15])
 def test_a_line_that_ends_in_thousands_of_years_is_kept_to_now(steps: int) -> None:
     mapped = memory()
-    page = Page.made(mapped)
+    page = SharedBlock.made(mapped)
     submitted_at = time.monotonic()
     line = PacingLine(end_s=0.2 * steps + 5.0, end_work=float(steps), s_per_step=0.2)
     PageProgress(page, submitted_at).pace(line)
-    told = Page(mapped).directives()
+    told = SharedBlock(mapped).directives()
     assert told.pacing
     for done in (0, 1, 1000):
         expected_at = submitted_at + 5.0 + 0.2 * done
@@ -212,7 +212,7 @@ def test_a_line_that_ends_in_thousands_of_years_is_kept_to_now(steps: int) -> No
 
 
 def test_a_unit_that_ended_before_the_process_began_counts_as_at_its_beginning() -> None:
-    page, now = Page.made(memory()), time.monotonic()
+    page, now = SharedBlock.made(memory()), time.monotonic()
     progress = PageProgress(page, now - 100.0)
     progress.begin(now - 1.0)
     page.declare(Declaration(pid=1, total_steps=3))
@@ -222,7 +222,7 @@ def test_a_unit_that_ended_before_the_process_began_counts_as_at_its_beginning()
 
 
 def test_no_more_is_in_flight_than_the_job_has_used() -> None:
-    page = Page.made(memory())
+    page = SharedBlock.made(memory())
     page.declare(Declaration(pid=1, total_steps=3))
     page.publish_progress(1, 1, 0, -1)
     page.publish_workers(WorkerStatus(agent_pid=1, n_workers=2**62))
@@ -231,7 +231,7 @@ def test_no_more_is_in_flight_than_the_job_has_used() -> None:
 
 @pytest.mark.parametrize("total_steps", [2**53, 2**62, 2**63 - 1])
 def test_more_steps_than_can_be_counted_are_no_fault(total_steps: int) -> None:
-    page = Page.made(memory())
+    page = SharedBlock.made(memory())
     page.declare(Declaration(pid=1, total_steps=total_steps))
     page.publish_progress(1, 1, 0, -1)
     progress = PageProgress(page, 0.0)
@@ -240,7 +240,7 @@ def test_more_steps_than_can_be_counted_are_no_fault(total_steps: int) -> None:
 
 
 def test_what_a_keeper_has_left_of_a_page_is_believed_no_more_than_the_page_was() -> None:
-    page, now_ns = Page.made(memory()), time.monotonic_ns()
+    page, now_ns = SharedBlock.made(memory()), time.monotonic_ns()
     started_ns = now_ns - 10**9
     page.declare(Declaration(pid=1, total_steps=3, state=ProgramState.LANDED))
     page.publish_progress(3, 1, 0, -1)

@@ -23,9 +23,9 @@ from punctual.executors.local.actuator import Choice, Unusable
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.devices import DevicePool, JobDevices
 from punctual.executors.local.freezer import SignalFreezer
-from punctual.executors.local.keeper_link import take_over, takeover_socket_of
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import cpu_clock_ns
+from punctual.executors.local.supervisor_client import take_over, takeover_socket_of
 
 #: Counts in memory, and says so in a file.
 COUNTS = """

@@ -16,7 +16,7 @@ from tests.executors.test_pause import WORKER, launch, paused, resize
 
 from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted
 from punctual.core.resources import Resources
-from punctual.executors.local import files_limit, keeper, keeper_link
+from punctual.executors.local import files_limit, supervisor, supervisor_client
 from punctual.executors.local.launch import JobProcess
 
 SLEEP = "import time; time.sleep(600)"
@@ -128,10 +128,10 @@ def test_a_keeper_that_can_have_no_process_and_no_descriptor_says_so(
     program = tmp_path / "keeper.py"
     program.write_text(
         f"import os, runpy, sys\ndef refuse(): raise OSError({short}, os.strerror({short}))\n"
-        f"{call} = refuse\nsys.argv[0] = {keeper.__file__!r}\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+        f"{call} = refuse\nsys.argv[0] = {supervisor.__file__!r}\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
     with monkeypatch.context() as patch:
-        patch.setattr(keeper_link, "_PYTHON", (sys.executable, "-I", "-S", str(program)))
+        patch.setattr(supervisor_client, "_PYTHON", (sys.executable, "-I", "-S", str(program)))
         stage.prepare("pass")
         stage.launch()
         failed = stage.wait(GrantFailed)
@@ -149,10 +149,10 @@ def test_a_job_whose_own_process_cannot_be_had_waits(
         "import errno, os, runpy, sys\nfork, left = os.fork, [1]\n"
         "def forked():\n    if not left: raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))\n"
         "    left.clear()\n    return fork()\n"
-        f"os.fork = forked\nsys.argv[0] = {keeper.__file__!r}\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+        f"os.fork = forked\nsys.argv[0] = {supervisor.__file__!r}\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
     with monkeypatch.context() as patch:
-        patch.setattr(keeper_link, "_PYTHON", (sys.executable, "-I", "-S", str(program)))
+        patch.setattr(supervisor_client, "_PYTHON", (sys.executable, "-I", "-S", str(program)))
         stage.prepare("pass")
         stage.launch()
         assert stage.wait(GrantFailed).short_of == "a process"

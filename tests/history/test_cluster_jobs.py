@@ -25,7 +25,7 @@ from tests.history.scene import (
 from punctual.core.commands import ResizeJob
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.core.story import Reason
+from punctual.core.recent_messages import Reason
 from punctual.history.cluster import JobRecord, Segment
 
 #: Waits 5 s, runs on 4 devices, on 2, is paused for 4 s, goes on with 4, lands at 40 and is gone at 41.

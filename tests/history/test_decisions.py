@@ -7,7 +7,7 @@ from punctual.core.commands import LaunchJob, RejectJob, ResizeJob
 from punctual.core.events import PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.plan import Plan
-from punctual.core.story import Reason
+from punctual.core.recent_messages import Reason
 from punctual.history.decisions import DecisionRecord, Gaps, by_code, gap_frac
 
 A = JobId("a")

@@ -24,8 +24,8 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.history.run import DeadlineSet, PhaseCourse, RunSummary, Warned, series, summarize, summarize_all
 
 JOB = JobId("a")

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 from tests.tracking.conftest import fresh_process, page
 
-from punctual.channel import GOAL_VARIABLE, Directives, Page
+from punctual.channel import GOAL_VARIABLE, Directives, SharedBlock
 from punctual.tracking import session, stop
 
 __all__ = ["fresh_process", "page"]
@@ -15,7 +15,7 @@ def no_goal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def restart(page: Page, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def restart(page: SharedBlock, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Go on as a new process of the same job, which is not asked to stop any more."""
 
     def forget() -> None:

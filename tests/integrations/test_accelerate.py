@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import punctual
-from punctual.channel import GOAL_VARIABLE, Directives, Page, ProgramState
+from punctual.channel import GOAL_VARIABLE, Directives, ProgramState, SharedBlock
 
 pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")
 
@@ -52,7 +52,7 @@ def train(
     return weight.weight.item()
 
 
-def test_batches_and_phases_are_told(page: Page, tmp_path: Path) -> None:
+def test_batches_and_phases_are_told(page: SharedBlock, tmp_path: Path) -> None:
     assert train(tmp_path) == 30.0
     assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
         ProgramState.LANDED,
@@ -65,7 +65,7 @@ def test_batches_and_phases_are_told(page: Page, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("i", [0, 3, 5, 11])
 def test_a_training_that_is_stopped_goes_on_with_the_next_batch(
-    i: int, page: Page, restart: Callable[[], None], tmp_path: Path
+    i: int, page: SharedBlock, restart: Callable[[], None], tmp_path: Path
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
         train(tmp_path, lambda step: page.send(Directives(stop=True)) if step == i else None)
@@ -77,7 +77,7 @@ def test_a_training_that_is_stopped_goes_on_with_the_next_batch(
 
 
 def test_an_order_that_follows_from_a_seed_is_gone_on_with(
-    page: Page, restart: Callable[[], None], tmp_path: Path
+    page: SharedBlock, restart: Callable[[], None], tmp_path: Path
 ) -> None:
     seen: list[float] = []
     torch.manual_seed(1)
@@ -90,13 +90,13 @@ def test_an_order_that_follows_from_a_seed_is_gone_on_with(
     assert len({tuple(seen[i : i + 4]) for i in (0, 4, 8)}) > 1, "it is shuffled"
 
 
-def test_a_loss_that_is_reached_ends_the_loop(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_reached_ends_the_loop(page: SharedBlock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "0.5")
     train(None, loss=0.4)
     assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 3)
 
 
-def test_without_a_folder_it_cannot_be_asked(page: Page) -> None:
+def test_without_a_folder_it_cannot_be_asked(page: SharedBlock) -> None:
     train(None)
     assert not page.declaration().can_stop
 
@@ -144,7 +144,7 @@ def both(folder: Path) -> list[tuple[int, str]]:
     return [(process.returncode, output.strip()) for process, output in zip(processes, outputs, strict=True)]
 
 
-def test_two_processes_end_after_the_same_batch(page: Page, tmp_path: Path) -> None:
+def test_two_processes_end_after_the_same_batch(page: SharedBlock, tmp_path: Path) -> None:
     (code, n_seen), other = both(tmp_path)
     assert (code, n_seen) == other == (143, n_seen)
     assert n_seen in {"5", "6"}, "the one that has the page may hear of it a batch later"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from punctual.channel import GOAL_VARIABLE, Directives, Page, ProgramState
+from punctual.channel import GOAL_VARIABLE, Directives, ProgramState, SharedBlock
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
 
@@ -16,11 +16,11 @@ X = rng.normal(size=(200, 4))
 Y = (X[:, 0] + X[:, 1] > 0).astype(float)
 
 
-def ended(page: Page) -> tuple[ProgramState, int, int]:
+def ended(page: SharedBlock) -> tuple[ProgramState, int, int]:
     return page.declaration().state, page.declaration().total_steps, page.progress().n_steps
 
 
-def stop_at(page: Page, n: int) -> Callable[[int], None]:
+def stop_at(page: SharedBlock, n: int) -> Callable[[int], None]:
     return lambda i: page.send(Directives(stop=True)) if i == n else None
 
 
@@ -44,13 +44,13 @@ def boosted(folder: Path | None, at_round: Callable[[int], None] = lambda n: Non
     )  # fmt: skip
 
 
-def test_xgboost_rounds_are_told(page: Page) -> None:
+def test_xgboost_rounds_are_told(page: SharedBlock) -> None:
     boosted(None)
     assert ended(page) == (ProgramState.LANDED, 10, 10)
     assert not page.declaration().can_stop
 
 
-def test_xgboost_goes_on_after_a_stop(page: Page, restart: Callable[[], None], tmp_path: Path) -> None:
+def test_xgboost_goes_on_after_a_stop(page: SharedBlock, restart: Callable[[], None], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as stopped:
         boosted(tmp_path, stop_at(page, 4))
     assert (stopped.value.code, page.progress().n_steps) == (143, 4)
@@ -61,7 +61,7 @@ def test_xgboost_goes_on_after_a_stop(page: Page, restart: Callable[[], None], t
 
 
 def test_xgboost_ends_at_a_loss_and_at_early_stopping(
-    page: Page, restart: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    page: SharedBlock, restart: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "0.7")
     boosted(None, loss=("train", "logloss"))
@@ -74,7 +74,7 @@ def test_xgboost_ends_at_a_loss_and_at_early_stopping(
     assert ended(page) == (ProgramState.LANDED, 5, 5)
 
 
-def test_folds_of_xgboost_are_refused(page: Page) -> None:
+def test_folds_of_xgboost_are_refused(page: SharedBlock) -> None:
     xgboost = pytest.importorskip("xgboost", reason="XGBoost is not installed (extra `adapters`)")
     from punctual.integrations.xgboost import XGBoostCallback
 
@@ -105,13 +105,13 @@ def light(folder: Path | None, at_round: Callable[[int], None] = lambda n: None,
     return model
 
 
-def test_lightgbm_rounds_are_told(page: Page) -> None:
+def test_lightgbm_rounds_are_told(page: SharedBlock) -> None:
     light(None)
     assert ended(page) == (ProgramState.LANDED, 10, 10)
     assert not page.declaration().can_stop
 
 
-def test_lightgbm_goes_on_after_a_stop(page: Page, restart: Callable[[], None], tmp_path: Path) -> None:
+def test_lightgbm_goes_on_after_a_stop(page: SharedBlock, restart: Callable[[], None], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as stopped:
         light(tmp_path, stop_at(page, 4))
     assert (stopped.value.code, page.progress().n_steps) == (143, 4)
@@ -122,7 +122,7 @@ def test_lightgbm_goes_on_after_a_stop(page: Page, restart: Callable[[], None], 
 
 
 def test_lightgbm_ends_at_a_loss_and_at_early_stopping(
-    page: Page, restart: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    page: SharedBlock, restart: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "0.7")
     light(None, loss=("valid_0", "binary_logloss"))
@@ -135,7 +135,7 @@ def test_lightgbm_ends_at_a_loss_and_at_early_stopping(
     assert page.progress().n_steps < 10
 
 
-def test_folds_of_lightgbm_are_refused(page: Page) -> None:
+def test_folds_of_lightgbm_are_refused(page: SharedBlock) -> None:
     lightgbm = pytest.importorskip("lightgbm", reason="LightGBM is not installed (extra `adapters`)")
     from punctual.integrations.lightgbm import LightGBMCallback
 
@@ -170,7 +170,7 @@ def partially(folder: Path | None, at_batch: Callable[[int], None] = lambda n: N
     )  # fmt: skip
 
 
-def test_batches_of_scikit_learn_are_told(page: Page) -> None:
+def test_batches_of_scikit_learn_are_told(page: SharedBlock) -> None:
     scores: list[float] = []
     partially(None, evaluate=lambda estimator: scores.append(estimator.score(X, Y)))
     assert ended(page) == (ProgramState.LANDED, 12, 12)
@@ -179,7 +179,7 @@ def test_batches_of_scikit_learn_are_told(page: Page) -> None:
 
 @pytest.mark.parametrize("n", [1, 4, 6])
 def test_scikit_learn_goes_on_with_the_next_batch(
-    n: int, page: Page, restart: Callable[[], None], tmp_path: Path
+    n: int, page: SharedBlock, restart: Callable[[], None], tmp_path: Path
 ) -> None:
     uninterrupted = partially(None)
     restart()

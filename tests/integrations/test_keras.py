@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from punctual.channel import GOAL_VARIABLE, Directives, Page, ProgramState
+from punctual.channel import GOAL_VARIABLE, Directives, ProgramState, SharedBlock
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 pytest.importorskip("keras", reason="Keras is not installed (extra `adapters`)", exc_type=ImportError)
@@ -46,7 +46,7 @@ def fit(folder: Path | None, at_batch: Callable[[int], None] = lambda n: None, *
     return at
 
 
-def test_batches_and_evaluations_are_told(page: Page, tmp_path: Path) -> None:
+def test_batches_and_evaluations_are_told(page: SharedBlock, tmp_path: Path) -> None:
     fit(tmp_path)
     assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
         ProgramState.LANDED,
@@ -57,14 +57,14 @@ def test_batches_and_evaluations_are_told(page: Page, tmp_path: Path) -> None:
     assert page.declaration().can_stop
 
 
-def test_without_a_folder_it_cannot_be_asked(page: Page) -> None:
+def test_without_a_folder_it_cannot_be_asked(page: SharedBlock) -> None:
     fit(None)
     assert not page.declaration().can_stop
 
 
 @pytest.mark.parametrize(("n_before", "n_redone"), [(2, 2), (4, 0), (7, 3), (12, 0)])
 def test_a_training_that_is_stopped_goes_on_with_its_epoch(
-    n_before: int, n_redone: int, page: Page, restart: Callable[[], None], tmp_path: Path
+    n_before: int, n_redone: int, page: SharedBlock, restart: Callable[[], None], tmp_path: Path
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
         fit(tmp_path, lambda n: page.send(Directives(stop=True)) if n == n_before else None)
@@ -75,13 +75,13 @@ def test_a_training_that_is_stopped_goes_on_with_its_epoch(
     assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 12)
 
 
-def test_a_loss_that_is_reached_ends_the_training(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_reached_ends_the_training(page: SharedBlock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "1e9")
     assert fit(None).n_batches == 3
     assert page.declaration().state == ProgramState.LANDED
 
 
-def test_early_stopping_is_a_success(page: Page) -> None:
+def test_early_stopping_is_a_success(page: SharedBlock) -> None:
     fit(None, callbacks=[keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=1e9)])
     assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 8)
 

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import punctual
-from punctual.channel import GOAL_VARIABLE, Directives, Fault, Page, ProgramState
+from punctual.channel import GOAL_VARIABLE, Directives, Fault, ProgramState, SharedBlock
 
 pytest.importorskip("lightning", reason="Lightning is not installed (extra `adapters`)")
 
@@ -74,14 +74,14 @@ def quiet_trainer(folder: Path, callback: LightningCallback, **options: Any) -> 
     )  # fmt: skip
 
 
-def landed_with(page: Page, n_steps: int) -> bool:
+def landed_with(page: SharedBlock, n_steps: int) -> bool:
     declared = page.declaration()
     return (declared.state, declared.fault, declared.total_steps, page.progress().n_steps) == (
         ProgramState.LANDED, Fault.NONE, n_steps, n_steps,
     )  # fmt: skip
 
 
-def test_batches_evaluations_and_checkpoints_are_told(page: Page, tmp_path: Path) -> None:
+def test_batches_evaluations_and_checkpoints_are_told(page: SharedBlock, tmp_path: Path) -> None:
     planned: list[dict[str, float]] = []
     model = Model(lambda n: planned.append({phase.name: phase.units_planned for phase in page.phases()}))
     fit(tmp_path, model)
@@ -98,7 +98,7 @@ def test_batches_evaluations_and_checkpoints_are_told(page: Page, tmp_path: Path
 
 @pytest.mark.parametrize("n_before", [1, 3, 4, 6, 8, 11, 12])
 def test_a_training_that_is_stopped_goes_on_where_it_was(
-    n_before: int, page: Page, restart: Callable[[], None], tmp_path: Path
+    n_before: int, page: SharedBlock, restart: Callable[[], None], tmp_path: Path
 ) -> None:
     first = Model(lambda n: page.send(Directives(stop=True)) if n == n_before else None)
     with pytest.raises(SystemExit) as stopped:
@@ -112,25 +112,27 @@ def test_a_training_that_is_stopped_goes_on_where_it_was(
     assert (page.declaration().state, page.declaration().fault) == (ProgramState.LANDED, Fault.NONE)
 
 
-def test_a_training_that_makes_room_says_so(page: Page, tmp_path: Path) -> None:
+def test_a_training_that_makes_room_says_so(page: SharedBlock, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as left:
         fit(tmp_path, Model(lambda n: page.send(Directives(leave=True))))
     assert (left.value.code, page.declaration().state) == (79, ProgramState.LEFT)
 
 
-def test_a_loss_that_is_reached_ends_the_training(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_reached_ends_the_training(
+    page: SharedBlock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "1.5")
     model = Model()
     fit(tmp_path, model)
     assert (page.declaration().state, page.declaration().total_steps, model.n_batches) == (ProgramState.LANDED, 3, 3)
 
 
-def test_early_stopping_is_a_success(page: Page, tmp_path: Path) -> None:
+def test_early_stopping_is_a_success(page: SharedBlock, tmp_path: Path) -> None:
     fit(tmp_path, Model(), EarlyStopping("val_loss", patience=1), max_epochs=50)
     assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 8)
 
 
-def test_gradient_accumulation_and_a_limit_of_steps(page: Page, tmp_path: Path) -> None:
+def test_gradient_accumulation_and_a_limit_of_steps(page: SharedBlock, tmp_path: Path) -> None:
     fit(tmp_path, Model(), max_epochs=-1, max_steps=3, accumulate_grad_batches=2, val_check_interval=2)
     assert (page.declaration().state, page.declaration().total_steps, page.declaration().fault) == (
         ProgramState.LANDED,
@@ -144,7 +146,7 @@ def test_gradient_accumulation_and_a_limit_of_steps(page: Page, tmp_path: Path) 
     (10, 4, 6, 20), (10, 4, 7, 24), (10, 4, 1, 4), (3, 2, 4, 6), (4, 1, 9, 9), (5, 8, 3, 15),
 ])  # fmt: skip
 def test_steps_are_made_at_the_end_of_an_epoch_too(
-    n_batches: int, n_each: int, n_steps: int, n_expected: int, page: Page, tmp_path: Path
+    n_batches: int, n_each: int, n_steps: int, n_expected: int, page: SharedBlock, tmp_path: Path
 ) -> None:
     declared: list[int] = []
     model = Model(lambda n: declared.append(page.declaration().total_steps))
@@ -182,7 +184,7 @@ class ByHand(Model):
     [(1, 1, 7, 7), (2, 1, 20, 10), (2, 3, 20, 15), (3, 5, 21, 15)],
 )
 def test_batches_are_counted_where_the_module_steps_its_optimizers(
-    n_optimizers: int, n_between: int, n_steps: int, n_expected: int, page: Page, tmp_path: Path
+    n_optimizers: int, n_between: int, n_steps: int, n_expected: int, page: SharedBlock, tmp_path: Path
 ) -> None:
     model = ByHand(n_optimizers, n_between)
     trainer = quiet_trainer(tmp_path, LightningCallback(tmp_path), max_epochs=-1, max_steps=n_steps)
@@ -191,7 +193,7 @@ def test_batches_are_counted_where_the_module_steps_its_optimizers(
     assert landed_with(page, n_expected)
 
 
-def test_several_calls_of_fit_are_one_count(page: Page, tmp_path: Path) -> None:
+def test_several_calls_of_fit_are_one_count(page: SharedBlock, tmp_path: Path) -> None:
     for _ in range(2):
         trainer = quiet_trainer(tmp_path, LightningCallback(tmp_path, total_steps=16), max_epochs=2)
         trainer.fit(Model(), loader(N_BATCHES), loader(N_VALIDATION))
@@ -200,7 +202,7 @@ def test_several_calls_of_fit_are_one_count(page: Page, tmp_path: Path) -> None:
     assert page.phases()[0].n_units_done == page.phases()[0].units_planned == 4 * N_VALIDATION
 
 
-def test_a_test_and_a_prediction_after_fit_are_phases(page: Page, tmp_path: Path) -> None:
+def test_a_test_and_a_prediction_after_fit_are_phases(page: SharedBlock, tmp_path: Path) -> None:
     model = Model()
     trainer = quiet_trainer(tmp_path, LightningCallback(tmp_path), max_epochs=1)
     trainer.fit(model, loader(N_BATCHES))
@@ -211,7 +213,7 @@ def test_a_test_and_a_prediction_after_fit_are_phases(page: Page, tmp_path: Path
     assert landed_with(page, N_BATCHES)
 
 
-def test_a_test_that_was_declared_is_part_of_the_plan(page: Page, tmp_path: Path) -> None:
+def test_a_test_that_was_declared_is_part_of_the_plan(page: SharedBlock, tmp_path: Path) -> None:
     planned: list[dict[str, float]] = []
     model = Model(lambda n: planned.append({phase.name: phase.units_planned for phase in page.phases()}))
     callback = LightningCallback(tmp_path, after={"test": punctual.Phase(units=3, cost_steps=0.5)})
@@ -223,7 +225,9 @@ def test_a_test_that_was_declared_is_part_of_the_plan(page: Page, tmp_path: Path
     assert landed_with(page, N_BATCHES)
 
 
-def test_evaluations_every_other_epoch_are_planned_before_their_loader_is_made(page: Page, tmp_path: Path) -> None:
+def test_evaluations_every_other_epoch_are_planned_before_their_loader_is_made(
+    page: SharedBlock, tmp_path: Path
+) -> None:
     planned: list[float] = []
     model = Model(lambda n: planned.append(page.phases()[0].units_planned))
     fit(tmp_path, model, max_epochs=4, check_val_every_n_epoch=2, num_sanity_val_steps=0)
@@ -242,7 +246,7 @@ class Endless(IterableDataset):
         return repeat(torch.ones(1))
 
 
-def test_a_loader_without_an_end_needs_the_number_of_steps(page: Page, tmp_path: Path) -> None:
+def test_a_loader_without_an_end_needs_the_number_of_steps(page: SharedBlock, tmp_path: Path) -> None:
     options: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "default_root_dir": tmp_path}
     with pytest.raises(ValueError, match="must be known before the first"):
         Trainer(**options, max_epochs=1, callbacks=[LightningCallback()]).fit(Model(), DataLoader(Endless()))

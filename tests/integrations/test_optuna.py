@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from punctual.channel import Directives, Page, ProgramState
+from punctual.channel import Directives, ProgramState, SharedBlock
 
 pytest.importorskip("optuna", reason="Optuna is not installed (extra `adapters`)")
 
@@ -23,7 +23,7 @@ def study(**options: Any) -> Any:
     return optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0), **options)
 
 
-def test_trials_are_steps(page: Page) -> None:
+def test_trials_are_steps(page: SharedBlock) -> None:
     found = study()
     optimize(found, lambda trial: trial.suggest_float("x", 0, 1), 5)
     assert len(found.trials) == 5
@@ -34,7 +34,7 @@ def test_trials_are_steps(page: Page) -> None:
     )
 
 
-def test_a_study_that_is_stopped_goes_on(page: Page, restart: Callable[[], None], tmp_path: Path) -> None:
+def test_a_study_that_is_stopped_goes_on(page: SharedBlock, restart: Callable[[], None], tmp_path: Path) -> None:
     storage: dict[str, Any] = {
         "storage": f"sqlite:///{tmp_path}/study.db", "study_name": "study", "load_if_exists": True,
     }  # fmt: skip
@@ -54,14 +54,14 @@ def test_a_study_that_is_stopped_goes_on(page: Page, restart: Callable[[], None]
     assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 5)
 
 
-def landed_with(page: Page, n_steps: int) -> bool:
+def landed_with(page: SharedBlock, n_steps: int) -> bool:
     declared = page.declaration()
     return (declared.state, declared.total_steps, page.progress().n_steps) == (ProgramState.LANDED, n_steps, n_steps)
 
 
 @pytest.mark.parametrize("by", ["objective", "callback"])
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_a_study_that_stops_itself_has_landed(page: Page, by: str, n_jobs: int) -> None:
+def test_a_study_that_stops_itself_has_landed(page: SharedBlock, by: str, n_jobs: int) -> None:
     def objective(trial: Any) -> float:
         if by == "objective" and trial.number == 3:
             trial.study.stop()
@@ -77,7 +77,7 @@ def test_a_study_that_stops_itself_has_landed(page: Page, by: str, n_jobs: int) 
     assert landed_with(page, len(found.trials))
 
 
-def test_a_study_ends_at_its_timeout(page: Page) -> None:
+def test_a_study_ends_at_its_timeout(page: SharedBlock) -> None:
     found = study()
 
     def objective(trial: Any) -> float:
@@ -89,7 +89,7 @@ def test_a_study_ends_at_its_timeout(page: Page) -> None:
     assert landed_with(page, len(found.trials))
 
 
-def test_trials_that_fail_in_a_way_that_is_caught_are_steps_too(page: Page) -> None:
+def test_trials_that_fail_in_a_way_that_is_caught_are_steps_too(page: SharedBlock) -> None:
     def objective(trial: Any) -> float:
         if trial.number % 2:
             raise KeyError
@@ -101,14 +101,14 @@ def test_trials_that_fail_in_a_way_that_is_caught_are_steps_too(page: Page) -> N
     assert landed_with(page, 6)
 
 
-def test_trials_side_by_side_are_steps(page: Page) -> None:
+def test_trials_side_by_side_are_steps(page: SharedBlock) -> None:
     found = study()
     optimize(found, lambda trial: trial.suggest_float("x", 0, 1), 20, n_jobs=3)
     assert len(found.trials) == 20
     assert landed_with(page, 20)
 
 
-def test_a_study_that_is_stopped_ends_after_the_trials_under_way(page: Page) -> None:
+def test_a_study_that_is_stopped_ends_after_the_trials_under_way(page: SharedBlock) -> None:
     def objective(trial: Any) -> float:
         if trial.number == 4:
             page.send(Directives(stop=True))

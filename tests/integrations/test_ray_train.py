@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from punctual.channel import Page, ProgramState
+from punctual.channel import ProgramState, SharedBlock
 
 # Not by importing it: Ray reads once for each process how it is to authenticate, and the tests of clusters have tokens.
 if not all(map(find_spec, ("ray", "pandas", "pyarrow", "tensorboardX"))):
@@ -36,7 +36,7 @@ ray.shutdown()
 """
 
 
-def test_a_worker_tells_its_steps_and_reports(page: Page, tmp_path: Path) -> None:
+def test_a_worker_tells_its_steps_and_reports(page: SharedBlock, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RAY_USAGE_STATS_ENABLED": "0"}
     environment.pop("RAY_ADDRESS", None)
     done = subprocess.run(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import punctual
-from punctual.channel import Fault, Page, ProgramState
+from punctual.channel import Fault, ProgramState, SharedBlock
 from punctual.tracking.session import current
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
@@ -19,7 +19,7 @@ X = rng.normal(size=(200, 4))
 Y = (X[:, 0] + X[:, 1] > 0).astype(float)
 
 
-def ended(page: Page) -> tuple[ProgramState, int, int, Fault]:
+def ended(page: SharedBlock) -> tuple[ProgramState, int, int, Fault]:
     declared = page.declaration()
     return declared.state, declared.total_steps, page.progress().n_steps, declared.fault
 
@@ -29,7 +29,7 @@ def landed_with(n_steps: int) -> tuple[ProgramState, int, int, Fault]:
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_continued_trainings_of_xgboost(page: Page, is_shared: bool) -> None:
+def test_continued_trainings_of_xgboost(page: SharedBlock, is_shared: bool) -> None:
     """The total given once, or at each."""
     xgboost = pytest.importorskip("xgboost", reason="XGBoost is not installed (extra `adapters`)")
     from punctual.integrations.xgboost import XGBoostCallback
@@ -45,7 +45,7 @@ def test_continued_trainings_of_xgboost(page: Page, is_shared: bool) -> None:
     assert ended(page) == landed_with(15)
 
 
-def test_a_search_over_models_of_xgboost(page: Page) -> None:
+def test_a_search_over_models_of_xgboost(page: SharedBlock) -> None:
     xgboost = pytest.importorskip("xgboost", reason="XGBoost is not installed (extra `adapters`)")
     selection = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed")
     from punctual.integrations.xgboost import XGBoostCallback
@@ -65,7 +65,7 @@ def lightly(callback: Any, n_rounds: int = 5, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("is_reused", [True, False])
-def test_continued_trainings_of_lightgbm(page: Page, is_reused: bool) -> None:
+def test_continued_trainings_of_lightgbm(page: SharedBlock, is_reused: bool) -> None:
     pytest.importorskip("lightgbm", reason="LightGBM is not installed (extra `adapters`)")
     from punctual.integrations.lightgbm import LightGBMCallback
 
@@ -78,7 +78,7 @@ def test_continued_trainings_of_lightgbm(page: Page, is_reused: bool) -> None:
     assert ended(page) == landed_with(15)
 
 
-def test_a_training_of_lightgbm_that_stops_early_ends_with_the_next_one_or_the_program(page: Page) -> None:
+def test_a_training_of_lightgbm_that_stops_early_ends_with_the_next_one_or_the_program(page: SharedBlock) -> None:
     pytest.importorskip("lightgbm", reason="LightGBM is not installed (extra `adapters`)")
     from punctual.integrations.lightgbm import LightGBMCallback
 
@@ -94,7 +94,7 @@ def test_a_training_of_lightgbm_that_stops_early_ends_with_the_next_one_or_the_p
     assert ended(page) == landed_with(page.progress().n_steps)
 
 
-def test_a_search_over_models_of_lightgbm(page: Page) -> None:
+def test_a_search_over_models_of_lightgbm(page: SharedBlock) -> None:
     lightgbm = pytest.importorskip("lightgbm", reason="LightGBM is not installed (extra `adapters`)")
     selection = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed")
     from punctual.integrations.lightgbm import LightGBMCallback
@@ -106,7 +106,7 @@ def test_a_search_over_models_of_lightgbm(page: Page) -> None:
 
 
 @pytest.mark.parametrize("has_length", [True, False])
-def test_calls_of_fit_of_keras(page: Page, has_length: bool) -> None:
+def test_calls_of_fit_of_keras(page: SharedBlock, has_length: bool) -> None:
     os.environ.setdefault("KERAS_BACKEND", "torch")
     keras = pytest.importorskip("keras", reason="Keras is not installed (extra `adapters`)", exc_type=ImportError)
     from punctual.integrations.keras import KerasCallback
@@ -125,7 +125,7 @@ def test_calls_of_fit_of_keras(page: Page, has_length: bool) -> None:
     assert ended(page) == landed_with(16 if has_length else 8)
 
 
-def test_trainings_of_the_trainer(page: Page, tmp_path: Path) -> None:
+def test_trainings_of_the_trainer(page: SharedBlock, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="Transformers is not installed (extra `adapters`)")
     pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")
     from tests.integrations.test_transformers import Model, examples
@@ -142,7 +142,7 @@ def test_trainings_of_the_trainer(page: Page, tmp_path: Path) -> None:
     assert ended(page) == landed_with(24)
 
 
-def test_a_pre_training_and_what_follows_it(page: Page) -> None:
+def test_a_pre_training_and_what_follows_it(page: SharedBlock) -> None:
     """A loop of the script, and a library's."""
     xgboost = pytest.importorskip("xgboost", reason="XGBoost is not installed (extra `adapters`)")
     from punctual.integrations.xgboost import XGBoostCallback
@@ -155,7 +155,7 @@ def test_a_pre_training_and_what_follows_it(page: Page) -> None:
 
 
 def test_a_training_that_ends_early_by_itself_leaves_the_others_their_steps(
-    page: Page, monkeypatch: pytest.MonkeyPatch
+    page: SharedBlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     xgboost = pytest.importorskip("xgboost", reason="XGBoost is not installed (extra `adapters`)")
     from punctual.integrations.xgboost import XGBoostCallback
@@ -171,7 +171,7 @@ def test_a_training_that_ends_early_by_itself_leaves_the_others_their_steps(
     assert ended(page) == landed_with(4)
 
 
-def test_without_a_total_they_are_no_fault(page: Page, capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_a_total_they_are_no_fault(page: SharedBlock, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("lightgbm", reason="LightGBM is not installed (extra `adapters`)")
     from punctual.integrations.lightgbm import LightGBMCallback
 

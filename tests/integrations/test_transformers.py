@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from punctual.channel import GOAL_VARIABLE, Directives, Fault, Page, ProgramState
+from punctual.channel import GOAL_VARIABLE, Directives, Fault, ProgramState, SharedBlock
 
 pytest.importorskip("transformers", reason="Transformers is not installed (extra `adapters`)")
 pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")
@@ -56,14 +56,14 @@ def train(folder: Path, at_step: Callable[[int], None] = lambda n: None, **optio
     return trainer
 
 
-def landed_after(page: Page, n_steps: int) -> bool:
+def landed_after(page: SharedBlock, n_steps: int) -> bool:
     declared = page.declaration()
     return (declared.state, declared.fault, declared.total_steps, page.progress().n_steps) == (
         ProgramState.LANDED, Fault.NONE, n_steps, n_steps,
     )  # fmt: skip
 
 
-def test_steps_evaluations_and_checkpoints_are_told(page: Page, tmp_path: Path) -> None:
+def test_steps_evaluations_and_checkpoints_are_told(page: SharedBlock, tmp_path: Path) -> None:
     planned: list[dict[str, float]] = []
     note = lambda n: planned.append({phase.name: phase.units_planned for phase in page.phases()})  # noqa: E731
     train(tmp_path, note, save_strategy="epoch")
@@ -77,7 +77,7 @@ def test_steps_evaluations_and_checkpoints_are_told(page: Page, tmp_path: Path) 
     assert [(phase.n_units_done, phase.units_planned) for phase in page.phases()] == [(6, 6), (3, 3)]
 
 
-def test_they_may_come_every_few_steps(page: Page, tmp_path: Path) -> None:
+def test_they_may_come_every_few_steps(page: SharedBlock, tmp_path: Path) -> None:
     train(tmp_path, eval_strategy="steps", eval_steps=5, save_strategy="steps", save_steps=6)
     assert landed_after(page, 12)
     evaluate, checkpoint = page.phases()
@@ -88,7 +88,7 @@ def test_they_may_come_every_few_steps(page: Page, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("n_before", [1, 4, 6, 11, 12])
 def test_a_training_that_is_stopped_goes_on_where_it_was(
-    n_before: int, page: Page, restart: Callable[[], None], tmp_path: Path
+    n_before: int, page: SharedBlock, restart: Callable[[], None], tmp_path: Path
 ) -> None:
     seen: list[int] = []
 
@@ -109,20 +109,22 @@ def test_a_training_that_is_stopped_goes_on_where_it_was(
     assert n_evaluated + page.phases()[0].n_units_done == N_EPOCHS * N_EVALUATION
 
 
-def test_a_training_that_makes_room_says_so(page: Page, tmp_path: Path) -> None:
+def test_a_training_that_makes_room_says_so(page: SharedBlock, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as left:
         train(tmp_path, lambda n: page.send(Directives(leave=True)))
     assert (left.value.code, page.declaration().state) == (79, ProgramState.LEFT)
 
 
-def test_a_loss_that_is_reached_ends_the_training(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_reached_ends_the_training(
+    page: SharedBlock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "1.5")
     train(tmp_path, logging_strategy="steps", logging_steps=1)
     assert page.declaration().state == ProgramState.LANDED
     assert page.progress().n_steps == 4  # told after the third step, it ends after the next
 
 
-def test_an_evaluation_of_the_script_is_a_phase_too(page: Page, tmp_path: Path) -> None:
+def test_an_evaluation_of_the_script_is_a_phase_too(page: SharedBlock, tmp_path: Path) -> None:
     train(tmp_path, eval_strategy="no").evaluate()
     assert page.phases()[0].n_units_done == N_EVALUATION
     assert page.declaration().state == ProgramState.LANDED

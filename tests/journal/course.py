@@ -16,8 +16,8 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan import Plan
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.core.timer import Timer
 
 JOB = JobId("train-3f2a")

@@ -24,9 +24,9 @@ from punctual.core.events import NodeJoined, PlanProposed, StopRequested
 from punctual.core.ids import JobId, NodeId
 from punctual.core.plan import Plan
 from punctual.core.protocols import Journal
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
-from punctual.history.chain import Chain, chain
+from punctual.history.decision_trace import DecisionTrace, chain
 from punctual.journal import sqlite
 from punctual.journal.errors import JournalTaken, JournalUnusable
 from punctual.journal.sqlite import SCHEMA_VERSION, About, SqliteJournal
@@ -113,7 +113,7 @@ def test_the_chain_of_a_job_is_the_same_from_what_concerns_it_as_from_all(
     monkeypatch.setattr(sqlite, "_N_ROWS", 3)
     rng = Random(0)
     with SqliteJournal(path) as journal, SqliteJournal(path, read_only=True) as reader:
-        kept, sequence = Chain(JobId("a")), 1
+        kept, sequence = DecisionTrace(JobId("a")), 1
         for at in range(1, 120):
             kind = rng.choices(("plan", "a", "b", "tick"), (2, 2, 1, 3))[0]
             journal.append([_plan(at) if kind == "plan" else _asked(at, kind) if kind != "tick" else ticks(1)[0]])

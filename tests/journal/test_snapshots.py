@@ -102,5 +102,5 @@ def test_removed_messages_leave_gaps_and_their_numbers_are_not_given_again(path:
         journal.append(ticks(5))
         journal.thin([2, 3, 5], until=5)
         assert [number for number, _ in journal.read_from(1)] == [1, 4, 5]
-        assert journal.thinned_until == 5
+        assert journal.compacted_until == 5
         assert journal.append(ticks(1)) == 6

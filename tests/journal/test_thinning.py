@@ -30,11 +30,11 @@ from punctual.core.events import (
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.history.cluster import ClusterRecord, JobRecord
 from punctual.history.run import RunSummary, series, summarize
-from punctual.journal.thinning import SPACING_S_MAX, SPACING_S_MIN, Row, Thinning
+from punctual.journal.compaction import SPACING_S_MAX, SPACING_S_MIN, CompactionRules, Row
 
 M = TypeVar("M")
 
@@ -44,7 +44,7 @@ def rows_of(messages: Iterable[Message]) -> list[Row]:
 
 
 def thinned(messages: list[Message]) -> list[Message]:
-    removed = set(Thinning().take(rows_of(messages)))
+    removed = set(CompactionRules().take(rows_of(messages)))
     return [message for number, message in enumerate(messages, start=1) if number not in removed]
 
 
@@ -168,18 +168,20 @@ def test_jobs_do_not_mix() -> None:
 @settings(deadline=None, max_examples=examples(40))
 def test_it_does_not_matter_in_which_pieces_a_journal_is_read(sizes: list[int], n_ticks: int) -> None:
     rows = rows_of(course(n_ticks))
-    thinning, removed, start = Thinning(), list[int](), 0
+    thinning, removed, start = CompactionRules(), list[int](), 0
     for size in [*sizes, len(rows)]:
         removed += thinning.take(rows[start : start + size])
         start += size
-    assert sorted(removed) == sorted(Thinning().take(rows))
+    assert sorted(removed) == sorted(CompactionRules().take(rows))
 
 
 def test_what_a_new_thinning_takes_in_the_middle_stays_right() -> None:
     """After a restart of the process some messages more are kept, and none too few."""
     rows = rows_of(course(400))
-    removed = set(Thinning().take(rows[:700])) | set(Thinning().take(rows[700:]))
-    assert removed <= set(Thinning().take(rows)) | {number for number, kind, _ in rows if kind == "ProgressReported"}
+    removed = set(CompactionRules().take(rows[:700])) | set(CompactionRules().take(rows[700:]))
+    assert removed <= set(CompactionRules().take(rows)) | {
+        number for number, kind, _ in rows if kind == "ProgressReported"
+    }
     assert not removed & {number for number, kind, _ in rows if kind in ("ResizeJob", "GrantApplied", "JobStarted")}
 
 

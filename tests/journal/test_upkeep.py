@@ -14,11 +14,11 @@ from tests.journal.journal_kit import ticks
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Message
+from punctual.journal.maintenance import JournalMaintenance, UpkeepLimits
 from punctual.journal.sqlite import JournalTaken, SqliteJournal
-from punctual.journal.upkeep import Upkeep, UpkeepLimits
 
 STATE = b"state " * 700
-FOLD = Upkeep._fold_beside
+FOLD = JournalMaintenance._fold_beside
 #: Everything happens often.
 BUSY = UpkeepLimits(snapshot_messages=100, snapshot_s=1.0, thin_messages=30)
 
@@ -29,7 +29,7 @@ def kept(
 ) -> Iterator[Callable[[list[Message]], None]]:
     """Writes messages as an engine does: all of them, and then each is told."""
     with SqliteJournal(path) as journal:
-        upkeep = Upkeep(journal, dump, limits=limits)
+        upkeep = JournalMaintenance(journal, dump, limits=limits)
 
         def write(messages: list[Message]) -> None:
             journal.append(messages)
@@ -63,7 +63,7 @@ def test_a_job_that_just_runs_writes_less_than_5_mb_a_day(tmp_path: Path) -> Non
 def test_the_write_ahead_file_is_folded_into_the_database(path: Path) -> None:
     wal = path.with_name("journal.db-wal")
     with SqliteJournal(path) as journal:
-        upkeep = Upkeep(journal, lambda: STATE)
+        upkeep = JournalMaintenance(journal, lambda: STATE)
         for i in range(20):
             journal.append(ticks(2000, first=2000 * i))
         assert wal.stat().st_size > 2_000_000
@@ -79,13 +79,13 @@ def test_a_file_that_was_folded_is_folded_again_only_when_it_has_grown(
 ) -> None:
     n_folds: list[None] = []
 
-    def counted(upkeep: Upkeep) -> None:
+    def counted(upkeep: JournalMaintenance) -> None:
         n_folds.append(None)
         FOLD(upkeep)
 
-    monkeypatch.setattr(Upkeep, "_fold_beside", counted)
+    monkeypatch.setattr(JournalMaintenance, "_fold_beside", counted)
     with SqliteJournal(path) as journal:
-        upkeep = Upkeep(journal, lambda: STATE, limits=UpkeepLimits(snapshot_s=inf, fold_s=0.0))
+        upkeep = JournalMaintenance(journal, lambda: STATE, limits=UpkeepLimits(snapshot_s=inf, fold_s=0.0))
         for i in range(40):
             journal.append(ticks(2000, first=2000 * i))
             upkeep(ticks(1)[0])
@@ -95,9 +95,9 @@ def test_a_file_that_was_folded_is_folded_again_only_when_it_has_grown(
 
 def test_a_file_that_cannot_be_folded_is_not_tried_again_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     n_folds: list[None] = []
-    monkeypatch.setattr(Upkeep, "_fold_beside", lambda _: n_folds.append(None))
+    monkeypatch.setattr(JournalMaintenance, "_fold_beside", lambda _: n_folds.append(None))
     with SqliteJournal(path) as journal:
-        upkeep = Upkeep(journal, lambda: STATE, limits=UpkeepLimits(snapshot_s=inf, fold_s=10.0))
+        upkeep = JournalMaintenance(journal, lambda: STATE, limits=UpkeepLimits(snapshot_s=inf, fold_s=10.0))
         for i in range(20):
             journal.append(ticks(2000, first=2000 * i))
         for message in (*ticks(50), *ticks(50)):
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_folded_is_not_tried_again_at_once(path: Path, mon
 def test_a_start_reads_a_snapshot_and_what_came_after_it(path: Path) -> None:
     counted = [0]
     with SqliteJournal(path) as journal:
-        upkeep = Upkeep(journal, lambda: b"%d" % journal.last_sequence, limits=BUSY)
+        upkeep = JournalMaintenance(journal, lambda: b"%d" % journal.last_sequence, limits=BUSY)
         for messages in just_running(1000):
             counted[0] = journal.append(messages)
             for message in messages:
@@ -132,7 +132,7 @@ def test_the_older_snapshot_is_as_good(path: Path) -> None:
     play(path, 1000, BUSY)
     with SqliteJournal(path, read_only=True) as journal:
         older, newest = journal.snapshot_sequences()
-        assert journal.thinned_until <= older < newest
+        assert journal.compacted_until <= older < newest
         numbers = [number for number, _ in journal.read_from(older + 1)]
         assert numbers == list(range(older + 1, numbers[-1] + 1))
         assert sum(1 for _ in journal.read_from(1)) < 600, "before it, most is gone"
@@ -144,7 +144,7 @@ def test_an_engine_that_starts_again_goes_on_thinning(path: Path) -> None:
         for i in range(100):
             write(ticks(10, first=10_000 + 10 * i))
     with SqliteJournal(path, read_only=True) as journal:
-        assert journal.thinned_until > 1000
+        assert journal.compacted_until > 1000
         assert sum(1 for _ in journal.read_from(1)) < 500
 
 
@@ -183,7 +183,7 @@ def test_one_call_does_one_thing(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(SqliteJournal, "writing", counted)
     with SqliteJournal(path) as journal:
-        upkeep = Upkeep(journal, lambda: STATE, limits=BUSY)
+        upkeep = JournalMaintenance(journal, lambda: STATE, limits=BUSY)
         for messages in just_running(1000):
             journal.append(messages)
             for message in messages:
@@ -213,7 +213,7 @@ def test_a_state_that_cannot_be_kept_costs_nothing_but_room(path: Path, caplog: 
 
 def test_an_owner_that_has_lost_its_claim_thins_nothing(path: Path) -> None:
     with SqliteJournal(path) as journal:
-        upkeep = Upkeep(journal, lambda: STATE, limits=BUSY)
+        upkeep = JournalMaintenance(journal, lambda: STATE, limits=BUSY)
         messages = ticks(99)
         journal.append(messages)
         for message in messages:

@@ -11,7 +11,7 @@ from tests.page.live_page import PHONE, WIDE, Reader, barriers
 from tests.page.test_one_job import stepper, submitted
 from tests.waiting import wait_until
 
-from punctual.api.limits import Turns
+from punctual.api.limits import SingleFlight
 
 
 def running(service: LiveService, name: str, awaited: Path, **more: object) -> None:
@@ -54,14 +54,14 @@ def test_without_jobs_it_says_what_to_do(service: LiveService, reader: Reader) -
 
 
 @contextmanager
-def _taken(_: Turns) -> Iterator[int]:
+def _taken(_: SingleFlight) -> Iterator[int]:
     yield 3
 
 
 def test_who_asks_while_another_question_is_answered_is_told_to_wait(
     service: LiveService, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Turns, "turn", _taken)
+    monkeypatch.setattr(SingleFlight, "turn", _taken)
     page = reader.open(service, place="#/what-if")
     simulated(page, "max-min")
     expect(page.locator("#what-if-fault")).to_contain_text("Ask again in some seconds")

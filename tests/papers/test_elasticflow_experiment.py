@@ -20,7 +20,7 @@ from punctual.policies.earliest_deadline import EarliestDeadline
 from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import MeasuredTruth
+from punctual.sim.speed_laws import MeasuredTruth
 
 GPU = Resources(gpus=1)
 _COLUMNS = {

@@ -25,8 +25,8 @@ from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim import parts
 from punctual.sim.scaling import sim_jobs
 from punctual.sim.simulation import Simulation
+from punctual.sim.speed_laws import Served
 from punctual.sim.traces import TraceJob
-from punctual.sim.truth import Served
 
 LAW = Served(compute_s=4.0, fixed_s=0.5, link_s=1.0, worker_s=0.25, server_s=0.125)
 TRACE = TraceJob(

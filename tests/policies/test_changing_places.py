@@ -10,8 +10,8 @@ from tests.policies.pictures import GPU, job, picture
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, total
-from punctual.core.story import Reason
 from punctual.policies._packing import Move, Packing
 from punctual.policies.promises_first import PromisesFirst
 from punctual.solvers.placement import place

@@ -10,7 +10,7 @@ from tests.policies.tight_deadlines import Outcome, elastic_job, outcome, tight_
 
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
-from punctual.core.story import Reason
+from punctual.core.recent_messages import Reason
 from punctual.policies._packing import Move, Packing
 from punctual.policies._promised_shares import PromiseRequest, as_carried, shares_carried
 from punctual.policies.promises_first import PromisesFirst

@@ -30,9 +30,9 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Scheduler
-from punctual.core.story import Reason
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation

@@ -27,7 +27,7 @@ from punctual.estimators.speed.tabulated import Tabulated
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import MeasuredTruth
+from punctual.sim.speed_laws import MeasuredTruth
 
 #: Largest numbers of workers that jobs are drawn with, and shortest and longest time that they take with what they ask for.
 _MOST_WORKERS = (2, 4, 8, 16)

@@ -43,11 +43,11 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.lifecycle import ended_by
 from punctual.core.plan import Plan
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.status import StatusBoard
-from punctual.core.story import Reason
 from punctual.core.timer import Timer
 
 PERIODS = Periods(first_tick_s=1.0, retry_s=1.0, retry_max_s=4.0, answer_s=5.0, plan_s=5.0, learn_s=0.1)

@@ -12,7 +12,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import AllReduceTruth, Constant, Truth
+from punctual.sim.speed_laws import AllReduceTruth, Constant, SpeedLaw
 
 GPU = Resources(gpus=1)
 #: Seconds for one step with one worker, twice as fast with two: no communication.
@@ -24,7 +24,7 @@ def nodes(n_nodes: int = 1, n_gpus: int = 4, device: str = "") -> list[Node]:
 
 
 def sim_job(
-    id: str, at: float = 0.0, *, counts: tuple[int, ...] = (1,), steps: float = 100.0, truth: Truth | None = None,
+    id: str, at: float = 0.0, *, counts: tuple[int, ...] = (1,), steps: float = 100.0, truth: SpeedLaw | None = None,
     restarts: bool = False, **declared: Any,
 ) -> SimJob:  # fmt: skip
     spec = JobSpec(

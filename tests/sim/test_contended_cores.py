@@ -16,7 +16,7 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.policies.promises_first import PromisesFirst
 from punctual.policies.proportional import Proportional
 from punctual.sim.job import SimJob
-from punctual.sim.truth import AllReduceTruth
+from punctual.sim.speed_laws import AllReduceTruth
 
 #: A deadline that is missed by less was met: the controllers of all jobs aim a little before it.
 TOLERANCE_FRAC = 0.003

@@ -19,7 +19,7 @@ from punctual.policies.promises_first import PromisesFirst
 from punctual.policies.proportional import Proportional
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import AllReduceTruth, ByDevice, CoresTruth, Truth
+from punctual.sim.speed_laws import AllReduceTruth, ByDevice, CoresTruth, SpeedLaw
 
 JOB = JobId("job")
 FAST, SLOW = (Node(NodeId(name), Resources(cores=4.0), name) for name in ("fast", "slow"))
@@ -42,7 +42,7 @@ WORKERS = replace(
 )
 
 
-def law(spec: JobSpec, factor: float) -> Truth:
+def law(spec: JobSpec, factor: float) -> SpeedLaw:
     if spec.worker is None:
         return CoresTruth(step_core_s=0.5 * factor, serial_frac=0.0)
     return AllReduceTruth(step_s=0.5 * factor, communication_frac=0.0)

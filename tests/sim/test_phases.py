@@ -10,7 +10,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished, ProgressReported
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
-from punctual.sim.truth import Constant, MeasuredTruth
+from punctual.sim.speed_laws import Constant, MeasuredTruth
 
 #: A step a second, two, and a half.
 PHASES = ((0.0, Constant(1.0)), (40.0, Constant(2.0)), (80.0, Constant(0.5)))

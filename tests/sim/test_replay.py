@@ -27,15 +27,15 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
+from punctual.journal.compaction import CompactionRules
 from punctual.journal.sqlite import SqliteJournal
-from punctual.journal.thinning import Thinning
 from punctual.sim import parts
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.recorded import Period, ProportionalSpeed, RecordedLoad, recorded_load
 from punctual.sim.replay import AS_IT_WAS, replay
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import AllReduceTruth
+from punctual.sim.speed_laws import AllReduceTruth
 
 HERE = Node(NodeId("here"), Resources(cores=2.0, memory_bytes=2**30))
 RAN = "promises-first"
@@ -123,7 +123,7 @@ def test_a_journal_that_was_thinned_out_is_played_too(messages: list[Message], t
     with SqliteJournal(tmp_path / "journal.db") as journal:
         journal.append(messages)
         last = journal.last_sequence
-        journal.thin(Thinning().take(journal.rows_from(1, last)), last)
+        journal.thin(CompactionRules().take(journal.rows_from(1, last)), last)
     with SqliteJournal(tmp_path / "journal.db", read_only=True) as journal:
         kept = [message for _, message in journal.read_from(1)]
     assert len(kept) < len(messages) / 2
@@ -158,7 +158,7 @@ def test_where_the_policy_was_changed_the_one_before_is_replayed_first(tmp_path:
 
 def test_a_training_that_declares_its_steps_once_it_runs_does_so_again(tmp_path: Path) -> None:
     undeclared = [
-        SimJob(job.submitted_at, spec(i, work_steps=None), job.truth, 100.0, phases=job.phases, told_steps=100.0)
+        SimJob(job.submitted_at, spec(i, work_steps=None), job.truth, 100.0, phases=job.phases, declared_steps_of=100.0)
         for i, job in enumerate(jobs(2))
     ]
     messages = lived(jobs=undeclared)

@@ -31,15 +31,15 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods
 from punctual.core.speed import SeenRate, Shape
-from punctual.core.story import Reason
 from punctual.estimators.speed.tabulated import Tabulated
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import ByDevice, Constant
+from punctual.sim.speed_laws import ByDevice, Constant
 
 
 def finishes(journal: list[Message]) -> dict[str, float]:

@@ -13,12 +13,12 @@ from punctual.history.job import JobRecord
 from punctual.request.cluster_file import NodeGroup
 from punctual.sim.ideal import Ideal
 from punctual.sim.job import SimJob
-from punctual.sim.truth import ByDevice, Constant, MeasuredTruth, Truth
+from punctual.sim.speed_laws import ByDevice, Constant, MeasuredTruth, SpeedLaw
 
 ID = JobId("a")
 
 
-def sim_job(truth: Truth, counts: tuple[int, ...]) -> SimJob:
+def sim_job(truth: SpeedLaw, counts: tuple[int, ...]) -> SimJob:
     worker = Resources(gpus=1)
     spec = JobSpec(id=ID, ceiling=worker * counts[-1], worker=worker, counts=counts, controller=None)
     return SimJob(0.0, spec, truth, 100.0)

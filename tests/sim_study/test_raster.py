@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from punctual.sim.drawing.raster import Stays, raster
+from punctual.sim.drawing.raster import JobIntervals, raster
 
 
-def stays(jobs: list[tuple[float, float]], segments: list[tuple[int, float, float]]) -> Stays:
-    return Stays(
+def stays(jobs: list[tuple[float, float]], segments: list[tuple[int, float, float]]) -> JobIntervals:
+    return JobIntervals(
         submitted_s=np.array([job[0] for job in jobs], dtype=float),
         ended_s=np.array([job[1] for job in jobs], dtype=float),
         i_job=np.array([one[0] for one in segments], dtype=np.int64),

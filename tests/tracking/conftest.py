@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from punctual.channel import PAGE_VARIABLE, Directives, Page
+from punctual.channel import BLOCK_VARIABLE, Directives, SharedBlock
 from punctual.tracking import session, stop
 
 
@@ -13,21 +13,21 @@ def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is a process of its own as far as the client can tell."""
     monkeypatch.setattr(session, "_session", None)
     monkeypatch.setattr(stop, "_hooks", [])
-    monkeypatch.delenv(PAGE_VARIABLE, raising=False)
+    monkeypatch.delenv(BLOCK_VARIABLE, raising=False)
 
 
 @pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedBlock]:
     """Punctual's side of the page that the client finds in the environment."""
     path = tmp_path / "page"
-    made = Page.create(str(path))
-    monkeypatch.setenv(PAGE_VARIABLE, str(path))
+    made = SharedBlock.create(str(path))
+    monkeypatch.setenv(BLOCK_VARIABLE, str(path))
     yield made
     made.close()
 
 
 @pytest.fixture
-def pace(page: Page) -> Callable[..., None]:
+def pace(page: SharedBlock) -> Callable[..., None]:
     """SampleOrder a pacing line from now on, and tick."""
 
     def send(steps_s: float, end_work: float, phase_cost_steps: tuple[float, ...] = ()) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.waiting import wait_until
 
 import punctual
-from punctual.channel import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, Page
+from punctual.channel import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, SharedBlock
 from punctual.testing.stand_in_device import OutOfDeviceMemoryError, StandInDevice
 from punctual.tracking import device as devices
 from punctual.tracking.device import DeviceClock, DeviceTurns
@@ -27,7 +27,7 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInDevice:
     return made
 
 
-def test_what_the_device_computes_is_published(page: Page, device: StandInDevice) -> None:
+def test_what_the_device_computes_is_published(page: SharedBlock, device: StandInDevice) -> None:
     for i, _ in enumerate(punctual.track(range(10), epochs=1)):
         device.launch(WORK_S)
         assert page.progress().device_ns == max(0, i - 1) * 2_000_000, "one unit may be under way on the device"
@@ -36,7 +36,7 @@ def test_what_the_device_computes_is_published(page: Page, device: StandInDevice
     assert progress.busy_ns >= progress.device_ns
 
 
-def test_the_work_of_phases_is_theirs(page: Page, device: StandInDevice) -> None:
+def test_the_work_of_phases_is_theirs(page: SharedBlock, device: StandInDevice) -> None:
     for _ in punctual.track(range(2), epochs=1, phases=["evaluate"]):
         device.launch(WORK_S)
     with punctual.phase("evaluate", units=3) as progress:
@@ -48,7 +48,9 @@ def test_the_work_of_phases_is_theirs(page: Page, device: StandInDevice) -> None
     assert entry.wall_ns >= entry.device_ns
 
 
-def test_a_paced_step_is_done_when_the_device_is(page: Page, device: StandInDevice, pace: Callable[..., None]) -> None:
+def test_a_paced_step_is_done_when_the_device_is(
+    page: SharedBlock, device: StandInDevice, pace: Callable[..., None]
+) -> None:
     pace(0.02, 5)
     directives = page.directives()
     for i, _ in enumerate(punctual.track(range(5), epochs=1)):
@@ -57,7 +59,7 @@ def test_a_paced_step_is_done_when_the_device_is(page: Page, device: StandInDevi
     assert page.progress().stamp_ns >= directives.end_ns
 
 
-def test_the_wait_for_the_line_is_no_time_of_the_job(page: Page, pace: Callable[..., None]) -> None:
+def test_the_wait_for_the_line_is_no_time_of_the_job(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(0.1, 5)
     begun_ns = time.monotonic_ns()
     for _ in punctual.track(range(5), epochs=1):
@@ -73,7 +75,7 @@ def test_nothing_is_asked_of_a_device_without_punctual(device: StandInDevice, mo
 
 
 def test_a_device_that_cannot_be_timed_ends_no_training(
-    page: Page, device: StandInDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: SharedBlock, device: StandInDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken() -> None:
         raise RuntimeError("the driver has gone")
@@ -85,7 +87,7 @@ def test_a_device_that_cannot_be_timed_ends_no_training(
     assert told.count("the driver has gone") == 1, told
 
 
-def test_name_and_memory_are_told(page: Page, device: StandInDevice) -> None:
+def test_name_and_memory_are_told(page: SharedBlock, device: StandInDevice) -> None:
     device.allocate(1000)
     list(punctual.track(range(2), epochs=1))
     use = page.device()

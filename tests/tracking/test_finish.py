@@ -3,18 +3,18 @@
 from itertools import count
 
 import punctual
-from punctual.channel import Directives, Fault, Page, ProgramState
+from punctual.channel import Directives, Fault, ProgramState, SharedBlock
 from punctual.integrations._loop import FrameworkLoop
 
 
-def landed_after(page: Page, n_steps: int) -> bool:
+def landed_after(page: SharedBlock, n_steps: int) -> bool:
     declaration = page.declaration()
     return (declaration.state, declaration.fault, declaration.total_steps, page.progress().n_steps) == (
         ProgramState.LANDED, Fault.NONE, n_steps, n_steps,
     )  # fmt: skip
 
 
-def test_the_loop_ends_with_the_step_in_which_it_was_said(page: Page) -> None:
+def test_the_loop_ends_with_the_step_in_which_it_was_said(page: SharedBlock) -> None:
     run = punctual.track(range(10), epochs=3, phases={"evaluate": 0})
     steps = []
     for _ in run:
@@ -27,7 +27,7 @@ def test_the_loop_ends_with_the_step_in_which_it_was_said(page: Page) -> None:
     assert landed_after(page, 13)
 
 
-def test_a_break_is_a_success_then(page: Page) -> None:
+def test_a_break_is_a_success_then(page: SharedBlock) -> None:
     run = punctual.track(range(10), epochs=3)
     for _ in run:
         if run.step == 4:
@@ -36,14 +36,14 @@ def test_a_break_is_a_success_then(page: Page) -> None:
     assert landed_after(page, 5)
 
 
-def test_a_break_alone_is_none(page: Page) -> None:
+def test_a_break_alone_is_none(page: SharedBlock) -> None:
     for i in punctual.track(range(10), epochs=3):
         if i == 4:
             break
     assert (page.declaration().state, page.declaration().total_steps) == (ProgramState.TRAINING, 30)
 
 
-def test_said_between_two_loops_it_ends_those_that_follow(page: Page) -> None:
+def test_said_between_two_loops_it_ends_those_that_follow(page: SharedBlock) -> None:
     n_steps = 0
     for epoch in range(9):
         run = punctual.track(range(4), total_steps=36, phases=("evaluate",))
@@ -60,7 +60,7 @@ def test_said_between_two_loops_it_ends_those_that_follow(page: Page) -> None:
     assert landed_after(page, 8)
 
 
-def test_what_comes_after_the_loop_is_waited_for(page: Page) -> None:
+def test_what_comes_after_the_loop_is_waited_for(page: SharedBlock) -> None:
     run = punctual.track(range(4), total_steps=36, phases=("evaluate",))
     for i in run:
         if i == 2:
@@ -89,19 +89,19 @@ def test_a_training_of_a_library_that_has_ended_does_not_end_the_loops_after_it(
     assert list(punctual.track(range(3))) == [0, 1, 2]
 
 
-def test_an_endless_loader_is_cut_at_the_steps_declared(page: Page) -> None:
+def test_an_endless_loader_is_cut_at_the_steps_declared(page: SharedBlock) -> None:
     assert len(list(punctual.track(count(), total_steps=7))) == 7
     assert landed_after(page, 7)
     assert list(punctual.track(count(), total_steps=7)) == []
     assert landed_after(page, 7)
 
 
-def test_an_endless_loader_is_cut_where_a_resumed_training_has_done_all(page: Page) -> None:
+def test_an_endless_loader_is_cut_where_a_resumed_training_has_done_all(page: SharedBlock) -> None:
     assert len(list(punctual.track(count(), total_steps=7, start_step=5))) == 2
     assert landed_after(page, 7)
 
 
-def test_a_training_that_is_told_to_leave_calls_its_hooks_and_says_so(page: Page) -> None:
+def test_a_training_that_is_told_to_leave_calls_its_hooks_and_says_so(page: SharedBlock) -> None:
     calls: list[int] = []
     run = punctual.track(range(10), epochs=1)
     punctual.on_stop(lambda: calls.append(page.progress().n_steps))
@@ -115,7 +115,7 @@ def test_a_training_that_is_told_to_leave_calls_its_hooks_and_says_so(page: Page
     assert (code, calls, page.declaration().state) == (79, [3], ProgramState.LEFT)
 
 
-def test_without_a_hook_nobody_leaves(page: Page) -> None:
+def test_without_a_hook_nobody_leaves(page: SharedBlock) -> None:
     page.send(Directives(leave=True))
     assert len(list(punctual.track(range(3), epochs=1))) == 3
     assert landed_after(page, 3)

@@ -6,22 +6,22 @@ from collections.abc import Callable
 import pytest
 
 import punctual
-from punctual.channel import GOAL_VARIABLE, N_LOSSES_MAX, Page, ProgramState
+from punctual.channel import GOAL_VARIABLE, N_LOSSES_MAX, ProgramState, SharedBlock
 
 
 @pytest.fixture
-def aim(page: Page, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def aim(page: SharedBlock, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return lambda text: monkeypatch.setenv(GOAL_VARIABLE, text)
 
 
-def test_losses_are_on_the_page_with_their_steps(page: Page) -> None:
+def test_losses_are_on_the_page_with_their_steps(page: SharedBlock) -> None:
     run = punctual.track(range(3), epochs=1)
     for i in run:
         run.report_loss(10.0 - i)
     assert page.losses() == (3, [(1, 10.0), (2, 9.0), (3, 8.0)])
 
 
-def test_a_loss_may_be_a_tensor_with_a_gradient(page: Page) -> None:
+def test_a_loss_may_be_a_tensor_with_a_gradient(page: SharedBlock) -> None:
     torch = pytest.importorskip("torch")
     run = punctual.track(range(1), epochs=1)
     for _ in run:
@@ -29,7 +29,7 @@ def test_a_loss_may_be_a_tensor_with_a_gradient(page: Page) -> None:
     assert page.losses() == (1, [(1, 0.5)])
 
 
-def test_the_last_ones_stay_and_all_are_counted(page: Page) -> None:
+def test_the_last_ones_stay_and_all_are_counted(page: SharedBlock) -> None:
     run = punctual.track(range(50), epochs=1)
     for i in run:
         run.report_loss(float(i))
@@ -38,14 +38,14 @@ def test_the_last_ones_stay_and_all_are_counted(page: Page) -> None:
     assert latest == [(i + 1, float(i)) for i in range(50 - N_LOSSES_MAX, 50)]
 
 
-def test_a_loss_that_is_no_number_is_left_out(page: Page) -> None:
+def test_a_loss_that_is_no_number_is_left_out(page: SharedBlock) -> None:
     run = punctual.track(range(3), epochs=1)
     for _ in run:
         run.report_loss(math.nan)
     assert page.losses() == (0, [])
 
 
-def test_the_loop_ends_where_the_goal_is_reached(page: Page, aim: Callable[[str], None]) -> None:
+def test_the_loop_ends_where_the_goal_is_reached(page: SharedBlock, aim: Callable[[str], None]) -> None:
     aim("5.0")
     run = punctual.track(range(100), epochs=2, phases={"evaluate": 0})
     steps = []
@@ -58,7 +58,7 @@ def test_the_loop_ends_where_the_goal_is_reached(page: Page, aim: Callable[[str]
     assert page.declaration().state == ProgramState.LANDED
 
 
-def test_phases_after_the_goal_are_not_waited_for(page: Page, aim: Callable[[str], None]) -> None:
+def test_phases_after_the_goal_are_not_waited_for(page: SharedBlock, aim: Callable[[str], None]) -> None:
     aim("5.0")
     run = punctual.track(range(4), epochs=9, phases=("evaluate",))
     for _ in run:
@@ -70,7 +70,7 @@ def test_phases_after_the_goal_are_not_waited_for(page: Page, aim: Callable[[str
     assert (page.declaration().state, page.phases()[0].units_planned) == (ProgramState.LANDED, 0)
 
 
-def test_what_comes_after_the_last_loop_is_waited_for(page: Page, aim: Callable[[str], None]) -> None:
+def test_what_comes_after_the_last_loop_is_waited_for(page: SharedBlock, aim: Callable[[str], None]) -> None:
     aim("5.0")
     for _ in range(9):
         run = punctual.track(range(4), total_steps=36, phases=("evaluate",))
@@ -85,7 +85,7 @@ def test_what_comes_after_the_last_loop_is_waited_for(page: Page, aim: Callable[
 
 
 def test_a_process_that_takes_over_goes_on_with_the_losses_there_are(
-    page: Page, aim: Callable[[str], None], restart: Callable[[], None]
+    page: SharedBlock, aim: Callable[[str], None], restart: Callable[[], None]
 ) -> None:
     aim("5.0")
     run = punctual.track(range(100), epochs=1)
@@ -101,7 +101,7 @@ def test_a_process_that_takes_over_goes_on_with_the_losses_there_are(
     assert page.losses() == (3, [(1, 6.0), (2, 5.0), (3, 4.0)])
 
 
-def test_loops_that_follow_the_goal_are_empty(page: Page, aim: Callable[[str], None]) -> None:
+def test_loops_that_follow_the_goal_are_empty(page: SharedBlock, aim: Callable[[str], None]) -> None:
     aim("1.0")
     n_steps = 0
     for _ in range(4):
@@ -112,7 +112,7 @@ def test_loops_that_follow_the_goal_are_empty(page: Page, aim: Callable[[str], N
     assert n_steps == 3
 
 
-def test_without_a_goal_the_loop_goes_to_its_end(page: Page) -> None:
+def test_without_a_goal_the_loop_goes_to_its_end(page: SharedBlock) -> None:
     run = punctual.track(range(10), epochs=1)
     for _ in run:
         run.report_loss(0.0)
@@ -121,7 +121,7 @@ def test_without_a_goal_the_loop_goes_to_its_end(page: Page) -> None:
 
 
 def test_a_goal_that_is_no_number_is_warned_of(
-    page: Page, aim: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    page: SharedBlock, aim: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     aim("low")
     assert len(list(punctual.track(range(3), epochs=1))) == 3

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 import punctual
-from punctual.channel import _DIRECTIVES, Directives, Page
+from punctual.channel import _DIRECTIVES, Directives, SharedBlock
 from punctual.tracking import pacing, session
 from punctual.tracking.pacing import Pacer, work_steps
 from punctual.tracking.record import PhaseRecord
@@ -19,7 +19,7 @@ def test_work_counts_a_unit_as_the_orders_say() -> None:
     assert work_steps(10, phases, Directives(phase_cost_steps=(0.5, 3.0, 0.0))) == 10 + 4 * 0.5 + 2 * 3.0
 
 
-def test_no_step_is_done_ahead_of_the_line(page: Page, pace: Callable[..., None]) -> None:
+def test_no_step_is_done_ahead_of_the_line(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(STEP_S, 20)
     directives = page.directives()
     for i, _ in enumerate(punctual.track(range(20), epochs=1)):
@@ -29,7 +29,7 @@ def test_no_step_is_done_ahead_of_the_line(page: Page, pace: Callable[..., None]
     assert page.progress().stamp_ns >= directives.end_ns, "the landing is on the line too"
 
 
-def test_no_unit_of_a_phase_is_done_ahead_of_the_line(page: Page, pace: Callable[..., None]) -> None:
+def test_no_unit_of_a_phase_is_done_ahead_of_the_line(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(STEP_S, 2 + 4 * 2.0, (2.0,))
     directives = page.directives()
     list(punctual.track("ab", epochs=1, phases={"evaluate": punctual.Phase(count=1, units=4)}))
@@ -40,7 +40,9 @@ def test_no_unit_of_a_phase_is_done_ahead_of_the_line(page: Page, pace: Callable
     assert page.progress().stamp_ns >= directives.end_ns
 
 
-def test_waiting_costs_a_phase_nothing(page: Page, pace: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_costs_a_phase_nothing(
+    page: SharedBlock, pace: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     slept_ns: list[int] = []
 
     def sleep(duration_s: float) -> None:
@@ -60,7 +62,7 @@ def test_waiting_costs_a_phase_nothing(page: Page, pace: Callable[..., None], mo
     assert page.phases()[0].wall_ns + slept_ns[0] <= elapsed_ns
 
 
-def test_a_wait_is_excused_and_nothing_else(page: Page, pace: Callable[..., None]) -> None:
+def test_a_wait_is_excused_and_nothing_else(page: SharedBlock, pace: Callable[..., None]) -> None:
     n_excuses = 0
 
     @contextmanager
@@ -78,7 +80,7 @@ def test_a_wait_is_excused_and_nothing_else(page: Page, pace: Callable[..., None
     assert n_excuses == 1
 
 
-def test_a_rehearsal_is_no_work(page: Page, pace: Callable[..., None]) -> None:
+def test_a_rehearsal_is_no_work(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(3600, 1, (1.0,))
     page.send(Directives(True, False, False, time.monotonic_ns() + 3600 * 10**9, 1.0, 3600e9, (1.0,)))
     with punctual.phase("evaluate", rehearsal=True):
@@ -86,7 +88,7 @@ def test_a_rehearsal_is_no_work(page: Page, pace: Callable[..., None]) -> None:
     assert page.progress().stamp_ns < page.directives().end_ns
 
 
-def test_new_orders_take_effect_while_it_waits(page: Page, pace: Callable[..., None]) -> None:
+def test_new_orders_take_effect_while_it_waits(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(3600, 2)
     timer = threading.Timer(0.2, page.send, [Directives()])
     timer.start()
@@ -95,7 +97,7 @@ def test_new_orders_take_effect_while_it_waits(page: Page, pace: Callable[..., N
     assert page.progress().n_steps == 2
 
 
-def test_orders_that_are_being_written_are_read_when_they_are_whole(page: Page) -> None:
+def test_orders_that_are_being_written_are_read_when_they_are_whole(page: SharedBlock) -> None:
     page.send(Directives())
     pacer = Pacer(page)
     pacer.refresh()
@@ -115,14 +117,14 @@ def test_orders_that_are_being_written_are_read_when_they_are_whole(page: Page) 
     assert pacer.directives.stop
 
 
-def test_a_dead_controller_is_not_waited_for(page: Page, pace: Callable[..., None]) -> None:
+def test_a_dead_controller_is_not_waited_for(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(3600, 2)
     page.heartbeat(time.monotonic_ns() - 6 * 10**9)
     list(punctual.track("ab", epochs=1))
     assert page.progress().n_steps == 2
 
 
-def test_a_controller_that_dies_while_it_waits_releases_it(page: Page, pace: Callable[..., None]) -> None:
+def test_a_controller_that_dies_while_it_waits_releases_it(page: SharedBlock, pace: Callable[..., None]) -> None:
     pace(3600, 2)
     page.heartbeat(time.monotonic_ns() - 4_800_000_000)
     list(punctual.track("ab", epochs=1))

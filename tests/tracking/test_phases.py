@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 
 import punctual
-from punctual.channel import Fault, Page, PhaseEntry, ProgramState
+from punctual.channel import Fault, PhaseEntry, ProgramState, SharedBlock
 from punctual.elastic_training.agent_client import NoAgent
 from punctual.elastic_training.progress_reporter import ProgressReporter
 from punctual.tracking.declaration import Phases
@@ -21,11 +21,11 @@ def only(entries: Sequence[PhaseEntry]) -> PhaseEntry:
     return entries[0]
 
 
-def planned(page: Page) -> dict[str, float]:
+def planned(page: SharedBlock) -> dict[str, float]:
     return {entry.name: entry.units_planned for entry in page.phases()}
 
 
-def test_a_phase_ends_the_step_in_whose_body_it_begins_and_only_once(page: Page) -> None:
+def test_a_phase_ends_the_step_in_whose_body_it_begins_and_only_once(page: SharedBlock) -> None:
     for i, _ in enumerate(punctual.track("abc", epochs=1)):
         assert page.progress().n_steps == i
         with punctual.phase("evaluate"):
@@ -36,19 +36,19 @@ def test_a_phase_ends_the_step_in_whose_body_it_begins_and_only_once(page: Page)
     assert page.progress().n_steps == 3
 
 
-def test_a_phase_without_units_is_one(page: Page) -> None:
+def test_a_phase_without_units_is_one(page: SharedBlock) -> None:
     with punctual.phase("checkpoint"):
         pass
     assert (only(page.phases()).n_units_done, only(page.phases()).n_units_measured) == (1, 1)
 
 
-def test_a_phase_that_never_advances_is_done_when_it_ends(page: Page) -> None:
+def test_a_phase_that_never_advances_is_done_when_it_ends(page: SharedBlock) -> None:
     with punctual.phase("evaluate", units=5):
         assert only(page.phases()).n_units_done == 0
     assert only(page.phases()).n_units_done == 5
 
 
-def test_units_are_told_as_they_are_done(page: Page) -> None:
+def test_units_are_told_as_they_are_done(page: SharedBlock) -> None:
     with punctual.phase("evaluate", units=3) as progress:
         for n_done in range(3):
             assert only(page.phases()).n_units_done == n_done
@@ -58,14 +58,14 @@ def test_units_are_told_as_they_are_done(page: Page) -> None:
     assert only(page.phases()).n_units_done == 3
 
 
-def test_an_occurrence_that_failed_keeps_what_it_advanced(page: Page) -> None:
+def test_an_occurrence_that_failed_keeps_what_it_advanced(page: SharedBlock) -> None:
     with pytest.raises(KeyError), punctual.phase("evaluate", units=3) as progress:  # noqa: PT012
         progress.advance()
         raise KeyError
     assert (only(page.phases()).n_units_done, page.progress().i_phase) == (1, -1)
 
 
-def test_a_rehearsal_is_measured_but_not_done(page: Page) -> None:
+def test_a_rehearsal_is_measured_but_not_done(page: SharedBlock) -> None:
     with punctual.phase("evaluate", units=2, rehearsal=True) as progress:
         progress.advance()
         progress.advance()
@@ -75,7 +75,7 @@ def test_a_rehearsal_is_measured_but_not_done(page: Page) -> None:
     assert page.declaration().state == ProgramState.STARTING
 
 
-def test_a_phase_inside_another_is_measured_as_its_own(page: Page) -> None:
+def test_a_phase_inside_another_is_measured_as_its_own(page: SharedBlock) -> None:
     begun_ns = time.monotonic_ns()
     with punctual.phase("evaluate"), punctual.phase("checkpoint"):
         time.sleep(0.05)
@@ -86,7 +86,7 @@ def test_a_phase_inside_another_is_measured_as_its_own(page: Page) -> None:
     assert (outer.n_units_done, inner.n_units_done) == (1, 1)
 
 
-def test_the_first_occurrence_of_a_phase_is_measured_with_its_cpu(page: Page) -> None:
+def test_the_first_occurrence_of_a_phase_is_measured_with_its_cpu(page: SharedBlock) -> None:
     with punctual.phase("evaluate"):
         until = time.process_time_ns() + 20_000_000
         while time.process_time_ns() < until:
@@ -104,23 +104,25 @@ def test_the_first_occurrence_of_a_phase_is_measured_with_its_cpu(page: Page) ->
         ({"evaluate": punctual.Phase(count=2, units=5)}, {"evaluate": 10}),
     ],
 )
-def test_what_is_told_in_advance_is_planned_at_once(page: Page, phases: Phases, expected: dict[str, float]) -> None:
+def test_what_is_told_in_advance_is_planned_at_once(
+    page: SharedBlock, phases: Phases, expected: dict[str, float]
+) -> None:
     punctual.track("abc", epochs=4, phases=phases)
     assert planned(page) == expected
 
 
-def test_the_declared_cost_is_passed_on(page: Page) -> None:
+def test_the_declared_cost_is_passed_on(page: SharedBlock) -> None:
     punctual.track("abc", epochs=4, phases={"evaluate": punctual.Phase(cost_steps=2.5), "checkpoint": 4})
     assert [entry.cost_steps for entry in page.phases()] == [2.5, -1.0]
 
 
 @pytest.mark.parametrize(("start", "n_left"), [(0, 4), (2, 4), (3, 3), (10, 1), (12, 0)])
-def test_a_resumed_training_plans_what_is_left(page: Page, start: int, n_left: int) -> None:
+def test_a_resumed_training_plans_what_is_left(page: SharedBlock, start: int, n_left: int) -> None:
     punctual.track("abc", epochs=4, start_step=start, phases=("evaluate",))
     assert planned(page) == {"evaluate": n_left}
 
 
-def test_another_first_worker_goes_on_with_phases_whose_names_the_page_had_no_room_for(page: Page) -> None:
+def test_another_first_worker_goes_on_with_phases_whose_names_the_page_had_no_room_for(page: SharedBlock) -> None:
     phases = "evaluate on the validation set", "evaluate on the validation set of the day"
     for is_beginning in (True, False):
         reporter = ProgressReporter(NoAgent())
@@ -132,7 +134,7 @@ def test_another_first_worker_goes_on_with_phases_whose_names_the_page_had_no_ro
     assert [entry.n_units_done for entry in page.phases()] == [1, 0]
 
 
-def test_a_rehearsal_does_not_change_the_plan(page: Page) -> None:
+def test_a_rehearsal_does_not_change_the_plan(page: SharedBlock) -> None:
     with punctual.phase("evaluate", units=2, rehearsal=True):
         pass
     punctual.track("abc", epochs=4, phases={"evaluate": punctual.Phase(units=5)})
@@ -141,7 +143,7 @@ def test_a_rehearsal_does_not_change_the_plan(page: Page) -> None:
     assert planned(page) == {"evaluate": 20}
 
 
-def test_planned_units_follow_from_the_units_of_an_occurrence(page: Page) -> None:
+def test_planned_units_follow_from_the_units_of_an_occurrence(page: SharedBlock) -> None:
     run = punctual.track("abc", epochs=4, phases=("evaluate",))
     seen = []
     for _ in run:
@@ -156,7 +158,7 @@ def test_planned_units_follow_from_the_units_of_an_occurrence(page: Page) -> Non
     [(12, 3, [4, 4, 4, 4]), (12, 5, [2, 2]), (12, 12, [1]), (12, 8, [1]), (12, 1, [12] * 12)],
 )
 def test_a_phase_not_told_is_learned_from_its_first_occurrence(
-    page: Page, n_steps: int, every: int, expected: list[int]
+    page: SharedBlock, n_steps: int, every: int, expected: list[int]
 ) -> None:
     seen = []
     for i, _ in enumerate(punctual.track(range(n_steps), total_steps=n_steps), start=1):
@@ -166,7 +168,7 @@ def test_a_phase_not_told_is_learned_from_its_first_occurrence(
     assert seen == expected
 
 
-def test_with_epochs_a_phase_not_told_is_expected_once_per_epoch(page: Page) -> None:
+def test_with_epochs_a_phase_not_told_is_expected_once_per_epoch(page: SharedBlock) -> None:
     run = punctual.track(range(10), epochs=5)
     seen = []
     for _ in run:
@@ -176,7 +178,7 @@ def test_with_epochs_a_phase_not_told_is_expected_once_per_epoch(page: Page) -> 
     assert seen == [5, 5, 5, 5, 5]
 
 
-def test_several_occurrences_per_epoch_are_learned(page: Page) -> None:
+def test_several_occurrences_per_epoch_are_learned(page: SharedBlock) -> None:
     run = punctual.track(range(10), epochs=4)
     for _ in run:
         if run.step % 5 == 4:
@@ -185,7 +187,7 @@ def test_several_occurrences_per_epoch_are_learned(page: Page) -> None:
                 assert planned(page)["evaluate"] == 8
 
 
-def test_it_has_landed_when_the_last_planned_phase_ended(page: Page) -> None:
+def test_it_has_landed_when_the_last_planned_phase_ended(page: SharedBlock) -> None:
     run = punctual.track("ab", epochs=2, phases=("evaluate", "checkpoint"))
     for _ in run:
         if run.epoch_ended:
@@ -197,7 +199,7 @@ def test_it_has_landed_when_the_last_planned_phase_ended(page: Page) -> None:
     assert only([entry for entry in page.phases() if entry.name == "checkpoint"]).n_units_done == 2
 
 
-def test_it_has_landed_inside_the_body_of_the_last_step(page: Page) -> None:
+def test_it_has_landed_inside_the_body_of_the_last_step(page: SharedBlock) -> None:
     states = []
     for _ in punctual.track("ab", epochs=1, phases=("checkpoint",)):
         if page.progress().n_steps == 1:
@@ -207,12 +209,12 @@ def test_it_has_landed_inside_the_body_of_the_last_step(page: Page) -> None:
     assert states == [ProgramState.TRAINING, ProgramState.LANDED]
 
 
-def test_a_phase_that_never_comes_keeps_it_from_landing(page: Page) -> None:
+def test_a_phase_that_never_comes_keeps_it_from_landing(page: SharedBlock) -> None:
     list(punctual.track("ab", epochs=1, phases=("evaluate",)))
     assert page.declaration().state == ProgramState.TRAINING
 
 
-def test_a_phase_after_landing_goes_back_to_training(page: Page) -> None:
+def test_a_phase_after_landing_goes_back_to_training(page: SharedBlock) -> None:
     list(punctual.track("ab", epochs=1))
     assert page.declaration().state == ProgramState.LANDED
     with punctual.phase("test"):
@@ -220,7 +222,7 @@ def test_a_phase_after_landing_goes_back_to_training(page: Page) -> None:
     assert page.declaration().state == ProgramState.LANDED
 
 
-def test_an_outer_phase_keeps_it_from_landing(page: Page) -> None:
+def test_an_outer_phase_keeps_it_from_landing(page: SharedBlock) -> None:
     list(punctual.track("ab", epochs=1))
     with punctual.phase("test"):
         with punctual.phase("checkpoint"):
@@ -230,7 +232,7 @@ def test_an_outer_phase_keeps_it_from_landing(page: Page) -> None:
     assert page.declaration().state == ProgramState.LANDED
 
 
-def test_nested_loops_plan_their_phases_once(page: Page) -> None:
+def test_nested_loops_plan_their_phases_once(page: SharedBlock) -> None:
     for _ in range(3):
         for _ in punctual.track("ab", total_steps=6, phases=("evaluate",)):
             pass
@@ -239,7 +241,7 @@ def test_nested_loops_plan_their_phases_once(page: Page) -> None:
     assert (entry.n_units_done, entry.units_planned, page.declaration().state) == (6, 6, ProgramState.LANDED)
 
 
-def test_more_kinds_of_phases_than_the_page_holds(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_kinds_of_phases_than_the_page_holds(page: SharedBlock, capsys: pytest.CaptureFixture[str]) -> None:
     for i in range(10):
         with punctual.phase(f"phase {i}"):
             assert page.progress().i_phase == (i if i < 8 else -1)

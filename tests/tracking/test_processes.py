@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import punctual
-from punctual.channel import PAGE_VARIABLE, Declaration, Page
+from punctual.channel import BLOCK_VARIABLE, Declaration, SharedBlock
 
 WRITER = """
 import sys
@@ -44,7 +44,7 @@ def in_fork(what: object) -> None:
     os.waitpid(pid, 0)
 
 
-def test_a_reader_never_sees_half_a_write(page: Page, tmp_path: Path) -> None:
+def test_a_reader_never_sees_half_a_write(page: SharedBlock, tmp_path: Path) -> None:
     with script(WRITER, str(tmp_path / "page")) as writer:
         try:
             n_seen, last, until = 0, 0, time.monotonic() + 2.0
@@ -63,7 +63,7 @@ def test_a_reader_never_sees_half_a_write(page: Page, tmp_path: Path) -> None:
             writer.kill()
 
 
-def test_a_forked_child_is_silent(page: Page) -> None:
+def test_a_forked_child_is_silent(page: SharedBlock) -> None:
     run = iter(punctual.track(range(10), epochs=1))
     next(run)
     next(run)
@@ -81,7 +81,7 @@ def test_a_forked_child_is_silent(page: Page) -> None:
     assert page.progress().n_steps == 2
 
 
-def test_only_the_first_process_claims_the_page(page: Page) -> None:
+def test_only_the_first_process_claims_the_page(page: SharedBlock) -> None:
     with script("import time, punctual; punctual.track('ab', epochs=1); print(flush=True); time.sleep(60)") as first:
         assert first.stdout is not None
         first.stdout.readline()
@@ -96,7 +96,7 @@ def test_only_the_first_process_claims_the_page(page: Page) -> None:
             first.kill()
 
 
-def test_processes_that_start_together_agree_who_speaks(page: Page) -> None:
+def test_processes_that_start_together_agree_who_speaks(page: SharedBlock) -> None:
     code = "import punctual; r = punctual.track('ab', epochs=1); print(bool(r._session._page), flush=True); input()"
     siblings = [script(code) for _ in range(4)]
     answers = []
@@ -109,7 +109,7 @@ def test_processes_that_start_together_agree_who_speaks(page: Page) -> None:
     assert page.declaration().pid in [sibling.pid for sibling in siblings]
 
 
-def test_a_page_of_a_dead_process_is_taken_over(page: Page) -> None:
+def test_a_page_of_a_dead_process_is_taken_over(page: SharedBlock) -> None:
     with script("import punctual; list(punctual.track(range(3), total_steps=9))") as first:
         first.wait()
     assert page.declaration().pid == first.pid
@@ -124,7 +124,7 @@ def test_an_unreadable_page_is_one_warning(
     path = tmp_path / "not a page"
     if content is not None:
         path.write_bytes(content)
-    monkeypatch.setenv(PAGE_VARIABLE, str(path))
+    monkeypatch.setenv(BLOCK_VARIABLE, str(path))
     for _ in range(2):
         assert len(list(punctual.track("abc", epochs=1))) == 3
     lines = capsys.readouterr().err.splitlines()

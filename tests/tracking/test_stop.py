@@ -1,17 +1,17 @@
 import pytest
 
 import punctual
-from punctual.channel import Directives, Page, ProgramState
+from punctual.channel import Directives, ProgramState, SharedBlock
 
 
-def test_the_page_says_whether_the_training_can_be_asked(page: Page) -> None:
+def test_the_page_says_whether_the_training_can_be_asked(page: SharedBlock) -> None:
     punctual.track("ab", epochs=1)
     assert not page.declaration().can_stop
     punctual.on_stop(lambda: None)
     assert page.declaration().can_stop
 
 
-def test_a_training_asked_to_stop_calls_its_hooks_and_exits(page: Page) -> None:
+def test_a_training_asked_to_stop_calls_its_hooks_and_exits(page: SharedBlock) -> None:
     calls = []
     run = punctual.track(range(10), epochs=1)
 
@@ -29,7 +29,7 @@ def test_a_training_asked_to_stop_calls_its_hooks_and_exits(page: Page) -> None:
     assert page.declaration().state == ProgramState.TRAINING
 
 
-def test_a_hook_that_fails_does_not_keep_the_next_from_saving(page: Page) -> None:
+def test_a_hook_that_fails_does_not_keep_the_next_from_saving(page: SharedBlock) -> None:
     calls = []
 
     @punctual.on_stop
@@ -43,7 +43,7 @@ def test_a_hook_that_fails_does_not_keep_the_next_from_saving(page: Page) -> Non
     assert calls == ["saved"]
 
 
-def test_it_stops_between_steps_and_never_inside_a_phase(page: Page) -> None:
+def test_it_stops_between_steps_and_never_inside_a_phase(page: SharedBlock) -> None:
     done = []
     punctual.on_stop(lambda: None)
     with pytest.raises(SystemExit):  # noqa: PT012
@@ -56,12 +56,12 @@ def test_it_stops_between_steps_and_never_inside_a_phase(page: Page) -> None:
     assert done == ["a"]
 
 
-def test_without_a_hook_it_goes_on(page: Page) -> None:
+def test_without_a_hook_it_goes_on(page: SharedBlock) -> None:
     page.send(Directives(stop=True))
     assert len(list(punctual.track("abc", epochs=1))) == 3
 
 
-def test_it_does_not_wait_for_the_line_when_asked_to_stop(page: Page) -> None:
+def test_it_does_not_wait_for_the_line_when_asked_to_stop(page: SharedBlock) -> None:
     punctual.on_stop(lambda: None)
     page.send(Directives(pacing=True, stop=True, end_ns=2**62, end_work=2.0, ns_per_step=1.0))
     page.heartbeat(2**62)

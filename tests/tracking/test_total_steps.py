@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import punctual
-from punctual.channel import Fault, Page, ProgramState
+from punctual.channel import Fault, ProgramState, SharedBlock
 from punctual.integrations._loop import FrameworkLoop
 from punctual.tracking.session import current
 
 
-def ended(page: Page) -> tuple[ProgramState, int, int, Fault]:
+def ended(page: SharedBlock) -> tuple[ProgramState, int, int, Fault]:
     declared = page.declaration()
     return declared.state, declared.total_steps, page.progress().n_steps, declared.fault
 
@@ -31,7 +31,7 @@ def fit(n_steps: float, n_done: int | None = None, *, start_step: int = 0, total
     loop.finish()
 
 
-def test_loops_of_all_kinds_count_on(page: Page) -> None:
+def test_loops_of_all_kinds_count_on(page: SharedBlock) -> None:
     punctual.total_steps(22)
     assert numbers(punctual.track("abc", epochs=2)) == [0, 1, 2, 3, 4, 5]
     assert page.declaration().state == ProgramState.TRAINING
@@ -41,7 +41,7 @@ def test_loops_of_all_kinds_count_on(page: Page) -> None:
     assert ended(page) == (ProgramState.LANDED, 22, 22, Fault.NONE)
 
 
-def test_the_first_training_does_not_land_the_job(page: Page) -> None:
+def test_the_first_training_does_not_land_the_job(page: SharedBlock) -> None:
     for i in range(3):
         fit(4, total_steps=12)
         assert page.declaration().state == (ProgramState.LANDED if i == 2 else ProgramState.TRAINING)
@@ -49,7 +49,7 @@ def test_the_first_training_does_not_land_the_job(page: Page) -> None:
     assert ended(page) == (ProgramState.LANDED, 12, 12, Fault.NONE)
 
 
-def test_a_training_that_ends_early_leaves_its_missing_steps_out(page: Page) -> None:
+def test_a_training_that_ends_early_leaves_its_missing_steps_out(page: SharedBlock) -> None:
     punctual.total_steps(30)
     fit(10, 7)
     assert page.declaration().total_steps == 27
@@ -57,7 +57,7 @@ def test_a_training_that_ends_early_leaves_its_missing_steps_out(page: Page) -> 
     assert ended(page) == (ProgramState.LANDED, 27, 27, Fault.NONE)
 
 
-def test_evaluations_of_a_training_that_ends_early_are_not_waited_for(page: Page) -> None:
+def test_evaluations_of_a_training_that_ends_early_are_not_waited_for(page: SharedBlock) -> None:
     punctual.total_steps(20)
     for n_done in (10, 4):
         loop = FrameworkLoop(10, n_steps_per_epoch=2, phases={"evaluate": punctual.Phase()})
@@ -73,14 +73,14 @@ def test_evaluations_of_a_training_that_ends_early_are_not_waited_for(page: Page
     assert ended(page) == (ProgramState.LANDED, 14, 14, Fault.NONE)
 
 
-def test_a_training_that_goes_on_from_another_s_model_counts_its_own_steps(page: Page) -> None:
+def test_a_training_that_goes_on_from_another_s_model_counts_its_own_steps(page: SharedBlock) -> None:
     punctual.total_steps(30)
     fit(10)
     fit(30, start_step=10)
     assert ended(page) == (ProgramState.LANDED, 30, 30, Fault.NONE)
 
 
-def test_a_job_that_is_resumed_begins_where_its_first_training_does(page: Page) -> None:
+def test_a_job_that_is_resumed_begins_where_its_first_training_does(page: SharedBlock) -> None:
     punctual.total_steps(30)
     fit(10, start_step=4)
     assert (page.declaration().start_step, page.progress().n_steps) == (4, 10)
@@ -88,7 +88,7 @@ def test_a_job_that_is_resumed_begins_where_its_first_training_does(page: Page) 
     assert ended(page) == (ProgramState.LANDED, 30, 30, Fault.NONE)
 
 
-def test_trainings_of_unknown_length_have_landed_when_the_program_ends(page: Page) -> None:
+def test_trainings_of_unknown_length_have_landed_when_the_program_ends(page: SharedBlock) -> None:
     for n_done in (3, 4):
         fit(float("inf"), n_done, total_steps=10)
     assert page.declaration().state == ProgramState.TRAINING
@@ -97,7 +97,7 @@ def test_trainings_of_unknown_length_have_landed_when_the_program_ends(page: Pag
 
 
 def test_trainings_that_were_not_declared_together_are_told_but_are_no_fault(
-    page: Page, capfd: pytest.CaptureFixture[str]
+    page: SharedBlock, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(3):
         fit(4)
@@ -107,14 +107,14 @@ def test_trainings_that_were_not_declared_together_are_told_but_are_no_fault(
     assert "`punctual.total_steps(8)`" in told
 
 
-def test_more_steps_than_were_declared_are_a_fault(page: Page) -> None:
+def test_more_steps_than_were_declared_are_a_fault(page: SharedBlock) -> None:
     punctual.total_steps(7)
     fit(4)
     fit(4)
     assert page.declaration().fault == Fault.MORE_STEPS
 
 
-def test_steps_that_are_missing_at_the_end_are_missing(page: Page) -> None:
+def test_steps_that_are_missing_at_the_end_are_missing(page: SharedBlock) -> None:
     punctual.total_steps(7)
     for _ in punctual.track("abc"):
         pass
@@ -122,7 +122,7 @@ def test_steps_that_are_missing_at_the_end_are_missing(page: Page) -> None:
     assert ended(page) == (ProgramState.TRAINING, 7, 3, Fault.NONE)
 
 
-def test_an_evaluation_after_each_epoch_is_planned_for_each_of_the_loops(page: Page) -> None:
+def test_an_evaluation_after_each_epoch_is_planned_for_each_of_the_loops(page: SharedBlock) -> None:
     punctual.total_steps(12)
     for n_epochs in (1, 3):
         run = punctual.track("abc", epochs=n_epochs, phases=("evaluate",))
@@ -135,7 +135,7 @@ def test_an_evaluation_after_each_epoch_is_planned_for_each_of_the_loops(page: P
     assert ended(page) == (ProgramState.LANDED, 12, 12, Fault.NONE)
 
 
-def test_a_loop_that_is_cut_says_so_once(page: Page, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_loop_that_is_cut_says_so_once(page: SharedBlock, capfd: pytest.CaptureFixture[str]) -> None:
     punctual.total_steps(9)
     for _ in range(2):
         assert len(numbers(punctual.track(itertools.count(), total_steps=4))) == 4
@@ -146,7 +146,7 @@ def test_a_loop_that_is_cut_says_so_once(page: Page, capfd: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("batches", [iter("abc"), "abcd", "abcde"])
 def test_a_loop_that_came_to_its_own_end_says_nothing(
-    page: Page, batches: Iterable[str], capfd: pytest.CaptureFixture[str]
+    page: SharedBlock, batches: Iterable[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     for _ in punctual.track(batches, total_steps=4):
         pass
@@ -168,7 +168,7 @@ def test_what_is_no_number_of_steps_is_refused(n_steps: object) -> None:
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_a_loop_that_is_finished_early_leaves_its_steps_out_and_those_that_follow_go_on(
-    page: Page, leaves: bool
+    page: SharedBlock, leaves: bool
 ) -> None:
     punctual.total_steps(36)
     for _ in range(3):
@@ -190,7 +190,7 @@ def test_a_loop_that_is_finished_early_leaves_its_steps_out_and_those_that_follo
     assert (evaluate.n_units_done, evaluate.units_planned) == (6, 6)
 
 
-def test_a_training_whose_epochs_are_loops_of_their_own_may_be_finished_in_one_of_them(page: Page) -> None:
+def test_a_training_whose_epochs_are_loops_of_their_own_may_be_finished_in_one_of_them(page: SharedBlock) -> None:
     punctual.total_steps(20)
     for _ in range(2):
         for _ in range(5):

@@ -4,7 +4,7 @@ from itertools import count
 import pytest
 
 import punctual
-from punctual.channel import Fault, Page, ProgramState
+from punctual.channel import Fault, ProgramState, SharedBlock
 
 
 class Unsized:
@@ -23,14 +23,14 @@ def test_each_epoch_goes_through_the_iterable_again() -> None:
     assert len(run) == 6
 
 
-def test_a_step_is_done_when_the_loop_comes_back(page: Page) -> None:
+def test_a_step_is_done_when_the_loop_comes_back(page: SharedBlock) -> None:
     seen = [page.progress().n_steps for _ in punctual.track("abc", epochs=1)]
     assert seen == [0, 1, 2]
     assert page.progress().n_steps == 3
     assert page.progress().stamp_ns >= 0 < page.progress().cpu_ns
 
 
-def test_the_declaration_says_what_is_declared(page: Page) -> None:
+def test_the_declaration_says_what_is_declared(page: SharedBlock) -> None:
     run = punctual.track("ab", epochs=5, start_step=3)
     assert (page.declaration().total_steps, page.declaration().start_step, page.declaration().state) == (
         10,
@@ -41,13 +41,13 @@ def test_the_declaration_says_what_is_declared(page: Page) -> None:
     assert page.declaration().state == ProgramState.TRAINING
 
 
-def test_it_has_landed_after_the_last_step(page: Page) -> None:
+def test_it_has_landed_after_the_last_step(page: SharedBlock) -> None:
     for _ in punctual.track("ab", epochs=2):
         assert page.declaration().state == ProgramState.TRAINING
     assert (page.declaration().state, page.declaration().fault) == (ProgramState.LANDED, Fault.NONE)
 
 
-def test_nested_loops_continue_one_count(page: Page) -> None:
+def test_nested_loops_continue_one_count(page: SharedBlock) -> None:
     steps = []
     for _ in range(3):
         run = punctual.track("ab", total_steps=6)
@@ -60,13 +60,13 @@ def test_nested_loops_continue_one_count(page: Page) -> None:
     )
 
 
-def test_total_steps_neither_cuts_nor_repeats(page: Page) -> None:
+def test_total_steps_neither_cuts_nor_repeats(page: SharedBlock) -> None:
     assert len(list(punctual.track(Unsized(3), total_steps=5))) == 3
     assert page.declaration().state == ProgramState.TRAINING
 
 
 @pytest.mark.parametrize(("start", "n_each_pass"), [(0, [3, 3]), (2, [1, 3]), (3, [3]), (5, [1]), (6, [])])
-def test_resuming_does_the_remaining_steps(page: Page, start: int, n_each_pass: list[int]) -> None:
+def test_resuming_does_the_remaining_steps(page: SharedBlock, start: int, n_each_pass: list[int]) -> None:
     passes: list[int] = []
 
     class Loader:
@@ -86,19 +86,19 @@ def test_resuming_does_the_remaining_steps(page: Page, start: int, n_each_pass: 
     assert (page.progress().n_steps, page.declaration().state) == (6, ProgramState.LANDED)
 
 
-def test_resuming_with_total_steps_skips_nothing(page: Page) -> None:
+def test_resuming_with_total_steps_skips_nothing(page: SharedBlock) -> None:
     assert len(list(punctual.track("abc", total_steps=10, start_step=7))) == 3
     assert (page.progress().n_steps, page.declaration().state) == (10, ProgramState.LANDED)
 
 
-def test_a_loop_left_by_break_counts_the_step_it_was_left_in(page: Page) -> None:
+def test_a_loop_left_by_break_counts_the_step_it_was_left_in(page: SharedBlock) -> None:
     for batch in punctual.track("abcd", epochs=1):
         if batch == "c":
             break
     assert page.progress().n_steps == 3
 
 
-def test_a_loop_left_by_break_when_all_is_done_counts_no_more(page: Page) -> None:
+def test_a_loop_left_by_break_when_all_is_done_counts_no_more(page: SharedBlock) -> None:
     for i in punctual.track(count(), total_steps=4):
         if i == 4:
             break
@@ -109,7 +109,7 @@ def test_a_loop_left_by_break_when_all_is_done_counts_no_more(page: Page) -> Non
     )
 
 
-def test_a_step_that_fails_and_is_caught_inside_the_loop_counts(page: Page) -> None:
+def test_a_step_that_fails_and_is_caught_inside_the_loop_counts(page: SharedBlock) -> None:
     for batch in punctual.track("abc", epochs=1):
         try:
             assert batch != "b"
@@ -132,7 +132,7 @@ def test_an_iterable_shorter_than_it_says_keeps_its_epochs_apart() -> None:
     ]  # fmt: skip
 
 
-def test_an_exception_passes_through_and_is_no_landing(page: Page) -> None:
+def test_an_exception_passes_through_and_is_no_landing(page: SharedBlock) -> None:
     def fail_at(batch: str) -> None:
         if batch == "b":
             raise KeyError(batch)
@@ -168,14 +168,14 @@ def test_epochs_need_a_length(epochs: int | None) -> None:
         punctual.track(Unsized(3), epochs=epochs)
 
 
-def test_an_iterable_alone_is_one_epoch(page: Page) -> None:
+def test_an_iterable_alone_is_one_epoch(page: SharedBlock) -> None:
     assert list(punctual.track(range(3))) == [0, 1, 2]
     declaration = page.declaration()
     assert (declaration.total_steps, declaration.state, declaration.fault) == (3, ProgramState.LANDED, Fault.NONE)
 
 
 def test_a_loop_inside_a_loop_that_declares_no_total_is_told_how(
-    page: Page, capsys: pytest.CaptureFixture[str]
+    page: SharedBlock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
         for _ in punctual.track("abc"):
@@ -184,13 +184,13 @@ def test_a_loop_inside_a_loop_that_declares_no_total_is_told_how(
     assert "total_steps" in capsys.readouterr().err
 
 
-def test_zero_steps_are_a_fault_and_no_exception(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+def test_zero_steps_are_a_fault_and_no_exception(page: SharedBlock, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(punctual.track([], epochs=3)) == []
     assert (page.declaration().fault, page.declaration().state) == (Fault.ZERO_STEPS, ProgramState.TRAINING)
     assert "got 0 steps" in capsys.readouterr().err
 
 
-def test_more_steps_than_declared_are_a_fault_told_once(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_steps_than_declared_are_a_fault_told_once(page: SharedBlock, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(list(punctual.track(range(5), total_steps=3))) == 5
     assert (page.declaration().fault, page.declaration().total_steps, page.progress().n_steps) == (
         Fault.MORE_STEPS,
@@ -200,7 +200,7 @@ def test_more_steps_than_declared_are_a_fault_told_once(page: Page, capsys: pyte
     assert capsys.readouterr().err.count("must not take more than the 3 steps declared: got step 4 for") == 1
 
 
-def test_another_loop_comes_on_top(page: Page) -> None:
+def test_another_loop_comes_on_top(page: SharedBlock) -> None:
     list(punctual.track("ab", epochs=2))
     run = punctual.track("abc", epochs=1)
     declaration = page.declaration()
@@ -219,7 +219,7 @@ def test_without_punctual_nothing_is_said(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_restarted_training_takes_the_page_over(page: Page, restart: Callable[[], None]) -> None:
+def test_a_restarted_training_takes_the_page_over(page: SharedBlock, restart: Callable[[], None]) -> None:
     list(punctual.track(range(4), total_steps=10))
     restart()
     run = punctual.track(range(6), total_steps=10, start_step=4)

@@ -7,8 +7,8 @@ from typing import Annotated
 import numpy as np
 from fastapi import APIRouter, Query
 
+from punctual.api.budget_cache import FloatArray
 from punctual.api.context import Context, ServiceContext
-from punctual.api.kept_budget import FloatArray
 from punctual.api.problems import answers
 from punctual.client.schema import BudgetHistory, BudgetShare, PlannedCores
 from punctual.core.ids import JobId

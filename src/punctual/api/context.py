@@ -12,16 +12,16 @@ from fastapi import Depends, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from punctual.api.budget_cache import BudgetCache
 from punctual.api.guard import Caller
-from punctual.api.kept_budget import KeptBudget
-from punctual.api.kept_chains import KeptChains
-from punctual.api.kept_folds import KeptFolds
-from punctual.api.kept_texts import KeptTexts
-from punctual.api.limits import Limits, OpenStreams, RequestRate, Turns
+from punctual.api.history_cache import HistoryCache
+from punctual.api.kept_chains import DecisionTraceCache
+from punctual.api.limits import Limits, OpenStreams, RequestRate, SingleFlight
 from punctual.api.message_signal import MessageSignal
 from punctual.api.metrics_text import JobMetrics, job_metrics
 from punctual.api.problems import Refused
 from punctual.api.standing import standing_json
+from punctual.api.status_json_cache import StatusJsonCache
 from punctual.api.submission_keys import SubmissionKeys
 from punctual.api.tokens import Role
 from punctual.client.schema import AnswerBody
@@ -70,20 +70,20 @@ class ServiceContext:
     takes_jobs: bool = True
     signal: MessageSignal = field(default_factory=MessageSignal)
     is_closing: Event = field(default_factory=Event)
-    standings: KeptTexts[bytes] = field(init=False)
-    metrics: KeptTexts[JobMetrics] = field(init=False)
-    chains: KeptChains = field(init=False)
-    courses: KeptFolds[RunCourse] = field(init=False)
-    budget: KeptBudget = field(init=False)
-    what_ifs: Turns = field(default_factory=Turns)
+    standings: StatusJsonCache[bytes] = field(init=False)
+    metrics: StatusJsonCache[JobMetrics] = field(init=False)
+    chains: DecisionTraceCache = field(init=False)
+    courses: HistoryCache[RunCourse] = field(init=False)
+    budget: BudgetCache = field(init=False)
+    what_ifs: SingleFlight = field(default_factory=SingleFlight)
     tracer: "Tracer | None" = None
 
     def __post_init__(self) -> None:
-        self.standings = KeptTexts(self.host, partial(standing_json, self.host))
-        self.metrics = KeptTexts(self.host, job_metrics)
-        self.chains = KeptChains(self.host.run_folder)
-        self.courses = KeptFolds(self.host.run_folder, RunCourse)
-        self.budget = KeptBudget(self.host.run_folder)
+        self.standings = StatusJsonCache(self.host, partial(standing_json, self.host))
+        self.metrics = StatusJsonCache(self.host, job_metrics)
+        self.chains = DecisionTraceCache(self.host.run_folder)
+        self.courses = HistoryCache(self.host.run_folder, RunCourse)
+        self.budget = BudgetCache(self.host.run_folder)
 
     def status(self, name: str) -> JobStatus:
         """Return the job's status; raises `Refused` if there is no job of that name."""

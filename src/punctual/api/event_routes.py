@@ -14,9 +14,9 @@ from punctual.api.context import Context, CountedStream, ServiceContext, Viewer
 from punctual.api.problems import answers
 from punctual.core.commands import Command
 from punctual.core.events import Event
+from punctual.journal.compaction import Row
 from punctual.journal.errors import StoreUnreachable
 from punctual.journal.sqlite import About, SqliteJournal
-from punctual.journal.thinning import Row
 from punctual.request.deadlines import Now
 from punctual.request.json_text import finite
 

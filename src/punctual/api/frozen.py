@@ -11,16 +11,16 @@ from html import escape
 from pathlib import Path
 
 from punctual import __version__
+from punctual.api.history_response import job_history, job_program, why_answer
 from punctual.api.standing import job_standing
-from punctual.api.told_course import job_history, job_program, why_answer
-from punctual.client.schema import Health, JobPage
+from punctual.client.schema import Health, JobList
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
-from punctual.daemon.kept_log import KeptLog
+from punctual.daemon.log_snapshot import LogSnapshot
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import now_of
-from punctual.history.chain import chain
+from punctual.history.decision_trace import chain
 from punctual.history.run import RunCourse
 from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text
@@ -69,7 +69,7 @@ def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[Job
         "/health": Health(
             status="leaving", version=__version__, host=run.name, caller="", role="viewer", takes_jobs=False
         ),
-        "/jobs?limit=500": JobPage(jobs=standings, next_cursor=None),
+        "/jobs?limit=500": JobList(jobs=standings, next_cursor=None),
     }
     for status, standing in zip(statuses, standings, strict=True):
         course = RunCourse(status.id)
@@ -90,7 +90,7 @@ def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[Job
 
 
 def _end_of(log: Path) -> str:
-    kept = KeptLog(log)
+    kept = LogSnapshot(log)
     begin = max(0, kept.n_bytes - _LOG_BYTES)
     return b"".join(kept.pieces(begin, kept.n_bytes)).decode(errors="replace")
 

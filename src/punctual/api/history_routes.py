@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from punctual.api.context import Context
+from punctual.api.history_response import N_POINTS, N_POINTS_MAX, job_history, job_program
 from punctual.api.problems import answers
-from punctual.api.told_course import N_POINTS, N_POINTS_MAX, job_history, job_program
 from punctual.client.schema import JobHistory, JobProgram
 
 router = APIRouter(tags=["jobs"])

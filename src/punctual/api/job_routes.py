@@ -17,14 +17,14 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from punctual.api.context import Context, ServiceContext, Submitter, json_answer, note_change, told
 from punctual.api.guard import Caller
+from punctual.api.history_response import why_answer
 from punctual.api.kept_chains import N_LINKS_MAX
 from punctual.api.problems import Refused, answers
 from punctual.api.standing import standing_json
 from punctual.api.submission_keys import ClaimedKey
-from punctual.api.told_course import why_answer
 from punctual.client.schema import (
     ChangeRequest,
-    JobPage,
+    JobList,
     JobStanding,
     PauseRequest,
     StopRequest,
@@ -82,7 +82,7 @@ def submit(
     return _shown(context, context.status(job), 201, {"Location": request.url_for("show", job=job).path})
 
 
-@router.get("/jobs", response_model=JobPage, responses=answers())
+@router.get("/jobs", response_model=JobList, responses=answers())
 async def list_jobs(
     context: Context,
     state: Annotated[list[ToldState], Query(max_length=16)] = [],  # noqa: B006 -- FastAPI copies it
@@ -96,7 +96,7 @@ async def list_jobs(
     wanted = [
         status
         for status in sorted(context.host.jobs(), key=_place)
-        if (not state or status.told_state in state)
+        if (not state or status.display_state in state)
         and (not verdicts or verdict(status, now.at) in verdicts)
         and status.id.startswith(name or "")
         and (after is None or _place(status) > after)

@@ -2,23 +2,23 @@
 
 from functools import partial
 
-from punctual.api.kept_folds import KeptFolds
+from punctual.api.history_cache import HistoryCache
 from punctual.core.ids import JobId
 from punctual.daemon.run_folder import RunFolder
-from punctual.history.chain import Chain, Link
+from punctual.history.decision_trace import DecisionStep, DecisionTrace
 
 #: Links of a job that can be asked for.
 N_LINKS_MAX = 10_000
 
 
-class KeptChains:
+class DecisionTraceCache:
     """Chains of some jobs of a run. Thread-safe."""
 
     def __init__(self, run: RunFolder) -> None:
-        self._chains = {every: KeptFolds(run, partial(Chain, every=every)) for every in (False, True)}
+        self._chains = {every: HistoryCache(run, partial(DecisionTrace, every=every)) for every in (False, True)}
 
-    def links(self, job: JobId, n_links: int, *, every: bool) -> list[Link]:
-        """Return the last links of the job's chain, `N_LINKS_MAX` at most; `every` as in `punctual.history.chain`.
+    def links(self, job: JobId, n_links: int, *, every: bool) -> list[DecisionStep]:
+        """Return the last links of the job's chain, `N_LINKS_MAX` at most; `every` as in `punctual.history.decision_trace`.
 
         Raises `InvalidSpec` where the journal cannot be read.
         """

@@ -97,7 +97,7 @@ class OpenStreams:
                 del self._n_of[caller]
 
 
-class Turns:
+class SingleFlight:
     """Gives a costly task to one caller at a time, with a pause of equal length after it: half a core at most."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

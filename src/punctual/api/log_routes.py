@@ -16,14 +16,14 @@ from starlette.responses import Response, StreamingResponse
 from punctual.api.context import Context, CountedStream, ServiceContext, Viewer
 from punctual.api.problems import Refused, answers
 from punctual.core.ids import JobId
-from punctual.daemon.kept_log import PIECE_BYTES, KeptLog
+from punctual.daemon.log_snapshot import PIECE_BYTES, LogSnapshot
 from punctual.request.submission import check_name
 
 router = APIRouter(tags=["jobs"])
 
 MEDIA_TYPE = "text/plain"
 #: Seconds between two looks for more output, and whether the job has ended.
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 #: Seconds that a reader may take for the last output once the job has ended.
 _END_S_MAX = 60.0
 #: Pieces that a slow reader may leave unread; then no more is read for it.
@@ -53,7 +53,7 @@ async def logs(
     of_errors = stream == "stderr"
     if follow:
         return CountedStream(_followed(context, status.id, of_errors=of_errors), context, caller, MEDIA_TYPE)
-    kept = await run_in_threadpool(KeptLog, context.host.log(status.id, of_errors=of_errors))
+    kept = await run_in_threadpool(LogSnapshot, context.host.log(status.id, of_errors=of_errors))
     chosen = _range(range, kept.n_bytes)
     if chosen is None:
         kept.close()
@@ -100,7 +100,7 @@ async def _followed(context: ServiceContext, job: JobId, *, of_errors: bool) -> 
                 return
             if ending is None and (context.host.has_ended(job) or not context.host.knows(job)):
                 ending = asyncio.ensure_future(run_in_threadpool(finish, _END_S_MAX))
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def _tailed(
     def receive(piece: bytes) -> None:
         while not is_over.is_set():
             with suppress(Full):
-                pieces.put(piece, timeout=_LOOK_S)
+                pieces.put(piece, timeout=_POLL_INTERVAL_S)
                 return
 
     tail = context.host.tail(job, receive, of_errors=of_errors)

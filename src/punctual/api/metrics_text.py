@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple, get_args
 
-from punctual.api.kept_texts import KeptTexts
 from punctual.api.standing import cluster_standing
+from punctual.api.status_json_cache import StatusJsonCache
 from punctual.core.status import JobStatus, ToldState
 from punctual.core.verdict import remaining_time, slack_s, verdict
 from punctual.daemon.local_host import LocalHost
@@ -45,7 +45,7 @@ _OF_JOBS = (
 )
 
 
-def metrics(host: LocalHost, kept: KeptTexts[JobMetrics]) -> list[Metric]:
+def metrics(host: LocalHost, kept: StatusJsonCache[JobMetrics]) -> list[Metric]:
     """Return the metrics of jobs and nodes; `kept` caches the results of `job_metrics`."""
     now, cluster = host.clocks(), cluster_standing(host)
     states = [({"state": state}, float(cluster.jobs_by_state.get(state, 0))) for state in get_args(ToldState)]
@@ -61,7 +61,7 @@ def metrics(host: LocalHost, kept: KeptTexts[JobMetrics]) -> list[Metric]:
     return told
 
 
-def metrics_text(host: LocalHost, kept: KeptTexts[JobMetrics]) -> str:
+def metrics_text(host: LocalHost, kept: StatusJsonCache[JobMetrics]) -> str:
     """Return `metrics` in Prometheus's format."""
     lines = []
     for metric in metrics(host, kept):
@@ -71,7 +71,7 @@ def metrics_text(host: LocalHost, kept: KeptTexts[JobMetrics]) -> str:
 
 
 def job_metrics(status: JobStatus, now: Now) -> JobMetrics:
-    """Make the samples of one job, for `KeptTexts`."""
+    """Make the samples of one job, for `StatusJsonCache`."""
     told, remaining = verdict(status, now.at), remaining_time(status, now.at)
     remaining_s = None if remaining is None else remaining.expected_s
     used = status.usage_cores, status.memory_bytes

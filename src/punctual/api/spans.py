@@ -15,7 +15,7 @@ from punctual.core.lifecycle import about, ended_by
 from punctual.core.protocols import Message
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.runs import messages_of
-from punctual.history.chain import chain
+from punctual.history.decision_trace import chain
 from punctual.history.run import RunSummary, series, summarize
 
 _LOG = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ SpanEvent = tuple[str, int, Mapping[str, Value]]
 
 _KINDS = (RequestPlan, PlanProposed, JobFinished, JobFailed, RejectJob)
 #: Seconds between two looks at new messages.
-_LOOK_S = 1.0
+_POLL_INTERVAL_S = 1.0
 #: Messages that wait for the next look, and ends that wait for a readable journal, at most: the oldest are dropped.
 _N_MESSAGES_MAX, _N_ENDS_MAX = 10_000, 1000
 
@@ -60,7 +60,7 @@ class SpanReader:
         self._thread.join()
 
     def _read(self) -> None:
-        while not self._is_ending.wait(_LOOK_S):
+        while not self._is_ending.wait(_POLL_INTERVAL_S):
             self._look()
         self._look()
 

@@ -29,7 +29,7 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
     counts = None if status.spec.worker is None else status.spec.worker_counts()
     return JobStanding(
         name=status.id,
-        state=status.told_state,
+        state=status.display_state,
         verdict=verdict(status, now.at),
         reason=None if reason is None else ReasonText(code=reason.code, text=reason.text, facts=dict(reason.facts)),
         cause=status.cause,
@@ -110,7 +110,7 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
             for status in jobs
             if status.id in promises and not status.ended
         ],
-        jobs_by_state=dict(Counter(status.told_state for status in jobs)),
+        jobs_by_state=dict(Counter(status.display_state for status in jobs)),
     )
 
 

@@ -15,10 +15,10 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import Tracer
 
 from punctual import __version__
-from punctual.api.kept_texts import KeptTexts
 from punctual.api.log_limit import LogLimit
 from punctual.api.metrics_text import Metric, job_metrics, metrics
 from punctual.api.spans import SpanReader
+from punctual.api.status_json_cache import StatusJsonCache
 from punctual.api.telemetry_options import is_exported
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.logs import LogFormatter
@@ -74,7 +74,7 @@ class _Gauges:
 
     def __init__(self, host: LocalHost) -> None:
         self._host = host
-        self._kept = KeptTexts(host, job_metrics)
+        self._kept = StatusJsonCache(host, job_metrics)
         self._read: dict[str, Metric] = {}
         self._read_at = float("-inf")
 

@@ -9,8 +9,8 @@ from punctual.core.commands import WarnUser
 from punctual.core.events import GrantApplied, JobStarted, ProgressReported, SteeringResumed
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import NOTICES
 from punctual.core.resources import total
-from punctual.core.story import NOTICES
 from punctual.daemon.control import standing
 from punctual.history.user_requests import told_request
 from punctual.request.json_text import json_text

@@ -15,8 +15,8 @@ from punctual.core.events import (
 )
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import NOTICES
 from punctual.core.status import OVER
-from punctual.core.story import NOTICES
 from punctual.history.user_requests import told_request
 
 #: A line about the grant is written when it has changed by this share, and not within this time of the last one.

@@ -15,7 +15,7 @@ from punctual.daemon.paths import refused_if_unwritable, state_root
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.sharing import service_run
 
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 #: Seconds that a service may take to answer, on a machine whose cores are all in use.
 _START_S_MAX = 90.0
 #: Bytes shown of the log of a service that did not start.
@@ -53,7 +53,7 @@ def started_service(options: HostOptions, arguments: Sequence[str] = ()) -> RunF
             return run  # also one that another command has started meanwhile
         if has_ended and run is None:  # else it has ended because another one is just starting
             raise _not_started(process.returncode, _written_since(log, begun_at))
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
     raise InvalidSpec(
         "a service that was started must answer",
         f"no answer of process {process.pid} within {_START_S_MAX:g} s",

@@ -21,13 +21,13 @@ from punctual.daemon.sharing import service_run
 from punctual.request.json_text import json_text
 
 #: Seconds between two looks at the service's progress.
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 #: Seconds that the service may take to end once its jobs are in the wanted state.
 _END_S_MAX = 60.0
 _UNTIL_RESUMED = "until it is resumed: punctual up, then punctual resume {job}"
 
 
-class JobsThen(StrEnum):
+class OnShutdown(StrEnum):
     """Treatment of a service's jobs at its end."""
 
     CONTINUE = "continue"
@@ -36,20 +36,20 @@ class JobsThen(StrEnum):
 
 
 #: States of each open job in which the service may leave it.
-_STATES: Mapping[JobsThen, Collection[JobState]] = {JobsThen.PAUSE: ("paused", "queued"), JobsThen.STOP: ()}
-_ASK: Mapping[JobsThen, Callable[[KnownJob], object]] = {
-    JobsThen.PAUSE: partial(pause, cause="`punctual down`"),
-    JobsThen.STOP: partial(stop, cause="`punctual down`"),
+_STATES: Mapping[OnShutdown, Collection[JobState]] = {OnShutdown.PAUSE: ("paused", "queued"), OnShutdown.STOP: ()}
+_ASK: Mapping[OnShutdown, Callable[[KnownJob], object]] = {
+    OnShutdown.PAUSE: partial(pause, cause="`punctual down`"),
+    OnShutdown.STOP: partial(stop, cause="`punctual down`"),
 }
 
 
 def down(
     jobs: Annotated[
-        JobsThen,
+        OnShutdown,
         typer.Option(
             help="Leave jobs running at full speed, pause them until `punctual up` and `punctual resume`, or stop them.",
         ),
-    ] = JobsThen.CONTINUE,
+    ] = OnShutdown.CONTINUE,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
 ) -> None:
     """End the service. Returns when it has ended."""
@@ -99,7 +99,7 @@ def _ask_all(
                 f"process {process['pid']}",
                 "See `punctual ps` for what runs.",
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _refusal(ask_for: Callable[[KnownJob], object], job: KnownJob) -> InvalidSpec | None:
@@ -121,7 +121,7 @@ def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:
                 f"process {process['pid']}",
                 "See whether it is stopped or hangs; end it with `kill`: its jobs go on.",
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _told(job: KnownJob, state: str, recorded: str) -> dict[str, Any]:

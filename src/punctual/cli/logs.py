@@ -14,12 +14,12 @@ import typer
 
 from punctual.cli._options import AnyJob
 from punctual.core.errors import InvalidSpec
-from punctual.daemon.kept_log import KeptLog
+from punctual.daemon.log_snapshot import LogSnapshot
 from punctual.daemon.runs import KnownJob, job_to_tell_of, jobs_of
 from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_all
 
 #: Seconds between two looks whether the job has ended, and seconds that its last output may take.
-_LOOK_S, _END_S_MAX = 0.2, 5.0
+_POLL_INTERVAL_S, _END_S_MAX = 0.2, 5.0
 
 
 def logs(
@@ -53,7 +53,7 @@ def logs(
             for piece in _pieces(path):
                 skipped(piece)
     while follow and not any(tail.error for tail in tails) and _is_open(target):
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
     for tail in tails:
         tail.finish()
     for output in written:
@@ -66,7 +66,7 @@ def _is_open(target: KnownJob) -> bool:
 
 def _pieces(path: Path) -> Iterator[bytes]:
     """Yield the stored log, including its part that was rotated away."""
-    kept = KeptLog(path)
+    kept = LogSnapshot(path)
     return kept.pieces(0, kept.n_bytes)
 
 

@@ -32,7 +32,7 @@ Wait = Annotated[bool, typer.Option("--wait", help="Follow the jobs to their end
 NoStart = Annotated[bool, typer.Option("--no-start", help="Do not start a service where none runs: end with an error.")]
 
 #: Seconds between two looks whether a guarantee is decided.
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 #: Options of `punctual run` that only tell of something where the command follows its jobs.
 _ONLY_WAITING = ("strict", "report", "quiet", "page")
 
@@ -100,7 +100,7 @@ def _refusals(run: RunFolder, jobs: Sequence[JobId]) -> dict[JobId, InvalidSpec]
     """
     try:
         while any(map(_is_undecided, standings := standings_of(run, jobs) if jobs else [])):
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
     except ControlFailed as error:
         raise InvalidSpec(
             "the service must answer until the deadline is guaranteed",

@@ -11,7 +11,7 @@ from punctual.cli._streams import write_line
 from punctual.cli._words import clock, cores, proven, short
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.runs import job_to_tell_of, messages_of, now_of
-from punctual.history.chain import Link, chain
+from punctual.history.decision_trace import DecisionStep, chain
 from punctual.history.run import summarize
 from punctual.request.json_text import json_text
 
@@ -64,9 +64,9 @@ def why(
         write_line(f"{at} {short(link.elapsed_s):>8}  {link.text}{together}")
 
 
-def grouped(links: Iterable[Link]) -> list[list[Link]]:
+def grouped(links: Iterable[DecisionStep]) -> list[list[DecisionStep]]:
     """Group the events of a job: changes of its grant for one reason in short order are one group."""
-    groups: list[list[Link]] = []
+    groups: list[list[DecisionStep]] = []
     for link in links:
         first = groups[-1][0] if groups else None
         if (

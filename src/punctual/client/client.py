@@ -23,7 +23,7 @@ from punctual.client.schema import (
     AnswerBody,
     ClusterStanding,
     Health,
-    JobPage,
+    JobList,
     JobStanding,
     PolicyEntry,
     PolicyList,
@@ -45,7 +45,7 @@ T = TypeVar("T")
 #: Names of this machine for itself: there the owner's token is looked for.
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "::1", "localhost"})
 #: Time between two looks at a job that is waited for: at first, and at most.
-_LOOK_S, _LOOK_S_MAX = 0.05, 1.0
+_POLL_INTERVAL_S, _LOOK_S_MAX = 0.05, 1.0
 #: Number of tries for a submission that gets no answer, and seconds between them.
 _N_TRIES, _PAUSE_S = 3, 0.5
 _PIECE_BYTES = 65_536
@@ -199,10 +199,10 @@ class Client:
             Beginning of the job's name.
         """
         query = {"state": list(state), "verdict": list(verdict), "name": name, "limit": 500}
-        page = self._answer(JobPage, "GET", "/jobs", query=query)
+        page = self._answer(JobList, "GET", "/jobs", query=query)
         jobs = list(page.jobs)
         while page.next_cursor is not None:
-            page = self._answer(JobPage, "GET", "/jobs", query={**query, "cursor": page.next_cursor})
+            page = self._answer(JobList, "GET", "/jobs", query={**query, "cursor": page.next_cursor})
             jobs += page.jobs
         return jobs
 
@@ -533,7 +533,7 @@ def _events(answered: Answered) -> Iterator[JobEvent]:
 def pauses(timeout_s: float | None) -> Iterator[float]:
     """Yield the seconds to wait before the next look, until the time is over."""
     give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
-    pause_s = _LOOK_S
+    pause_s = _POLL_INTERVAL_S
     while give_up_at is None or time.monotonic() < give_up_at:
         yield pause_s
         pause_s = min(2 * pause_s, _LOOK_S_MAX)

@@ -292,7 +292,7 @@ class QuoteAnswer(AnswerBody):
     reason: ReasonText
 
 
-class JobPage(AnswerBody):
+class JobList(AnswerBody):
     """A page of jobs in order of submission."""
 
     jobs: list[JobStanding]

@@ -8,8 +8,8 @@ from typing import Any
 from punctual.core.control import Reading
 from punctual.core.errors import check_above_zero, check_fraction
 from punctual.core.job import JobSpec
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import TOLERANCE, Resources
-from punctual.core.story import Reason
 
 #: A demand of nothing would suspend the job, so a controller of a running job never goes below this.
 LEAST_CORES = 0.01

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 
+from punctual.core.fast_init import fast_init
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
-from punctual.core.slots import set_by_slots
 
 #: On less than a quarter of a core a training hardly advances, and many jobs on one node slow each other down.
 _JOBS_PER_CORE = 4
@@ -44,7 +44,7 @@ def usual_jobs_at_once(cores: float) -> int:
     return max(1, ceil(_JOBS_PER_CORE * cores))
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The only argument of a policy.

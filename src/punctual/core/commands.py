@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from punctual.core.control import PacingLine
+from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.program import Program
-from punctual.core.slots import set_by_slots
-from punctual.core.story import Reason
+from punctual.core.recent_messages import Reason
 from punctual.core.timer import Timer
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchJob:
     """Start `program` with `grant`. Answered by `JobStarted`, or by `GrantFailed` when it could not be started.
@@ -35,7 +35,7 @@ class LaunchJob:
     submitted_at: float = 0.0
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeJob:
     """Make the job hold `grant` and keep to `pacing`. Answered by `GrantApplied` or `GrantFailed`.
@@ -66,7 +66,7 @@ class StopJob:
     interrupts: bool = False
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPlan:
     """Ask the policy for a plan of snapshot `revision`. Answered by `PlanProposed`.
@@ -88,7 +88,7 @@ class UsePolicy:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
     """Send `TimerFired` with `timer` at instant `fire_at`; replaces an earlier setting of the same timer."""

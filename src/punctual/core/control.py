@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field, replace
 
+from punctual.core.fast_init import fast_init
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.slots import set_by_slots
 from punctual.core.speed import RateCurve, Shape
-from punctual.core.story import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class PhaseProgress:
         return self.units_measured > 0 or self.cost_steps is not None
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """A controller's view of its job at a tick. All instants are seconds since the job's submission.
@@ -211,7 +211,7 @@ class CoreWork:
     is_steady: bool = True
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """A controller's demand for its job.

@@ -4,18 +4,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from punctual.core.control import PhaseProgress
+from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.loss import SeenLoss
 from punctual.core.plan import Plan
 from punctual.core.program import Program
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.slots import set_by_slots
-from punctual.core.story import Reason
 from punctual.core.timer import Timer
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
     """A user wants this job to run. `program`: its program; None: the executor knows it, as in a simulation.
@@ -29,7 +29,7 @@ class JobSubmitted:
     by: str = ""
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStarted:
     """The job runs and holds `granted`; answers `LaunchJob` number `request`.
@@ -45,7 +45,7 @@ class JobStarted:
     can_cap: bool = True
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReported:
     """The latest count of a running job.
@@ -114,7 +114,7 @@ class JobWarned:
     reason: Reason
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFinished:
     """The job's process ended by itself with success. `landed_at`: when its last declared phase ended."""
@@ -157,7 +157,7 @@ class JobFailed:
     out_of_memory: bool = False
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantApplied:
     """The job now holds `granted`, as read back; answers `ResizeJob` number `request`."""
@@ -302,7 +302,7 @@ class SteeringResumed:
     granted: dict[JobId, Allocation]
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProposed:
     """A policy answered `RequestPlan` number `revision`.
@@ -316,7 +316,7 @@ class PlanProposed:
     cause: str = ""
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
     """The instant that `SetTimer` named has come."""

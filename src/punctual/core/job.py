@@ -9,10 +9,10 @@ from typing import Literal, NoReturn, get_args
 
 from punctual.core.control import CoreWork, Forecast, PhaseProgress
 from punctual.core.errors import InvalidSpec
+from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId, NodeId
 from punctual.core.loss import LossGoal
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
-from punctual.core.slots import set_by_slots
 from punctual.core.speed import RateCurve, SeenRate, Shape, made_shape
 from punctual.core.utility import Sigmoid
 
@@ -60,7 +60,7 @@ class EndRules:
 _END_RULES = EndRules()
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A job as its user declared it.
@@ -274,7 +274,7 @@ class JobSpec:
         raise InvalidSpec(must, str(got), f"job '{self.id}'", remedy, option=option)
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job as a policy sees it; instants in seconds on the scheduler's clock.

@@ -8,8 +8,8 @@ from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.lifecycle import end_state
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.scheduled_job import ScheduledJob
-from punctual.core.story import Reason
 
 
 class JobTable:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from punctual.core.control import Forecast
+from punctual.core.recent_messages import Reason
 from punctual.core.scheduled_job import Periods, ScheduledJob
-from punctual.core.story import Reason
 
 #: Loading PyTorch takes so many seconds on a busy machine.
 _LOADING_S = 10.0

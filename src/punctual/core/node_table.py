@@ -11,9 +11,9 @@ from punctual.core.cluster import Node
 from punctual.core.events import NodeJoined, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.core.scheduled_job import CostMark, ScheduledJob
-from punctual.core.story import Reason
+from punctual.core.scheduled_job import CostSample, ScheduledJob
 
 #: A cost is measured over so much CPU time, and half of what is believed of it is the last measurement.
 SAMPLE_CORE_S, _NEW_FRAC = 30.0, 0.5
@@ -112,12 +112,12 @@ class NodeTable:
         mark, used_core_s = job.cost_mark, event.used_core_s - event.in_flight_core_s
         if mark is None or mark.node != node or used_core_s < mark.used_core_s or event.steps_done < mark.steps_done:
             if event.steps_done > 0:  # what comes before the first step is the start
-                job.cost_mark = CostMark(node, used_core_s, event.steps_done)
+                job.cost_mark = CostSample(node, used_core_s, event.steps_done)
             return node if self._is_news(node, job) else None
         core_s, steps = used_core_s - mark.used_core_s, event.steps_done - mark.steps_done
         if core_s < SAMPLE_CORE_S or steps <= 0:
             return None
-        job.cost_mark = CostMark(node, used_core_s, event.steps_done)
+        job.cost_mark = CostSample(node, used_core_s, event.steps_done)
         before = job.costs.get(node, core_s / steps)
         job.costs = {**job.costs, node: before + _NEW_FRAC * (core_s / steps - before)}
         return self._judged(node, event.at) if self._note(job, node, event.steps_total) else None

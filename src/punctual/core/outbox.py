@@ -4,8 +4,8 @@ from math import inf
 
 from punctual.core.commands import Command, SetTimer, WarnUser
 from punctual.core.ids import NodeId
+from punctual.core.recent_messages import Reason
 from punctual.core.scheduled_job import ScheduledJob
-from punctual.core.story import Reason
 from punctual.core.timer import Timer, TimerKind
 
 

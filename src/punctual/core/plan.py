@@ -3,17 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
-from punctual.core.slots import set_by_slots
-from punctual.core.story import Reason
+from punctual.core.recent_messages import Reason
 
 #: *optimal*: proven; *feasible*: valid, perhaps not best; *partial*: stopped at a limit, valid; *infeasible*: nothing
 #: valid was found and `grants` is to be ignored.
 PlanStatus = Literal["optimal", "feasible", "partial", "infeasible"]
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A proposed allocation; the kernel checks it before anything happens.

@@ -7,9 +7,9 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, awaits_promise
 from punctual.core.ledger import Bookings
 from punctual.core.plan import Plan
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
 from punctual.core.scheduled_job import ScheduledJob
-from punctual.core.story import Reason
 
 #: Jobs that a plan decides on, with what it gives them.
 Changes = list[tuple[ScheduledJob, Allocation]]

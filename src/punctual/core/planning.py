@@ -157,10 +157,10 @@ class Planning:
 
     def exchange_policy(self, *, keeps_promises: bool) -> Iterable[JobId]:
         """Void the plan in flight, because another policy plans now. Returns the jobs whose promise is void."""
-        self.begin_anew()
+        self.reset()
         self.used_revision = self.revision + 1
         return () if keeps_promises else self.promise({}, lambda _: True)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget the plan in flight, which is lost."""
         self.is_due, self.requested_at, self.retry_at = True, None, -inf

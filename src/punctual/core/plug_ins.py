@@ -8,9 +8,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossCurve
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
+from punctual.core.recent_messages import Reason
 from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.speed import RateCurve
-from punctual.core.story import Reason
 
 P = TypeVar("P")
 

@@ -7,15 +7,19 @@ from punctual.core import steering
 from punctual.core.control import Demand
 from punctual.core.errors import InvariantBroken
 from punctual.core.events import LossReported, ProgressReported
+from punctual.core.fast_init import unchecked_constructor
 from punctual.core.outbox import Outbox
 from punctual.core.plug_ins import Failure, told_of_failure
 from punctual.core.resources import Resources
-from punctual.core.scheduled_job import Mark, Periods, ScheduledJob
-from punctual.core.slots import maker
+from punctual.core.scheduled_job import Periods, ScheduledJob, SpeedSample
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.speed import RateCurve, SeenRate
 
-_mark, _seen_rate, _rate_curve = maker(Mark), maker(SeenRate), maker(RateCurve)
+_mark, _seen_rate, _rate_curve = (
+    unchecked_constructor(SpeedSample),
+    unchecked_constructor(SeenRate),
+    unchecked_constructor(RateCurve),
+)
 
 
 def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> None:
@@ -53,7 +57,7 @@ def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> N
     job.mark = _mark(begun_at, event.steps_done, job.phases, runs_free)
 
 
-def _is_alike_since(mark: Mark, event: ProgressReported, job: ScheduledJob) -> bool:
+def _is_alike_since(mark: SpeedSample, event: ProgressReported, job: ScheduledJob) -> bool:
     """Whether the job has only done steps since, unpaced, under the same request as at the mark."""
     unchanged = event.unit_at <= job.asked_at or (job.is_applied and job.asked_at <= mark.begun_at)
     return mark.runs_free and unchanged and mark.phases == job.phases
@@ -79,7 +83,7 @@ class Quarantine:
         self._periods = periods
         self._strict = strict
 
-    def impose(self, job: ScheduledJob, at: float, failure: Failure) -> None:
+    def disable_plug_in(self, job: ScheduledJob, at: float, failure: Failure) -> None:
         """Drop the job's plug-in that failed, and warn its user."""
         reason = told_of_failure(job, failure)
         if self._strict:
@@ -96,7 +100,7 @@ class Quarantine:
         try:
             learn_speed(job, event, self._periods.learn_s)
         except Exception as error:  # noqa: BLE001 -- see above
-            self.impose(job, event.at, ("model-failed", error))
+            self.disable_plug_in(job, event.at, ("model-failed", error))
 
     def learn_losses(self, job: ScheduledJob, event: LossReported) -> None:
         """Show the job's convergence model, if it has one, the losses of `event`."""
@@ -106,7 +110,7 @@ class Quarantine:
             job.losses = job.losses.after(event.losses)
             job.losses.steps_total(None)
         except Exception as error:  # noqa: BLE001 -- see above
-            self.impose(job, event.at, ("model-failed", error))
+            self.disable_plug_in(job, event.at, ("model-failed", error))
 
     def next_demand(self, job: ScheduledJob, at: float, node_sizes: Mapping[Resources, int]) -> Demand:
         """Return the job's demand from `at` on; `node_sizes` as in `punctual.core.steering.next_demand`."""
@@ -114,5 +118,5 @@ class Quarantine:
         try:
             return steering.next_demand(job, at, idle_s, node_sizes)
         except Exception as error:  # noqa: BLE001 -- see above
-            self.impose(job, at, ("controller-failed", error))
+            self.disable_plug_in(job, at, ("controller-failed", error))
             return steering.at_ceiling(job, idle_s)

@@ -11,8 +11,8 @@ from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobView, awaits_promise, shape_of
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
-from punctual.core.story import Reason
 
 #: A job that has no promise is hurt if it would hold less by more than this share.
 _LESS_FRAC = 0.05
@@ -113,7 +113,7 @@ class QuoteRequest:
         return quote(policy, self.snapshot, self.view, self.amounts)
 
 
-def quote_told(told: Mapping[str, Any]) -> Quote:
+def encode_quote(told: Mapping[str, Any]) -> Quote:
     """Return the quote whose `dataclasses.asdict` is `told`; raise `KeyError` or `TypeError` if it is none."""
     expected = told["expected"]
     parts = {

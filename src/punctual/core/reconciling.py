@@ -4,14 +4,14 @@ from typing import Any
 
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
+from punctual.core.fast_init import unchecked_constructor
 from punctual.core.ids import JobId
 from punctual.core.ledger import Ledger
 from punctual.core.outbox import Outbox
 from punctual.core.scheduled_job import Periods, ScheduledJob
-from punctual.core.slots import maker
 from punctual.core.snapshot_cache import SnapshotCache
 
-_launch_job, _resize_job = maker(LaunchJob), maker(ResizeJob)
+_launch_job, _resize_job = unchecked_constructor(LaunchJob), unchecked_constructor(ResizeJob)
 
 
 class Reconciler:
@@ -27,7 +27,7 @@ class Reconciler:
         self._outbox = outbox
         self._unsettled: dict[JobId, ScheduledJob] = {}
 
-    def unsettle(self, job: ScheduledJob) -> None:
+    def mark_dirty(self, job: ScheduledJob) -> None:
         """Reconcile the job at the end of this event, and of each later one until it has its target."""
         self._unsettled[job.spec.id] = job
 

@@ -8,7 +8,7 @@ from math import inf
 from operator import add
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.slots import maker
+from punctual.core.fast_init import unchecked_constructor
 from punctual.core.units import format_bytes
 
 #: Amounts closer than this are equal: sums of core fractions are sums of floats.
@@ -197,7 +197,7 @@ _set_cores, _set_gpus, _set_memory_bytes, _set_others = (
 )
 
 #: Makes an amount of such as were checked: most amounts are sums and differences of others.
-_made = maker(Resources)
+_made = unchecked_constructor(Resources)
 
 NOTHING = Resources()
 

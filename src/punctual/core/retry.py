@@ -1,8 +1,8 @@
 """Decide whether to launch a failed job again, and to repeat a command that had no effect."""
 
 from punctual.core.events import GrantFailed, JobFailed
+from punctual.core.recent_messages import Reason
 from punctual.core.scheduled_job import Periods, ScheduledJob
-from punctual.core.story import Reason
 from punctual.core.units import format_bytes
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
 from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported, StopRequested
+from punctual.core.fast_init import fast_init, unchecked_constructor
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import ENDED, Allocation, JobSpec, JobState, JobView, declared_work, shape_of
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
 from punctual.core.protocols import Controller
+from punctual.core.recent_messages import Reason, RecentMessages
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.core.slots import maker, set_by_slots
 from punctual.core.speed import RateCurve, Shape
-from punctual.core.story import Reason, Story
 
 #: Fields that a change of the declaration leaves as submitted, and fields that bound a job's amounts.
 _OF_SUBMISSION = ("controller", "model", "goal", "convergence", "after", "ends")
@@ -26,7 +26,7 @@ _MEMORY_S = 60.0
 #: Work left, and an instant it is due, that differ by these shares from what policies were shown are worth a plan.
 _WORK_BAND_FRAC, _DUE_BAND_FRAC = 0.05, 0.02
 
-_view = maker(JobView)
+_view = unchecked_constructor(JobView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,9 @@ class Periods:
         return max(self.retry_s, min(self.retry_s * 2.0**doublings, self.retry_max_s))
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SpeedSample:
     """A report from which a speed may be learned.
 
     Attributes
@@ -88,9 +88,9 @@ class Mark:
     runs_free: bool
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True)
-class CostMark:
+class CostSample:
     """Start of the next measurement of a step's cost: the node, and the CPU seconds and steps until then."""
 
     node: NodeId
@@ -215,8 +215,8 @@ class ScheduledJob:
     last_failure: tuple[str, int | None, float] | None = None
     phases: tuple[PhaseProgress, ...] = ()
     phases_at_steps: float | None = None
-    mark: Mark | None = None
-    cost_mark: CostMark | None = None
+    mark: SpeedSample | None = None
+    cost_mark: CostSample | None = None
     costs: dict[NodeId, float] = field(default_factory=dict)
     can_pace: bool = False
     can_cap: bool = True
@@ -236,7 +236,7 @@ class ScheduledJob:
     is_memory_known: bool = False
     feasible: bool = True
     told: frozenset[str] = frozenset()
-    story: Story | None = field(default_factory=Story)
+    story: RecentMessages | None = field(default_factory=RecentMessages)
 
     @classmethod
     def of(cls, event: JobSubmitted, revision: int, n_retries: int) -> "ScheduledJob":

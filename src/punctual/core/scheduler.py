@@ -59,11 +59,11 @@ from punctual.core.planning import Planning
 from punctual.core.plug_ins import Failure, PlugIns, Source
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.quarantine import Quarantine
+from punctual.core.recent_messages import Reason
 from punctual.core.reconciling import Reconciler
 from punctual.core.retry import after_refusal, fault_of_retry, told_of_retry
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
-from punctual.core.story import Reason
 from punctual.core.targets import Targets
 from punctual.core.waiting import tell_waiting
 from punctual.core.watch import Watch
@@ -263,7 +263,7 @@ class Scheduler:
         self._watch.expect_deadline(job, event.at)
         self._planning.is_due = True
         for failure in failures:
-            self._quarantine.impose(job, event.at, failure)
+            self._quarantine.disable_plug_in(job, event.at, failure)
 
     def _give_up(self, job: ScheduledJob, at: float, reason: Reason) -> None:
         """End the job because of `reason`."""
@@ -274,7 +274,7 @@ class Scheduler:
         name = job.spec.id
         job.accrue(end.at)
         self._ledger.close(name)
-        self._targets.aim(job, {})
+        self._targets.set_target(job, {})
         self._cache.drop(name)
         self._reconciler.drop(name, end.at)
         self._planning.promised.pop(name, None)
@@ -320,7 +320,7 @@ class Scheduler:
         self._ledger.open(job.spec.id)
         self._hold(job, at)
         job.forget_process()
-        self._reconciler.unsettle(job)
+        self._reconciler.mark_dirty(job)
         self._planning.is_due = True
 
     # Answers to commands.
@@ -356,7 +356,7 @@ class Scheduler:
         self._ledger.settle(event.job, event.request, event.granted)
         self._hold(job, event.at)
         job.note_answer(is_applied=not isinstance(event, GrantFailed))
-        self._reconciler.unsettle(job)
+        self._reconciler.mark_dirty(job)
         before, job.status = job.status, after_answer(job.status, event, self._ledger.granted(event.job))
         if job.status == "running" and before != "running":
             self._watch.look_in(job, event.at, self._periods.first_tick_s)
@@ -413,13 +413,13 @@ class Scheduler:
             job = self._active[name]
             job.target = {node: amount for node, amount in job.target.items() if node != event.node}
             if job.target and fault_of_grant(job, job.target):
-                self._targets.aim(job, {})  # what is left is no allocation: the job waits for another one
+                self._targets.set_target(job, {})  # what is left is no allocation: the job waits for another one
             self._cache.touch(name)
         for name in self._ledger.lose(event.node):
             job = self._active[name]
             self._hold(job, event.at)
             job.is_applied = False
-            self._reconciler.unsettle(job)
+            self._reconciler.mark_dirty(job)
             if not self._ledger.holds(name) and job.status != "queued":
                 self._lose_process(job, event.at, event.at)
         self._capacity_changed()
@@ -446,7 +446,7 @@ class Scheduler:
         if job.respecify(spec):
             self._planning.stale_revision = self._planning.revision
             if self._targets.refit(job, self._ledger.nodes):
-                self._reconciler.unsettle(job)
+                self._reconciler.mark_dirty(job)
         self._cache.touch(spec.id)
 
     def _stop_requested(self, event: StopRequested) -> None:
@@ -456,16 +456,16 @@ class Scheduler:
         if job.status == "queued":
             self._give_up(job, event.at, Reason("stopped", event.cause))
         else:
-            self._reconciler.unsettle(job)
+            self._reconciler.mark_dirty(job)
 
     def _pause_requested(self, event: PauseRequested) -> None:
         if (job := self._active.get(event.job)) is None or job.stop_cause is not None:
             return
         job.pause = event
-        self._targets.aim(job, {})
-        self._cache.withhold(event.job)
+        self._targets.set_target(job, {})
+        self._cache.hide_from_policy(event.job)
         self._planning.promised.pop(event.job, None)
-        self._reconciler.unsettle(job)
+        self._reconciler.mark_dirty(job)
         self._planning.is_due = True
 
     def _resume_requested(self, event: ResumeRequested) -> None:
@@ -487,16 +487,16 @@ class Scheduler:
                 self._lose_process(job, event.lost_at, event.at)
         for job in self._active.values():
             self._ask_anew(job, event.at)
-        self._planning.begin_anew()
+        self._planning.reset()
         for job, failure in [untold for untold in self._untold if not untold[0].ended]:
-            self._quarantine.impose(job, event.at, failure)
+            self._quarantine.disable_plug_in(job, event.at, failure)
         self._untold = []
 
     def _ask_anew(self, job: ScheduledJob, at: float) -> None:
         """Repeat the job's last request. A job with a process is launched again, and the answer says how it stands."""
         job.is_applied, job.asked_at, job.retry_at, job.mark = False, -inf, at, None
         self._watch.expect_deadline(job, at)
-        self._reconciler.unsettle(job)
+        self._reconciler.mark_dirty(job)
         if job.status == "stopping" or not job.target:
             self._watch.look_in(job, at, 0.0)
         elif job.status != "queued":
@@ -537,8 +537,8 @@ class Scheduler:
         for job, _ in changes:
             job.target_reason = plan.reasons.get(job.spec.id)
         for job, grant in news:
-            self._targets.aim(job, grant)
-            self._reconciler.unsettle(job)
+            self._targets.set_target(job, grant)
+            self._reconciler.mark_dirty(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end
             declined = self._active.get(name)
             if declined is not None and declined.status == "queued" and not declined.is_withheld:
@@ -590,7 +590,7 @@ class Scheduler:
             self._planning.is_due = True
             self._cache.touch(job.spec.id)
         self._watch.judge(job, at, demand.forecast)
-        self._reconciler.unsettle(job)
+        self._reconciler.mark_dirty(job)
         self._watch.look_in(job, at, demand.next_tick_s)
 
     def _request_plan(self, at: float) -> None:

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from punctual.core.cluster import Node, Snapshot
+from punctual.core.fast_init import unchecked_constructor
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.ledger import Bookings
 from punctual.core.memory_use import MemoryUse
 from punctual.core.resources import Resources
-from punctual.core.slots import maker
 
-_snapshot = maker(Snapshot)
+_snapshot = unchecked_constructor(Snapshot)
 
 
 class SnapshotCache:
@@ -75,7 +75,7 @@ class SnapshotCache:
         self._changed.pop(job, None)
         self._changed[job] = None
 
-    def withhold(self, job: JobId) -> None:
+    def hide_from_policy(self, job: JobId) -> None:
         """Hide `job` from now on; the first `touch` after the end of that shows it again."""
         self._hide(job)
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from punctual.core.slots import maker, set_by_slots
+from punctual.core.fast_init import fast_init, unchecked_constructor
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """The part of an allocation on which a job's speed depends.
@@ -33,10 +33,10 @@ class Shape:
     n_servers: int = 0
 
 
-made_shape = maker(Shape)
+made_shape = unchecked_constructor(Shape)
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRate:
     """A measured speed: `rate_sps` steps per second on average over `over_s` seconds in `shape`."""
@@ -46,7 +46,7 @@ class SeenRate:
     over_s: float = 1.0
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True)
 class RateCurve:
     """A job's learned speed; hides its model and that model's state."""

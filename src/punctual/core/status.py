@@ -34,8 +34,8 @@ from punctual.core.ledger import LedgerEntry
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, end_state, found_again
 from punctual.core.program import Program
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import NOTICES, Reason
 from punctual.core.resources import Resources, total
-from punctual.core.story import NOTICES, Reason
 
 #: Speed and usage are averages over at least this long: over one tick of 0.1 s a single step of 20 ms makes them jump.
 WINDOW_S = 1.0
@@ -141,7 +141,7 @@ class JobStatus:
         return self.state in ENDED
 
     @property
-    def told_state(self) -> ToldState:
+    def display_state(self) -> ToldState:
         """`state` as people read it: *paused* also for a job without a process that its user paused, or *stalled*."""
         if self.state == "running" and "stalled" in self.warnings:
             return "stalled"

@@ -7,9 +7,9 @@ from typing import Any
 
 from punctual.core.control import CoreWork, Demand, Forecast, PacingLine, Reading
 from punctual.core.job import MARGIN_FRAC, JobSpec
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, largest
 from punctual.core.scheduled_job import ScheduledJob
-from punctual.core.story import Reason
 
 #: Types of a demand's fields, for the check of a controller's answer.
 _KINDS: tuple[tuple[str, Any], ...] = (

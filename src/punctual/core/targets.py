@@ -18,7 +18,7 @@ class Targets:
         self._planned = planned
         self._cache = cache
 
-    def aim(self, job: ScheduledJob, grant: Allocation) -> None:
+    def set_target(self, job: ScheduledJob, grant: Allocation) -> None:
         """Make `grant` the job's target."""
         had_place = job.has_place
         self._cache.touch_nodes(job.target)
@@ -42,7 +42,7 @@ class Targets:
             has = capacity.get(node, NOTHING)
             return has - others if others.fits_in(has) else NOTHING
 
-        self.aim(job, refitted(job.target, job.spec, room))
+        self.set_target(job, refitted(job.target, job.spec, room))
         return True
 
 

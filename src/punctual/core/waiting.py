@@ -7,8 +7,8 @@ from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.outbox import Outbox
+from punctual.core.recent_messages import Reason
 from punctual.core.scheduled_job import ScheduledJob
-from punctual.core.story import Reason
 from punctual.core.units import format_bytes
 
 _CODE = "waits"

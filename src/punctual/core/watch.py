@@ -7,9 +7,9 @@ from punctual.core.control import Forecast, PhaseProgress
 from punctual.core.job import STOP_GRACE_S
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
 from punctual.core.outbox import Outbox
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import TOLERANCE
 from punctual.core.scheduled_job import Periods, ScheduledJob
-from punctual.core.story import Reason
 
 #: A job stands still once no step has come for so many times what steps take, and for so many times the longest that one has
 #: taken so far: an evaluation that was seen once may come again.

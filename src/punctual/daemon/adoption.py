@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from punctual.channel import Page, PageError, PageVersionError
+from punctual.channel import PageError, PageVersionError, SharedBlock
 from punctual.core.commands import LaunchJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished, ProgressReported
@@ -20,9 +20,9 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.ending import cause_of_failure, is_retryable
 from punctual.executors.local.executor import LocalExecutor, in_force
-from punctual.executors.local.keeper_link import GUARD_S_MAX, LEASE_S, Kept, take_over
 from punctual.executors.local.orphans import end_processes_of
 from punctual.executors.local.progress import PageProgress, ProgressSample
+from punctual.executors.local.supervisor_client import GUARD_S_MAX, LEASE_S, AdoptableJob, take_over
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,12 +31,12 @@ T = TypeVar("T")
 #: Why an agent, or in its absence a keeper, ends a job by itself.
 FENCED = "its node had not heard from the service for so long that it might have been started elsewhere"
 
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 #: Seconds that a keeper may take to end once it has begun to clear up.
 _CLEARING_S_MAX = 5.0
 
 
-def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, Kept]:
+def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, AdoptableJob]:
     """Claim the running jobs that no other process steers; they stay as they are when `claims` closes.
 
     Nothing is left of the others.
@@ -46,7 +46,7 @@ def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[Jo
     InvalidSpec
         Another process steers one.
     """
-    kept: dict[JobId, Kept] = {}
+    kept: dict[JobId, AdoptableJob] = {}
     for job in jobs:
         claim = _claim(run, job)
         if claim is not None:
@@ -55,7 +55,7 @@ def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[Jo
     return kept
 
 
-def _claim(run: RunFolder, job: JobId) -> Kept | None:
+def _claim(run: RunFolder, job: JobId) -> AdoptableJob | None:
     """Claim a job from its keeper. None: the job has no process and none is about to start."""
     address = run.takeover_socket(job)
     give_up_at = time.monotonic() + LEASE_S + 1.0
@@ -70,7 +70,7 @@ def _claim(run: RunFolder, job: JobId) -> Kept | None:
                 f"job '{job}'",
                 "See `punctual ps` for what runs, and whether it is steered.",
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
     _end_unkept(run, job)
     return None
 
@@ -91,11 +91,11 @@ def _await(look: Callable[[], T], most_s: float) -> T:
     """Call `look` until its result is true, for at most `most_s` seconds; return the last result."""
     give_up_at = time.monotonic() + most_s
     while not (seen := look()) and time.monotonic() < give_up_at:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
     return seen
 
 
-def actuator_of(kept: Mapping[JobId, Kept], otherwise: str) -> str | Choice:
+def actuator_of(kept: Mapping[JobId, AdoptableJob], otherwise: str) -> str | Choice:
     """Return the actuator in force on the running jobs, or `otherwise` if none runs."""
     return next((in_force(claim.request.actuator) for claim in kept.values()), otherwise)
 
@@ -103,7 +103,7 @@ def actuator_of(kept: Mapping[JobId, Kept], otherwise: str) -> str | Choice:
 def adopted(
     run: RunFolder,
     executor: LocalExecutor,
-    kept: Mapping[JobId, Kept],
+    kept: Mapping[JobId, AdoptableJob],
     launched: Callable[[JobId], tuple[LaunchJob, ProgressReported | None]],
     sink: Sink,
 ) -> dict[JobId, Allocation]:
@@ -191,7 +191,7 @@ def _end_of(job: JobId, record: Mapping[str, Any], *, shift_s: float, at_least: 
 def _page_left(record: Mapping[str, Any]) -> PageProgress | None:
     """Open the page of a process that has ended. None: it reported nothing, or the machine was restarted since."""
     try:
-        page = PageProgress(Page.of(bytes.fromhex(record.get("page", ""))), record.get("started_ns", 0) / 1e9)
+        page = PageProgress(SharedBlock.of(bytes.fromhex(record.get("page", ""))), record.get("started_ns", 0) / 1e9)
     except (PageError, TypeError, ValueError):
         return None
     return page if record.get("boot") == boot_id() and page.latest(0.0).unit_at is not None else None

@@ -10,7 +10,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobWarned
 from punctual.core.ids import JobId
 from punctual.core.protocols import Executor, Sink
-from punctual.core.story import Reason
+from punctual.core.recent_messages import Reason
 
 _LOG = logging.getLogger(__name__)
 

@@ -92,7 +92,7 @@ class ControlHandler:
             case {"verb": "policy"}:
                 return {"policy": self._host.policy, "parameters": dict(self._host.policy_parameters)}
             case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
-                self._submit([told_submission(job) for job in jobs], Streams.from_fields(streams))
+                self._submit([encode_submission(job) for job in jobs], Streams.from_fields(streams))
                 return {}
             case {"verb": "capacity"}:
                 node, together = self._capacity()
@@ -129,7 +129,7 @@ class ControlHandler:
         amounts = [Resources(float(cores)) for cores in request.get("cores", ())]
         now = self._host.clocks()
         if (told_job := request.get("submission")) is not None:
-            return told(self._host.quote(told_submission(told_job).spec, amounts=amounts), now)
+            return told(self._host.quote(encode_submission(told_job).spec, amounts=amounts), now)
         job, when = JobId(str(request["job"])), request.get("when")
         deadline_s = None if when is None else self._host.moved_deadline_s(job, str(when), now)
         return told(self._host.quote(job, deadline_s, amounts), now)
@@ -138,7 +138,7 @@ class ControlHandler:
         deadline_at = status.deadline_at
         return {
             "job": status.id,
-            "state": status.told_state,
+            "state": status.display_state,
             "paused": None if status.pause is None else status.pause.told(),
             "submitted_wall": now.wall_of(status.submitted_at).isoformat(timespec="seconds"),
             "argv": [] if status.program is None else list(status.program.argv),
@@ -176,14 +176,14 @@ class ControlHandler:
         }
 
 
-def as_told(submission: Submission) -> dict[str, Any]:
+def encoded_as_json(submission: Submission) -> dict[str, Any]:
     """Encode a submission for a request."""
     event = submitted(submission)
     return {"submitted": encode(event), "inherited": dict(submission.inherited), "argv": submission.argv}
 
 
-def told_submission(told: Mapping[str, Any]) -> Submission:
-    """Decode a submission that `as_told` encoded; raises `InvalidSpec` for an impossible time or an unknown plug-in."""
+def encode_submission(told: Mapping[str, Any]) -> Submission:
+    """Decode a submission that `encoded_as_json` encoded; raises `InvalidSpec` for an impossible time or an unknown plug-in."""
     event = decode("JobSubmitted", told["submitted"])
     assert isinstance(event, JobSubmitted)
     assert event.program is not None

@@ -9,7 +9,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
-from punctual.daemon.control import as_told
+from punctual.daemon.control import encoded_as_json
 from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.host_executor import capacity_here
 from punctual.daemon.host_options import HostOptions
@@ -136,7 +136,7 @@ def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams) 
     ControlFailed
         No answer came.
     """
-    jobs = [as_told(submission) for submission in submissions]
+    jobs = [encoded_as_json(submission) for submission in submissions]
     ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(streams)}, timeout_s=_SUBMIT_S_MAX)
 
 
@@ -173,7 +173,7 @@ def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[s
 
 def quote_new(run: RunFolder, submission: Submission, cores: Sequence[float]) -> dict[str, Any]:
     """Ask the host of a run to quote a new job; raises `ControlFailed` if it does not answer."""
-    request = {"verb": "quote", "submission": as_told(submission), "cores": list(cores)}
+    request = {"verb": "quote", "submission": encoded_as_json(submission), "cores": list(cores)}
     return ask(run.socket, request, timeout_s=_QUOTE_S_MAX)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from punctual.core.control import Demand, Forecast
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING
 from punctual.core.status import StatusBoard
-from punctual.core.story import Reason
-from punctual.daemon.board_reader import BoardReader
 from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import read_about
+from punctual.daemon.status_reader import StatusReader
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
 from punctual.journal.state import loads
@@ -56,7 +56,7 @@ class ToldForecasts:
         return told.get("steps_expected") or told.get("steps_total"), 0.0
 
 
-class FollowedHost(BoardReader):
+class FollowedHost(StatusReader):
     """Jobs of a host in another process: their status comes from its journal, forecasts from its answers.
 
     The journal is the same whoever writes it, so what is shown goes on when another process takes the host's place.

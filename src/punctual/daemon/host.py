@@ -23,11 +23,11 @@ from punctual.core.quoting import Quote, QuoteRequest
 from punctual.core.resources import Resources, largest, total
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus, StatusBoard
-from punctual.daemon.board_reader import BoardReader
 from punctual.daemon.engine import Engine, Listener, Question, logged
 from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import QuotingPlanner
 from punctual.daemon.quotes import check_amounts, new_view
+from punctual.daemon.status_reader import StatusReader
 from punctual.request.job_order import in_order
 from punctual.request.spec_change import SpecChange, changed_spec
 from punctual.request.submission import Submission, check_policy
@@ -39,7 +39,7 @@ T = TypeVar("T")
 ASK_S_MAX, QUOTE_S_MAX = 5.0, 20.0
 
 
-class Host(BoardReader):
+class Host(StatusReader):
     """Runs any number of jobs. All methods but `run` may be called from any thread.
 
     Parameters

@@ -31,8 +31,8 @@ from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import LocalExecutor
-from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import earlier_log
+from punctual.executors.local.supervisor_client import LEASE_S
 from punctual.journal.sqlite import SqliteJournal
 
 #: This machine.
@@ -72,7 +72,7 @@ def _bundle(amount: Resources) -> Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ExecutorSetup:
     """Place where jobs run: the executor, its nodes and its capacity.
 
     Attributes
@@ -117,7 +117,7 @@ def local_executor(
     )
 
 
-def local_site(executor: LocalExecutor, options: HostOptions) -> Site:
+def local_site(executor: LocalExecutor, options: HostOptions) -> ExecutorSetup:
     """Return the site of this machine alone."""
     capacity = capacity_here()
     jobs_at_once = options.jobs_at_once_on(capacity)
@@ -125,7 +125,7 @@ def local_site(executor: LocalExecutor, options: HostOptions) -> Site:
     def join(sink: Sink) -> None:
         sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
 
-    return Site(executor, join, capacity, jobs_at_once)
+    return ExecutorSetup(executor, join, capacity, jobs_at_once)
 
 
 def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
@@ -159,16 +159,16 @@ def _keep_output(run: RunFolder, job: JobId, output: bytes) -> None:
             file.write(output)
 
 
-def cluster_site(executor: ClusterExecutor, options: HostOptions) -> Site:
+def cluster_site(executor: ClusterExecutor, options: HostOptions) -> ExecutorSetup:
     """Return the site of a cluster's nodes."""
 
     def scale(snapshot: Snapshot) -> None:
         executor.want(requested(snapshot, options.autoscale))
 
-    return Site(executor, executor.start, scale=scale if options.autoscale else None, news=executor.news)
+    return ExecutorSetup(executor, executor.start, scale=scale if options.autoscale else None, news=executor.news)
 
 
-def new_site(run: RunFolder, journal: SqliteJournal, options: HostOptions, output_of: OutputOf) -> Site:
+def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions, output_of: OutputOf) -> ExecutorSetup:
     """Make the site for the jobs of a new run."""
     if options.engine == "local":
         return local_site(local_executor(run, journal, options.actuator, output_of), options)

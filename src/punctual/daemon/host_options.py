@@ -126,7 +126,7 @@ def limits(cluster: str) -> Limits:
     """
     if not cluster:
         return unlimited
-    from punctual.daemon.described_nodes import DescribedNodes
+    from punctual.daemon.configured_nodes import ConfiguredNodes
     from punctual.request.cluster_file import read_cluster  # needs pydantic, which is slow to load
 
-    return DescribedNodes(read_cluster(Path(cluster)))
+    return ConfiguredNodes(read_cluster(Path(cluster)))

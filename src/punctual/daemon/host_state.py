@@ -8,7 +8,7 @@ from punctual import registry
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.status import StatusBoard
 from punctual.daemon.host_options import SHARING_POLICY
-from punctual.daemon.journal_time import JournalTime
+from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.run_folder import RunFolder
 from punctual.journal.sqlite import SqliteJournal
 from punctual.journal.state import dumps, loads
@@ -25,7 +25,7 @@ class HostState:
     journal: SqliteJournal
     scheduler: Scheduler
     board: StatusBoard
-    time: JournalTime
+    time: JournalClock
 
     def dumped(self) -> bytes:
         """Return the state in the form of a snapshot."""
@@ -58,7 +58,7 @@ def new_scheduler() -> Scheduler:
     )
 
 
-def new_state(run: RunFolder, journal: SqliteJournal, time: JournalTime) -> HostState:
+def new_state(run: RunFolder, journal: SqliteJournal, time: JournalClock) -> HostState:
     """Make the state of a host without jobs."""
     scheduler = new_scheduler()
     return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)

@@ -36,7 +36,7 @@ from punctual.request.submission import Submission
 _LOG = logging.getLogger(__name__)
 
 #: Seconds between two looks at another process's progress.
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 #: After an attempt to take the host's place that failed; and after how long of attempts that fail alike it is said why.
 _PAUSE_S, _ALIKE_S = 0.1, 5.0
 #: Seconds that others may hold the lock of the shared host, and seconds to find a host that answers.
@@ -111,7 +111,7 @@ class JoinedHost:
                     f"the host of '{self.run_folder.name}'" if self._followed else "the shared host",
                     "See `punctual ps`, or run these jobs beside it (`--alone`).",
                 )
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
     def _try_to_run(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> bool:
         with host_lock(_LOCK_S_MAX) as has_lock:
@@ -279,7 +279,7 @@ class JoinedHost:
         if followed.is_lost() and not self._have_ended():
             self._take_place()
         if self._local is None:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
     def _have_ended(self) -> bool:
         while self._unended and self.has_ended(self._unended[-1]):
@@ -399,7 +399,7 @@ class JoinedHost:
                         if not self._hand_over(local):
                             self._hosting.__exit__(kind, error, trace)
                         return
-                local.run_for(_LOOK_S)  # whoever has the lock may be waiting for this host's answer
+                local.run_for(_POLL_INTERVAL_S)  # whoever has the lock may be waiting for this host's answer
         except JournalTaken as taken:  # there is nothing left to hand over
             self._hosting.__exit__(type(taken), taken, taken.__traceback__)
 
@@ -452,7 +452,7 @@ def ended_of(run: RunFolder, job: JobId) -> dict[str, Any]:
     """Return the host's record of an ended job; empty if the host was killed before it could write it."""
     give_up_at = time.monotonic() + _END_S_MAX
     while job in run.open_jobs() and time.monotonic() < give_up_at:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
     return run.end_facts(job)
 
 

@@ -32,19 +32,19 @@ from punctual.daemon.control import ControlHandler
 from punctual.daemon.control_socket import ControlFailed, ControlSocket
 from punctual.daemon.engine import Question
 from punctual.daemon.host import Host, submitted
-from punctual.daemon.host_executor import OutputOf, Site, new_site
+from punctual.daemon.host_executor import ExecutorSetup, OutputOf, new_setup
 from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, new_state
-from punctual.daemon.journal_time import JournalTime
+from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.paths import refused_if_unwritable
-from punctual.daemon.planner import QuotingPlanner, SharingPlanner
+from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.run_folder import RunFolder, create_run
 from punctual.daemon.runs import has_finished, open_jobs
 from punctual.executors.local.output import LogTail, Streams
 from punctual.journal.boot import boot_id
 from punctual.journal.errors import JournalTaken, StoreUnreachable
+from punctual.journal.maintenance import JournalMaintenance
 from punctual.journal.sqlite import SqliteJournal
-from punctual.journal.upkeep import Upkeep
 from punctual.request.job_order import in_order
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission, check_checkpoint_dir
@@ -96,10 +96,10 @@ class LocalHost(Host):
         Executor for queries about processes: actuator, workers, faults.
     """
 
-    def __init__(self, state: HostState, site: Site, planner: QuotingPlanner) -> None:
+    def __init__(self, state: HostState, site: ExecutorSetup, planner: QuotingPlanner) -> None:
         executor = Contained(site.executor)
         self._journal = state.journal
-        self._upkeep = Upkeep(state.journal, state.dumped)
+        self._upkeep = JournalMaintenance(state.journal, state.dumped)
         super().__init__(
             state.scheduler,
             state.board,
@@ -243,7 +243,7 @@ class LocalHost(Host):
         """Return facts that do not change while the job runs: names of its controller and its actuator."""
         return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator}
 
-    def told_facts(self, job: JobId) -> dict[str, Any]:
+    def public_facts(self, job: JobId) -> dict[str, Any]:
         """Return `facts` for other processes, with the path of the output, the demand, and the promised finish."""
         until_at = self.promised_until_at(job)
         return {
@@ -511,9 +511,9 @@ def local_host(
     with ExitStack() as ending:
         ending.push(tidying(run))
         journal = ending.enter_context(SqliteJournal(run.journal))
-        state = new_state(run, journal, JournalTime())
+        state = new_state(run, journal, JournalClock())
         policy = state.policy(options.policy)
-        site = new_site(run, journal, options, output_of)
+        site = new_setup(run, journal, options, output_of)
         host = ending.enter_context(opened(state, site, policy))
         site.join(state.time.from_machine)
         yield host
@@ -560,7 +560,7 @@ def _check_hardware(spec: JobSpec) -> None:
 @contextmanager
 def opened(
     state: HostState,
-    site: Site,
+    site: ExecutorSetup,
     policy: tuple[str, Mapping[str, Any]],
     begin: Callable[[LocalHost], None] = lambda _: None,
     *,
@@ -584,7 +584,7 @@ def opened(
             host = LocalHost(state, site, closing.enter_context(_planner(*policy, state.time)))
             begin(host)
             handler = ControlHandler(
-                host, host.told_facts, host.budget, host.submit_told, lambda: (host.capacity, host.capacity_together),
+                host, host.public_facts, host.budget, host.submit_told, lambda: (host.capacity, host.capacity_together),
                 host.ask_to_leave, host.settle,
             )  # fmt: skip
             control = ControlSocket(state.run.socket, handler.answer, take=take)
@@ -603,7 +603,7 @@ def opened(
 
 
 @contextmanager
-def _planner(policy: str, parameters: Mapping[str, Any], time: JournalTime) -> Iterator[QuotingPlanner]:
+def _planner(policy: str, parameters: Mapping[str, Any], time: JournalClock) -> Iterator[QuotingPlanner]:
     """Yield the planner: it runs the policy here for one job or a quick policy, else in a worker process."""
-    with SharingPlanner(policy, parameters, alone=INLINE_POLICY) as planner:
+    with SwitchingPlanner(policy, parameters, alone=INLINE_POLICY) as planner:
         yield time.stamped(planner)

@@ -27,20 +27,20 @@ from punctual.core.resources import NOTHING, Resources, total
 from punctual.daemon.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
 from punctual.daemon.capacity import capacity_here, device_kind
 from punctual.daemon.contained import Contained
-from punctual.daemon.kept_log import LogPlace, read_on
+from punctual.daemon.log_snapshot import LogPlace, read_on
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.run_folder import RunFolder, agent_run
 from punctual.distribution import __version__
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
-from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import Streams, earlier_log
+from punctual.executors.local.supervisor_client import LEASE_S
 
 _LOG = logging.getLogger(__name__)
 
 #: Seconds between two looks of the agent at its jobs, which a host's polls make superfluous; and between two renewals.
-_LOOK_S, _RENEW_S = 0.25, 1.0
+_POLL_INTERVAL_S, _RENEW_S = 0.25, 1.0
 _WAIT_S_MAX = 10.0
 #: Bytes of one log that are sent at a time.
 _OUTPUT_BYTES_MAX = 1 << 20
@@ -408,13 +408,13 @@ class NodeAgent:
 
     def _beat(self) -> None:
         renewed_at = 0.0
-        while not self._ends.wait(_LOOK_S):
+        while not self._ends.wait(_POLL_INTERVAL_S):
             try:
                 now = self._clock.now()
                 if now >= renewed_at + _RENEW_S:
                     renewed_at = now
                     self._contained.renew(lambda job: job in self._paused)
-                if now >= self._looked_at + _LOOK_S:
+                if now >= self._looked_at + _POLL_INTERVAL_S:
                     self._look()
                 self._fence()
             except Exception:  # noqa: BLE001 -- the next beat comes

@@ -23,7 +23,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, PlanProposed
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy, Sink
-from punctual.core.quoting import Quote, QuoteRequest, quote_told, refusing_guarantees
+from punctual.core.quoting import Quote, QuoteRequest, encode_quote, refusing_guarantees
 from punctual.daemon.policy_worker import BadFrameError, Channel
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class InlinePlanner:
             raise QuoteFailed(f"the policy failed: {type(error).__name__}: {error}") from error
 
 
-class SharingPlanner:
+class SwitchingPlanner:
     """Plans for a single job at once; for several, has the policy plan in a worker process.
 
     With one job there is nothing to share: what it demands it gets from the policy that takes microseconds. The worker
@@ -411,7 +411,7 @@ class _Worker:
         """Return the policy's quote by instant `until_at`; raises `_NoPlanError`."""
         answer = self._asked(request, until_at)
         try:
-            return quote_told(answer["quote"])
+            return encode_quote(answer["quote"])
         except (KeyError, TypeError, ValueError) as error:
             raise _LostError(f"gave a wrong answer: {str(error)[:300]}") from error
 

@@ -12,13 +12,13 @@ from punctual.core.events import Event, NodeJoined, ProgressReported, SteeringRe
 from punctual.core.ids import JobId
 from punctual.core.instants import moved
 from punctual.core.job import Allocation
+from punctual.core.recent_messages import Reason
 from punctual.core.status import JobStatus
-from punctual.core.story import Reason
 from punctual.daemon.adoption import actuator_of, adopted, claimed
 from punctual.daemon.host_executor import (
     HERE,
+    ExecutorSetup,
     OutputOf,
-    Site,
     cluster_executor,
     cluster_site,
     local_executor,
@@ -52,7 +52,7 @@ class Resumed:
         Returns the events since the instant of the journal's last message, in the journal's time.
     """
 
-    site: Site
+    site: ExecutorSetup
     granted: Mapping[JobId, Allocation]
     missed: Callable[[float], Iterable[Event]]
 
@@ -158,7 +158,9 @@ def _local_site(
     return Resumed(site, granted, lambda last_at: _missed_here(state, last_at, granted, site))
 
 
-def _missed_here(state: HostState, last_at: float, granted: Mapping[JobId, Allocation], site: Site) -> Iterator[Event]:
+def _missed_here(
+    state: HostState, last_at: float, granted: Mapping[JobId, Allocation], site: ExecutorSetup
+) -> Iterator[Event]:
     for of_job in missed_events(state, last_at, granted):
         yield from of_job
     known = {node.id: (node.capacity, node.jobs_at_once) for node in state.board.nodes()}

@@ -11,7 +11,7 @@ from punctual.core.job import ENDED, JobState
 from punctual.core.lifecycle import about, end_state
 from punctual.daemon.adoption import recorded_end
 from punctual.daemon.host_state import HostState, new_state
-from punctual.daemon.journal_time import JournalTime
+from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.local_host import STOPPED_UNSTEERED
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import read_about
@@ -32,11 +32,11 @@ def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, f
     """
     snapshot = journal.latest_snapshot()
     if snapshot is not None:
-        state = new_state(run, journal, JournalTime(clock_shift(journal)))
+        state = new_state(run, journal, JournalClock(clock_shift(journal)))
         try:
             state.load(snapshot[1])
         except Exception as error:
-            if journal.thinned_until:
+            if journal.compacted_until:
                 raise _of_other_version(run, error) from error
         else:
             return state, _fold(state, journal, snapshot[0])
@@ -48,7 +48,7 @@ def state_by_messages(run: RunFolder, journal: SqliteJournal) -> tuple[HostState
 
     Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
     """
-    state = new_state(run, journal, JournalTime(clock_shift(journal)))
+    state = new_state(run, journal, JournalClock(clock_shift(journal)))
     return state, _fold(state, journal, 0)
 
 

@@ -20,8 +20,8 @@ from punctual.daemon.paths import agent_roots, refused_if_unwritable, remove_tre
 from punctual.daemon.process_record import is_alive, is_of_this_boot, process_record
 from punctual.distribution import __version__
 from punctual.executors.local.ending import has_left
-from punctual.executors.local.keeper_link import being_written, read_end, takeover_socket_of
 from punctual.executors.local.output import Streams, logs_of
+from punctual.executors.local.supervisor_client import being_written, read_end, takeover_socket_of
 from punctual.journal.sqlite import SqliteJournal
 
 _RECORD = "run.json"

@@ -25,7 +25,7 @@ Listen = Callable[[LocalHost], AbstractContextManager[Sequence[str]]]
 
 _NAME = "service"
 #: Seconds between two looks at another process's progress.
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 #: Seconds that another host may take to leave, and to be found not to.
 _LEAVE_S_MAX = 10.0
 _LOCK_S_MAX, _START_S_MAX, _SUBMIT_S_MAX = 20.0, 60.0, 60.0
@@ -76,7 +76,7 @@ class ServiceHost(JoinedHost):
                     "the shared host",
                     "See `punctual ps` for what runs, and `punctual doctor` for what is wrong.",
                 )
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
     def run(self) -> None:
         """Steer all jobs until `leave`, or until another process asks for the place.
@@ -139,7 +139,7 @@ def _has_left(run: RunFolder) -> bool:
         ask(run.socket, {"verb": "leave"})
     give_up_at = time.monotonic() + _LEAVE_S_MAX
     while run.is_live() and time.monotonic() < give_up_at:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
     return not run.is_live()
 
 
@@ -165,7 +165,7 @@ def submit_jobs(submissions: Sequence[Submission], options: HostOptions) -> tupl
                 with suppress(ControlFailed):
                     submit(run, named[1], Streams())
                     return run, [submission.spec.id for submission in named[1]]
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
     raise InvalidSpec(
         "the service must answer",
         "no answer" if service_run() is not None else "a service that has ended",

@@ -13,7 +13,7 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs, live_folders
 
 #: Seconds between two attempts to get the lock: jobs may be unsteered until then.
-_LOOK_S = 0.01
+_POLL_INTERVAL_S = 0.01
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def _locked(file: int, give_up_at: float) -> bool:
         except BlockingIOError:
             if time.monotonic() >= give_up_at:
                 return False
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
         else:
             return True
 

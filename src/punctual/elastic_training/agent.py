@@ -25,11 +25,11 @@ from time import monotonic_ns
 from typing import Any, Self
 
 from punctual.channel import (
-    PAGE_VARIABLE,
+    BLOCK_VARIABLE,
     SERVERS_VARIABLE,
     Declaration,
-    Page,
     PageError,
+    SharedBlock,
     process_number,
 )
 from punctual.elastic_training import forkserver, other_node
@@ -67,19 +67,19 @@ _LEAVE_S_MAX = 10.0
 #: Deaths before a first step, one after the other, or workers that stood still after the same one: another would, too.
 _N_DEATHS_MAX = 3
 #: Seconds between two looks at the page and at the board; a change of size is not urgent: training goes on.
-_LOOK_S = 0.05
+_POLL_INTERVAL_S = 0.05
 #: The end of a process is told by the forkserver a moment after those that it was connected with have told that; more
 #: than a moment where the machine is busy.
 _EXIT_S_MAX = 10.0
 
 
-def managed_page() -> Page | None:
+def managed_page() -> SharedBlock | None:
     """Return the job's page if Punctual manages this training's workers; None: it runs in this process."""
-    path = os.environ.get(PAGE_VARIABLE)
+    path = os.environ.get(BLOCK_VARIABLE)
     if not path:
         return None
     try:
-        page = Page.open(path)
+        page = SharedBlock.open(path)
     except (OSError, PageError):  # whoever claims the page tells it
         return None
     if page.worker_target().n_workers > 0:
@@ -131,7 +131,7 @@ def _run_worker(train: Callable[..., object], agent: SocketAgentClient) -> None:
     import_module("punctual.elastic_training.context").run_worker(train, agent)
 
 
-def _leave_page_to_workers(page: Page) -> None:
+def _leave_page_to_workers(page: SharedBlock) -> None:
     """Leave the page to the first worker, who reports steps; the script's top level may have claimed it."""
     if session._session is not None:  # noqa: SLF001 -- asking for the session would make one, and claim the page
         session._session.mute()  # noqa: SLF001
@@ -155,7 +155,7 @@ class Agent:
     def __init__(
         self,
         train: Callable[[SocketAgentClient], object],
-        page: Page,
+        page: SharedBlock,
         *,
         hang_s: float = HANG_S,
         preloaded: Sequence[str] = forkserver.PRELOADED,
@@ -197,7 +197,7 @@ class Agent:
     def run(self) -> int:
         """Run until the training has ended, and return its exit code."""
         while self._exit_code is None or self._pool.workers:
-            for fd, _ in self._poll.poll(_LOOK_S * 1e3):
+            for fd, _ in self._poll.poll(_POLL_INTERVAL_S * 1e3):
                 for node in self._nodes:
                     for words in node.receive(fd):
                         self._on_message(node, words)

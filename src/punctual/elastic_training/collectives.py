@@ -27,7 +27,7 @@ from punctual.elastic_training.virtual_ranks import cut
 #: Bytes of all workers together up to which each adds up everything: cheaper than to wait twice for the others.
 _ONE_WAIT_BYTES = 1 << 18
 #: Seconds between two checks whether the generation has lost a member.
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 
 #: Returns contiguous parts of the memory that the first ranks have written and the second ones need.
 Moves = Callable[[range, range], Sequence[Tensor]]
@@ -75,7 +75,7 @@ class Collectives:
         #: Shape (turns, workers, bytes of a slot).
         self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(N_TURNS, n_workers, SLOT_BYTES)
         for connection in links.connections:
-            connection.settimeout(_LOOK_S)
+            connection.settimeout(_POLL_INTERVAL_S)
 
     def close(self) -> None:
         self._slots = torch.empty(0)

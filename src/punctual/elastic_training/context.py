@@ -8,7 +8,7 @@ from punctual.elastic_training import checkpoint_store
 from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.arguments import is_of_process_groups, not_whole
 from punctual.elastic_training.checkpoint_store import CheckpointStore
-from punctual.elastic_training.member import Leave, Member
+from punctual.elastic_training.member import WorkerReleased, WorkerSession
 from punctual.elastic_training.replica import Optimizers, Replica, Stateful
 from punctual.elastic_training.run import ElasticRun
 from punctual.elastic_training.step import Stepper
@@ -19,7 +19,7 @@ def run_worker(train: Callable[["Context"], object], agent: AgentClient) -> None
     """Run one worker, from the beginning of `train` to its end, or until the worker is dismissed."""
     try:
         train(Context(agent))
-    except Leave:
+    except WorkerReleased:
         return
     except Exception as error:
         if is_of_process_groups(error):
@@ -96,6 +96,6 @@ class Context:
         store = self._store or checkpoint_store.chosen(checkpoint_dir, every_s=checkpoint_every_s)
         can_fuse = fuse and not deterministic
         replica = Replica(model, optimizer, extra or {})
-        member = Member(self._agent, replica, store, rank_number, can_fuse=can_fuse, is_synchronous=synchronous)
+        member = WorkerSession(self._agent, replica, store, rank_number, can_fuse=can_fuse, is_synchronous=synchronous)
         stepper = Stepper(member, is_deterministic=deterministic, draws_dropout=fuse)
         return ElasticRun(member, stepper, reports_loss=reports_loss)

@@ -139,7 +139,7 @@ class Evaluation:
 
 
 @dataclass(slots=True)
-class Telling:
+class EvaluationProgress:
     """Progress of an evaluation for Punctual: batches of all workers, estimated from this worker's.
 
     Attributes

@@ -26,11 +26,11 @@ _IN_WORDS: dict[str, str] = {
 }  # fmt: skip
 
 
-class Leave(BaseException):
+class WorkerReleased(BaseException):
     """Raised to end a dismissed worker. No `Exception`: the script must not take it for one of its own."""
 
 
-class Member:
+class WorkerSession:
     """A worker and its state, through all generations.
 
     Attributes
@@ -101,7 +101,7 @@ class Member:
                 n_steps=self.position.n_steps, progress=self._progress(), after_fault=after_fault, has_state=has_state
             )
             if membership is None:
-                raise Leave
+                raise WorkerReleased
             try:
                 return self._enter(membership, evaluates=evaluates)
             except GroupFault:

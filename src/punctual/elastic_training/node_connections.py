@@ -20,7 +20,7 @@ from punctual.elastic_training.membership import Membership
 _HELLO = struct.Struct("<qq")
 _CONNECT_S_MAX = 30.0
 #: Seconds between two looks whether the generation has lost a member.
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 #: Bytes encrypted at once: each repeated try to send must be of the same bytes.
 _PIECE_BYTES = 1 << 18
 
@@ -48,7 +48,7 @@ class NodeConnections:
             }
             while len(connections) < len(membership.nodes) - 1:
                 _check(is_broken, give_up_at)
-                for connection in handshakes.advance(_LOOK_S):
+                for connection in handshakes.advance(_POLL_INTERVAL_S):
                     if connection in own:
                         connections[own[connection]] = connection
                         connection.sendall(_HELLO.pack(membership.generation, i_own))
@@ -85,7 +85,7 @@ class NodeConnections:
         poll = select.poll()
         for transfer in transfers:
             poll.register(transfer.connection, transfer.awaits)
-        while not poll.poll(_LOOK_S * 1e3):
+        while not poll.poll(_POLL_INTERVAL_S * 1e3):
             if self._is_broken():
                 raise ConnectionError("a member is gone")
 

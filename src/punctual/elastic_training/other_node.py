@@ -19,7 +19,7 @@ from punctual.channel import (
     GROUP_VARIABLE,
     NODE_ADDRESS_VARIABLE,
     Declaration,
-    Page,
+    SharedBlock,
     WorkerStatus,
     process_number,
 )
@@ -34,7 +34,7 @@ from punctual.elastic_training.other_nodes import listening_at
 from punctual.tracking.complaint import invalid
 
 _CONNECT_S_MAX = 10.0
-_LOOK_S = 0.05
+_POLL_INTERVAL_S = 0.05
 #: After so long without a word the first node is lost; it says something twice a second. Longer than it waits for this one.
 _SILENT_S_MAX = 20.0
 #: Seconds for which a failure is shown on the page before the process ends.
@@ -55,7 +55,7 @@ def first_node() -> tuple[tuple[str, int], bytes] | None:
 def serve(
     first: tuple[tuple[str, int], bytes],
     train: Callable[[SocketAgentClient], object],
-    page: Page,
+    page: SharedBlock,
     preloaded: Sequence[str] = forkserver.PRELOADED,
 ) -> int:
     """Run workers for the first node until it needs none, and return the exit code."""
@@ -99,13 +99,13 @@ def _unreached(address: tuple[str, int], error: OSError, remedy: str) -> ValueEr
     )
 
 
-def _fail(page: Page, stats: ElasticStats, text: str) -> int:
+def _fail(page: SharedBlock, stats: ElasticStats, text: str) -> int:
     """Show a failure on the page, where Punctual reads it, and to the user."""
     os.write(2, f"punctual: {text}\n".encode())
     give_up_ns = monotonic_ns() + int(_SHOWN_S * 1e9)
     while monotonic_ns() < give_up_ns and not page.directives().stop:
         stats.answer(page.worker_target().request, text)
-        select.select([], [], [], _LOOK_S)
+        select.select([], [], [], _POLL_INTERVAL_S)
     return _EXIT_ALONE
 
 
@@ -116,7 +116,7 @@ class OtherNode:
         self,
         stream: MessageStream,
         train: Callable[[SocketAgentClient], object],
-        page: Page,
+        page: SharedBlock,
         stats: ElasticStats,
         preloaded: Sequence[str],
     ) -> None:
@@ -173,7 +173,7 @@ class OtherNode:
 
     def _hear(self) -> None:
         """Carry out the agent's messages, and pass on those of workers."""
-        for fd, _ in self._poll.poll(_LOOK_S * 1e3):
+        for fd, _ in self._poll.poll(_POLL_INTERVAL_S * 1e3):
             if fd == self._stream.fileno():
                 for words in self._stream.receive():
                     self._heard_ns = monotonic_ns()

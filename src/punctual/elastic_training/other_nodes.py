@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic_ns
 from typing import Any
 
-from punctual.channel import NODE_ADDRESS_VARIABLE, Page, WorkerStatus, WorkerTarget
+from punctual.channel import NODE_ADDRESS_VARIABLE, SharedBlock, WorkerStatus, WorkerTarget
 from punctual.elastic_training.elastic_stats import ElasticStats
 from punctual.elastic_training.group_key import SecureSockets, certificate_of, new_key
 from punctual.elastic_training.handshakes import LIMIT_S, Handshakes
@@ -30,7 +30,7 @@ SILENT_S_MAX = 10.0
 #: Seconds between two heartbeats to a node.
 _BEAT_S = 0.5
 #: Seconds between two checks whether this node still listens.
-_LOOK_S = 0.5
+_POLL_INTERVAL_S = 0.5
 #: Seconds that another node may take to learn that the training has ended.
 _END_S_MAX = 1.0
 
@@ -172,7 +172,7 @@ class OtherNodes:
         Registers the descriptors to read from.
     """
 
-    def __init__(self, page: Page, here: LocalWorkers, poll: select.poll) -> None:
+    def __init__(self, page: SharedBlock, here: LocalWorkers, poll: select.poll) -> None:
         self._page, self._here, self._poll = page, here, poll
         self._address = os.environ.get(NODE_ADDRESS_VARIABLE, "")
         self._listening: socket.socket | None = None
@@ -269,7 +269,7 @@ class OtherNodes:
         handshakes = Handshakes(SecureSockets(self._here.certificate), listening)
         while listening.fileno() >= 0:
             with suppress(OSError, ValueError):  # it has just been closed
-                for connection in handshakes.advance(_LOOK_S):
+                for connection in handshakes.advance(_POLL_INTERVAL_S):
                     stream = MessageStream(connection)
                     hello = _first_of(stream)
                     if hello is not None:

@@ -3,12 +3,12 @@
 import os
 from dataclasses import replace
 
-from punctual.channel import PAGE_VARIABLE, Page, PageError
+from punctual.channel import BLOCK_VARIABLE, PageError, SharedBlock
 from punctual.elastic_training.agent_client import AgentClient
 from punctual.tracking import stop
 from punctual.tracking.complaint import warn
 from punctual.tracking.declaration import Phases, by_name
-from punctual.tracking.record import Course, PhaseRecord
+from punctual.tracking.record import PhaseRecord, StepPlan
 from punctual.tracking.session import Session, current, install
 
 
@@ -17,7 +17,7 @@ class ProgressReporter:
 
     def __init__(self, agent: AgentClient) -> None:
         self._agent = agent
-        self._course: Course | None = None
+        self._course: StepPlan | None = None
         self._phases: Phases = ()
         self._session: Session | None = None
         self._speaks = self._can_stop = False
@@ -57,13 +57,13 @@ class ProgressReporter:
         """
         if self._course is None:
             self._course, self._phases, self._can_stop = (
-                Course(n_steps, total_steps, n_steps_per_epoch),
+                StepPlan(n_steps, total_steps, n_steps_per_epoch),
                 phases,
                 can_stop,
             )
             self._begin(self.session, self._course, n_steps)
 
-    def _begin(self, session: Session, course: Course, n_steps: int) -> None:
+    def _begin(self, session: Session, course: StepPlan, n_steps: int) -> None:
         course = replace(course, start_step=n_steps)
         plan = {name: (phase, course.n_occurrences_left(phase)) for name, phase in by_name(self._phases).items()}
         session.begin_loop(course, plan)
@@ -122,11 +122,11 @@ class ProgressReporter:
 
 def _speaking(is_beginning: bool) -> Session:
     """Open a session with the page, even if the worker that had it has died without releasing it."""
-    path = os.environ.get(PAGE_VARIABLE)
+    path = os.environ.get(BLOCK_VARIABLE)
     if is_beginning or not path:
         return current()
     try:
-        page = Page.open(path)
+        page = SharedBlock.open(path)
     except (OSError, PageError):
         return Session()
     session = Session(page)

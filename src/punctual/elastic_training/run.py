@@ -10,12 +10,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from punctual.channel import EXIT_LEFT, PAGE_VARIABLE
+from punctual.channel import BLOCK_VARIABLE, EXIT_PREEMPTED
 from punctual.elastic_training.checkpoint_store import CheckpointStore
-from punctual.elastic_training.evaluation import Evaluation, Tell, Telling, result_of
+from punctual.elastic_training.evaluation import Evaluation, EvaluationProgress, Tell, result_of
 from punctual.elastic_training.fetching import Collate, Fetch, Request, length_of, moved
 from punctual.elastic_training.group import GroupFault
-from punctual.elastic_training.member import Member
+from punctual.elastic_training.member import WorkerSession
 from punctual.elastic_training.prefetcher import Prefetcher
 from punctual.elastic_training.progress_reporter import ProgressReporter
 from punctual.elastic_training.random_state import seed_all
@@ -49,12 +49,12 @@ class _BatchPlan:
 class ElasticRun:
     """A training in this worker, in step with all others. Made by `punctual.elastic_training.context.Context`."""
 
-    def __init__(self, member: Member, stepper: Stepper, *, reports_loss: bool) -> None:
+    def __init__(self, member: WorkerSession, stepper: Stepper, *, reports_loss: bool) -> None:
         self._member = member
         self._stepper = stepper
         self._reporter = ProgressReporter(member.agent)
         #: The loss at which the training ends; None: with its last step.
-        self._goal = losses.goal() if os.environ.get(PAGE_VARIABLE) else None
+        self._goal = losses.goal() if os.environ.get(BLOCK_VARIABLE) else None
         self._reports_loss = reports_loss
         self._opened = ExitStack()
         self._step: Step | None = None
@@ -450,7 +450,7 @@ class ElasticRun:
         self._stepper.exit_code = 0
         with self._member.agent.excused():  # the script's hooks may have a lot to save
             self._save(self._member.store)
-            if exit_code != EXIT_LEFT or self._all_kept():
+            if exit_code != EXIT_PREEMPTED or self._all_kept():
                 self._reporter.end(exit_code)
 
     def _all_kept(self) -> bool:
@@ -525,7 +525,7 @@ class ElasticRun:
         if i_result >= len(results.get(place, ())):
             evaluation = self._evaluation(function, dataset, batch_size, collate, name)
             with span.phase(name, units=self._n_units[name]) as progress:
-                telling = Telling(self._n_units[name], progress.advance)
+                telling = EvaluationProgress(self._n_units[name], progress.advance)
                 self._evaluate(evaluation, telling, place, i_result)
                 telling.end()
         return result_of(self._member.position.results[place][i_result])
@@ -546,7 +546,7 @@ class ElasticRun:
         evaluation = self._evaluation(function, dataset, batch_size, collate, name)
         if self._member.is_beginning:
             with span.phase(name, rehearsal=True) as progress:
-                telling = Telling(self._n_units[name], progress.advance)
+                telling = EvaluationProgress(self._n_units[name], progress.advance)
                 evaluation.rehearse(self._evaluated_ranks(), _N_REHEARSED, self._stamped(telling.of))
 
     def _evaluation(
@@ -578,7 +578,7 @@ class ElasticRun:
 
         return told
 
-    def _evaluate(self, evaluation: Evaluation, telling: Telling, place: str, i_result: int) -> None:
+    def _evaluate(self, evaluation: Evaluation, telling: EvaluationProgress, place: str, i_result: int) -> None:
         """Evaluate until the result is known, with the others, or by them if this worker had lost its group."""
         member = self._member
         while i_result >= len(member.position.results.get(place, ())):

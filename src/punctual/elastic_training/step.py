@@ -14,7 +14,7 @@ from punctual.elastic_training.buffers import MovingBuffers
 from punctual.elastic_training.collectives import Apart
 from punctual.elastic_training.dropout import RankDropout
 from punctual.elastic_training.gradient_guard import GradientGuard
-from punctual.elastic_training.member import Member
+from punctual.elastic_training.member import WorkerSession
 from punctual.elastic_training.random_state import seed_all
 from punctual.elastic_training.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear
 from punctual.elastic_training.virtual_ranks import Part, cut, share
@@ -125,7 +125,7 @@ class Stepper:
         All do so now, as all know since the last step.
     """
 
-    def __init__(self, member: Member, *, is_deterministic: bool, draws_dropout: bool = True) -> None:
+    def __init__(self, member: WorkerSession, *, is_deterministic: bool, draws_dropout: bool = True) -> None:
         self.loss = float("nan")
         self.leaves = False
         self.exit_code = 0

@@ -238,7 +238,7 @@ def shell_code(code: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class HeartbeatGap:
     """A member that has been silent for too long, at one check.
 
     Attributes
@@ -279,7 +279,7 @@ def hung(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Worker]:
     in_step = [silence for silence in silent if silence.worker.state == "training"]
     stopped = [silence for silence in in_step if silence.is_stopped]
     busy = [silence for silence in in_step if not silence.is_waiting]
-    rows: tuple[tuple[bool, list[Silence]], ...] = (
+    rows: tuple[tuple[bool, list[HeartbeatGap]], ...] = (
         (bool(stopped), stopped),
         (bool(busy) and others_wait, [silence for silence in busy if not silence.is_excused]),
         (len(busy) == len(members) and _all_sleep(busy, now_ns, hang_ns // 2), busy[-1:]),
@@ -289,7 +289,7 @@ def hung(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Worker]:
     return [silence.worker for silence in next((killed for holds, killed in rows if holds), [])]
 
 
-def _all_sleep(silent: Sequence[Silence], now_ns: int, span_ns: int) -> bool:
+def _all_sleep(silent: Sequence[HeartbeatGap], now_ns: int, span_ns: int) -> bool:
     """Whether all of these workers, one or more, sleep. Each is examined at each check."""
     asleep = [not silence.is_excused and silence.worker.has_slept(now_ns, span_ns) for silence in silent]
     return bool(asleep) and all(asleep)
@@ -307,11 +307,11 @@ def late(newcomers: Sequence[Worker], now_ns: int, start_s_max: float, hang_ns: 
     ]
 
 
-def _silent(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Silence]:
+def _silent(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[HeartbeatGap]:
     """Return the members that have shown nothing for `hang_ns`; only their processes are examined."""
     seen = [(worker, worker.heartbeat) for worker in members]
     return [
-        Silence(worker, worker.state == "ready" or heartbeat.waiting, heartbeat.excused, worker.is_stopped)
+        HeartbeatGap(worker, worker.state == "ready" or heartbeat.waiting, heartbeat.excused, worker.is_stopped)
         for worker, heartbeat in seen
         if now_ns - max(heartbeat.stamp_ns, worker.since_ns) > hang_ns
     ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from punctual.channel import PAGE_VARIABLE
+from punctual.channel import BLOCK_VARIABLE
 from punctual.elastic_training.agent_client import SocketAgentClient
 from punctual.elastic_training.forkserver import ScriptOrigin
 from punctual.tracking.complaint import invalid
@@ -103,7 +103,7 @@ def _environment() -> dict[str, str]:
         **os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }  # fmt: skip
-    environment.pop(PAGE_VARIABLE, None)
+    environment.pop(BLOCK_VARIABLE, None)
     return environment
 
 

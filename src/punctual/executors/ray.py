@@ -36,7 +36,7 @@ from punctual.executors.cluster.channel import (
     Request,
     ThreadedChannel,
 )
-from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeLimit, unlimited
+from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeOverride, unlimited
 from punctual.executors.ray_access import check_asks_for_token
 
 _LOG = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ _HEAD = "node:__internal_head__"
 #: Ray's namespace of the relays' names.
 NAMESPACE = "punctual"
 #: Seconds between two looks at what other applications leave, and for Ray to reserve resources.
-_LOOK_S, _LEASE_S_MAX = 0.5, 2.0
+_POLL_INTERVAL_S, _LEASE_S_MAX = 0.5, 2.0
 #: Seconds that Ray may take beyond the agent's own time.
 _ANSWER_S = 1.0
 #: Seconds between two tries to start a relay.
@@ -85,7 +85,7 @@ class NodeLeases:
 
     def _watch(self) -> None:
         total, ends = self._has, threading.Event()
-        while not ends.wait(_LOOK_S):
+        while not ends.wait(_POLL_INTERVAL_S):
             try:
                 free = available_resources_per_node().get(self._ray_node, {})
                 for kind, groups in self._groups.items():
@@ -138,7 +138,7 @@ class RayChannel:
         self._lock = threading.Lock()
         self._relay: Any = None
         self._again_at = 0.0
-        self.limit = NodeLimit()
+        self.limit = NodeOverride()
 
     def call(self, request: Request, limit_s: float) -> Answer:
         """Return the agent's answer; raises `ChannelLost` if none comes within about `limit_s` seconds."""

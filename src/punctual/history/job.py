@@ -3,15 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, EndState, JobSpec
-from punctual.core.slots import set_by_slots
 
 #: Outcome of a job; *unfinished*: the record ends before the job does.
 Outcome = Literal[EndState, "unfinished"]
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
     """Figures of one job. Instants in seconds; "so far" for a job that is unfinished.

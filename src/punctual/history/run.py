@@ -30,9 +30,9 @@ from punctual.core.job import Allocation, EndState, JobSpec
 from punctual.core.lifecycle import about, end_state
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import NOTICES
 from punctual.core.resources import TOLERANCE, total
 from punctual.core.status import n_workers_of
-from punctual.core.story import NOTICES
 from punctual.history.shortfall import Shortfall, shortfall
 
 #: Messages that may concern a job without naming it.

@@ -7,11 +7,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from punctual.channel import CHECKPOINT_VARIABLE, PAGE_VARIABLE
+from punctual.channel import BLOCK_VARIABLE, CHECKPOINT_VARIABLE
 from punctual.tracking import losses, stop
 from punctual.tracking.complaint import invalid, whole
 from punctual.tracking.declaration import Phase
-from punctual.tracking.record import Course
+from punctual.tracking.record import StepPlan
 from punctual.tracking.session import current
 from punctual.tracking.span import PhaseSpan, phase
 
@@ -63,7 +63,7 @@ class FrameworkLoop:
             session.begin_job(whole(total_steps, "total_steps", "this training", least=1))
         is_open = session.is_of_parts and not isfinite(n_steps)
         end_step = session.declared_steps if is_open else _known(n_steps)
-        course = Course(start_step, max(start_step, end_step), n_steps_per_epoch)
+        course = StepPlan(start_step, max(start_step, end_step), n_steps_per_epoch)
         plan = {name: (known, course.n_occurrences_left(known)) for name, known in (phases or {}).items()}
         session.begin_loop(course, plan, may_follow=True)
         #: The count with which this training is done; None: not known.
@@ -209,7 +209,7 @@ def _known(total_steps: float) -> int:
 def _largest_of_all(answer: int) -> int:
     """Return the largest answer of all processes of a training; only the one with the page gets requests."""
     torch = sys.modules.get("torch")  # a training that has not loaded it is one process
-    if torch is None or PAGE_VARIABLE not in os.environ:
+    if torch is None or BLOCK_VARIABLE not in os.environ:
         return answer
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):

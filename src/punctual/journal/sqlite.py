@@ -25,9 +25,9 @@ from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.journal.boot import ClockRecord, clock_now, shift_between
+from punctual.journal.compaction import Row
 from punctual.journal.errors import JournalBusy, JournalTaken, JournalUnusable, StoreUnreachable
 from punctual.journal.owner import Owner, this_process
-from punctual.journal.thinning import Row
 
 #: Messages that are acknowledged to a user or a program: written through to the disk before `append` returns.
 _ACKNOWLEDGED = frozenset(
@@ -85,7 +85,7 @@ _SET_FACT = "INSERT OR REPLACE INTO fact (name, value) VALUES (?, ?)"
 _FACT = "SELECT value FROM fact WHERE name = ?"
 
 #: Pages of 4 KiB in the write-ahead file before the writer itself folds it into the database, for which it waits for the
-#: disk. `punctual.journal.upkeep` does it earlier, and from another thread.
+#: disk. `punctual.journal.maintenance` does it earlier, and from another thread.
 _N_PAGES_AHEAD = 4000
 #: Size to which the write-ahead file is cut when it restarts.
 WAL_BYTES_MAX = 1 << 20
@@ -298,7 +298,7 @@ class SqliteJournal:
             checksum, state = self._snapshot(sequence) or (b"", b"")
             if isinstance(state, bytes) and _checksum(sequence, state) == checksum:
                 return sequence, state
-        if self.thinned_until:
+        if self.compacted_until:
             raise self._damaged("none of the last two snapshots that is")
         return None
 
@@ -322,7 +322,7 @@ class SqliteJournal:
     # Upkeep.
 
     def thin(self, sequences: Sequence[int], until: int) -> None:
-        """Remove the messages of those numbers; `until` is what `thinned_until` says from now on.
+        """Remove the messages of those numbers; `until` is what `compacted_until` says from now on.
 
         The last message stays, whose number would be given again.
         """
@@ -330,7 +330,7 @@ class SqliteJournal:
             last = self.last_sequence
             removed = [(sequence,) for sequence in sequences if sequence < last]
             self._connection.executemany("DELETE FROM message WHERE sequence = ?", removed)
-            self._set_fact("thinned_until", until)
+            self._set_fact("compacted_until", until)
 
     def give_back(self, free_pages: int, n_pages: int) -> bool:
         """Give `n_pages` back to the file system if more than `free_pages`, and a quarter of all, hold nothing."""
@@ -356,11 +356,11 @@ class SqliteJournal:
         return self._record("owner", Owner)
 
     @property
-    def thinned_until(self) -> int:
+    def compacted_until(self) -> int:
         """Number up to which messages may be missing; 0: none is."""
-        told = self._fact("thinned_until") or 0
+        told = self._fact("compacted_until") or 0
         if not isinstance(told, int | str) or not str(told).isdecimal():
-            raise self._damaged(f"`thinned_until` that is {told!r}")
+            raise self._damaged(f"`compacted_until` that is {told!r}")
         return int(told)
 
     def _record(self, name: str, kind: type[_R]) -> _R | None:

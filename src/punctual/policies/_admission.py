@@ -10,7 +10,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.core.story import Reason
+from punctual.core.recent_messages import Reason
 from punctual.policies._jobs import ROUNDING_S, Size, span_text
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._reservations import ReservationLedger, ReservationRequest

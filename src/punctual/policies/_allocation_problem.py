@@ -9,8 +9,8 @@ import numpy as np
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources
-from punctual.core.story import Reason
 from punctual.policies._configurations import PARTS_PER_CORE, ChoiceTable, Configurations, Pool, configurations_of
 from punctual.policies._jobs import is_bound, n_workers, never_fits, seniority
 from punctual.policies._layout import Change, lay_out

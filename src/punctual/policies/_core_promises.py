@@ -8,11 +8,11 @@ import numpy as np
 
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
-from punctual.core.story import Reason
+from punctual.policies._core_job_state import GUESSED_S, SOON_S, CoreJobState
 from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import span_text
-from punctual.policies._sharing_job import GUESSED_S, SOON_S, SharingJob
 from punctual.solvers.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
 from punctual.solvers.solution import Solution
 from punctual.solvers.timeline import Share, Timeline
@@ -75,7 +75,7 @@ class CorePromises:
         The choice of promises: its value is the weight of the promised jobs. None: no deadline is known.
     """
 
-    members: Sequence[SharingJob]
+    members: Sequence[CoreJobState]
     cores: Timeline
     returning_cores: float
     at: float
@@ -85,9 +85,9 @@ class CorePromises:
     promises: bool
     risk_sigmas: float
     background_frac: float
-    kept: list[SharingJob] = field(init=False)
-    likely: list[SharingJob] = field(init=False)
-    pending: list[SharingJob] = field(init=False)
+    kept: list[CoreJobState] = field(init=False)
+    likely: list[CoreJobState] = field(init=False)
+    pending: list[CoreJobState] = field(init=False)
     told: dict[JobId, Reason] = field(init=False, default_factory=dict)
     declines: dict[JobId, Reason] = field(init=False, default_factory=dict)
     solution: Solution | None = field(init=False, default=None)
@@ -132,7 +132,7 @@ class CorePromises:
             if member.id not in kept and waits_for_promise(member.view)
         }
 
-    def share(self, spare_cores: float = 0.0, lent_cores: float = 0.0, *, hurries: bool = False) -> None:
+    def share(self, reserved_cores: float = 0.0, borrowed_cores: float = 0.0, *, hurries: bool = False) -> None:
         """Decide what each member gets now.
 
         Parameters
@@ -157,10 +157,10 @@ class CorePromises:
         dated = sorted((member for member in others if member.due_s < inf), key=_due_first)
         lost = [member for member in dated if member.id in self.lost]
         free = _raise_in_turn([member for member in lost if member.is_nearly_done()], free)
-        free = self._measure_in_turn(free + self._given_way(), spare_cores + lent_cores)
+        free = self._measure_in_turn(free + self._deferred_cores(), reserved_cores + borrowed_cores)
         free = _raise_in_turn(sorted(self._holders(), key=_due_first), free)
-        free = self._work_ahead(max(0.0, free - spare_cores - self._undelivered_cores()))
-        free = max(0.0, free - lent_cores)
+        free = self._use_idle_cores(max(0.0, free - reserved_cores - self._undelivered_cores()))
+        free = max(0.0, free - borrowed_cores)
         free = _raise_in_turn(lost, free)  # so that they are late by little
         free -= _raise(dated, self._urgency, free)
         free -= _raise(background, _weight, free)
@@ -184,7 +184,7 @@ class CorePromises:
         held_cores = sum(total(member.view.granted.values()).cores for member in self.members)
         return max(0.0, 1.0 - sum(delivered) / len(delivered)) * held_cores
 
-    def _work_ahead(self, free: float) -> float:
+    def _use_idle_cores(self, free: float) -> float:
         """Let promised jobs with little slack use idle cores. Returns the rest.
 
         What comes later may take theirs, or their work may cost more than it says. Those that are due first come first: of
@@ -200,7 +200,7 @@ class CorePromises:
         return free
 
     @staticmethod
-    def _has_little_room(member: SharingJob) -> bool:
+    def _has_little_room(member: CoreJobState) -> bool:
         """Whether the job needs a large part of its usable cores until it is due."""
         return member.left_core_s > _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
 
@@ -213,24 +213,24 @@ class CorePromises:
     def _is_crowded(self, plan: CorePlan, until_s: float) -> bool:
         return plan.free.least_until(until_s) < _ROOM_FRAC * float(self.cores.free[0])
 
-    def _measure_in_turn(self, free: float, spare_cores: float) -> float:
+    def _measure_in_turn(self, free: float, reserved_cores: float) -> float:
         """Grant planned cores and `free`, one job at a time, to jobs whose cost is unknown. Returns the rest.
 
         A job is measured the sooner the more cores it has, and it matters most for the first that is due: measured
-        side by side, all would report too late. Jobs without a promise leave `spare_cores` to jobs that wait.
+        side by side, all would report too late. Jobs without a promise leave `reserved_cores` to jobs that wait.
 
         Each tells what it needs the sooner the more it has, and for the first one that is due it matters most: begun
         side by side, all would tell so late that it could not be on time any more. Those without a promise leave
-        `spare_cores` to jobs that wait.
+        `reserved_cores` to jobs that wait.
         """
         unmeasured = self._in_turn()
         for member in unmeasured:
             free, member.cores = free + member.cores, 0.0
         for member in unmeasured:
-            free -= _raise([member], _weight, free - (0.0 if member in self.pending else spare_cores))
+            free -= _raise([member], _weight, free - (0.0 if member in self.pending else reserved_cores))
         return free
 
-    def _given_way(self) -> float:
+    def _deferred_cores(self) -> float:
         """Take cores from planned jobs without a promise while others are measured; they need all of it later.
 
         The sooner all new jobs are measured, the sooner the best ones to promise are known. Returns the cores.
@@ -245,7 +245,7 @@ class CorePromises:
                 given, member.cores = given + member.cores, 0.0
         return given
 
-    def _in_turn(self) -> list[SharingJob]:
+    def _in_turn(self) -> list[CoreJobState]:
         """Return jobs of unknown cost, promised ones first, then in order of their deadlines."""
         unmeasured = [member for member in self.members if member.unmeasured]
         return sorted(unmeasured, key=lambda member: (member not in self.pending, _deadline_at(member), member.id))
@@ -257,7 +257,7 @@ class CorePromises:
 
     # Promises.
 
-    def _has_promise(self, member: SharingJob) -> bool:
+    def _has_promise(self, member: CoreJobState) -> bool:
         promised_at, deadline_at = member.view.promised_until_at, member.view.deadline_at
         if promised_at is None or deadline_at is None or abs(promised_at - deadline_at) >= 1e-6:
             return False
@@ -279,8 +279,8 @@ class CorePromises:
             return None
         jobs = self._with_margins(others, {view.id})
 
-        def due_in(left_s: float) -> SharingJob:
-            member = SharingJob.of(self._due_in(view, left_s), base, view.demand, self.at)
+        def due_in(left_s: float) -> CoreJobState:
+            member = CoreJobState.of(self._due_in(view, left_s), base, view.demand, self.at)
             member.has_neighbors = any(other.id != view.id for other in self.members)
             return member
 
@@ -311,7 +311,7 @@ class CorePromises:
         return view.with_deadline(max(self.at + left_s - view.submitted_at, SOON_S))
 
     def _with_margins(
-        self, kept: Sequence[SharingJob], beside: Collection[JobId], less_frac: float = 0.0
+        self, kept: Sequence[CoreJobState], beside: Collection[JobId], less_frac: float = 0.0
     ) -> list[CoreJob]:
         """Return the work of promised jobs, with margins as large as fit if jobs `beside` have their bases.
 
@@ -336,17 +336,17 @@ class CorePromises:
             least, most = (middle, most) if all_fit(counted(middle), room) else (least, middle)
         return counted(max(0.0, least - less_frac))
 
-    def _is_possible(self, member: SharingJob) -> bool:
+    def _is_possible(self, member: CoreJobState) -> bool:
         """Whether its deadline could be promised if it had the node alone."""
         job = member.job(self.risk_sigmas)
         return self.promises and member.is_steady and member.due_s > 0 and fits_alone(job, self.cores)
 
-    def _still_kept(self, members: Sequence[SharingJob]) -> list[SharingJob]:
+    def _still_kept(self, members: Sequence[CoreJobState]) -> list[CoreJobState]:
         """Return the jobs whose promises can be kept in the best case, or as many as can."""
         cores, room = (each.plus(self.returning_cores) for each in (self.cores, self._room(members)))
         return _kept_at_best(members, cores, room, self.risk_sigmas)
 
-    def _promise(self, hopeful: Sequence[SharingJob]) -> None:
+    def _promise(self, hopeful: Sequence[CoreJobState]) -> None:
         """Promise as many more deadlines as fit; new ones wait for measurements that are due.
 
         Jobs promised before count with their margins too: else the newest promise takes their room, and their remaining
@@ -371,7 +371,7 @@ class CorePromises:
         if self.solution is not None and self.solution.status != "infeasible":
             self.kept = _chosen(candidates, self.solution)
 
-    def _likely(self, members: Sequence[SharingJob]) -> list[SharingJob]:
+    def _likely(self, members: Sequence[CoreJobState]) -> list[CoreJobState]:
         """Return the jobs that fit beside the promised ones; those of the last plan come first."""
         possible = [member for member in members if fits_alone(member.job(late_s=member.slack_s), self.cores)]
         if not possible or not self.promises:
@@ -387,7 +387,7 @@ class CorePromises:
         return []
 
     def _fewest_misses(
-        self, members: Sequence[SharingJob], jobs: Sequence[CoreJob], *, n_fixed: int, search: bool
+        self, members: Sequence[CoreJobState], jobs: Sequence[CoreJob], *, n_fixed: int, search: bool
     ) -> Solution:
         """Choose the jobs that can be done in time; the first `n_fixed` must be. The others keep their bases."""
         solution = fewest_misses(jobs, self._offered(members), n_fixed=n_fixed, search=search)
@@ -397,29 +397,29 @@ class CorePromises:
                 return solution
         return fewest_misses(jobs, self._offered(members[:n_fixed]), n_fixed=n_fixed, search=search)
 
-    def _holders(self) -> list[SharingJob]:
+    def _holders(self) -> list[CoreJobState]:
         """Return the promised and the planned jobs."""
         return [*self.kept, *self.likely]
 
-    def _is_new(self, member: SharingJob) -> bool:
+    def _is_new(self, member: CoreJobState) -> bool:
         """Whether it came lately: such jobs are compared with each other before any of them is promised something."""
         new_for_s = GUESSED_S
         if not waits_for_promise(member.view):  # those have somebody who waits for the answer
             new_for_s = max(new_for_s, _NEW_FRAC * (member.view.spec.deadline_s or 0.0))
         return self.at - member.view.submitted_at < new_for_s
 
-    def _starts_with_others(self, member: SharingJob) -> bool:
+    def _starts_with_others(self, member: CoreJobState) -> bool:
         """Whether it has a deadline and has only just started, so that others which were submitted with it may follow."""
         view = member.view
         if member.due_s == inf or view.landed or waits_for_promise(view) or self._has_promise(member):
             return False
         return self._running_s(member) < _TOGETHER_S
 
-    def _running_s(self, member: SharingJob) -> float:
+    def _running_s(self, member: CoreJobState) -> float:
         """Seconds since the job was started; 0 if it was not."""
         return 0.0 if member.view.started_at is None else self.at - member.view.started_at
 
-    def _refuse(self, member: SharingJob, *, is_lost: bool) -> None:
+    def _refuse(self, member: CoreJobState, *, is_lost: bool) -> None:
         if not self.promises or (member.id in self.refused and not is_lost):
             return
         self.refused.add(member.id)
@@ -441,7 +441,7 @@ class CorePromises:
 
     # Amounts.
 
-    def _room(self, members: Sequence[SharingJob], beside: Collection[JobId] = ()) -> Timeline:
+    def _room(self, members: Sequence[CoreJobState], beside: Collection[JobId] = ()) -> Timeline:
         """Return the cores over time if these jobs are done when they are due, and free their bases then.
 
         Others that run only with a promise have no base without it, but those `beside` have theirs.
@@ -452,7 +452,7 @@ class CorePromises:
         waiting = [member for member in self.members if member.id not in ids and waits_for_promise(member.view)]
         return _with_freed(members, self.cores.plus(sum(member.base.cores for member in waiting)))
 
-    def _offered(self, members: Sequence[SharingJob], beside: Collection[JobId] = ()) -> Timeline:
+    def _offered(self, members: Sequence[CoreJobState], beside: Collection[JobId] = ()) -> Timeline:
         """Return the part of that room that may be promised."""
         return self._room(members, beside).less(self._background_cores())
 
@@ -489,11 +489,11 @@ class CorePromises:
                 return plan
         return level(jobs, room) if background else plan
 
-    def _urgency(self, member: SharingJob) -> float:
+    def _urgency(self, member: CoreJobState) -> float:
         return member.view.spec.weight / max(1.0, _deadline_at(member) - self.at)
 
 
-def are_kept_beside(members: Sequence[SharingJob], cores: Timeline, floor_cores: float, risk_sigmas: float) -> bool:
+def are_kept_beside(members: Sequence[CoreJobState], cores: Timeline, floor_cores: float, risk_sigmas: float) -> bool:
     """Whether these promises are kept with `floor_cores` less, as far as they are without.
 
     If their work is what is expected; or, where that does not fit in any case, as many in the best case.
@@ -513,14 +513,14 @@ def are_kept_beside(members: Sequence[SharingJob], cores: Timeline, floor_cores:
 
 
 def _kept_at_best(
-    members: Sequence[SharingJob], cores: Timeline, room: Timeline, risk_sigmas: float
-) -> list[SharingJob]:
+    members: Sequence[CoreJobState], cores: Timeline, room: Timeline, risk_sigmas: float
+) -> list[CoreJobState]:
     """Return the jobs whose promises can be kept in the best case in `room`, or as many as can in `cores`."""
     jobs = [member.best(risk_sigmas) for member in members]
     return list(members) if all_fit(jobs, room) else _chosen(members, fewest_misses(jobs, cores))
 
 
-def _with_freed(members: Sequence[SharingJob], cores: Timeline) -> Timeline:
+def _with_freed(members: Sequence[CoreJobState], cores: Timeline) -> Timeline:
     """`cores`, and from when these jobs are due their bases."""
     if not members:
         return cores
@@ -530,24 +530,24 @@ def _with_freed(members: Sequence[SharingJob], cores: Timeline) -> Timeline:
     return cores.added(Timeline(np.append(0.0, starts_s), np.append(0.0, freed)))
 
 
-def _weight(member: SharingJob) -> float:
+def _weight(member: CoreJobState) -> float:
     return member.view.spec.weight
 
 
-def _landing_first(member: SharingJob) -> tuple[float, str]:
+def _landing_first(member: CoreJobState) -> tuple[float, str]:
     """Return a key that sorts landing jobs before the others, by deadline; the others keep their order."""
     return (member.due_s, member.id) if member.is_landing else (inf, "")
 
 
-def _due_first(member: SharingJob) -> tuple[float, str]:
+def _due_first(member: CoreJobState) -> tuple[float, str]:
     return member.due_s, member.id
 
 
-def _deadline_at(member: SharingJob) -> float:
+def _deadline_at(member: CoreJobState) -> float:
     return inf if member.view.deadline_at is None else member.view.deadline_at
 
 
-def _raise(members: Sequence[SharingJob], weight: Callable[[SharingJob], float], cores: float) -> float:
+def _raise(members: Sequence[CoreJobState], weight: Callable[[CoreJobState], float], cores: float) -> float:
     """Share `cores` among members that want more, in proportion to their weights. Returns the cores taken."""
     wanting = [member for member in members if member.more_cores > 0]
     if not wanting or cores <= 0:
@@ -559,14 +559,14 @@ def _raise(members: Sequence[SharingJob], weight: Callable[[SharingJob], float],
     return sum(amounts)
 
 
-def _raise_in_turn(members: Iterable[SharingJob], cores: float) -> float:
+def _raise_in_turn(members: Iterable[CoreJobState], cores: float) -> float:
     """Give each member in turn the cores it wants. Returns the rest."""
     for member in members:
         cores -= _raise([member], _weight, cores)
     return cores
 
 
-def _chosen(members: Sequence[SharingJob], solution: Solution) -> list[SharingJob]:
+def _chosen(members: Sequence[CoreJobState], solution: Solution) -> list[CoreJobState]:
     return [member for member, is_in in zip(members, solution.choices, strict=True) if is_in]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import ceil, floor, isfinite, log10
 
 from punctual.core.job import JobView, awaits_promise
-from punctual.core.story import Reason
+from punctual.core.recent_messages import Reason
 from punctual.core.units import exact_text
 from punctual.policies._jobs import span_text
 

@@ -9,9 +9,9 @@ from math import inf
 from typing import Any, TypeVar, cast
 
 from punctual.core.cluster import Node
+from punctual.core.identity_cache import N_REMEMBERED_MAX, IdentityCache
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec, JobView
-from punctual.core.remembered import N_REMEMBERED_MAX, Remembered
 from punctual.core.resources import NOTHING, Resources, resource_names, total
 from punctual.core.speed import Shape, made_shape
 from punctual.policies._jobs import Size, least, n_workers, seconds_for
@@ -69,25 +69,25 @@ class Hardware:
             ),
             len(self.nodes),
         ]
-        self.n_held = Remembered(_n_planned)
-        self.is_broken = Remembered(self._is_broken)
-        self.worker_counts = Remembered(JobSpec.worker_counts)
-        self.counts = Remembered(self._counts)
+        self.n_held = IdentityCache(_n_planned)
+        self.is_broken = IdentityCache(self._is_broken)
+        self.worker_counts = IdentityCache(JobSpec.worker_counts)
+        self.counts = IdentityCache(self._counts)
         #: Most jobs of a trace have the same worker.
-        self._most_workers = Remembered(self._n_of_one_kind)
-        self.worker_amounts = Remembered(self._worker_amounts)
-        self.worker_steps = Remembered(self._worker_steps)
-        self.end_at = Remembered(_end_at)
-        self.largest = Remembered(self._largest)
-        self.smallest = Remembered(self._smallest)
+        self._most_workers = IdentityCache(self._n_of_one_kind)
+        self.worker_amounts = IdentityCache(self._worker_amounts)
+        self.worker_steps = IdentityCache(self._worker_steps)
+        self.end_at = IdentityCache(_end_at)
+        self.largest = IdentityCache(self._largest)
+        self.smallest = IdentityCache(self._smallest)
         self._speeds: dict[tuple[int, int, int], tuple[object, JobRates]] = {}
-        self._remembered: dict[Callable[[Hardware, Any], Any], Remembered[Any, Any]] = {}
+        self._remembered: dict[Callable[[Hardware, Any], Any], IdentityCache[Any, Any]] = {}
         self._kept: dict[Callable[[], Any], Any] = {}
 
-    def remembered(self, compute: Callable[["Hardware", K], V]) -> Remembered[K, V]:
+    def remembered(self, compute: Callable[["Hardware", K], V]) -> IdentityCache[K, V]:
         """Return a cached function of this hardware and an immutable object."""
         if compute not in self._remembered:
-            self._remembered[compute] = Remembered(partial(compute, self))
+            self._remembered[compute] = IdentityCache(partial(compute, self))
         return self._remembered[compute]
 
     def kept(self, make: Callable[[], V]) -> V:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobView
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, resource_names, total
-from punctual.core.story import Reason
 
 #: The allowed count that a job gets from a policy that does not resize.
 Size = Literal["largest", "smallest"]

@@ -5,8 +5,8 @@ from math import inf
 
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobView
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.policies._jobs import n_workers, seconds_for, seniority, span_text, starts, waits
 from punctual.policies._plan_builder import PlanBuilder
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.core.story import Reason
 from punctual.policies._jobs import begins_anew, may_pause, n_workers, seniority, waits
 from punctual.policies._layout import shrunk
 from punctual.policies._plan_builder import PlanBuilder

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.core.story import Reason
 from punctual.policies._jobs import is_protected, least, never_fits, same_amount, seniority, starts
 from punctual.policies._plan_builder import PlanBuilder
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import filterfalse
 from math import inf
 
+from punctual.core.fast_init import fast_init
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
-from punctual.core.slots import set_by_slots
-from punctual.core.story import Reason
+from punctual.core.recent_messages import Reason
 from punctual.policies._hardware import RigidRequest
 from punctual.policies._jobs import Size, may_pause, n_workers, never_fits, starts, waits
 from punctual.policies._plan_builder import PlanBuilder, Space
@@ -23,7 +23,7 @@ Ranked = tuple[float, float, str, JobView, RigidRequest]
 _LAST_OF_ALL = 1e300
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Order:
     """The order in which jobs are served: the lowest rank first.

@@ -7,8 +7,8 @@ from math import inf
 from punctual.core.cluster import Snapshot
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
-from punctual.core.story import Reason
 from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import RigidRequest, end_at
 from punctual.policies._jobs import Size, amount_text, never_fits, seniority, starts, waits

@@ -11,14 +11,14 @@ from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import total
-from punctual.core.story import Reason
 from punctual.policies._admission_control import AdmissionControl, Reservation
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
 from punctual.policies._carried import amounts_in
 from punctual.policies._configurations import ChoiceTable, Pool
-from punctual.policies._core_sharing import CoreSharing, CoreSharingOptions
+from punctual.policies._core_allocator import CoreAllocator, CoreSharingOptions
 from punctual.policies._earliest import no_guarantee, waits_for_promise
 from punctual.policies._jobs import is_bound, is_protected, n_demanded, n_workers, seconds_for, seniority, span_text
 from punctual.policies._packing import Move, Packing
@@ -51,7 +51,7 @@ _UNITS = {
 #: Proven gap at which the knapsack stops: of one pool, and of several.
 _GAP, _GAP_SEVERAL = 1e-3, 1e-2
 #: Least time between two looks at an unchanged cluster.
-_LOOK_S = 1.0
+_POLL_INTERVAL_S = 1.0
 #: A job is moved to make room if that costs at most this share of the time it still needs.
 _MOVE_FRAC = 0.05
 #: The unit in which volumes are compared, device-seconds; smaller ones than `_LEAST_VOLUME_S` count as that.
@@ -289,7 +289,7 @@ class _Round:
             risk_sigmas=policy.risk_sigmas,
             background_frac=policy.background_frac,
         )
-        self._cores = CoreSharing(builder, waiting, options)
+        self._cores = CoreAllocator(builder, waiting, options)
         self._problem = AllocationProblem.of(builder, (*waiting, *self._cores.paused))
         self._candidates, self._pools = self._problem.candidates, self._problem.pools
         carry = builder.snapshot.carry if isinstance(builder.snapshot.carry, dict) else {}
@@ -505,8 +505,8 @@ class _Round:
         carry["stalls"] = self._admission.stalls(changed)
         carry["cores"] = {**self._cores.handed_on(), "workers": self._admission.reserved_cores()}
         plan = self._builder.build(**carry, prices=self._prices_of(solution))
-        looks_s = [_LOOK_S if is_unfinished else None, self._cores.changes_in_s()]
-        changes_s = [max(in_s, _LOOK_S) for in_s in looks_s if in_s is not None]
+        looks_s = [_POLL_INTERVAL_S if is_unfinished else None, self._cores.changes_in_s()]
+        changes_s = [max(in_s, _POLL_INTERVAL_S) for in_s in looks_s if in_s is not None]
         # A change that a promise needs is not put off.
         next_s = min((in_s for in_s in (*changes_s, self._admission.needed_at(held)) if in_s is not None), default=None)
         solution = solution or self._cores.solution

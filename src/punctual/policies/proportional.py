@@ -10,11 +10,11 @@ from punctual.core.errors import check_above_zero
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, resource_names
-from punctual.core.story import Reason
 from punctual.policies._base import PolicyBase
+from punctual.policies._elastic_fill import ElasticFill, Participant
 from punctual.policies._jobs import LEAST_CORES, seniority
-from punctual.policies._sharing import Participant, Sharing
 from punctual.solvers.water_filling import fill
 
 Shortage = Literal["scale", "earliest-deadline", "deadline-weighted"]
@@ -78,7 +78,7 @@ class Proportional(PolicyBase):
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
-        sharing = Sharing(builder, least_cores=self.least_cores)
+        sharing = ElasticFill(builder, least_cores=self.least_cores)
         sharing.grow(sharing.workers, lambda participant: self._rank(participant, snapshot.at))
         sharing.lay_out_workers()
         on_node: dict[NodeId, list[Participant]] = {}
@@ -95,7 +95,7 @@ class Proportional(PolicyBase):
         amount, demand = _measure(participant.amount), _measure(participant.rungs[-1])
         return amount / demand if self.shortage == "scale" else amount / _urgency(participant.view, at)
 
-    def _share(self, sharing: Sharing, node: NodeId, participants: Sequence[Participant]) -> None:
+    def _share(self, sharing: ElasticFill, node: NodeId, participants: Sequence[Participant]) -> None:
         """Raise the jobs on a node from their floors: cores by the rule, all else in order of submission."""
         free, at = sharing.builder.free[node], sharing.builder.snapshot.at
         floors = [participant.rungs[0].cores for participant in participants]

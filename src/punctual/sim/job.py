@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from punctual.core.errors import InvalidSpec, check_above_zero
+from punctual.core.fast_init import fast_init
 from punctual.core.job import JobSpec
-from punctual.core.slots import set_by_slots
-from punctual.sim.truth import Truth
+from punctual.sim.speed_laws import SpeedLaw
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True)
 class SimJob:
     """One job to be submitted.
@@ -36,11 +36,11 @@ class SimJob:
 
     submitted_at: float
     spec: JobSpec
-    truth: Truth
+    truth: SpeedLaw
     work_steps: float
     restarts: bool = False
-    phases: tuple[tuple[float, Truth], ...] = ()
-    told_steps: float | None = None
+    phases: tuple[tuple[float, SpeedLaw], ...] = ()
+    declared_steps_of: float | None = None
 
     def __post_init__(self) -> None:
         check_above_zero(f"job '{self.spec.id}'", work_steps=self.work_steps)
@@ -53,7 +53,7 @@ class SimJob:
                 "Sort them, and leave out what comes after the end.",
             )  # fmt: skip
 
-    def speed_at(self, steps: float) -> tuple[Truth, float]:
+    def speed_at(self, steps: float) -> tuple[SpeedLaw, float]:
         """Return the job's speed after `steps` steps, and the steps until which it stays."""
         if not self.phases:
             return self.truth, self.work_steps

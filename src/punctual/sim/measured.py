@@ -8,7 +8,7 @@ from math import ceil, log
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.sim.truth import MeasuredTruth
+from punctual.sim.speed_laws import MeasuredTruth
 
 #: Clusters on which the placement tables were measured, and the kind of their devices.
 _KINDS = {"": "", "aws": "T4", "azure": "V100", "dgx": "A100", "quad": "RTX6000", "rtx": "2080Ti"}

@@ -8,10 +8,10 @@ from punctual import registry
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobSubmitted, NodeJoined, NodeLost, PlanProposed
+from punctual.core.fast_init import unchecked_constructor
 from punctual.core.protocols import Controller, PerfModel, Policy, Sink
 from punctual.core.quoting import refusing_guarantees
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.core.slots import maker
 from punctual.daemon.engine import Engine, Listener
 from punctual.sim.event_queue import ARRIVAL, FACT, PLAN, EventQueue
 from punctual.sim.garbage import rare_collections
@@ -23,7 +23,7 @@ from punctual.sim.world import World
 #: Time-out of answers that may be lost: longer than most start-ups, because a launch is repeated after it.
 _ANSWER_S = 600.0
 
-_plan_proposed = maker(PlanProposed)
+_plan_proposed = unchecked_constructor(PlanProposed)
 
 #: Makes a policy of its registered name and parameters.
 MakePolicy = Callable[[str, Mapping[str, Any]], Policy]

@@ -38,7 +38,7 @@ from punctual.request.submission import LEAST_CORES
 from punctual.sim.job import SimJob
 from punctual.sim.recorded import HELD_BACK_FRAC, ProportionalSpeed
 from punctual.sim.simulation import Simulation, registered
-from punctual.sim.truth import Truth
+from punctual.sim.speed_laws import SpeedLaw
 
 #: Time limit of the process, on a machine on which trainings come first.
 _ANSWER_S_MAX = 60.0
@@ -257,7 +257,7 @@ class _Learned:
     """The speed that a performance model has learned; `otherwise` where it knows nothing."""
 
     curve: RateCurve
-    otherwise: Truth
+    otherwise: SpeedLaw
 
     def rate_sps(self, shape: Shape) -> float:
         rate_sps = self.curve.rate_sps(shape)
@@ -269,7 +269,7 @@ class _Work:
     """Remaining steps and their speed; `unknown` says why they are unknown."""
 
     left_steps: float = 1.0
-    truth: Truth = ProportionalSpeed(step_cost=inf)  # noqa: RUF009 -- it is frozen
+    truth: SpeedLaw = ProportionalSpeed(step_cost=inf)  # noqa: RUF009 -- it is frozen
     unknown: str = ""
 
     def job(self, status: JobStatus) -> SimJob:
@@ -278,7 +278,7 @@ class _Work:
             spec=status.spec,
             truth=self.truth,
             work_steps=status.steps_done + self.left_steps,
-            told_steps=status.steps_total,
+            declared_steps_of=status.steps_total,
         )
 
 

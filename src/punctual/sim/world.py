@@ -20,11 +20,11 @@ from punctual.core.events import (
     NodeLost,
     ProgressReported,
 )
+from punctual.core.fast_init import unchecked_constructor
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, shape_of
 from punctual.core.protocols import Sink
 from punctual.core.resources import total
-from punctual.core.slots import maker
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
@@ -38,7 +38,11 @@ _NOT_RESIZED = "the allocation could not be changed"
 _CRASHED = "the process failed"
 _NODE_GONE = "a node it ran on is gone"
 
-_job_started, _grant_applied, _progress_reported = maker(JobStarted), maker(GrantApplied), maker(ProgressReported)
+_job_started, _grant_applied, _progress_reported = (
+    unchecked_constructor(JobStarted),
+    unchecked_constructor(GrantApplied),
+    unchecked_constructor(ProgressReported),
+)
 
 
 class _Machine:
@@ -344,7 +348,7 @@ class World:
         return [_grant_applied(at=at, job=state.id, request=state.request, granted=state.grant)]
 
     def _progress(self, state: TrueState, at: float) -> ProgressReported:
-        steps, declared = state.steps_at(at), state.job.spec.work_steps or state.job.told_steps
+        steps, declared = state.steps_at(at), state.job.spec.work_steps or state.job.declared_steps_of
         return _progress_reported(
             at=at,
             job=state.id,

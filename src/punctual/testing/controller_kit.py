@@ -19,7 +19,7 @@ from punctual.core.protocols import Controller, Message
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import AllReduceTruth, CoresTruth
+from punctual.sim.speed_laws import AllReduceTruth, CoresTruth
 from punctual.testing.readings import job_specs, reading_sequences
 
 # As many examples as the profile says. One test is run by many subclasses, which Hypothesis would take for a mistake.

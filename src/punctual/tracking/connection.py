@@ -5,27 +5,27 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from punctual.channel import PAGE_VARIABLE, Declaration, Page, PageError, process_number
+from punctual.channel import BLOCK_VARIABLE, Declaration, PageError, SharedBlock, process_number
 from punctual.tracking.complaint import warn
 
 
-def connect() -> Page | None:
+def connect() -> SharedBlock | None:
     """Return the job's page, claimed by this process; None if there is none to claim."""
-    path = os.environ.get(PAGE_VARIABLE)
+    path = os.environ.get(BLOCK_VARIABLE)
     if not path:
         return None
     try:
         return _opened(path)
     except (OSError, PageError) as error:
-        warn(f"`{PAGE_VARIABLE}` must name a page of Punctual", f"{error}", f"process {os.getpid()}",
+        warn(f"`{BLOCK_VARIABLE}` must name a page of Punctual", f"{error}", f"process {os.getpid()}",
              "Training goes on without a deadline. Start it with `punctual run`; in a container, or with process numbers of "
              "its own (`unshare --pid`), have its output read (`--progress-regex auto`, with `--steps`).")  # fmt: skip
         return None
 
 
-def _opened(path: str) -> Page | None:
+def _opened(path: str) -> SharedBlock | None:
     with _locked(path):
-        page = Page.open(path)
+        page = SharedBlock.open(path)
         if _is_alive(page.declaration().pid):
             page.close()
             return None

@@ -7,7 +7,7 @@ from math import isfinite
 from statistics import median
 from typing import Any
 
-from punctual.channel import GOAL_VARIABLE, N_LOSSES_MAX, Page
+from punctual.channel import GOAL_VARIABLE, N_LOSSES_MAX, SharedBlock
 from punctual.tracking.complaint import warn
 
 #: Number of losses whose middle counts: one low batch is no arrival.
@@ -45,7 +45,7 @@ class Losses:
         None: nobody listens, and there is no goal.
     """
 
-    def __init__(self, page: Page | None) -> None:
+    def __init__(self, page: SharedBlock | None) -> None:
         self.goal_reached = False
         self._page = page
         self._goal = None if page is None else goal()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic_ns, sleep
 
-from punctual.channel import Directives, Page
+from punctual.channel import Directives, SharedBlock
 from punctual.tracking.record import PhaseRecord
 
 #: A sleep is cut into slices, so that new directives take effect within one.
@@ -29,7 +29,7 @@ class Pacer:
         Context inside of which waits are made.
     """
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: SharedBlock) -> None:
         self.directives = Directives()
         self.excused: Callable[[], AbstractContextManager[None]] = nullcontext
         self._page = page

@@ -15,7 +15,7 @@ _N_STEPS_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class StepPlan:
     """Planned steps: the begin and end of the count, and the length of an epoch if there are any.
 
     Raises
@@ -116,14 +116,14 @@ class PhaseRecord:
             has_come = self.n_begun > 0 and self.last_step == n_steps
             self.n_planned = min(self.n_planned, self.n_begun + (0 if has_come else n_more))
 
-    def n_units_left(self, course: Course) -> int:
+    def n_units_left(self, course: StepPlan) -> int:
         """Number of units still expected."""
         if self.n_planned is None and not self.n_begun:
             return self.n_units_inherited
         n_occurrences = _n_learned(self, course) if self.n_planned is None else self.n_planned - self.n_begun
         return self.n_units_open + max(0, n_occurrences) * self.n_units_each
 
-    def entry(self, course: Course) -> PhaseEntry:
+    def entry(self, course: StepPlan) -> PhaseEntry:
         """Return the row of the page's table."""
         return PhaseEntry(
             name=self.name,
@@ -137,14 +137,14 @@ class PhaseRecord:
         )
 
 
-def _n_learned(record: PhaseRecord, course: Course) -> int:
+def _n_learned(record: PhaseRecord, course: StepPlan) -> int:
     """Number of occurrences still expected if none were declared: they go on as they came."""
     n_steps_apart = _n_steps_apart(record, course)
     n_steps_left = course.total_steps - record.last_step
     return int((n_steps_left + _HALF_STEP) / n_steps_apart) if n_steps_apart and n_steps_left > 0 else 0
 
 
-def _n_steps_apart(record: PhaseRecord, course: Course) -> float:
+def _n_steps_apart(record: PhaseRecord, course: StepPlan) -> float:
     """Number of steps from one occurrence to the next; 0: unknown."""
     if record.last_step > record.first_step:
         return (record.last_step - record.first_step) / (record.n_begun - 1)
@@ -153,7 +153,7 @@ def _n_steps_apart(record: PhaseRecord, course: Course) -> float:
     return float(course.n_steps_per_epoch or max(0, record.last_step - course.start_step))
 
 
-class Lap:
+class Stopwatch:
     """Time since the last charge, without waits for the pacing line (`restart`)."""
 
     def __init__(self) -> None:

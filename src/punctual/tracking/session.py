@@ -7,14 +7,14 @@ from dataclasses import replace
 from time import monotonic_ns, process_time_ns
 
 from punctual.channel import (
-    EXIT_LEFT,
+    EXIT_PREEMPTED,
     EXIT_STOPPED,
     N_PHASES_MAX,
     Declaration,
     Directives,
     Fault,
-    Page,
     ProgramState,
+    SharedBlock,
     process_number,
     short_name,
 )
@@ -24,7 +24,7 @@ from punctual.tracking.declaration import Phase
 from punctual.tracking.device import DeviceClock
 from punctual.tracking.losses import Losses
 from punctual.tracking.pacing import Pacer
-from punctual.tracking.record import Course, Lap, PhaseRecord
+from punctual.tracking.record import PhaseRecord, StepPlan, Stopwatch
 
 #: The index of a phase that is not in the page's table; and of a step, which is none.
 OUTSIDE = -1
@@ -64,20 +64,20 @@ class Session:
         Whether that of all loops together was declared.
     """
 
-    def __init__(self, page: Page | None = None) -> None:
+    def __init__(self, page: SharedBlock | None = None) -> None:
         self.n_steps = 0
         self.step_open = False
         self.finished = False
         self.declared_steps = 0
         self.is_of_parts = False
-        self.course = Course()
+        self.course = StepPlan()
         self._page = page
         self._pacer = Pacer(page) if page else None
         self._losses = Losses(page)
         self._declaration = Declaration(pid=process_number())
         self._phases: list[PhaseRecord] = []
         self._phase: PhaseRecord | None = None
-        self._lap = Lap()
+        self._lap = Stopwatch()
         self._ends_with_program = False
         self._has_told_cut = False
         self._reported: set[Fault | None] = set()
@@ -115,10 +115,10 @@ class Session:
 
     def begin_job(self, total_steps: int) -> None:
         """Declare the steps of all loops together, before the first of them."""
-        self._begin_count(Course(total_steps=total_steps))
+        self._begin_count(StepPlan(total_steps=total_steps))
         self.declared_steps, self.is_of_parts = total_steps, True
 
-    def begin_loop(self, course: Course, plan: Plan, *, continues: bool = False, may_follow: bool = False) -> int:
+    def begin_loop(self, course: StepPlan, plan: Plan, *, continues: bool = False, may_follow: bool = False) -> int:
         """Declare a loop.
 
         Parameters
@@ -187,7 +187,7 @@ class Session:
         directives = self._pacer.directives
         if directives.stop:
             return EXIT_STOPPED
-        return EXIT_LEFT if directives.leave and directives is not self._refused else 0
+        return EXIT_PREEMPTED if directives.leave and directives is not self._refused else 0
 
     def refuse_to_leave(self) -> None:
         """Train on without a checkpoint, and ignore the present request to leave."""
@@ -195,7 +195,7 @@ class Session:
 
     def leave(self) -> None:
         """Note that the checkpoint is made, and the process is about to end as Punctual wants."""
-        if self.end_asked == EXIT_LEFT:
+        if self.end_asked == EXIT_PREEMPTED:
             self._declare(replace(self._declaration, state=ProgramState.LEFT))
 
     # Steps.
@@ -443,7 +443,7 @@ class Session:
 
     # What was declared against what is done.
 
-    def _begin_count(self, course: Course) -> int:
+    def _begin_count(self, course: StepPlan) -> int:
         self.course = course
         self.n_steps = course.start_step
         self._declare(replace(self._declaration, total_steps=course.total_steps, start_step=course.start_step))
@@ -454,7 +454,7 @@ class Session:
             )  # fmt: skip
         return course.start_step
 
-    def _begin_part(self, course: Course) -> int:
+    def _begin_part(self, course: StepPlan) -> int:
         """Begin one of the loops declared together. Steps done before this process belong to the first."""
         if not self.n_steps and course.start_step:
             self.n_steps = min(course.start_step, self.course.total_steps)
@@ -462,7 +462,7 @@ class Session:
         self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
         return self.n_steps
 
-    def _add_loop(self, course: Course, *, may_follow: bool) -> int:
+    def _add_loop(self, course: StepPlan, *, may_follow: bool) -> int:
         """Add a loop that was not declared: its steps come on top."""
         n_more = course.total_steps - course.start_step
         self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)

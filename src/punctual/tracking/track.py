@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from punctual.tracking import losses, stop
 from punctual.tracking.complaint import invalid, whole
 from punctual.tracking.declaration import Phase, Phases, by_name
-from punctual.tracking.record import Course
+from punctual.tracking.record import StepPlan
 from punctual.tracking.session import Session, current
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class Run(Generic[T]):
     def __init__(
         self, session: Session, iterable: Iterable[T], loop: "_Loop", start_step: int, phases: dict[str, Phase]
     ) -> None:
-        course = Course(start_step, loop.total_steps, loop.length or 0)
+        course = StepPlan(start_step, loop.total_steps, loop.length or 0)
         plan = {name: (phase, course.n_occurrences_left(phase)) for name, phase in phases.items()}
         if not loop.is_repeated:  # a pass of the iterable need not be an epoch
             course = replace(course, n_steps_per_epoch=0)

@@ -19,7 +19,7 @@ UNSEEN_FRAC = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
+class ModelTerms:
     """The terms of a job's step: its kinds of device, and whether it is made of workers."""
 
     kinds: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Basis:
 class FittedState:
     """A fitted model's state of a job. The fit follows from the points, so equality ignores it."""
 
-    basis: Basis
+    basis: ModelTerms
     points: tuple[Point, ...] = ()
     status: FitStatus = "no-points"
     fit: Regression | None = field(default=None, compare=False, repr=False)
@@ -68,11 +68,11 @@ class FittedModel(ABC):
         )
 
     @abstractmethod
-    def terms(self, basis: Basis, shape: Shape) -> list[float]:
+    def terms(self, basis: ModelTerms, shape: Shape) -> list[float]:
         """Return the factors of the coefficients, each above zero for some shape."""
 
     @abstractmethod
-    def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
+    def prior(self, basis: ModelTerms, points: tuple[Point, ...]) -> Prior:
         """Return the prior of the coefficients, in the scale of the points."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ class FittedModel(ABC):
         every = ceil(len({seen.shape for seen in spec.profile}) / N_POINTS_MAX) or 1
         shapes = set(list(dict.fromkeys(seen.shape for seen in spec.profile))[::every])
         chosen = [seen for seen in spec.profile if seen.shape in shapes]
-        return self._with(FittedState(Basis(by_workers=spec.worker is not None)), chosen)
+        return self._with(FittedState(ModelTerms(by_workers=spec.worker is not None)), chosen)
 
     def update(self, state: FittedState, seen: SeenRate) -> FittedState:
         """Fit again with one more measurement; a declaration without a kind counts for the first kind that is seen."""

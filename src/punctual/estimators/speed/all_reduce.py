@@ -9,7 +9,7 @@ import numpy as np
 
 from punctual.core.speed import Shape
 from punctual.estimators.speed._base import Point
-from punctual.estimators.speed._fitted import Basis, FittedModel
+from punctual.estimators.speed._fitted import FittedModel, ModelTerms
 from punctual.estimators.speed._regression import Place, Prior
 
 #: Prior size of the terms of a kind of device: work that is divided (over the least worker-seconds a step seen), work
@@ -57,14 +57,14 @@ class AllReduce(FittedModel):
 
     registered_name: ClassVar[str] = "all-reduce"
 
-    def terms(self, basis: Basis, shape: Shape) -> list[float]:
+    def terms(self, basis: ModelTerms, shape: Shape) -> list[float]:
         """The formula's terms: divided and undivided work of each kind of device, then the communication."""
         w, n = float(shape.n_workers), float(min(shape.n_nodes, shape.n_workers))
         m = w / n
         compute = [part for kind in basis.kinds for part in ((1 / w, 1.0) if kind == shape.device else (0.0, 0.0))]
         return [*compute, float(w > 1), float(n > 1), (m - 1) / m if n == 1 else 0.0, m - 1, n - 1, log2(w)]
 
-    def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
+    def prior(self, basis: ModelTerms, points: tuple[Point, ...]) -> Prior:
         """Sizes of the coefficients, from the times that were seen."""
         scale, least = [], []
         for kind in basis.kinds:

@@ -9,7 +9,7 @@ import numpy as np
 
 from punctual.core.speed import Shape
 from punctual.estimators.speed._base import Point
-from punctual.estimators.speed._fitted import Basis, FittedModel
+from punctual.estimators.speed._fitted import FittedModel, ModelTerms
 from punctual.estimators.speed._regression import Place, Prior
 
 #: Prior sizes of the serial and the parallel part, over the least seen of time and of core-seconds a step.
@@ -47,12 +47,12 @@ class Amdahl(FittedModel):
 
     own_frac: float = 0.04
 
-    def terms(self, basis: Basis, shape: Shape) -> list[float]:
+    def terms(self, basis: ModelTerms, shape: Shape) -> list[float]:
         """The serial part, then the parallel part of each kind of device."""
         x = _amount(shape, by_workers=basis.by_workers)
         return [1 / min(x, 1.0), *(1 / x if kind == shape.device else 0.0 for kind in basis.kinds)]
 
-    def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
+    def prior(self, basis: ModelTerms, points: tuple[Point, ...]) -> Prior:
         """Sizes of both parts, from the times that were seen."""
         step_s = min(1 / point.rate_sps for point in points)
         core_s = [

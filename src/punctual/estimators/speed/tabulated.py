@@ -6,9 +6,9 @@ from functools import partial
 from math import exp, inf, log, sqrt
 
 from punctual.core.errors import check_above_zero
+from punctual.core.fast_init import fast_init, unchecked_constructor
+from punctual.core.identity_cache import IdentityCache
 from punctual.core.job import JobSpec
-from punctual.core.remembered import Remembered
-from punctual.core.slots import maker, set_by_slots
 from punctual.core.speed import SeenRate, Shape
 from punctual.estimators.speed._base import FitStatus, possible, usable
 
@@ -16,7 +16,7 @@ from punctual.estimators.speed._base import FitStatus, possible, usable
 Line = tuple[str, int, int]
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Entries:
     """Speeds along one line of the table.
@@ -34,7 +34,7 @@ class Entries:
     log_rates: tuple[float, ...]
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True)
 class TabulatedState:
     """The table, and the correction from the job's own reports.
@@ -63,7 +63,7 @@ class TabulatedState:
         return "ok" if self.table else "no-points"
 
 
-_state, _made_entries = maker(TabulatedState), maker(Entries)
+_state, _made_entries = unchecked_constructor(TabulatedState), unchecked_constructor(Entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +160,8 @@ def _table(profile: tuple[SeenRate, ...], *, by_workers: bool) -> dict[Line, Ent
 
 
 #: Many jobs of a trace have the same profile, and a table is never changed.
-_table_by_workers = Remembered(partial(_table, by_workers=True), n_max=256)
-_table_by_cores = Remembered(partial(_table, by_workers=False), n_max=256)
+_table_by_workers = IdentityCache(partial(_table, by_workers=True), n_max=256)
+_table_by_cores = IdentityCache(partial(_table, by_workers=False), n_max=256)
 
 
 def _line(shape: Shape) -> Line:

@@ -19,7 +19,7 @@ from punctual.executors.cluster.link_loop import in_thread
 _LOG = logging.getLogger(__name__)
 
 #: Seconds between two queries for the nodes, and seconds of a query until a long one is reported.
-_LOOK_S, _NODES_S_MAX = 1.0, 10.0
+_POLL_INTERVAL_S, _NODES_S_MAX = 1.0, 10.0
 #: Seconds that the end waits for the last request for room.
 _WANT_S_MAX = 2.0
 
@@ -96,7 +96,7 @@ class BridgeEnd:
         while True:
             bundles = await self._wanted.get()
             if self._wanted.empty() and not await _is_asked(cluster, bundles):
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_INTERVAL_S)
                 if self._wanted.empty():
                     self._wanted.put_nowait(bundles)
             self._wanted.task_done()
@@ -118,7 +118,7 @@ class BridgeEnd:
                 self._say({"away": str(error)})
             except Exception as error:  # noqa: BLE001 -- whatever the cluster's library raises
                 self._say({"away": f"{self._away} ({type(error).__name__})"})
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
     async def _answer(self, asked: Mapping[str, Any]) -> None:
         node = NodeId(asked["node"])

@@ -27,12 +27,12 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Clock, Sink
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
 from punctual.executors.cluster.link_loop import LinkLoop
-from punctual.executors.cluster.look_times import LookTimes
 from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink, NodeNews, ToldPlace
+from punctual.executors.cluster.poll_schedule import PollSchedule
 from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 
 _LOG = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ LOST_AFTER_S = 90.0
 #: Greatest age in seconds of a report on a job that is read often; longest time between two reports of a node, as
 #: a share of the silence after which it is lost.
 REPORT_S, _REPORT_FRAC_MAX = 0.1, 1 / 30
-_LOOK_S = 1.0
+_POLL_INTERVAL_S = 1.0
 #: Seconds to wait for the first node before jobs are accepted: its agent has to start.
 _FIRST_S_MAX = 20.0
 #: Seconds that jobs may take to end at once.
@@ -113,7 +113,7 @@ class ClusterExecutor:
         except BaseException:
             self._loop.close(_LEAVE_S_MAX)
             raise
-        self._looks = LookTimes(report_s, _REPORT_FRAC_MAX * lost_after_s)
+        self._looks = PollSchedule(report_s, _REPORT_FRAC_MAX * lost_after_s)
         self._lock = threading.RLock()
         self._links: dict[NodeId, NodeLink] = {}
         #: Number of losses of each node that is absent now.
@@ -160,7 +160,7 @@ class ClusterExecutor:
         """
         give_up_at = self._clock.now() + self._options.lost_after_s
         while self._silent() and self._clock.now() < give_up_at:
-            self._ends.wait(_LOOK_S / 20)
+            self._ends.wait(_POLL_INTERVAL_S / 20)
         with self._lock:
             lost = [NodeLost(at=self._clock.now(), node=node) for node in self._silent()]
             events, self._early[:] = [*self._early, *lost], []
@@ -174,7 +174,7 @@ class ClusterExecutor:
             self._adopt_parts()
         give_up_at = self._clock.now() + _FIRST_S_MAX
         while not self._node_is_there() and self._clock.now() < give_up_at:
-            self._ends.wait(_LOOK_S / 20)
+            self._ends.wait(_POLL_INTERVAL_S / 20)
         with self._lock:
             early, self._sink = list(self._early), sink
             self._early.clear()
@@ -347,7 +347,7 @@ class ClusterExecutor:
             except Exception:  # noqa: BLE001 -- whatever it is, the nodes that are known go on
                 _LOG.exception("it cannot be found out which nodes there are")
             self._request()
-            self._ends.wait(_LOOK_S)
+            self._ends.wait(_POLL_INTERVAL_S)
 
     def _link_to(self, channels: Mapping[NodeId, NodeChannel]) -> None:
         """Open links to new nodes, and close those to nodes that are lost and absent."""
@@ -511,7 +511,7 @@ class ClusterExecutor:
                 )
                 self._tell(JobWarned(at=report.at, job=job, reason=Reason("other-node", text)))
 
-    def told_facts(self, link: NodeLink, job: JobId, facts: Mapping[str, Any]) -> None:
+    def public_facts(self, link: NodeLink, job: JobId, facts: Mapping[str, Any]) -> None:
         with self._lock:
             spread = self._spread.get(job)
             if spread is not None and link.node in spread.parts:

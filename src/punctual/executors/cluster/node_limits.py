@@ -18,7 +18,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLimit:
+class NodeOverride:
     """Limits of a node's resources, and its kind; an empty kind is replaced by the agent's."""
 
     cores: float = inf
@@ -40,9 +40,9 @@ class NodeLimit:
 
 
 #: The limits of the nodes that are used, of those that there are.
-Limits = Callable[[Mapping[str, NodeFacts]], Mapping[str, NodeLimit]]
+Limits = Callable[[Mapping[str, NodeFacts]], Mapping[str, NodeOverride]]
 
 
-def unlimited(nodes: Mapping[str, NodeFacts]) -> Mapping[str, NodeLimit]:
+def unlimited(nodes: Mapping[str, NodeFacts]) -> Mapping[str, NodeOverride]:
     """Return limits that use all nodes fully; each node's kind is the one that the cluster reports."""
-    return {node: NodeLimit(device=facts.device) for node, facts in nodes.items()}
+    return {node: NodeOverride(device=facts.device) for node, facts in nodes.items()}

@@ -104,7 +104,7 @@ class LinkListener(Protocol):
 
     def reported(self, link: "NodeLink", report: ProgressReported) -> None: ...
 
-    def told_facts(self, link: "NodeLink", job: JobId, facts: Mapping[str, Any]) -> None: ...
+    def public_facts(self, link: "NodeLink", job: JobId, facts: Mapping[str, Any]) -> None: ...
 
     def wrote(self, link: "NodeLink", job: JobId, place: ToldPlace, output: bytes) -> None: ...
 
@@ -322,7 +322,7 @@ class NodeLink:
         for job, place, text in answer["output"]:
             self._listener.wrote(self, JobId(job), place, b64decode(text))
         for job, facts in answer["facts"].items():
-            self._listener.told_facts(self, JobId(job), facts)
+            self._listener.public_facts(self, JobId(job), facts)
         for number, sent in answer["events"]:
             if number > self._last_number:
                 event = self._here(heard(sent))

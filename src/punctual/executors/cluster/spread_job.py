@@ -25,8 +25,8 @@ from punctual.core.events import (
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Clock
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources
-from punctual.core.story import Reason
 
 #: Seconds until the first process reports its address for the parts; it loads its script before.
 _GROUP_S_MAX = 120.0

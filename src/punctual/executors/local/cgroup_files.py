@@ -18,9 +18,9 @@ COMMAND_GROUP = "command"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupFiles:
-    """The files of a group that the keeper must know; see `punctual.executors.local.keeper.LaunchRequest`."""
+    """The files of a group that the keeper must know; see `punctual.executors.local.supervisor.LaunchRequest`."""
 
-    entrances: tuple[Path, ...] = ()
+    cgroup_procs_files: tuple[Path, ...] = ()
     lift: tuple[tuple[Path, str], ...] = ()
     usage_file: Path | None = None
     remove_dirs: tuple[Path, ...] = ()
@@ -30,7 +30,7 @@ class CgroupFiles:
         """Add the files of another group of the same job; its CPU usage is not read."""
         return replace(
             self,
-            entrances=self.entrances + other.entrances,
+            cgroup_procs_files=self.cgroup_procs_files + other.cgroup_procs_files,
             lift=self.lift + other.lift,
             remove_dirs=self.remove_dirs + other.remove_dirs,
             counters=self.counters + other.counters,

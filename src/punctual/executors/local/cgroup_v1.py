@@ -89,7 +89,7 @@ class CgroupV1:
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> "CgroupV1Group":
         freezer, memory = folder_in(files), memory_folder_in(files)
-        folders = [entrance.parent for entrance in files.entrances if entrance.parent not in (freezer, memory)]
+        folders = [entrance.parent for entrance in files.cgroup_procs_files if entrance.parent not in (freezer, memory)]
         return self._group(folders[0], folders[-1], freezer, memory, keeper_pid)
 
     def _group(
@@ -112,7 +112,7 @@ class CgroupV1Group:
         self._usage = cpuacct / "cpuacct.usage"
         self.freezer, self.memory = freezer, memory
         own = CgroupFiles(
-            entrances=tuple(folder / "cgroup.procs" for folder in folders),
+            cgroup_procs_files=tuple(folder / "cgroup.procs" for folder in folders),
             lift=((self._quota, "-1"),),
             usage_file=self._usage,
             remove_dirs=(*folders, *(folder.parent for folder in folders)),

@@ -66,7 +66,7 @@ class CgroupV2:
         return CgroupV2Group(folder, self._n_cpus, (folder, folder.parent), keeper_pid)
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> "CgroupV2Group":
-        return CgroupV2Group(files.entrances[0].parent, self._n_cpus, files.remove_dirs, keeper_pid)
+        return CgroupV2Group(files.cgroup_procs_files[0].parent, self._n_cpus, files.remove_dirs, keeper_pid)
 
 
 class CgroupV2Group:
@@ -82,7 +82,7 @@ class CgroupV2Group:
         self.freezer: Freezer = freezer_of(folder, keeper_pid)
         self.memory: JobMemory = memory_of(folder, keeper_pid)
         self.files = CgroupFiles(
-            entrances=(self._members,),
+            cgroup_procs_files=(self._members,),
             lift=((self._quota, f"max {PERIOD_US}"), *self.freezer.files.lift),
             usage_file=self._usage,
             remove_dirs=remove_dirs,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from punctual.channel import EXIT_LEFT, Fault
+from punctual.channel import EXIT_PREEMPTED, Fault
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.ids import JobId
@@ -133,7 +133,7 @@ def is_retryable(code: int) -> bool:
 
 def has_left(last: Mapping[str, Any] | None) -> bool:
     """Whether the process has made a checkpoint and left as asked, to be continued from it."""
-    return last is not None and last.get("ended") == EXIT_LEFT
+    return last is not None and last.get("ended") == EXIT_PREEMPTED
 
 
 def faults_of(events: JobEvents, process: JobProcess, sample: ProgressSample) -> list[InvalidSpec]:

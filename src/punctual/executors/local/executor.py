@@ -27,12 +27,12 @@ from punctual.executors.local.devices import DevicePool, visible_devices
 from punctual.executors.local.files_limit import raise_files_limit
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun
-from punctual.executors.local.keeper_link import Kept
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.output import Streams
 from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.poller import Poller
 from punctual.executors.local.progress import ProgressSample
+from punctual.executors.local.supervisor_client import AdoptableJob
 from punctual.executors.local.user_scope import UserScope
 
 _LOG = logging.getLogger(__name__)
@@ -163,7 +163,9 @@ class LocalExecutor:
             case ResizeJob() | StopJob():
                 self._change(command, sink)
 
-    def take_over(self, kept: Kept, launch: LaunchJob, latest: ProgressReported | None, sink: Sink) -> Allocation:
+    def take_over(
+        self, kept: AdoptableJob, launch: LaunchJob, latest: ProgressReported | None, sink: Sink
+    ) -> Allocation:
         """Prepare to continue a job that another process has launched; return what it holds now.
 
         Nothing is answered; `launch` said again will be. The job is as it was until `follow`, and if this fails.

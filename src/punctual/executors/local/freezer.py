@@ -58,7 +58,7 @@ class CgroupFreezer:
         self._events = folder / "cgroup.events"
         self._texts = ("0", "1") if self._is_v2 else ("THAWED", "FROZEN")
         self.files = CgroupFiles(
-            entrances=(folder / "cgroup.procs",),
+            cgroup_procs_files=(folder / "cgroup.procs",),
             lift=((self._switch, self._texts[False]),),
             remove_dirs=(folder, folder.parent),
         )

@@ -18,8 +18,8 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Clock
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.executors.local.progress import ProgressSample
 
 

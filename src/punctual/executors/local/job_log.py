@@ -33,18 +33,18 @@ class JobLog:
         Pipe that gets a byte for each addition; becomes non-blocking. None: no process follows.
     """
 
-    def __init__(self, path: str, limit_bytes: int, source_fd: int, bell_fd: int | None = None) -> None:
+    def __init__(self, path: str, limit_bytes: int, source_fd: int, wakeup_fd: int | None = None) -> None:
         self._path = path
         self._limit_bytes = limit_bytes
         self._source_fd = source_fd
-        self._bell_fd = bell_fd
+        self._bell_fd = wakeup_fd
         self._n_dropped = 0
         self._file_fd: int | None = None
         self._n_bytes = 0
         self._open()
         os.set_blocking(source_fd, False)
-        if bell_fd is not None:
-            os.set_blocking(bell_fd, False)
+        if wakeup_fd is not None:
+            os.set_blocking(wakeup_fd, False)
 
     def relay(self) -> bool:
         """Move a piece of the output to the file; False: no writer is left. To be called when there is output."""
@@ -59,13 +59,13 @@ class JobLog:
             self._ring()
         return bool(output)
 
-    def ring_at(self, bell_fd: int | None) -> None:
+    def notify_on(self, wakeup_fd: int | None) -> None:
         """Ring another bell from now on, and close the one before; None: no process follows."""
         if self._bell_fd is not None:
             os.close(self._bell_fd)
-        self._bell_fd = bell_fd
-        if bell_fd is not None:
-            os.set_blocking(bell_fd, False)
+        self._bell_fd = wakeup_fd
+        if wakeup_fd is not None:
+            os.set_blocking(wakeup_fd, False)
 
     def finish(self) -> None:
         """Move the remaining output and close all files, once all processes that could write have ended."""

@@ -18,22 +18,22 @@ from punctual.core.events import JobFailed, JobFinished
 from punctual.core.failures import cause_of, is_foreseen, short_of
 from punctual.core.program import Program
 from punctual.core.protocols import Sink
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources
-from punctual.core.story import Reason
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.ending import end_event, faults_of, has_left
 from punctual.executors.local.freezer import is_killed
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_events import JobEvents
-from punctual.executors.local.keeper_link import SteeringLostError
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
 from punctual.executors.local.memory import not_limited
 from punctual.executors.local.progress import ProgressSample
+from punctual.executors.local.supervisor_client import SteeringLostError
 
 _LOG = logging.getLogger(__name__)
 
 #: Seconds between two looks for the answer to a slow command.
-_LOOK_S = 0.02
+_POLL_INTERVAL_S = 0.02
 #: The same at a paused job, for a signal that has killed it.
 _PAUSED_LOOK_S = 0.25
 #: Warning of a job that nothing can hold to its grant.
@@ -48,7 +48,7 @@ _END_KNOWN_S_MAX = 5.0
 _GONE = (errno.ENOENT, errno.ENODEV)
 
 
-def frees_more_by_ending(held: Resources) -> bool:
+def should_exit_instead_of_freeze(held: Resources) -> bool:
     """Whether a frozen process with these resources keeps some, memory or devices, that its end would free."""
     return bool(replace(held, cores=0.0))
 
@@ -457,13 +457,13 @@ class JobRun:
         if self._stop_cause is not None:  # the quota was lifted so that the end comes soon
             self._answer()
             return
-        if not self._amount and self._can_leave and frees_more_by_ending(grant.held):
+        if not self._amount and self._can_leave and should_exit_instead_of_freeze(grant.held):
             self._ask_to_leave(grant)
             return
         self._leave_by = inf
         is_settled = grant.put(self._amount, self._line, spans_nodes=self._spans_nodes)
         if grant.is_paused or not is_settled:
-            self._context.poller.watch(self._look, _LOOK_S)
+            self._context.poller.watch(self._look, _POLL_INTERVAL_S)
         if is_settled:
             self._answer()
 
@@ -480,7 +480,7 @@ class JobRun:
                     return None
                 cause = self._grant.settle(is_ending=self._stop_cause is not None)
                 if cause is None:
-                    return _LOOK_S
+                    return _POLL_INTERVAL_S
                 self._answer(cause)
             return _PAUSED_LOOK_S if self._grant.is_paused else None
 
@@ -536,17 +536,17 @@ class JobRun:
             self._process.progress.ask_to_leave()
             self._process.progress.heartbeat()
             grant.lift()
-        self._context.poller.watch(self._look, _LOOK_S)
+        self._context.poller.watch(self._look, _POLL_INTERVAL_S)
 
     def _look_for_leaving(self, grant: JobGrant) -> float | None:
         """Freeze a process that does not leave in time: it keeps its memory and devices, and frees its cores."""
         if time.monotonic() < self._leave_by:
-            return _LOOK_S
+            return _POLL_INTERVAL_S
         self._leave_by = inf
         self._process.progress.pace(None)
         if grant.put(NOTHING, None):
             self._answer()
-        return _LOOK_S
+        return _POLL_INTERVAL_S
 
     def _leave(self) -> None:
         """Note that the process has made its checkpoint and ended."""

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from math import inf
 
 if __name__ == "job_signals":  # loaded by the keeper, by path
-    import kept_files  # type: ignore[import-not-found]
+    import supervisor_files  # type: ignore[import-not-found]
 else:
-    from punctual.executors.local import kept_files
+    from punctual.executors.local import supervisor_files
 
 #: Seconds from SIGTERM to SIGKILL, unless others are set.
 GRACE_S = 5.0
@@ -152,7 +152,7 @@ def descendants(ancestor: int) -> list[int]:
 def parents() -> Iterator[tuple[int, int]]:
     """Yield each process of this machine with its parent."""
     for name in os.listdir("/proc"):
-        status = kept_files.read(f"/proc/{name}/stat") if name.isdigit() else ""
+        status = supervisor_files.read(f"/proc/{name}/stat") if name.isdigit() else ""
         if status:
             # The program's name stands in brackets and may hold brackets and spaces itself.
             yield int(name), int(status.rpartition(")")[2].split()[1])
@@ -168,7 +168,7 @@ def send(pid: int, number: int) -> None:
 
 def _waits(pid: int) -> bool:
     """Whether a process waits for the end of another one."""
-    where = kept_files.read(f"/proc/{pid}/wchan")
+    where = supervisor_files.read(f"/proc/{pid}/wchan")
     if where in ("", "0"):  # the kernel does not say
         return _name(pid) in _SHELLS
     return where.startswith(("do_wait", "kernel_wait4", "kernel_waitid"))
@@ -193,12 +193,12 @@ def _file_of(pid: int, fd: int) -> str:
 
 
 def _name(pid: int) -> str:
-    return str(kept_files.read(f"/proc/{pid}/comm")).strip()
+    return str(supervisor_files.read(f"/proc/{pid}/comm")).strip()
 
 
 def _mask(pid: int, field: str) -> int:
     """Return a set of signals as an integer mask, as `/proc` shows it."""
-    for line in str(kept_files.read(f"/proc/{pid}/status")).splitlines():
+    for line in str(supervisor_files.read(f"/proc/{pid}/status")).splitlines():
         if line.startswith(field):
             return int(line.split()[1], 16)
     return 0

@@ -15,7 +15,14 @@ from math import inf
 from pathlib import Path
 from typing import Any, Self
 
-from punctual.channel import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, JOB_VARIABLE, PAGE_BYTES, PAGE_VARIABLE, Page
+from punctual.channel import (
+    BLOCK_VARIABLE,
+    DEVICE_SHARE_VARIABLE,
+    DEVICE_TURNS_VARIABLE,
+    JOB_VARIABLE,
+    PAGE_BYTES,
+    SharedBlock,
+)
 from punctual.core.answers import VARIABLES_GONE
 from punctual.core.commands import LaunchJob
 from punctual.core.failures import short_of
@@ -28,16 +35,6 @@ from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import VISIBLE_VARIABLE, JobDevices
 from punctual.executors.local.files_limit import check_files_left
 from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE, GRACE_S, stop_grace_s
-from punctual.executors.local.keeper import LaunchRequest
-from punctual.executors.local.keeper_link import (
-    KeeperLink,
-    Kept,
-    SteeringLostError,
-    listen_for_takeover,
-    start_keeper,
-    takeover_socket_of,
-)
-from punctual.executors.local.kept_files import mark_of, remove_own
 from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, write_through
@@ -49,13 +46,23 @@ from punctual.executors.local.progress import (
     ProgressSource,
     TrackedOrRead,
 )
+from punctual.executors.local.supervisor import LaunchRequest
+from punctual.executors.local.supervisor_client import (
+    AdoptableJob,
+    KeeperLink,
+    SteeringLostError,
+    listen_for_takeover,
+    start_keeper,
+    takeover_socket_of,
+)
+from punctual.executors.local.supervisor_files import mark_of, remove_own
 from punctual.executors.local.workers import Workers, parts_in
 
 #: Seconds for the last output to arrive once all its writers have ended.
 _OUTPUT_S_MAX = 5.0
 #: Seconds that a process may take to end when told to.
 END_S_MAX = GRACE_S + 2 * _OUTPUT_S_MAX
-_LOOK_S = 0.05
+_POLL_INTERVAL_S = 0.05
 #: A launcher takes a second or so to leave after its training has.
 _LEAVING_S = 2.0
 #: Bytes of a log's end that are searched for the cause of the process's end.
@@ -66,7 +73,7 @@ _LAST_BYTES = 4096
 MEMORY_NAME = "punctual-page"
 
 
-def new_page() -> tuple[Page, int, Callable[[], object]]:
+def new_page() -> tuple[SharedBlock, int, Callable[[], object]]:
     """Make a page; return it, the descriptor of its memory, and a function that closes that descriptor early.
 
     Raises `OSError` where there is no room.
@@ -77,7 +84,7 @@ def new_page() -> tuple[Page, int, Callable[[], object]]:
         os.posix_fallocate(fd, 0, PAGE_BYTES)
         # Whoever has it open, the job too, would end (SIGBUS) at the next look at a page that has become shorter.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        page = Page.made(mmap.mmap(fd, PAGE_BYTES))
+        page = SharedBlock.made(mmap.mmap(fd, PAGE_BYTES))
     except BaseException:
         os.close(fd)
         raise
@@ -128,10 +135,10 @@ def job_environment(
         # Python writes in large pieces to anything but a terminal, and progress would come in jumps.
         chosen["PYTHONUNBUFFERED"] = "1"
     environment = {**chosen, **inherited, **program.environment, JOB_VARIABLE: job}
-    environment.pop(PAGE_VARIABLE, None)
+    environment.pop(BLOCK_VARIABLE, None)
     if devices is not None:
         environment[VISIBLE_VARIABLE] = ",".join(devices)
-    return environment if page is None else {**environment, PAGE_VARIABLE: page}
+    return environment if page is None else {**environment, BLOCK_VARIABLE: page}
 
 
 class NotStartedError(Exception):
@@ -167,7 +174,7 @@ class JobProcess:
         context: ExecutorContext,
         program: Program,
         launch: LaunchJob,
-        page: Page | None,
+        page: SharedBlock | None,
         sample: ProgressSample,
     ) -> None:
         self._context = context
@@ -212,11 +219,11 @@ class JobProcess:
 
     @classmethod
     def adopted(
-        cls, context: ExecutorContext, program: Program, launch: LaunchJob, kept: Kept, sample: ProgressSample
+        cls, context: ExecutorContext, program: Program, launch: LaunchJob, kept: AdoptableJob, sample: ProgressSample
     ) -> Self:
         """Adopt a process of another Punctual process; raises `OSError`, and `PageError`, if its files are unusable."""
         request = kept.request
-        page = None if request.page_fd is None else Page.open(str(page_path(kept.link.pid, request.page_fd)))
+        page = None if request.page_fd is None else SharedBlock.open(str(page_path(kept.link.pid, request.page_fd)))
         process = cls(context, program, launch, page, sample)
         process._link, process.pid, process.started_at = kept.link, kept.job_pid, kept.started_at
         process.progress.begin(kept.started_at)
@@ -369,12 +376,12 @@ class JobProcess:
             argv=list(argv),
             cwd=program.cwd,
             environment=self._environment(page),
-            entrances=[str(path) for path in files.entrances],
+            cgroup_procs_files=[str(path) for path in files.cgroup_procs_files],
             lift=[[str(path), text] for path, text in files.lift],
             usage_file=None if files.usage_file is None else str(files.usage_file),
             counters={name: [str(path), word] for name, path, word in files.counters},
             remove_dirs=[str(path) for path in files.remove_dirs],
-            own_files=[[str(self._takeover_socket), self._socket_mark]],
+            cleanup_files=[[str(self._takeover_socket), self._socket_mark]],
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
             fence_s=self._context.fence_s,
@@ -531,7 +538,7 @@ class JobProcess:
             if time.monotonic() > kill_at:
                 for pid in alive:
                     _kill(pid)
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
         if self.pid:  # the group of number 0 is that of this process
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -583,7 +590,7 @@ class JobProcess:
         return receiver
 
 
-def _progress(program: Program, launch: LaunchJob, page: Page | None, sample: ProgressSample) -> ProgressSource:
+def _progress(program: Program, launch: LaunchJob, page: SharedBlock | None, sample: ProgressSample) -> ProgressSource:
     """Return the source of a job's progress: its page, its output, or the page with the output until the page is used."""
     spec = launch.spec
     from_page = None if page is None else PageProgress(page, launch.submitted_at)
@@ -602,7 +609,7 @@ def gpus_of(launch: LaunchJob, node: NodeId) -> float:
 def _cgroup_files(request: LaunchRequest) -> CgroupFiles:
     """Return the files of the job's group, from its keeper's request."""
     return CgroupFiles(
-        entrances=tuple(map(Path, request.entrances)),
+        cgroup_procs_files=tuple(map(Path, request.cgroup_procs_files)),
         lift=tuple((Path(file), text) for file, text in request.lift),
         usage_file=None if request.usage_file is None else Path(request.usage_file),
         remove_dirs=tuple(map(Path, request.remove_dirs)),

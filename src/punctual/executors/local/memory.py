@@ -74,7 +74,7 @@ class CgroupMemory:
         events = folder / ("memory.events" if self._is_v2 else "memory.oom_control")
         peak = folder / ("memory.peak" if self._is_v2 else "memory.max_usage_in_bytes")
         self.files = CgroupFiles(
-            entrances=(folder / "cgroup.procs",),
+            cgroup_procs_files=(folder / "cgroup.procs",),
             remove_dirs=(folder, folder.parent),
             counters=((OOM_KILLS, events, "oom_kill"), (PEAK_BYTES, peak, "")),
         )
@@ -160,7 +160,7 @@ def usable_memory() -> Path | None:
 
 def memory_folder_in(files: CgroupFiles) -> Path | None:
     """Find the group of version 1 in `files` that counts memory; None: no such group."""
-    folders = [entrance.parent for entrance in files.entrances]
+    folders = [entrance.parent for entrance in files.cgroup_procs_files]
     return next((folder for folder in folders if (folder / "memory.limit_in_bytes").exists()), None)
 
 

@@ -26,7 +26,7 @@ _LIFTED = (
 )
 
 #: Seconds that a killed process may take to end, and seconds between two looks at it.
-_END_S_MAX, _LOOK_S = 5.0, 0.02
+_END_S_MAX, _POLL_INTERVAL_S = 5.0, 0.02
 
 
 def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
@@ -71,7 +71,7 @@ def end_processes_of(*addresses: Path) -> None:
         for pid in members:
             with suppress(OSError):  # it has just ended
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _parents() -> Iterator[Path]:

@@ -30,7 +30,7 @@ _PIECE_BYTES = 65_536
 #: Seconds between two looks at a file that is written to all the time: a job may write a thousand lines a second.
 _PAUSE_S = 0.01
 #: The longest time between two looks, and so to the end of a follower that is stopped.
-_LOOK_S = 5.0
+_POLL_INTERVAL_S = 5.0
 #: The same where nobody rings the bell.
 _UNRUNG_LOOK_S = 0.1
 
@@ -91,16 +91,16 @@ class LogFollower:
     def __init__(
         self,
         path: Path,
-        bell_fd: int,
+        wakeup_fd: int,
         receive: Receive,
         *,
         skip: bool = False,
         with_earlier: bool = False,
-        look_s: float = _LOOK_S,
+        look_s: float = _POLL_INTERVAL_S,
     ) -> None:
         self._path = path
         self._earlier_path = earlier_log(path)
-        self._bell_fd = bell_fd
+        self._bell_fd = wakeup_fd
         self._receive = receive
         self._look_s = look_s
         self._stopped = threading.Event()
@@ -115,19 +115,19 @@ class LogFollower:
         """Begin to read; raises `RuntimeError` and closes all if no thread is available."""
         self._begin(self._thread, self._bell_fd)
 
-    def hear(self, bell_fd: int) -> None:
+    def hear(self, wakeup_fd: int) -> None:
         """Continue with another bell after the end of the one before, while the job runs; raises as `start` does."""
         after = threading.Thread(
-            target=self._follow_after, args=(self._thread, bell_fd), name="punctual-output", daemon=True
+            target=self._follow_after, args=(self._thread, wakeup_fd), name="punctual-output", daemon=True
         )
-        self._begin(after, bell_fd)
+        self._begin(after, wakeup_fd)
         self._thread = after
 
-    def _begin(self, thread: threading.Thread, bell_fd: int) -> None:
+    def _begin(self, thread: threading.Thread, wakeup_fd: int) -> None:
         try:
             thread.start()
         except RuntimeError:
-            _close(bell_fd)
+            _close(wakeup_fd)
             self.stop()
             raise
 
@@ -155,9 +155,9 @@ class LogFollower:
             if self._stopped.is_set():
                 self._close_log()
 
-    def _follow_after(self, before: threading.Thread, bell_fd: int) -> None:
+    def _follow_after(self, before: threading.Thread, wakeup_fd: int) -> None:
         before.join()
-        self._bell_fd = bell_fd
+        self._bell_fd = wakeup_fd
         self._follow()
 
     def _close_log(self) -> None:
@@ -259,8 +259,8 @@ class JobOutput:
         with ExitStack() as undoing:
             for fd, path in enumerate(logs_of(log, streams), start=1):
                 ends = _closing(undoing, os.pipe() if size is None else _terminal(*size))
-                bell_fd, ring_fd = _closing(undoing, os.pipe())
-                follower = LogFollower(path, bell_fd, receiver_of(fd), skip=True)
+                wakeup_fd, ring_fd = _closing(undoing, os.pipe())
+                follower = LogFollower(path, wakeup_fd, receiver_of(fd), skip=True)
                 undoing.callback(follower.stop)
                 pairs.append((_Channel(path, *ends, ring_fd), follower))
             undoing.pop_all()
@@ -273,8 +273,8 @@ class JobOutput:
         """Follow the output of a job that another process has started, from now on."""
         receiver_of = receiver_of or _written_through
         followers = [
-            LogFollower(log, bell_fd, receiver_of(fd), skip=True)
-            for fd, (log, bell_fd) in enumerate(zip(logs, bell_fds, strict=True), start=1)
+            LogFollower(log, wakeup_fd, receiver_of(fd), skip=True)
+            for fd, (log, wakeup_fd) in enumerate(zip(logs, bell_fds, strict=True), start=1)
         ]
         return cls((), followers)
 
@@ -295,8 +295,8 @@ class JobOutput:
     def hear(self, bell_fds: Sequence[int]) -> None:
         """Continue with other bells, one for each log, because the keeper has closed those before."""
         with ExitStack() as hearing:
-            for follower, bell_fd in zip(self._followers, bell_fds, strict=True):
-                hearing.callback(follower.hear, bell_fd)
+            for follower, wakeup_fd in zip(self._followers, bell_fds, strict=True):
+                hearing.callback(follower.hear, wakeup_fd)
 
     def finish(self, timeout_s: float) -> None:
         """Wait until all output has been received, soon after the job and its keeper have ended."""
@@ -357,13 +357,13 @@ class LogTail:
         self._followers = [
             LogFollower(
                 log,
-                bell_fd,
+                wakeup_fd,
                 receive or partial(write_through, fd),
                 skip=skip,
                 with_earlier=with_earlier,
                 look_s=_UNRUNG_LOOK_S,
             )
-            for fd, (log, (bell_fd, _)) in enumerate(zip(logs, bells, strict=True), start=1)
+            for fd, (log, (wakeup_fd, _)) in enumerate(zip(logs, bells, strict=True), start=1)
         ]
         for follower in self._followers:
             follower.start()

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Protocol
 
-from punctual.channel import Declaration, DeviceUse, Directives, Fault, Page, PhaseEntry, ProgramState
+from punctual.channel import Declaration, DeviceUse, Directives, Fault, PhaseEntry, ProgramState, SharedBlock
 from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.loss import SeenLoss
-from punctual.core.story import Reason
+from punctual.core.recent_messages import Reason
 from punctual.executors.local.own_output import OwnOutput
 from punctual.executors.local.process_tree import active_s, cpu_clock_ns
 from punctual.progress_text.own import AUTO, Groups
@@ -146,7 +146,7 @@ class PageProgress:
 
     is_tracked, is_output_read = True, False
 
-    def __init__(self, page: Page, submitted_at: float) -> None:
+    def __init__(self, page: SharedBlock, submitted_at: float) -> None:
         self._page = page
         self._submitted_at = self._begun_at = submitted_at
         self._phases_version = -1  # whatever the page says already is new here

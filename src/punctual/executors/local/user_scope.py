@@ -76,7 +76,7 @@ class UserScope:
         return CgroupV2Group(folder, self._n_cpus, (folder,), keeper_pid)
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> CgroupV2Group:
-        return CgroupV2Group(files.entrances[0].parent, self._n_cpus, files.remove_dirs, keeper_pid)
+        return CgroupV2Group(files.cgroup_procs_files[0].parent, self._n_cpus, files.remove_dirs, keeper_pid)
 
 
 def _parent_of(keeper_pid: int) -> set[int]:

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from math import ceil
 
-from punctual.channel import Page, ProgramState, WorkerStatus, WorkerTarget
+from punctual.channel import ProgramState, SharedBlock, WorkerStatus, WorkerTarget
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec, shape_of
 from punctual.core.resources import Resources
@@ -32,7 +32,7 @@ class Workers:
         Resources of one worker.
     """
 
-    def __init__(self, page: Page, worker: Resources) -> None:
+    def __init__(self, page: SharedBlock, worker: Resources) -> None:
         self._page = page
         self._worker = worker
         target = page.worker_target()

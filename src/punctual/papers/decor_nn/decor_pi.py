@@ -12,8 +12,8 @@ from punctual.controllers._base import (
 )
 from punctual.core.control import Demand, Reading
 from punctual.core.job import JobSpec
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import TOLERANCE
-from punctual.core.story import Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def moves_for(
     on_one = max((room.n_times(worker) for room in capacity.values()), default=0)
     if on_one == 0:
         return None
-    yard = _Yard(dict(free), {node: list(to_move) for node, to_move in blocks.items()})
+    yard = _NodeBlocks(dict(free), {node: list(to_move) for node, to_move in blocks.items()})
     n_whole, rest = divmod(n_workers, on_one)
     used: frozenset[NodeId] = frozenset()
     for n in [on_one] * n_whole + [rest] * bool(rest):
@@ -74,7 +74,7 @@ def moves_for(
     return yard.moves
 
 
-class _Yard(Generic[B]):
+class _NodeBlocks(Generic[B]):
     """Nodes and blocks while moves are found."""
 
     def __init__(self, free: dict[NodeId, Resources], blocks: dict[NodeId, list[Block[B]]]) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.policies._configurations import counts_on_kind
 from punctual.policies._hardware import JobRates
 from punctual.policies._jobs import n_workers, never_fits, seniority, span_text

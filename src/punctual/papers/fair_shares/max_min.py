@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.policies._base import PolicyBase
+from punctual.policies._elastic_fill import ElasticFill, Participant
 from punctual.policies._jobs import LEAST_CORES
-from punctual.policies._sharing import Participant, Sharing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,4 +43,4 @@ class MaxMin(PolicyBase):
                 return amount.gpus / (capacity.gpus * weight)
             return amount.cores / ((capacity.cores or 1.0) * weight)
 
-        return Sharing(builder, least_cores=LEAST_CORES).filled(share)
+        return ElasticFill(builder, least_cores=LEAST_CORES).filled(share)

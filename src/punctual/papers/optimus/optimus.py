@@ -11,8 +11,8 @@ from punctual.core.cluster import Snapshot
 from punctual.core.errors import check_share
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
-from punctual.core.story import Reason
 from punctual.policies._base import PolicyBase
 from punctual.policies._jobs import never_fits, seconds_for, seniority, shares_of, span_text, waits
 from punctual.policies._marginal import MarginalAllocator

@@ -9,7 +9,7 @@ import numpy as np
 
 from punctual.core.speed import Shape
 from punctual.estimators.speed._base import Point
-from punctual.estimators.speed._fitted import Basis, FittedModel, FittedState, known_kinds
+from punctual.estimators.speed._fitted import FittedModel, FittedState, ModelTerms, known_kinds
 from punctual.estimators.speed._regression import Array, Place, Prior
 
 #: Prior size of each term where it is largest among the points, over the time of a step there: compute, what stays the
@@ -59,11 +59,11 @@ class ParameterServer(FittedModel):
         rates = [self._served_on(state, w, p, kind) for kind in known_kinds(state, device)]
         return np.min(rates, axis=0) if rates else np.zeros((len(n_workers), len(n_servers)))
 
-    def terms(self, basis: Basis, shape: Shape) -> list[float]:
+    def terms(self, basis: ModelTerms, shape: Shape) -> list[float]:
         """Return the formula's terms; the first, computation, for each kind of device."""
         return self._terms(basis, float(shape.n_workers), float(_n_servers(shape)), shape.device)
 
-    def _terms(self, basis: Basis, w: Any, p: Any, device: str) -> list[Any]:
+    def _terms(self, basis: ModelTerms, w: Any, p: Any, device: str) -> list[Any]:
         """The terms of one shape, or of many: the numbers may be arrays."""
         compute = [1 / w if kind == device else 0.0 for kind in basis.kinds]
         return [*compute, 1.0, w / p, w, p] if self.synchronous else [*compute, 1 / p, 1.0, p / w]
@@ -85,7 +85,7 @@ class ParameterServer(FittedModel):
             self._terms(state.basis, w, p, kind), self.smooth_frac**2 * smooth + self.own_frac**2 * own
         )
 
-    def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
+    def prior(self, basis: ModelTerms, points: tuple[Point, ...]) -> Prior:
         """Any term may be most of a step, but compute is the first to be believed."""
         shares = np.array([self.terms(basis, point.shape) for point in points]) * np.array(
             [[point.rate_sps] for point in points]

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 from punctual.papers.optimus.served_speeds import read_laws
 from punctual.papers.optimus.with_servers import ServedLaw, WithServers
+from punctual.sim.speed_laws import Served
 from punctual.sim.trace_values import model_of
 from punctual.sim.traces import TraceJob
-from punctual.sim.truth import Served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterServers(WithServers):
-    """The job is made of workers and parameter servers, as fast as `punctual.sim.truth.Served` says.
+    """The job is made of workers and parameter servers, as fast as `punctual.sim.speed_laws.Served` says.
 
     Attributes
     ----------

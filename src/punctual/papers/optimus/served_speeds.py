@@ -7,7 +7,7 @@ from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.request.input_file import text_of
-from punctual.sim.truth import Served
+from punctual.sim.speed_laws import Served
 
 #: (workers, servers) -> steps per second, a step being one batch of one worker.
 Rates = Mapping[tuple[int, int], float]

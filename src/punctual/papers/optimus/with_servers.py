@@ -12,16 +12,16 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.sim.chance import stream
 from punctual.sim.job import SimJob
 from punctual.sim.scaling._base import WHERE, Changing, check
+from punctual.sim.speed_laws import SpeedLaw
 from punctual.sim.trace_values import duration_s_of, held_by, n_workers_of, work_steps_of
 from punctual.sim.traces import TraceJob
 from punctual.sim.traces.draw import Draw
-from punctual.sim.truth import Truth
 
 #: Each pair of numbers of workers and servers is looked at.
 N_PARTS_MAX = 1_000
 
 
-class ServedLaw(Truth, Protocol):
+class ServedLaw(SpeedLaw, Protocol):
     """The speed of a job with parameter servers, which also depends on how much the busiest of them exchanges."""
 
     def with_load_sps(self, w: int, p: int, load: float) -> float:
@@ -137,7 +137,7 @@ class WithServers(Changing, ABC):
         law = self.law(trace)
         # The recorded time over the law's.
         slowness = duration_s_of(trace) / work_steps * law.rate_sps(Shape(n_workers=n))
-        truth: Truth = law.scaled(slowness)
+        truth: SpeedLaw = law.scaled(slowness)
         if self.placed or self.busiest_frac:
             truth = PlacedServed(
                 law=law.scaled(slowness), worker=worker, server=server, inside_is_free=self.placed,
@@ -158,7 +158,7 @@ class WithServers(Changing, ABC):
         )
         return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
 
-    def _tried(self, truth: Truth, worker: Resources, server: Resources, draw: Draw) -> Iterator[SeenRate]:
+    def _tried(self, truth: SpeedLaw, worker: Resources, server: Resources, draw: Draw) -> Iterator[SeenRate]:
         """Speeds measured before the job is submitted."""
         n_samples = {"all": self.n_samples, "recorded": 1, "nothing": 0}[self.knows]
         pairs = [(w, p) for w in range(1, self.n_workers_max + 1) for p in range(1, self.n_servers_max + 1)]

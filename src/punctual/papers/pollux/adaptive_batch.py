@@ -8,9 +8,9 @@ from punctual.core.speed import Shape
 from punctual.papers.pollux.adaptive_tables import AdaptiveTables
 from punctual.sim.job import SimJob
 from punctual.sim.scaling._base import Changing
+from punctual.sim.speed_laws import measured_on
 from punctual.sim.trace_values import model_of, n_workers_of
 from punctual.sim.traces import TraceJob
-from punctual.sim.truth import measured_on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

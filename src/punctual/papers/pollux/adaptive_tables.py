@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
 from punctual.sim.measured import table_rows
-from punctual.sim.truth import MeasuredTruth, Truth, measured_on
+from punctual.sim.speed_laws import MeasuredTruth, SpeedLaw, measured_on
 
 if TYPE_CHECKING:
     import numpy as np
@@ -161,7 +161,7 @@ class AdaptiveSpeed:
 
     work_steps: float
     average: Mapping[str, MeasuredTruth]
-    phases: tuple[tuple[float, Truth], ...]
+    phases: tuple[tuple[float, SpeedLaw], ...]
 
 
 class AdaptiveTables:
@@ -210,7 +210,7 @@ def _speed(training: AdaptiveTraining, device_batch_max: float) -> AdaptiveSpeed
     )
 
 
-def _in_epoch(goodputs: Mapping[str, Mapping[Shape, Sequence[float]]], i: int) -> Truth:
+def _in_epoch(goodputs: Mapping[str, Mapping[Shape, Sequence[float]]], i: int) -> SpeedLaw:
     return measured_on(
         {kind: MeasuredTruth({shape: rates[i] for shape, rates in table.items()}) for kind, table in goodputs.items()}
     )

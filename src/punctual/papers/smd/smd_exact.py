@@ -64,7 +64,7 @@ class SmdExact(PolicyBase):
     def allocate(self, snapshot: Snapshot) -> Plan:
         """Start waiting jobs."""
         start = StartingRound(self._builder(snapshot), self.interval_s)
-        jobs = [_Ways(start, offers) for view in start.waiting if (offers := start.offers(view))]
+        jobs = [_PairOptions(start, offers) for view in start.waiting if (offers := start.offers(view))]
         if not jobs:
             return start.plan()
         uses, utilities = [job.uses for job in jobs], [job.utilities for job in jobs]
@@ -74,7 +74,7 @@ class SmdExact(PolicyBase):
         return start.plan(objective=started, bound=max(chosen.bound, started))
 
 
-class _Ways:
+class _PairOptions:
     """The ways in which one job can run that no other way beats, on all kinds of nodes."""
 
     def __init__(self, start: StartingRound, offers: list[Offer]) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.core.story import Reason
 from punctual.papers.smd.worker_server_pairs import Pairs, pairs_of, vector, worths
 from punctual.policies._jobs import never_fits, seniority, span_text, waits
 from punctual.policies._plan_builder import PlanBuilder

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from punctual.sim.drawing.raster import Raster, Stays, raster
+from punctual.sim.drawing.raster import JobIntervals, Raster, raster
 from punctual.sim.stored import Curve, StoredRun
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def gantt(run: StoredRun, ink: str = "#222222") -> "Figure":
     return figure
 
 
-def stays_of(run: StoredRun) -> Stays:
+def stays_of(run: StoredRun) -> JobIntervals:
     """Return the spans in which the run's jobs existed, and in which they held something."""
     import numpy as np
 
@@ -126,7 +126,7 @@ def stays_of(run: StoredRun) -> Stays:
     last_s = max([0.0, *run.curves["capacity"]["at"], _until(run.curves["capacity"])])
     ended_s = run.jobs["ended_at"].fill_null(last_s).to_numpy()
     places = {job: i_job for i_job, job in enumerate(run.jobs["id"])}
-    return Stays(
+    return JobIntervals(
         submitted_s=submitted_s.astype(float),
         ended_s=np.maximum(submitted_s, ended_s).astype(float),
         i_job=np.array([places[job] for job in run.segments["job"]], dtype=np.int64),

@@ -39,7 +39,7 @@ class Raster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stays:
+class JobIntervals:
     """Spans in which jobs, numbered in order of submission, existed and held something.
 
     Job i existed from ``submitted_s[i]`` to ``ended_s[i]``; job ``i_job[k]`` held something from ``from_s[k]`` to
@@ -53,7 +53,7 @@ class Stays:
     until_s: "Floats"
 
 
-def raster(stays: Stays, n_rows_max: int = N_ROWS_MAX, n_columns: int = N_COLUMNS) -> Raster:
+def raster(stays: JobIntervals, n_rows_max: int = N_ROWS_MAX, n_columns: int = N_COLUMNS) -> Raster:
     """The image of `stays`.
 
     Parameters

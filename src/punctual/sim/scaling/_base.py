@@ -20,9 +20,9 @@ from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
+from punctual.sim.speed_laws import ByDevice, SpeedLaw
 from punctual.sim.trace_values import deadline_s_of, duration_s_of, others_of
 from punctual.sim.traces import TraceJob
-from punctual.sim.truth import ByDevice, Truth
 
 #: Declared part of a job's speed: all, only the recorded speed, or nothing.
 Knowledge = Literal["all", "recorded", "nothing"]
@@ -121,7 +121,7 @@ class ScalingBase:
             for kind in kinds
         ]
 
-    def seen(self, truth: Truth, shapes: Iterable[Shape]) -> tuple[SeenRate, ...]:
+    def seen(self, truth: SpeedLaw, shapes: Iterable[Shape]) -> tuple[SeenRate, ...]:
         """Return the job's declared speeds: the true ones in `shapes`; empty if no model would learn from them."""
         if not self.model:
             return ()
@@ -159,7 +159,7 @@ class Changing(ScalingBase):
         check(self.knows in ("all", "recorded", "nothing"), "`knows` must be all, recorded or nothing", self.knows)
 
     def elastic(
-        self, trace: TraceJob, truth: Truth, work_steps: float, counts: tuple[int, ...], worker: Resources,
+        self, trace: TraceJob, truth: SpeedLaw, work_steps: float, counts: tuple[int, ...], worker: Resources,
         profile: tuple[SeenRate, ...], seed: int, controller: str | None,
     ) -> SimJob:  # fmt: skip
         """Return the job that may have any of `counts` workers; `profile`: its declared speeds."""
@@ -177,7 +177,7 @@ class Changing(ScalingBase):
         )
         return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
 
-    def known(self, truth: Truth, n: int, shapes: Iterable[Shape]) -> tuple[SeenRate, ...]:
+    def known(self, truth: SpeedLaw, n: int, shapes: Iterable[Shape]) -> tuple[SeenRate, ...]:
         """Return the declared speeds in `shapes` of a job that had `n` workers."""
         declared = shapes if self.knows == "all" else [shape for shape in shapes if shape.n_workers == n]
         return () if self.knows == "nothing" else self.seen(truth, declared)
@@ -199,10 +199,10 @@ def sim_jobs(
 
 
 class Law(Protocol):
-    def __call__(self, rate: float, /) -> Truth: ...
+    def __call__(self, rate: float, /) -> SpeedLaw: ...
 
 
-def by_kind(trace: TraceJob, work_steps: float, law: Law) -> Truth:
+def by_kind(trace: TraceJob, work_steps: float, law: Law) -> SpeedLaw:
     """`law` with the recorded speed, or with that on each kind of device."""
     otherwise = law(work_steps / duration_s_of(trace))
     if not trace.device_durations_s:

@@ -6,7 +6,7 @@ from math import inf
 from punctual.core.errors import check_above_zero
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
-from punctual.sim import truth
+from punctual.sim import speed_laws
 from punctual.sim.job import SimJob
 from punctual.sim.scaling._base import WHERE, ScalingBase, check
 from punctual.sim.trace_values import duration_s_of, others_of, work_steps_of
@@ -15,7 +15,7 @@ from punctual.sim.traces import TraceJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cores(ScalingBase):
-    """Jobs that compute on any share of a machine's cores, by `punctual.sim.truth.CoresTruth`; devices count as cores.
+    """Jobs that compute on any share of a machine's cores, by `punctual.sim.speed_laws.CoresTruth`; devices count as cores.
 
     Attributes
     ----------
@@ -38,13 +38,13 @@ class Cores(ScalingBase):
         ScalingBase.__post_init__(self)
         check_above_zero(WHERE, least_cores=self.least_cores)
         check(1 <= self.most_factor < inf, "`most_factor` must be 1 or more", self.most_factor)
-        truth.CoresTruth(step_core_s=1.0, serial_frac=self.serial_frac)
+        speed_laws.CoresTruth(step_core_s=1.0, serial_frac=self.serial_frac)
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
         cores = trace.cores or trace.n_gpus or 1.0
         work_steps, shape = work_steps_of(trace), Shape(cores=cores)
         rate_sps = work_steps / duration_s_of(trace)
-        step_core_s = truth.CoresTruth(step_core_s=1.0, serial_frac=self.serial_frac).rate_sps(shape) / rate_sps
+        step_core_s = speed_laws.CoresTruth(step_core_s=1.0, serial_frac=self.serial_frac).rate_sps(shape) / rate_sps
         most_cores, others = cores * self.most_factor, others_of(trace, "worker", self.worker_others)
         spec = self.spec(
             trace,
@@ -55,5 +55,5 @@ class Cores(ScalingBase):
             ceiling=Resources(cores=most_cores, others=others),
             profile=(SeenRate(shape=shape, rate_sps=rate_sps),) if self.model else (),
         )
-        law = truth.CoresTruth(step_core_s=step_core_s, serial_frac=self.serial_frac)
+        law = speed_laws.CoresTruth(step_core_s=step_core_s, serial_frac=self.serial_frac)
         return SimJob(trace.submitted_at, spec, law, work_steps)

@@ -6,8 +6,8 @@ from punctual.core.errors import InvalidSpec, check_not_negative
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.sim.job import SimJob
+from punctual.sim.speed_laws import AllReduceTruth, CoresTruth, Served, SpeedLaw
 from punctual.sim.traces import TraceJob
-from punctual.sim.truth import AllReduceTruth, CoresTruth, Served, Truth
 
 #: A step with a worker and a server, of one second: the shares of the rule of scaling ``parameter-server``.
 _SERVED = Served(0.75, 0.05, 0.15, 0.03, 0.02)
@@ -25,7 +25,7 @@ class Declared:
     startup_s
         Seconds from a launch to the first step.
     communication_frac, across_factor
-        See `punctual.sim.truth.AllReduceTruth`.
+        See `punctual.sim.speed_laws.AllReduceTruth`.
     """
 
     startup_s: float = 0.0
@@ -53,13 +53,13 @@ class Declared:
         )
         if spec.worker is None:
             work_steps = spec.work_steps or _work_core_s(spec)
-            truth: Truth = CoresTruth(step_core_s=_work_core_s(spec) / work_steps, serial_frac=0.0)
+            truth: SpeedLaw = CoresTruth(step_core_s=_work_core_s(spec) / work_steps, serial_frac=0.0)
             return SimJob(trace.submitted_at, replace(spec, work_steps=work_steps), truth, work_steps)
         (alone,) = spec.profile
         assert spec.work_steps is not None
         return SimJob(trace.submitted_at, spec, self._law(spec, 1.0 / alone.rate_sps), spec.work_steps)
 
-    def _law(self, spec: JobSpec, step_s: float) -> Truth:
+    def _law(self, spec: JobSpec, step_s: float) -> SpeedLaw:
         if spec.server is not None:
             return _SERVED.scaled(step_s)
         return AllReduceTruth(

@@ -7,9 +7,9 @@ from typing import Literal
 from punctual.core.speed import Shape
 from punctual.sim.job import SimJob
 from punctual.sim.scaling._base import Changing, by_kind, check
+from punctual.sim.speed_laws import AllReduceTruth
 from punctual.sim.trace_values import kinds_of, n_workers_of, work_steps_of
 from punctual.sim.traces import TraceJob
-from punctual.sim.truth import AllReduceTruth
 
 #: A job's numbers of workers are looked at one by one.
 N_COUNTS_MAX = 10_000
@@ -19,7 +19,7 @@ N_COUNTS_MAX = 10_000
 class Elastic(Changing):
     """The job may have fewer or more devices than it had, with the speed of ring all-reduce.
 
-    The law is `punctual.sim.truth.AllReduceTruth`. From `least` devices, or the trace's parameter ``n_gpus_min``, to
+    The law is `punctual.sim.speed_laws.AllReduceTruth`. From `least` devices, or the trace's parameter ``n_gpus_min``, to
     `most_factor` times as many as it had, or ``n_gpus_max``.
 
     Attributes

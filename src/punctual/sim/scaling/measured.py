@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from punctual.core.speed import Shape
-from punctual.sim import truth
+from punctual.sim import speed_laws
 from punctual.sim.job import SimJob
 from punctual.sim.measured import SpeedTables
 from punctual.sim.scaling._base import Changing
@@ -36,7 +36,7 @@ class Measured(Changing):
         model, batch = model_of(trace, self.read.rates), trace.batch_size
         kinds, counts, law = self.once((model, batch), lambda: self._measured(model, batch))
         n = min(counts, key=lambda count: (abs(count - n_workers_of(trace)), count))
-        work_steps = trace.work_steps or self._steps(trace, truth.slowest(kinds), n)
+        work_steps = trace.work_steps or self._steps(trace, speed_laws.slowest(kinds), n)
         worker = self.worker(trace, n)
         profile = self.once(
             (model, batch, n, worker), lambda: self.known(law, n, self.shapes(worker, counts, ("", *kinds)))
@@ -45,15 +45,15 @@ class Measured(Changing):
 
     def _measured(
         self, model: str, batch: int | None
-    ) -> tuple[Mapping[str, truth.MeasuredTruth], tuple[int, ...], truth.Truth]:
+    ) -> tuple[Mapping[str, speed_laws.MeasuredTruth], tuple[int, ...], speed_laws.SpeedLaw]:
         """The tables by kind of device, the numbers of workers in them, and the speed of a job that has them."""
         kinds = self.read.of(model, batch)
         return (
             kinds,
             tuple(sorted({count for table in kinds.values() for count in table.counts()})),
-            truth.measured_on(kinds),
+            speed_laws.measured_on(kinds),
         )
 
-    def _steps(self, trace: TraceJob, table: truth.MeasuredTruth, n: int) -> float:
+    def _steps(self, trace: TraceJob, table: speed_laws.MeasuredTruth, n: int) -> float:
         n = min(table.counts(), key=lambda count: (abs(count - n), count))
         return duration_s_of(trace) * table.rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))

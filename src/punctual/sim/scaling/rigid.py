@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from punctual.sim.job import SimJob
 from punctual.sim.scaling._base import ScalingBase, by_kind
+from punctual.sim.speed_laws import Constant
 from punctual.sim.trace_values import kinds_of, n_workers_of, work_steps_of
 from punctual.sim.traces import TraceJob
-from punctual.sim.truth import Constant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

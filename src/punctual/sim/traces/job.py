@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.fast_init import fast_init
 from punctual.core.job import JobSpec
-from punctual.core.slots import set_by_slots
 
 #: Bound of all times; the difference of two is finite.
 _LATEST_S = 1e300
@@ -15,7 +15,7 @@ _NOT_NEGATIVE = (("n_gpus", "GPUs"), ("cores", "cores"), ("memory_bytes", "bytes
 _ABOVE_ZERO = (("duration_s", "s"), ("work_steps", "steps"), ("batch_size", "samples"), ("weight", ""))
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
     """One job of a trace; None for values that the trace lacks.

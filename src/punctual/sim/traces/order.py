@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import fields
 from operator import attrgetter
 
-from punctual.core.slots import maker
+from punctual.core.fast_init import unchecked_constructor
 from punctual.sim.traces.job import TraceJob
 
-_made, _rest_of = maker(TraceJob), attrgetter(*[field.name for field in fields(TraceJob)][2:])
+_made, _rest_of = unchecked_constructor(TraceJob), attrgetter(*[field.name for field in fields(TraceJob)][2:])
 
 
 def normalized(jobs: Iterable[TraceJob]) -> list[TraceJob]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from math import isnan, nan
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.slots import set_by_slots
+from punctual.core.fast_init import fast_init
 from punctual.sim.traces.bad_rows import BadRows
 from punctual.sim.traces.job import TraceJob
 from punctual.sim.traces.source import Source
@@ -19,7 +19,7 @@ _BLANK = {"", "nan", "NaN", "None", "null"}
 _REMEDY = "Repair the row or leave it out."
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row; its methods turn cells into values, and raise `InvalidSpec` for invalid ones."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
-from punctual.core.story import Reason
 from punctual.policies._hardware import steps_between
 from punctual.policies._jobs import least, n_workers, never_fits, same_amount, seniority, starts, waits
 from punctual.policies._layout import lay_out
@@ -53,7 +53,7 @@ class Participant:
         return True
 
 
-class Sharing:
+class ElasticFill:
     """Gives every job that runs or can be started its least amount, and the rest step by step.
 
     Jobs that run keep their place. Waiting jobs are admitted in order of submission, each if its least amount fits; one

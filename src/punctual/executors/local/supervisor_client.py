@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from punctual.core.ids import JobId
-from punctual.executors.local import keeper
+from punctual.executors.local import supervisor
 from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.command_group import leave_command_group
 from punctual.executors.local.job_signals import GRACE_S
-from punctual.executors.local.keeper import STAY_PAUSED, LaunchRequest
-from punctual.executors.local.kept_files import UNFINISHED
+from punctual.executors.local.supervisor import STAY_PAUSED, LaunchRequest
+from punctual.executors.local.supervisor_files import UNFINISHED
 
 #: Command that starts a keeper, without the user's settings and packages, which would only take time.
-_PYTHON = (sys.executable, "-I", "-S", keeper.__file__)
+_PYTHON = (sys.executable, "-I", "-S", supervisor.__file__)
 
 #: Standard output and standard error.
 _N_LOGS_MAX = 2
@@ -124,7 +124,7 @@ class KeeperLink:
         end_file
             File with the last line if the job has ended meanwhile, or the keeper was killed afterwards.
         on_regained
-            Called when the connection has been made again, with the new bells, see `Kept`, which are its to close: the
+            Called when the connection has been made again, with the new bells, see `AdoptableJob`, which are its to close: the
             keeper has lifted the quota and closed the bells before.
 
         Raises
@@ -273,7 +273,7 @@ def start_keeper(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class AdoptableJob:
     """A claimed job: it runs, and only the holder of this object steers it.
 
     Attributes
@@ -320,7 +320,7 @@ def listen_for_takeover(address: Path) -> socket.socket:
     return listening
 
 
-def take_over(address: Path) -> Kept | None:
+def take_over(address: Path) -> AdoptableJob | None:
     """Take over the job whose keeper listens at `address`; None: it has ended, or another process steers it."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(_ANSWER_S_MAX)
@@ -335,7 +335,7 @@ def take_over(address: Path) -> Kept | None:
     return kept
 
 
-def _introduced(connection: socket.socket) -> Kept | None:
+def _introduced(connection: socket.socket) -> AdoptableJob | None:
     """Receive the keeper's description of itself and its job; None: another process steers the job."""
     hello, fds, _, _ = socket.recv_fds(connection, 1, _N_LOGS_MAX, socket.MSG_CMSG_CLOEXEC)
     connection.settimeout(None)
@@ -345,7 +345,7 @@ def _introduced(connection: socket.socket) -> Kept | None:
         for fd in fds:
             os.close(fd)
         return None
-    return Kept(
+    return AdoptableJob(
         link=link,
         request=LaunchRequest(**line["request"]),
         job_pid=line["started"],

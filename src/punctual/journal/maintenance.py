@@ -11,9 +11,9 @@ from math import inf
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Message
+from punctual.journal.compaction import CompactionRules
 from punctual.journal.errors import JournalTaken
 from punctual.journal.sqlite import WAL_BYTES_MAX, SqliteJournal, connect
-from punctual.journal.thinning import Thinning
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class UpkeepLimits:
         return n_messages >= self.snapshot_messages
 
 
-class Upkeep:
+class JournalMaintenance:
     """Makes snapshots of the state, thins out what lies behind them, and keeps the files small.
 
     To be called with each message once the state has taken in all that is in the journal, in the thread that writes both.
@@ -78,8 +78,8 @@ class Upkeep:
         self._journal = journal
         self._dump = dump
         self._limits = limits or UpkeepLimits()
-        self._thinning = Thinning()
-        self._thinned_until = journal.thinned_until
+        self._thinning = CompactionRules()
+        self._thinned_until = journal.compacted_until
         self._snapshots = journal.snapshot_sequences()
         self._n_messages = 0
         self._saved_at = -inf

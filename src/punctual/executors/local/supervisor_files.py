@@ -114,7 +114,7 @@ def read(path: str | None) -> str:
 
 
 class Counters:
-    """Numbers in files, as `punctual.executors.local.keeper.LaunchRequest` lists them; 0 if a file has none."""
+    """Numbers in files, as `punctual.executors.local.supervisor.LaunchRequest` lists them; 0 if a file has none."""
 
     def __init__(self, places: dict[str, list[str]]) -> None:
         self._places = places

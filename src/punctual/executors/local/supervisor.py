@@ -60,10 +60,10 @@ from typing import Any
 if __name__ == "__main__":  # run by path, with nothing of the package loaded
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import job_signals  # type: ignore[import-not-found]
-    import kept_files  # type: ignore[import-not-found]
+    import supervisor_files  # type: ignore[import-not-found]
     from job_log import JobLog  # type: ignore[import-not-found]
 else:
-    from punctual.executors.local import job_signals, kept_files
+    from punctual.executors.local import job_signals, supervisor_files
     from punctual.executors.local.job_log import JobLog
 
 #: The signals that mean something to a guard, and so to its keeper.
@@ -107,7 +107,7 @@ class LaunchRequest:
     remove_dirs
         Removed at the end; folders that others still use stay.
     own_files
-        (File, mark) pairs, see `punctual.executors.local.kept_files.mark_of`, also removed at the end; a file that another
+        (File, mark) pairs, see `punctual.executors.local.supervisor_files.mark_of`, also removed at the end; a file that another
         process has made in their place stays. If one of them is not there when the job is to be started, the job is not
         started: another process has it now.
     end_file
@@ -142,12 +142,12 @@ class LaunchRequest:
     argv: list[str]
     cwd: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
-    entrances: list[str] = field(default_factory=list)
+    cgroup_procs_files: list[str] = field(default_factory=list)
     lift: list[list[str]] = field(default_factory=list)
     usage_file: str | None = None
     counters: dict[str, list[str]] = field(default_factory=dict)
     remove_dirs: list[str] = field(default_factory=list)
-    own_files: list[list[str]] = field(default_factory=list)
+    cleanup_files: list[list[str]] = field(default_factory=list)
     end_file: str | None = None
     lease_s: float | None = None
     fence_s: float | None = None
@@ -163,7 +163,7 @@ class LaunchRequest:
     progress_pattern: str | None = None
 
 
-class Keeper:
+class Supervisor:
     """Runs one job to its end."""
 
     def __init__(self, request: LaunchRequest, connection_fd: int, wake_fd: int, guard_pid: int) -> None:
@@ -180,12 +180,12 @@ class Keeper:
         self._ended: tuple[int, int] | None = None
         self._ending: job_signals.Ending | None = None
         self._gives_up = False
-        self._counters = kept_files.Counters(request.counters)
+        self._counters = supervisor_files.Counters(request.counters)
         self._counted: dict[str, int] = {}
 
     def run(self) -> int:
         """Start the job and wait until it and all its descendants are gone; return its exit code."""
-        if not all(kept_files.is_there(path, mark) for path, mark in self._request.own_files):
+        if not all(supervisor_files.is_there(path, mark) for path, mark in self._request.cleanup_files):
             _clear_up(self._request)
             return _EXIT_NOT_STARTED
         try:
@@ -194,7 +194,7 @@ class Keeper:
             return self._give_up(error)
         self._started_at_ns = time.monotonic_ns()
         # Without it, a job that ends while the disk is full is run again.
-        kept_files.reserve(self._request.end_file, _END_BYTES)
+        supervisor_files.reserve(self._request.end_file, _END_BYTES)
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
         self._open_logs()
@@ -263,11 +263,11 @@ class Keeper:
         os.close(connection_fd)
         self._connection_fd = None
         for log in self._logs.values():
-            log.ring_at(None)
+            log.notify_on(None)
 
     def _open_logs(self) -> None:
-        for path, source_fd, bell_fd in self._request.logs:
-            self._logs[source_fd] = JobLog(path, self._request.log_bytes_max, source_fd, bell_fd)
+        for path, source_fd, wakeup_fd in self._request.logs:
+            self._logs[source_fd] = JobLog(path, self._request.log_bytes_max, source_fd, wakeup_fd)
             self._poll.register(source_fd, select.POLLIN)
 
     def _answer_takeover(self, takeover_fd: int) -> None:
@@ -295,9 +295,9 @@ class Keeper:
 
     def _new_bell(self, log: JobLog) -> int:
         """Make a new bell for `log` and return its reading end."""
-        bell_fd, ring_fd = os.pipe()
-        log.ring_at(ring_fd)
-        return bell_fd
+        wakeup_fd, ring_fd = os.pipe()
+        log.notify_on(ring_fd)
+        return wakeup_fd
 
     def _take_signals(self) -> None:
         for number in os.read(self._wake_fd, 64):
@@ -368,7 +368,7 @@ class Keeper:
         last: dict[str, Any] = {
             "ended": code,
             "at_ns": at_ns,
-            "usage": kept_files.read(self._request.usage_file),
+            "usage": supervisor_files.read(self._request.usage_file),
             "core_s": spent.ru_utime + spent.ru_stime,
             "counted": {**self._counted, "asked_memory_bytes": self._request.asked_memory_bytes},
             **({"fenced": True} if self._is_fenced else {}),
@@ -376,7 +376,7 @@ class Keeper:
         forced_after_s = None if self._ending is None else self._ending.forced_after_s
         if forced_after_s is not None:
             last["forced_after_s"] = forced_after_s
-        boot, page = kept_files.read(_BOOT_ID).strip(), _read_page(self._request.page_fd).hex()
+        boot, page = supervisor_files.read(_BOOT_ID).strip(), _read_page(self._request.page_fd).hex()
         self._keep_end(json.dumps({**last, "boot": boot, "page": page, "started_ns": self._started_at_ns}))
         _clear_up(self._request)
         self._tell(**last)
@@ -386,7 +386,7 @@ class Keeper:
         """Write the record of the end, at once or, if no process is connected, as soon as the disk allows."""
         self._ending = None  # nothing is left to be killed; SIGTERM is for this process now
         give_up_at = time.monotonic() + _END_S_MAX
-        while not kept_files.write_whole(self._request.end_file, text):
+        while not supervisor_files.write_whole(self._request.end_file, text):
             if self._connection_fd is not None or self._gives_up or time.monotonic() > give_up_at:
                 return
             self._wait(_END_AGAIN_S)
@@ -426,7 +426,7 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(_EXIT_NOT_STARTED)
-        for entrance in request.entrances:
+        for entrance in request.cgroup_procs_files:
             _enter(entrance)
         if request.cwd is not None:
             os.chdir(request.cwd)
@@ -472,17 +472,17 @@ def _exit_code(status: int) -> int:
 def _lift(lift: list[list[str]], processes: list[int]) -> None:
     """Lift the quota, and resume paused processes."""
     for path, text in lift:
-        kept_files.write(path, text)
+        supervisor_files.write(path, text)
     for pid in processes:
         job_signals.send(pid, signal.SIGCONT)
 
 
 def _clear_up(request: LaunchRequest) -> None:
     for folder in request.remove_dirs:
-        kept_files.remove_groups_of_commands(folder)
-        kept_files.remove_dir(folder)
-    for path, mark in request.own_files:
-        kept_files.remove_own(path, mark)
+        supervisor_files.remove_groups_of_commands(folder)
+        supervisor_files.remove_dir(folder)
+    for path, mark in request.cleanup_files:
+        supervisor_files.remove_own(path, mark)
 
 
 def _signal_group(pid: int, number: int) -> None:
@@ -510,7 +510,7 @@ def _read_request(connection_fd: int, most_s: float = _REQUEST_S_MAX) -> LaunchR
     return LaunchRequest(**json.loads(text))
 
 
-class Guard:
+class SupervisorWatchdog:
     """Waits for its child, the keeper, and clears up if that was killed.
 
     `request_fd`: where the keeper repeats its request; its end is the keeper's end.
@@ -579,7 +579,7 @@ def main(connection_fd: int) -> int:
         if int(fd) not in (0, 1, 2, request_fd):
             _close(int(fd))
     _let_go_of_output()
-    return Guard(keeper_pid, request_fd).run()
+    return SupervisorWatchdog(keeper_pid, request_fd).run()
 
 
 def _keep(connection_fd: int, repeat_fd: int) -> int:
@@ -598,7 +598,7 @@ def _keep(connection_fd: int, repeat_fd: int) -> int:
     for fd in (connection_fd, request.takeover_fd, request.page_fd, *[fd for log in request.logs for fd in log[1:]]):
         if fd is not None:
             os.set_inheritable(fd, False)
-    return Keeper(request, connection_fd, wake_fd, guard_pid).run()
+    return Supervisor(request, connection_fd, wake_fd, guard_pid).run()
 
 
 def _close(fd: int) -> None:

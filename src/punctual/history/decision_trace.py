@@ -30,7 +30,7 @@ from punctual.request.words import cores, holding, proven, short, steps
 
 
 @dataclass(slots=True)
-class Link:
+class DecisionStep:
     """One event in a job's history, with the facts that led to it; seconds count from the job's submission."""
 
     elapsed_s: float
@@ -38,12 +38,12 @@ class Link:
     text: str
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def copied(self) -> "Link":
+    def copied(self) -> "DecisionStep":
         """Return a copy; a later answer changes a link."""
-        return Link(self.elapsed_s, self.kind, self.text, dict(self.facts))
+        return DecisionStep(self.elapsed_s, self.kind, self.text, dict(self.facts))
 
 
-class Chain:
+class DecisionTrace:
     """History of `job` with its reasons in `links`, oldest first: give it each message, in the journal's order.
 
     Parameters
@@ -59,10 +59,10 @@ class Chain:
         #: Whether messages about all jobs concern it: it was submitted, and has not ended.
         self._is_open = False
         self._reading: ProgressReported | None = None
-        self._asked: dict[int, Link] = {}
+        self._asked: dict[int, DecisionStep] = {}
         self._asked_cores: float | None = None
         self._gap_frac: float | None = None
-        self.links: list[Link] = []
+        self.links: list[DecisionStep] = []
 
     def take(self, message: Message) -> None:
         """Fold the next message; ignore those about other jobs, and those about all jobs while this one is absent."""
@@ -165,15 +165,15 @@ class Chain:
         if isinstance(message, SpecChanged):
             self._spec = message.spec
 
-    def _add(self, at: float, kind: str, text: str, **facts: Any) -> Link:
-        link = Link(at - self._submitted_at, kind, text, facts)
+    def _add(self, at: float, kind: str, text: str, **facts: Any) -> DecisionStep:
+        link = DecisionStep(at - self._submitted_at, kind, text, facts)
         self.links.append(link)
         return link
 
 
-def chain(messages: Iterable[Message], job: JobId, *, every: bool = False) -> list[Link]:
-    """The links of `Chain` after all of `messages`."""
-    chain = Chain(job, every=every)
+def chain(messages: Iterable[Message], job: JobId, *, every: bool = False) -> list[DecisionStep]:
+    """The links of `DecisionTrace` after all of `messages`."""
+    chain = DecisionTrace(job, every=every)
     for message in messages:
         chain.take(message)
     return chain.links

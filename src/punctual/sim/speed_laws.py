@@ -11,7 +11,7 @@ from punctual.core.speed import Shape
 _WHERE = "a true speed"
 
 
-class Truth(Protocol):
+class SpeedLaw(Protocol):
     """The speed of a job in each shape; 0 where it cannot run."""
 
     def rate_sps(self, shape: Shape) -> float:
@@ -19,7 +19,7 @@ class Truth(Protocol):
         ...
 
 
-class PlacedTruth(Truth, Protocol):
+class PlacedTruth(SpeedLaw, Protocol):
     """The speed of a job that also depends on where its parts lie."""
 
     def placed_sps(self, allocation: Allocation) -> float:
@@ -165,9 +165,9 @@ class MeasuredTruth:
 class ByDevice:
     """Separate speeds for each kind of device; a job on several kinds waits for the slowest."""
 
-    kinds: Mapping[str, Truth]
+    kinds: Mapping[str, SpeedLaw]
     #: On kinds that nothing is known of.
-    otherwise: Truth
+    otherwise: SpeedLaw
 
     def rate_sps(self, shape: Shape) -> float:
         return min(self.kinds.get(kind, self.otherwise).rate_sps(shape) for kind in shape.device.split("+"))
@@ -178,6 +178,6 @@ def slowest(kinds: Mapping[str, MeasuredTruth]) -> MeasuredTruth:
     return min(kinds.values(), key=lambda table: max(table.rates.values()))
 
 
-def measured_on(kinds: Mapping[str, MeasuredTruth]) -> Truth:
+def measured_on(kinds: Mapping[str, MeasuredTruth]) -> SpeedLaw:
     """Return a truth with a table for each kind of device; other kinds are as slow as the slowest."""
     return kinds[""] if set(kinds) == {""} else ByDevice(kinds, slowest(kinds))

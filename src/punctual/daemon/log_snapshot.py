@@ -23,7 +23,7 @@ class LogPlace(NamedTuple):
     tail: int = 0
 
 
-class KeptLog:
+class LogSnapshot:
     """Stored output of a job: an earlier file and the present one, with their sizes at construction.
 
     Parameters

@@ -13,7 +13,7 @@ from punctual.client.schema import (
 )
 from punctual.core.status import JobStatus
 from punctual.daemon.run_folder import RunFolder
-from punctual.history.chain import Link
+from punctual.history.decision_trace import DecisionStep
 from punctual.history.run import Point, RunCourse, smooth_usage
 from punctual.request.deadlines import Now
 from punctual.request.json_text import finite
@@ -75,7 +75,7 @@ def _curve(curve: Sequence[Point], n_points: int) -> CourseCurve:
     return CourseCurve(seconds=[round(at_s, 3) for at_s, _ in curve], values=[round(value, 6) for _, value in curve])
 
 
-def why_answer(status: JobStatus, links: Sequence[Link], now: Now) -> WhyAnswer:
+def why_answer(status: JobStatus, links: Sequence[DecisionStep], now: Now) -> WhyAnswer:
     """Return the job's events and their reasons, oldest first."""
     entries = [
         WhyEntry(

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Fold)
 _N_KEPT = 32
 
 
-class KeptFolds(Generic[F]):
+class HistoryCache(Generic[F]):
     """Folds of some jobs of a run; only new messages of the journal are read. Thread-safe.
 
     Parameters

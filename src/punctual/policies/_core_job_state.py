@@ -34,7 +34,7 @@ _OVERDUE_FRAC = 0.25
 
 
 @dataclass(slots=True, eq=False)
-class SharingJob:
+class CoreJobState:
     """A job that shares the cores of a node.
 
     Attributes
@@ -68,7 +68,7 @@ class SharingJob:
     share: Share | None = None
 
     @classmethod
-    def of(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
+    def of(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "CoreJobState":
         """Return the job's state at instant `at`."""
         work, left_core_s = view.work, view.core_s_left(at)
         if view.deadline_at is None:
@@ -89,7 +89,7 @@ class SharingJob:
         )
 
     @classmethod
-    def _guessed(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
+    def _guessed(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "CoreJobState":
         """The job as long as it has not told how much work it has."""
         running_s = 0.0 if view.started_at is None else at - view.started_at
         left_s = (view.deadline_at or at) - at

@@ -10,9 +10,10 @@ import numpy as np
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
-from punctual.core.story import Reason
 from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
+from punctual.policies._core_job_state import CoreJobState
 from punctual.policies._core_promises import CorePromises, are_kept_beside
 from punctual.policies._earliest import waits_for_promise
 from punctual.policies._jobs import (
@@ -30,7 +31,6 @@ from punctual.policies._jobs import (
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._promised_shares import PlannedShare, shares_carried
 from punctual.policies._repair import follows_demand
-from punctual.policies._sharing_job import SharingJob
 from punctual.solvers.solution import Solution, status_of
 from punctual.solvers.timeline import Share, Timeline
 
@@ -85,7 +85,7 @@ class CoreSharingOptions:
     background_frac: float
 
 
-class CoreSharing:
+class CoreAllocator:
     """Chooses the present cores of jobs on shares that have a controller.
 
     Parameters
@@ -196,11 +196,11 @@ class CoreSharing:
 
     # Placement.
 
-    def _members(self, waiting: Sequence[JobView]) -> dict[NodeId, list[SharingJob]]:
+    def _members(self, waiting: Sequence[JobView]) -> dict[NodeId, list[CoreJobState]]:
         """The jobs by node, each brought down to the least that it holds in any case."""
         builder = self._builder
         running = [view for view in builder.snapshot.holding if _takes_part(view) and len(builder.held(view)) == 1]
-        members: dict[NodeId, list[SharingJob]] = {}
+        members: dict[NodeId, list[CoreJobState]] = {}
         for view in sorted(running, key=seniority):
             ((node, held),) = builder.held(view).items()
             self._put_base(members, view, node, least(view.spec).at_most(held))
@@ -242,12 +242,14 @@ class CoreSharing:
                 self.warnings[view.id] = Reason("promise-in-danger", text, {"left_s": left_s})
         return unplaced
 
-    def _put_base(self, members: dict[NodeId, list[SharingJob]], view: JobView, node: NodeId, base: Resources) -> None:
+    def _put_base(
+        self, members: dict[NodeId, list[CoreJobState]], view: JobView, node: NodeId, base: Resources
+    ) -> None:
         self._builder.put(view, {node: base}, _BASE)
         wanted = view.demand.at_most(view.spec.ceiling).at_least(base)
-        members.setdefault(node, []).append(SharingJob.of(view, base, wanted, self._at))
+        members.setdefault(node, []).append(CoreJobState.of(view, base, wanted, self._at))
 
-    def _place(self, members: dict[NodeId, list[SharingJob]], view: JobView) -> None:
+    def _place(self, members: dict[NodeId, list[CoreJobState]], view: JobView) -> None:
         """Place the job on the node with room for its least where the others' demands leave the most cores."""
         floor, free = least(view.spec), self._builder.roomy_for(view)
         home = view.planned or view.granted or view.resident
@@ -271,7 +273,7 @@ class CoreSharing:
         elif self._builder.hardware.amount(view) is None:
             self._builder.explain(view, never_fits(view))
 
-    def _take_place(self, view: JobView, members: Mapping[NodeId, list[SharingJob]]) -> list[NodeId]:
+    def _take_place(self, view: JobView, members: Mapping[NodeId, list[CoreJobState]]) -> list[NodeId]:
         """Pause the unpromised member that is due last, if later than the job; return its node, or nothing."""
         due_at = self._due_at(view)
         later = [
@@ -289,7 +291,7 @@ class CoreSharing:
         members[node].remove(last)
         return [node]
 
-    def _leaves_promises_kept(self, view: JobView, node: NodeId, members: Sequence[SharingJob]) -> bool:
+    def _leaves_promises_kept(self, view: JobView, node: NodeId, members: Sequence[CoreJobState]) -> bool:
         """Whether promises on the node stay kept beside the job's floor, if the job has no promise itself."""
         if self._is_promised(view) or waits_for_promise(view):
             return True
@@ -350,7 +352,7 @@ class CoreSharing:
 
     # Shares.
 
-    def _share(self, node: NodeId, members: Sequence[SharingJob]) -> None:
+    def _share(self, node: NodeId, members: Sequence[CoreJobState]) -> None:
         free = self._builder.free[node]
         kind = self._builder.hardware.kind_of[node]
         awaited_cores = min(self._awaited_cores.get(kind, 0.0), free.cores)
@@ -358,19 +360,19 @@ class CoreSharing:
         dated = self._dated_on(kind, awaited_cores)
         room = self._over_time(node, free.cores)
         promises = self._promises(node, members, room)
-        lent_cores = 0.0
+        borrowed_cores = 0.0
         if dated:
             dated_cores = min(sum(each.cores for each in dated), awaited_cores)
             less_room = _without(room, dated)
             beside = self._promises(node, members, less_room)
             if all(each.can_wait for each in dated) and beside.is_crowded():
-                lent_cores, awaited_cores = dated_cores, awaited_cores - dated_cores
+                borrowed_cores, awaited_cores = dated_cores, awaited_cores - dated_cores
             elif _n_planned(beside, dated) >= _n_planned(promises, dated):
                 promises, room = beside, less_room
                 awaited_cores -= dated_cores
         promises, deferred = self._with_lent(node, promises, room)
-        lent_cores += sum(self._builder.held(each.view)[node].cores for each in deferred)
-        promises.share(awaited_cores, lent_cores, hurries=self._lacks_room)
+        borrowed_cores += sum(self._builder.held(each.view)[node].cores for each in deferred)
+        promises.share(awaited_cores, borrowed_cores, hurries=self._lacks_room)
         if sum(member.cores for member in promises.members) > free.cores + TOLERANCE:
             self._pause(deferred)
         self._nodes[node] = promises
@@ -423,7 +425,7 @@ class CoreSharing:
         spare, cores, free = Timeline.of(0.0), 0.0, self._builder.free[node].cores
         for each in deferred:
             spare, cores = spare.added(each.spare), cores + each.cores
-        before, after = self._over_time(node, free), self._over_time(node, free + cores, lent_cores=cores)
+        before, after = self._over_time(node, free), self._over_time(node, free + cores, borrowed_cores=cores)
         more = Timeline(after.starts_s, after.free - before.free).split(spare.starts_s)
         return Timeline(more.starts_s, np.minimum(more.free, spare.split(more.starts_s).free))
 
@@ -453,7 +455,7 @@ class CoreSharing:
             self._builder.put(each.view, {}, Reason("paused", text, {"for_s": each.for_s}))
             self.paused.append(each.view)
 
-    def _promises(self, node: NodeId, members: Sequence[SharingJob], room: Timeline) -> CorePromises:
+    def _promises(self, node: NodeId, members: Sequence[CoreJobState], room: Timeline) -> CorePromises:
         """Compute the promises to the jobs on a node that offers them `room`."""
         return CorePromises(
             [copy(member) for member in members],
@@ -472,7 +474,7 @@ class CoreSharing:
         listed = self._carry.get(name)
         return {JobId(str(id)) for id in listed} if isinstance(listed, list) else set()
 
-    def _over_time(self, node: NodeId, cores: float, lent_cores: float = 0.0) -> Timeline:
+    def _over_time(self, node: NodeId, cores: float, borrowed_cores: float = 0.0) -> Timeline:
         """Return `cores` over time, less the growth of promised jobs of workers beyond what they hold."""
         kind = self._builder.hardware.kind_of[node]
         reserved = self._carry.get("workers")
@@ -488,7 +490,7 @@ class CoreSharing:
         for planned in self._of_ended(kind):
             needed = needed.without(Timeline(np.array(planned.starts_s), np.array(planned.amounts) / PARTS_PER_CORE))
         share = self._builder.hardware.capacity[node].cores / max(self._builder.hardware.total_of[kind].cores, 1e-9)
-        held_cores = self._workers_cores.get(kind, 0.0) - lent_cores
+        held_cores = self._workers_cores.get(kind, 0.0) - borrowed_cores
         return Timeline.of(cores).without(Timeline(needed.starts_s, np.maximum(needed.free - held_cores, 0.0) * share))
 
     def _of_ended(self, kind: str) -> list[PlannedShare]:
@@ -497,7 +499,7 @@ class CoreSharing:
         present = {view.id for view in (*snapshot.holding, *snapshot.waiting) if view.status != "stopping"}
         return [each for id, each in self._reserved.items() if id not in present and each.pool == (kind, False)]
 
-    def _give(self, node: NodeId, member: SharingJob) -> None:
+    def _give(self, node: NodeId, member: CoreJobState) -> None:
         view, room = member.view, self._builder.free[node] + member.base
         rest = member.wanted.at_most(room)
         amount = replace(rest, cores=min(member.base.cores + member.cores, view.spec.ceiling.cores)).at_most(room)
@@ -509,7 +511,7 @@ class CoreSharing:
         self._builder.put(view, allocation, reason)
 
 
-def _undated(members: Iterable[SharingJob]) -> list[SharingJob]:
+def _undated(members: Iterable[CoreJobState]) -> list[CoreJobState]:
     return [member for member in members if member.view.deadline_at is None]
 
 
@@ -534,7 +536,7 @@ def _takes_part(view: JobView) -> bool:
     return view.spec.worker is None and view.spec.controller is not None and view.status != "stopping"
 
 
-def _reason(member: SharingJob, amount: Resources, node: NodeId) -> Reason:
+def _reason(member: CoreJobState, amount: Resources, node: NodeId) -> Reason:
     """Return the reason for `amount`: less than the demand, more, or just that."""
     wanted, facts = member.wanted, {"demand_cores": member.wanted.cores, "granted_cores": amount.cores}
     facts |= {"left_core_s": member.left_core_s} if member.due_s < inf and not member.unmeasured else {}
@@ -554,7 +556,7 @@ def _reason(member: SharingJob, amount: Resources, node: NodeId) -> Reason:
     return Reason("shares", "the job shares what jobs with deadlines leave", facts)
 
 
-def _planned_text(member: SharingJob, share: Share, held_cores: float) -> str:
+def _planned_text(member: CoreJobState, share: Share, held_cores: float) -> str:
     """Return a text on a planned job below its demand: its cores, its need, and its later cores."""
     due_s = max(member.due_s + member.slack_s, 0.0)
     mean_cores = member.left_core_s / due_s if due_s > 0 else inf

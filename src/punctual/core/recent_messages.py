@@ -4,10 +4,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from punctual.core.slots import set_by_slots
+from punctual.core.fast_init import fast_init
 
 
-@set_by_slots
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Reason of a decision.
@@ -37,7 +37,7 @@ NOTICES = frozenset({"progress-read"})
 STORY_LENGTH = 20
 
 
-class Story:
+class RecentMessages:
     """The last messages about one job, oldest first."""
 
     def __init__(self) -> None:

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from punctual.executors.cluster.node_limits import NodeFacts, NodeLimit
+from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 from punctual.request.cluster_file import NodeGroup
 
 _LOG = logging.getLogger(__name__)
 
 
-class DescribedNodes:
+class ConfiguredNodes:
     """Finds the group of each node: the one that names it, else one without names that has room and fits the node.
 
     A node keeps its group as long as it is there. What is not as described is told once.
@@ -22,7 +22,7 @@ class DescribedNodes:
         self._told: set[str] = set()
         self._n_missing: int | None = None
 
-    def __call__(self, nodes: Mapping[str, NodeFacts]) -> Mapping[str, NodeLimit]:
+    def __call__(self, nodes: Mapping[str, NodeFacts]) -> Mapping[str, NodeOverride]:
         """Return the limit of each node that a group of the file describes."""
         self._group_of = {node: group for node, group in self._group_of.items() if node in nodes}
         for node, facts in nodes.items():
@@ -66,9 +66,9 @@ def _is_like(facts: NodeFacts, group: NodeGroup) -> bool:
     return is_kind and facts.cores >= (group.cores or 0.0) and facts.gpus >= group.gpus
 
 
-def _limit(group: NodeGroup) -> NodeLimit:
+def _limit(group: NodeGroup) -> NodeOverride:
     memory_bytes = inf if group.memory_gib is None else group.capacity().memory_bytes
-    return NodeLimit(cores=group.cores or inf, gpus=group.gpus, memory_bytes=memory_bytes, device=group.device)
+    return NodeOverride(cores=group.cores or inf, gpus=group.gpus, memory_bytes=memory_bytes, device=group.device)
 
 
 def _in_words(facts: NodeFacts) -> str:

@@ -6,7 +6,7 @@ from punctual.core.ids import JobId, NodeId
 _AGE_FRAC = 0.25
 
 
-class LookTimes:
+class PollSchedule:
     """Instants at which a host has observed its jobs, by node; not thread-safe.
 
     A controller looks at a job every two seconds where hours are left, and ten times a second just before its deadline. A

@@ -17,7 +17,7 @@ _CLOCK_S = 0.01
 _N_FORGOTTEN_MAX = 1000
 
 
-class KeptTexts(Generic[T]):
+class StatusJsonCache(Generic[T]):
     """Results of `make` for jobs, made again once something that they depend on has changed.
 
     May be used by any thread.

@@ -78,7 +78,7 @@ class _Job:
         return self.stretches.setdefault(kind, _Stretch(self.since))
 
 
-class Thinning:
+class CompactionRules:
     """Reads a journal from its beginning, piece by piece, and says what may go.
 
     It remembers where the stretches of reports stand. A new one in the middle of a journal keeps some messages more.

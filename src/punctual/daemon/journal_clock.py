@@ -17,7 +17,7 @@ from punctual.daemon.planner import QuotingPlanner
 M = TypeVar("M")
 
 
-class JournalTime(Mailbox):
+class JournalClock(Mailbox):
     """Events and timers in the time of a journal: the monotonic clock minus `shift_s`.
 
     The shift is 0 for a journal that was begun since the machine was started.
@@ -32,7 +32,7 @@ class JournalTime(Mailbox):
 
     def stamped(self, planner: QuotingPlanner) -> QuotingPlanner:
         """Wrap `planner`, which uses the monotonic clock, to use the journal's time."""
-        return _Stamped(planner, self) if self.shift_s else planner
+        return _ClockShiftedPlanner(planner, self) if self.shift_s else planner
 
     def to_machine(self, message: M) -> M:
         """Convert the instants of `message` from the journal's time to the monotonic clock."""
@@ -44,10 +44,10 @@ class JournalTime(Mailbox):
 
     def in_journal_time(self, executor: Executor) -> Executor:
         """Wrap `executor`, which uses the monotonic clock, to use the journal's time."""
-        return _Shifted(executor, self.shift_s) if self.shift_s else executor
+        return _ClockShiftedExecutor(executor, self.shift_s) if self.shift_s else executor
 
 
-class _Shifted:
+class _ClockShiftedExecutor:
     """Converts the instants of commands and events between the two clocks."""
 
     def __init__(self, executor: Executor, shift_s: float) -> None:
@@ -64,7 +64,7 @@ class _Shifted:
         return lambda event: sink(moved(event, -self._shift_s))
 
 
-class _Stamped:
+class _ClockShiftedPlanner:
     """Stamps plans with the journal's time on arrival."""
 
     def __init__(self, planner: QuotingPlanner, time: Mailbox) -> None:

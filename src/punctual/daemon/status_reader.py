@@ -12,7 +12,7 @@ from punctual.daemon.engine import Listener
 from punctual.request.deadlines import Now, moved_deadline_s
 
 
-class BoardReader(ABC):
+class StatusReader(ABC):
     """Answers questions about jobs from `board`, and passes messages to listeners."""
 
     def __init__(self, board: StatusBoard) -> None:

@@ -64,7 +64,7 @@ class _Held:
         return np.diff(np.interp(edges_at, since_at, core_s)) / np.diff(edges_at)
 
 
-class KeptBudget:
+class BudgetCache:
     """Cores that the jobs of a run held over time; only new messages of the journal are read. Thread-safe."""
 
     def __init__(self, run: RunFolder) -> None:

@@ -10,7 +10,7 @@ V = TypeVar("V")
 N_REMEMBERED_MAX = 1 << 15
 
 
-class Remembered(Generic[K, V]):
+class IdentityCache(Generic[K, V]):
     """A function of an immutable object, computed once for each.
 
     The scheduler shows a job by the same view until something about it changes, so what only depends on the view need
