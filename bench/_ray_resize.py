@@ -129,7 +129,7 @@ def turn_of(name: str, cluster: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class SingleFlight:
+class Turns:
     """Findings, turn by turn."""
 
     def __init__(self, turns: Sequence[dict[str, Any]]) -> None:
@@ -141,7 +141,7 @@ class SingleFlight:
 
     def times_less(self, name: str, before: int) -> list[float]:
         """Their stop over ours, in the median, of each turn."""
-        each = [SingleFlight([turn]) for turn in self.turns if turn["beside"] == name]
+        each = [Turns([turn]) for turn in self.turns if turn["beside"] == name]
         return [stop_s(turn.of(name, before)) / stop_s(turn.of(OURS, before)) for turn in each]
 
     def rows(self, names: Sequence[str]) -> list[list[str]]:
