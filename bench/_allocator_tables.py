@@ -6,7 +6,7 @@ from math import exp, log
 from statistics import median
 from typing import Any
 
-from _allocator_worlds import OUTSIDE
+from _allocator_cells import OUTSIDE
 from _common import conclude, print_table
 from _reference import TURNS
 
@@ -185,7 +185,7 @@ def show(
 
 
 def most_over_median(cells: Cells, key: str) -> tuple[str, float]:
-    """Which policy has the simulation that costs most beside the median of its own; `cpu_s` counts for each decision."""
+    """Return which policy has the simulation that costs most beside the median of its own; `cpu_s` counts for each decision."""
     costs: dict[str, list[float]] = defaultdict(list)
     for row in cells.values():
         for policy, one in row.items():

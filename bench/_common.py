@@ -1,4 +1,4 @@
-"""What the benchmarks share: the option, the table, the file of results with its stamp, the page made of it, the last line."""
+"""Share between benchmarks the option, the table, the file of results with its stamp, the page made of it, the last line."""
 
 import argparse
 import json
@@ -129,7 +129,7 @@ def write_results(name: str, results: Results, page: PageOf | None = None, *, qu
 
 
 def on_record(name: str) -> Results:
-    """What bench/results/NAME.json has; nothing if there is none."""
+    """Return what bench/results/NAME.json has; nothing if there is none."""
     path = RESULTS / f"{name}.json"
     found: Results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found

@@ -105,7 +105,7 @@ def overload(load_frac: float = 1.6, n_jobs: int = 12, cores: float = 4.0, seed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of the jobs, in the order of the loads.
+    """Outcomes of the jobs, in the order of the loads.
 
     Attributes
     ----------

@@ -90,7 +90,7 @@ _FEW = (
 
 
 def time_scale(start_core_s: float) -> float:
-    """How much longer all is where a training starts in so many core-seconds.
+    """Return by what factor all is longer where a training starts in so many core-seconds.
 
     Without it the plays on a slow machine would compare how PyTorch is imported.
     """

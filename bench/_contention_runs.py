@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import _contention_regression
 import _contention_training
+import _regression
 from _common import EXAMPLES, json_lines
 from _contention_jobs import (
     APPS,
@@ -49,7 +49,7 @@ class Scaled(Proportional):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What an application costs, core-seconds: to start, and for one step with its share of evaluation and checkpoints."""
+    """Core-seconds of an application: to start, and for one step with its share of evaluation and checkpoints."""
 
     startup_core_s: float
     step_core_s: float
@@ -62,7 +62,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a job.
+    """Outcome of a job.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Stage:
 
     def program(self, load: Load, n_epoch_steps: int, *, is_elastic: bool) -> list[str]:
         if load.app == QUICK_APP:
-            return [sys.executable, _contention_regression.__file__, str(N_EPOCHS * n_epoch_steps)]
+            return [sys.executable, _regression.__file__, str(N_EPOCHS * n_epoch_steps)]
         arguments = [
             "--epochs", str(N_EPOCHS), "--steps-per-epoch", str(n_epoch_steps),
             "--threads", "1", "--checkpoint-dir", str(self.folder / load.name),
@@ -135,7 +135,7 @@ def stage() -> Iterator[Stage]:
 
 
 def calibrate(*, quick: bool) -> dict[str, Profile]:
-    """What each application costs, from short and longer runs with as many beside them as in a play.
+    """Return what each application costs, from short and longer runs with as many beside them as in a play.
 
     The same training costs more core-seconds beside six others than alone on one of two busy cores, because they share the
     caches.
@@ -301,7 +301,7 @@ class _Process(_Job):
         self._took_s = time.monotonic() - begun
 
     def move(self) -> None:
-        """Nobody is there to be told."""
+        """Do without: a process cannot be told."""
 
     def stop(self) -> None:
         self._is_stopped = True

@@ -1,4 +1,4 @@
-"""What the runs of `bench/deadline.py` come to: the verdict on each target, the tables, the plot."""
+"""Make of the runs of `bench/deadline.py` the verdict on each target, the tables, the plot."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -140,7 +140,7 @@ def _over(main: list[RunRow], kind: str) -> float | None:
 
 
 def _announced(run: RunRow) -> tuple[float, float] | None:
-    """When the run was told to be infeasible, and the earliest finish told then; seconds since its start."""
+    """Return when the run was told to be infeasible, and the earliest finish told then; seconds since its start."""
     for warning in run["warnings"]:
         if warning["code"] == "infeasible":
             # Results of earlier versions have instants of the machine's clock.

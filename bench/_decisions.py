@@ -1,14 +1,13 @@
-"""What `bench/solvers.py` measures of whole decisions: from a snapshot of running and waiting jobs to a plan."""
+"""Measure what `bench/solvers.py` measures of whole decisions: from a snapshot of running and waiting jobs to a plan."""
 
 import gc
 import random
 import statistics
-import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from _large_decisions import OPTIMUS
-from _reference import TURNS, in_turns
+from _reference import TURNS, in_turns, timed_s
 from _report import Family, Run, Section, Target, most
 
 from punctual import registry
@@ -16,9 +15,14 @@ from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.plan import Plan
+from punctual.core.protocols import PerfModel, Policy
+from punctual.core.resources import total
 from punctual.core.speed import RateCurve
 from punctual.papers.elastic_mip.elastic_mip import ElasticMip
 from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
+from punctual.papers.optimus.optimus import Optimus
+from punctual.papers.optimus.optimus_jobs import Optimus as OptimusJobs
+from punctual.papers.optimus.parameter_servers import ParameterServers
 from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.scaling import sim_jobs
 from punctual.sim.scaling.elastic import Elastic
@@ -51,10 +55,6 @@ def _elastic_mip_section(runs: list[Run]) -> Section:
     return Section("whole decisions", heads, rows, [target])
 
 
-#: A family of decisions is added here.
-DECISION_FAMILIES = [Family(elastic_mip, _elastic_mip_section), OPTIMUS]
-
-
 def _row(name: str, runs: list[Run]) -> list[str]:
     def middle(key: str) -> float:
         return statistics.median(run[key] for run in runs)
@@ -73,25 +73,25 @@ def _run(name: str, seed: int) -> Run:
     running = _in_force(first, policy.allocate(first), 0.0)
     newcomers = _waiting(counts, seed + 1000, 250.0)
     jobs = [newcomers[i] if i % ONE_OF == 0 else one for i, one in enumerate(running)]
-    changes_ms, plan = _timed(policy, nodes, jobs)
+    changes_s, plan = _timed(policy, nodes, jobs, 300.0)
     seen = [_seen_anew(one) for one in _in_force(Snapshot.of(300.0, nodes, jobs), plan, 300.0)]
-    new_ms, _ = _timed(policy, nodes, seen)
+    new_s, _ = _timed(policy, nodes, seen, 300.0)
     assert plan.bound is not None
     assert plan.objective is not None
     gap = (plan.bound - plan.objective) / plan.bound
     return {
-        "case": name, "seed": seed, "changes_ms": changes_ms, "new_ms": new_ms, "n_changed": len(plan.grants),
-        "gap": gap, **in_turns(changes_turns=changes_ms / 1e3),
+        "case": name, "seed": seed, "changes_ms": 1e3 * changes_s, "new_ms": 1e3 * new_s, "n_changed": len(plan.grants),
+        "gap": gap, **in_turns(changes_turns=changes_s),
     }  # fmt: skip
 
 
-def _timed(policy: ElasticMip, nodes: list[Node], jobs: list[JobView]) -> tuple[float, Plan]:
-    """CPU milliseconds, which other work on the machine does not add to."""
-    snapshot = Snapshot.of(300.0, nodes, jobs)
+def _timed(
+    policy: Policy, nodes: Sequence[Node], jobs: Sequence[JobView], at: float, **more: Any
+) -> tuple[float, Plan]:
+    """Return the CPU seconds of a decision, and the plan."""
+    snapshot = Snapshot.of(at, nodes, jobs, **more)
     gc.collect()  # what making the instances left behind is no part of the decision
-    begun = time.process_time()
-    plan = policy.allocate(snapshot)
-    return (time.process_time() - begun) * 1e3, plan
+    return timed_s(lambda: policy.allocate(snapshot))
 
 
 def _waiting(counts: Any, seed: int, at: float) -> list[JobView]:
@@ -99,13 +99,13 @@ def _waiting(counts: Any, seed: int, at: float) -> list[JobView]:
     traces = ModelartsLike(n_jobs=N_JOBS, n_devices=N_NODES * PER_NODE).jobs(seed)
     specs = [job.spec for job in sim_jobs(traces, rule, seed=seed)]
     draw = random.Random(seed)
-    return [_view(replace(spec, id=JobId(f"{seed}-{spec.id}")), at, draw.random()) for spec in specs]
+    return [_view(replace(spec, id=JobId(f"{seed}-{spec.id}")), at, 0.9 * draw.random()) for spec in specs]
 
 
-def _view(spec: JobSpec, at: float, done_frac: float) -> JobView:
+def _view(spec: JobSpec, at: float, done_frac: float, model: PerfModel[Any] = MODEL) -> JobView:
     return JobView(
-        spec=spec, status="queued", submitted_at=at, done_steps=0.9 * done_frac * (spec.work_steps or 0.0),
-        demand=spec.ceiling, granted={}, curve=RateCurve(MODEL, MODEL.init(spec)),
+        spec=spec, status="queued", submitted_at=at, done_steps=done_frac * (spec.work_steps or 0.0),
+        demand=spec.ceiling, granted={}, curve=RateCurve(model, model.init(spec)),
     )  # fmt: skip
 
 
@@ -122,3 +122,77 @@ def _with(job: JobView, held: Allocation, at: float) -> JobView:
 
 def _seen_anew(job: JobView) -> JobView:
     return replace(job, curve=RateCurve(MODEL, MODEL.init(job.spec)))
+
+
+# A decision for a whole data centre: the size that the source of Optimus gives a time for.
+
+S = "{:.1f} s".format
+COUNT = "{:,.0f}".format
+N_LARGE_JOBS, N_LARGE_NODES = 4_000, 16_000
+NODE = {"gpus": 4, "cores": 18.0, "memory_gib": 80.0}
+#: Turns of the reference.
+LARGE_LIMIT = 2_500_000.0
+N_PARTS = 100_000
+SERVERS_MODEL = registry.load("models", "parameter-server")()
+#: Jobs that go on speeding up, so that as many workers and servers are handed out as in the source.
+RULE = ParameterServers(
+    compute_frac=0.9, fixed_frac=0.01, link_frac=0.08, worker_frac=0.005, server_frac=0.005, n_workers_max=32,
+    n_servers_max=32,
+)  # fmt: skip
+
+
+def optimus(*, quick: bool) -> list[Run]:
+    """The policy `optimus` with fitted speed models: all jobs new, and again after ten minutes."""
+    n_jobs, n_nodes = (N_LARGE_JOBS // 10, N_LARGE_NODES // 10) if quick else (N_LARGE_JOBS, N_LARGE_NODES)
+    return [_large_run(n_jobs, n_nodes, seed) for seed in range(1 if quick else 3)]
+
+
+def _optimus_section(runs: list[Run]) -> Section:
+    heads = ["jobs × nodes, seed", "workers and servers", "all new: CPU time", "10 min later", "jobs changed"]
+    rows = [
+        [
+            f"{COUNT(run['n_jobs'])} × {COUNT(run['n_nodes'])}, {run['seed']}", COUNT(run["n_parts"]), S(run["new_s"]),
+            S(run["later_s"]), COUNT(run["n_changed"]),
+        ]
+        for run in runs
+    ]  # fmt: skip
+    is_whole = all(run["n_jobs"] == N_LARGE_JOBS for run in runs)
+    slowest = most(runs, "new_turns", "later_turns") if is_whole else None
+    n_parts = min(run["n_parts"] for run in runs) if is_whole else None
+    size = f"optimus {COUNT(N_LARGE_JOBS)} jobs × {COUNT(N_LARGE_NODES)} nodes"
+    targets = [
+        Target(f"{size}: CPU time of a decision, slowest of all", LARGE_LIMIT, slowest, TURNS),
+        Target(f"{size}: workers and servers, fewest of all", N_PARTS, n_parts, COUNT, at_least=True),
+    ]
+    return Section("large decisions", heads, rows, targets)
+
+
+def _large_run(n_jobs: int, n_nodes: int, seed: int) -> Run:
+    nodes = nodes_of([NodeGroup(n_nodes=n_nodes, **NODE)])  # type: ignore[arg-type]
+    traces = OptimusJobs(n_jobs=n_jobs).jobs(seed)
+    jobs = [_view(job.spec, float(i), 0.0, SERVERS_MODEL) for i, job in enumerate(sim_jobs(traces, RULE, seed=seed))]
+    new_s, plan = _timed(Optimus(), nodes, jobs, 0.0)
+    draw = random.Random(seed)
+    running = [_running(job, plan, draw.uniform(0.0, 0.5)) for job in jobs if plan.grants.get(job.id)]
+    later_s, again = _timed(Optimus(), nodes, running, 600.0, carry=plan.carry, revision=2)
+    return {
+        "seed": seed, "n_jobs": n_jobs, "n_nodes": n_nodes, "n_parts": sum(map(_n_parts, running)), "new_s": new_s,
+        "later_s": later_s, "n_changed": len(again.grants), "n_running": len(running),
+        **in_turns(new_turns=new_s, later_turns=later_s),
+    }  # fmt: skip
+
+
+def _running(job: JobView, plan: Plan, done_frac: float) -> JobView:
+    held = plan.grants[job.id]
+    done_steps = done_frac * (job.spec.work_steps or 0.0)
+    return replace(job, planned=held, granted=held, status="running", started_at=0.0, done_steps=done_steps)
+
+
+def _n_parts(job: JobView) -> int:
+    parts = job.spec.parts_of(total(job.planned.values()))
+    assert parts is not None
+    return sum(parts)
+
+
+#: A family of decisions is added here.
+DECISION_FAMILIES = [Family(elastic_mip, _elastic_mip_section), Family(optimus, _optimus_section)]

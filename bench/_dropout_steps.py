@@ -1,11 +1,11 @@
 """Steps of `bench/dropout.py`: models of a usual size, plain and elastic, in turns."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from _training_turns import loss_of, turns_of
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
@@ -96,10 +96,6 @@ CASES = {
 }
 
 
-def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
-
-
 def steps_of(case: Case, options: dict[str, Any] | None) -> Iterator[None]:
     """A step each time; without options plain."""
     torch.manual_seed(0)
@@ -122,24 +118,7 @@ def steps_of(case: Case, options: dict[str, Any] | None) -> Iterator[None]:
                     yield
 
 
-def torch_dropout() -> tuple[Any, Any]:
-    """The functions through which dropout goes now."""
-    return functional.dropout, functional.scaled_dot_product_attention
-
-
 def measured(case: Case, ways: Iterable[dict[str, Any] | None], n_turns: int) -> list[list[float]]:
-    """Processor seconds of a step in each way, turn by turn; the options of an elastic step, or none of a plain one."""
-    loops = [steps_of(case, options) for options in ways]
-    dropouts = [torch_dropout()] * len(loops)  # an elastic loop replaces torch's, and others must not have it
-    own, turns = torch_dropout(), []
-    for _ in range(N_WARM + n_turns):
-        turn = []
-        for i, loop in enumerate(loops):
-            functional.dropout, functional.scaled_dot_product_attention = dropouts[i]
-            began_s = time.process_time()
-            next(loop)
-            turn.append(time.process_time() - began_s)
-            dropouts[i] = torch_dropout()
-        turns.append(turn)
-    functional.dropout, functional.scaled_dot_product_attention = own
-    return turns[N_WARM:]
+    """Return processor seconds of a step in each way, turn by turn; the options of an elastic step, or none of a plain one."""
+    turns = turns_of([steps_of(case, options) for options in ways], N_WARM + n_turns)
+    return [[cpu_s for _, cpu_s in turn] for turn in turns[N_WARM:]]

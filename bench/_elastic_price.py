@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from _application import Application, Example
 from _open_group import HOST, OpenGroup
+from _training_turns import loss_of, turns_of
 from language import LANGUAGE
 from speech import SPEECH
 from torch import distributed, nn
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 from vision import VISION
@@ -34,7 +34,7 @@ forkserver.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed"
 
 @dataclass(frozen=True)
 class Way:
-    """How steps are taken.
+    """A way of taking steps.
 
     Attributes
     ----------
@@ -63,10 +63,6 @@ class Fixed(NoAgent):
         self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
     ) -> Membership:
         return self._membership
-
-
-def loss_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return nn.functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
 
 
 def plain_steps(app: Application, example: Example, way: Way, rank: int, port: int) -> Iterator[None]:
@@ -110,7 +106,7 @@ def elastic_steps(app: Application, example: Example, way: Way, rank: int, other
 
 
 def sending(model: nn.Module, *, now: bool) -> AbstractContextManager[None]:
-    """Where a backward is done whose gradients are sent to other workers, if there are any, now or with a later one."""
+    """Return the context of a backward whose gradients are sent to other workers, if there are any, now or with a later one."""
     if isinstance(model, DistributedDataParallel) and not now:
         return model.no_sync()
     return nullcontext()
@@ -127,7 +123,7 @@ def steps_of(
 
 
 def received_links(wire: Connection, rank: int, n_workers: int) -> Links | None:
-    """What `send_links` has sent."""
+    """Return what `send_links` has sent."""
     n_files = links.n_files(rank, n_workers)
     return Links.of(rank, [recv_handle(wire) for _ in range(n_files)]) if n_files else None
 
@@ -164,28 +160,11 @@ def in_turns(wire: Connection, name: str, ways: Sequence[Way], n_turns: int) -> 
     torch.manual_seed(0)
     app = APPLICATIONS[name]
     example = app.load_example(None, 0)
-    loops = [steps_of(app, example, way) for way in ways]
-    dropouts = [torch_dropout()] * len(loops)  # an elastic loop replaces torch's, and others must not have it
-    turns = []
-    for _ in range(n_turns):
-        turn = []
-        for i, loop in enumerate(loops):
-            functional.dropout, functional.scaled_dot_product_attention = dropouts[i]
-            began_s, began_cpu_s = time.perf_counter(), time.process_time()
-            next(loop)
-            turn.append((time.perf_counter() - began_s, time.process_time() - began_cpu_s))
-            dropouts[i] = torch_dropout()
-        turns.append(turn)
-    wire.send(turns)
-
-
-def torch_dropout() -> tuple[Any, Any]:
-    """The functions through which dropout goes now."""
-    return functional.dropout, functional.scaled_dot_product_attention
+    wire.send(turns_of([steps_of(app, example, way) for way in ways], n_turns))
 
 
 def in_one_process(name: str, ways: Sequence[Way], n_turns: int) -> list[list[tuple[float, float]]]:
-    """What `in_turns` finds, in a process of its own."""
+    """Return what `in_turns` finds, in a process of its own."""
     mine, theirs = forkserver.Pipe()
     process = forkserver.Process(target=in_turns, args=(theirs, name, ways, n_turns), daemon=True)
     process.start()

@@ -1,4 +1,4 @@
-"""What bench/gpu.py trains, on a GPU (`cuda`, `cuda-narrow`) or on a device that is none (`stand-in`). A program of its own.
+"""Train for bench/gpu.py, on a GPU (`cuda`, `cuda-narrow`) or on a device that is none (`stand-in`). A program of its own.
 
 ``calibrate KIND STEP_S``: how much work a step of that length is, and what it takes.
 ``train KIND WORK N_STEPS [--wait] [--bytes N]``: train; ask for each loss; take so much memory after a few steps.

@@ -53,7 +53,7 @@ N_TICKS_MOST = 20_000
 
 
 class EnoughError(Exception):
-    """There are as many messages as were asked for."""
+    """Raised when enough messages have come."""
 
 
 def drifting_job(name: str, deadline_s: float, cores: float, drift_s: float) -> SimJob:
@@ -199,7 +199,7 @@ def day(folder: Path, drift_s: float, hours: float) -> Day:
 
 
 def used_mb(path: Path) -> float:
-    """What is in use of a journal's pages, those in the write-ahead file included."""
+    """Return the used part of a journal's pages, those in the write-ahead file included."""
     with closing(sqlite3.connect(path)) as connection:
         n_pages, n_free, n_bytes = (
             connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")

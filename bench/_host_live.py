@@ -101,7 +101,7 @@ def main(n_jobs: int, profile: str | None) -> None:
 
 
 def _drop(_: bytes) -> None:
-    """What jobs write is of no interest."""
+    """Drop the output of jobs."""
 
 
 if __name__ == "__main__":

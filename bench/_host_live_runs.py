@@ -31,7 +31,7 @@ LAST_MINUTES_S = 400.0
 
 @dataclass(frozen=True)
 class Usage:
-    """What a kind of process has used: cores on average, and resident MB of all of them at the end."""
+    """Usage of a kind of process: cores on average, and resident MB of all of them at the end."""
 
     n_processes: int
     cores: float
@@ -40,7 +40,7 @@ class Usage:
 
 @dataclass
 class LiveRun:
-    """What was measured of one host.
+    """Measurements of one host.
 
     `n_jobs` have a deadline. `report_s` and `change_s` have, for each of the `n_moved` deadlines that changed a grant, the
     seconds from the report that it rests on, and from the moved deadline, to the instant at which the executor had it in force.
@@ -89,7 +89,7 @@ class LiveHost:
         return self._process.pid
 
     def measured(self, window_s: float) -> LiveRun:
-        """What the host uses while its jobs just run."""
+        """Return what the host uses while its jobs just run."""
         run = LiveRun(self.n_jobs, self._facts["actuator"])
         kinds = kinds_of(self.pid)
         before, begun_at = cpu_s(kinds), time.monotonic()
@@ -115,7 +115,7 @@ class LiveHost:
             time.sleep(0.5)
 
     def note_changes(self, run: LiveRun) -> None:
-        """How long the grants took that followed a moved deadline."""
+        """Note how long the grants took that followed a moved deadline."""
         run.n_moved = self._n_moved
         moved_at: dict[str, float] = {}
         reported_at: dict[str, float] = {}
@@ -136,7 +136,7 @@ class LiveHost:
         self._process.stdout.close()
 
     def _n_changed(self) -> int:
-        """How many deadlines have been moved, without reading the messages, which would be in the host's way."""
+        """Return how many deadlines have been moved, without reading the messages, which would be in the host's way."""
         with SqliteJournal(Path(self._facts["journal"]), read_only=True) as journal:
             return sum(kind == "SpecChanged" for _, kind, _ in journal.rows_from(1, 10**9))
 

@@ -1,4 +1,4 @@
-"""How long a host takes to know what a journal leads to: `python _host_start.py JOURNAL`, in a process with nothing else in it.
+"""Measure how long a host takes to know what a journal leads to: `python _host_start.py JOURNAL`, in a process with nothing else in it.
 
 It prints CPU seconds, which other work on the machine does not add to, and what a turn of the reference takes in the same process.
 """

@@ -54,7 +54,7 @@ class _Job:
 
 
 def jct_bound_s(jobs: Sequence[SimJob], n_devices: int, *, n_rounds: int = _N_ROUNDS) -> float:
-    """No policy has a lower mean completion time on `jobs` with so many equal devices.
+    """Return the lowest mean completion time that any policy can reach on `jobs` with so many equal devices.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def _cheapest(job: _Job, ends: Array, edges: Array, prices: Array) -> tuple[floa
 def _cheapest_of(
     job: _Job, ends: Array, free_at: Array, edges: Array, prices: Array, window: slice
 ) -> tuple[float, Array]:
-    """The same for some ends, of which only these intervals can be used."""
+    """Return the bound for some ends, where only these intervals can be used."""
     overlap_s = np.minimum(free_at[:, None], edges[1:][window]) - np.maximum(job.begins_at, edges[:-1][window])
     per_step = (prices[window, None] * (job.more_devices / job.more_sps)).ravel()
     order = np.argsort(per_step, kind="stable")

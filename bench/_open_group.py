@@ -20,7 +20,7 @@ _POLL_S = 0.0005
 
 
 class _Gloo:
-    """What `Collectives` does, by gloo."""
+    """Collectives by gloo."""
 
     def __init__(self, membership: Membership, port: int) -> None:
         self._rank, self._n_workers = membership.rank, membership.n_workers

@@ -1,20 +1,26 @@
-"""Waiting for processes, and finding those below another."""
+"""Wait for processes, find those below another, and have a home for them."""
 
+import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from punctual.daemon.paths import HOME_VARIABLE
 
 #: Long enough for anything that comes at all.
 PATIENCE_S = 240.0
 
 
-def wait_until(holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
+def wait_until(holds: Callable[[], object], patience_s: float = PATIENCE_S, pause_s: float = 0.005) -> bool:
     """Wait until `holds` returns true; whether it did in time."""
     until = time.monotonic() + patience_s
     while not holds():
         if time.monotonic() > until:
             return False
-        time.sleep(0.005)
+        time.sleep(pause_s)
     return True
 
 
@@ -31,7 +37,29 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def workers_of(agent_pid: int) -> list[int]:
+    """The workers of an elastic training's agent, which its fork server has started."""
+    return [worker for server in children(agent_pid) for worker in children(server)]
+
+
 def descendants_of(pid: int) -> list[int]:
     """All processes below `pid`."""
     below = children(pid)
     return [*below, *(further for child in below for further in descendants_of(child))]
+
+
+@contextmanager
+def home(prefix: str, is_kept: Callable[[], object] = lambda: False) -> Iterator[Path]:
+    """Make a folder, with the home of all commands in it; it goes at the end unless `is_kept`, to be looked into."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}-"))
+    before = os.environ.get(HOME_VARIABLE)
+    os.environ[HOME_VARIABLE] = str(folder / "home")
+    try:
+        yield folder
+    finally:
+        if before is None:
+            del os.environ[HOME_VARIABLE]
+        else:
+            os.environ[HOME_VARIABLE] = before
+        if not is_kept():
+            shutil.rmtree(folder, ignore_errors=True)

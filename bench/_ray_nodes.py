@@ -111,7 +111,7 @@ def ray_cluster(n_head_cpus: int, folder: Path) -> Iterator[Any]:
 
 @contextmanager
 def ray_nodes(n_nodes: int, cores: float, folder: Path) -> Iterator[RayNodes]:
-    """Everything that was started in it is gone when this is left."""
+    """Start real Ray nodes; all that runs in them ends with the context."""
     with ray_cluster(0, folder) as cluster:
         nodes = RayNodes(cluster)
         try:

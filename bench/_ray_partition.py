@@ -16,7 +16,7 @@ from tests.plants.ray_service import Service, end_agents, ray_environment
 
 @dataclass(kw_only=True)
 class Cut:
-    """What became of a training while its node was cut off, and after it."""
+    """Course of a training while its node was cut off, and after it."""
 
     lasted_s: float
     steps_meanwhile: int

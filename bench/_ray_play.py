@@ -44,7 +44,7 @@ _RUN_S_MAX = 400.0
 
 @dataclass(kw_only=True)
 class Seen:
-    """What became of the trainings, by name: how late as a share of the deadline (None: it has none), and how they ended."""
+    """Outcome of the trainings, by name: how late as a share of the deadline (None: it has none), and how they ended."""
 
     kind: str
     late_frac: dict[str, float | None] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Seen:
 
 
 def step_core_s(folder: Path, few: int = 20, many: int = 80) -> float:
-    """What a step costs here, from a short and a longer training: in this process it would cost a part of that."""
+    """Return what a step costs here, from a short and a longer training: in this process it would cost a part of that."""
     used = {n: _used_core_s([*_training(n, folder / f"{n}.weights")]) for n in (few, many)}
     return (used[many] - used[few]) / (many - few)
 
@@ -78,7 +78,7 @@ def _used_core_s(command: Sequence[str]) -> float:
 
 
 def _training(n_steps: int, weights: Path) -> tuple[str, ...]:
-    return sys.executable, str(Path(__file__).with_name("_ray_training.py")), str(n_steps), str(weights)
+    return sys.executable, str(Path(__file__).with_name("_regression.py")), str(n_steps), str(weights)
 
 
 class Play:
@@ -160,7 +160,7 @@ class Play:
 
 
 def _bridge_core_s() -> float:
-    """What the process has used that talks to Ray."""
+    """Return what the process has used that talks to Ray."""
     pids = [
         pid for pid in descendants(os.getpid()) if "runtime.ray_process" in Path(f"/proc/{pid}/cmdline").read_text()
     ]
@@ -177,4 +177,4 @@ def played(kind: str, nodes: RayNodes, folder: Path, each_core_s: float) -> Seen
 
 
 def _drop(_: bytes) -> None:
-    """What jobs write is of no interest."""
+    """Drop the output of jobs."""

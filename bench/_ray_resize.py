@@ -11,9 +11,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from _agent import environment
 from _common import stamp
+from _processes import wait_until
 from nodes import Training
-from resize import Change, StepLog, environment, wait_until
+from resize import Change, StepLog
 
 from punctual.core.errors import InvalidSpec
 
@@ -50,30 +52,30 @@ def needs_ray_train() -> None:
 
 
 def our_changes() -> tuple[list[Change], Looks]:
-    """Of a training on two nodes, and what its weights were meanwhile."""
+    """Return the changes of a training on two nodes, and its weights meanwhile."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         training = Training(Path(folder), [PROGRAM, "punctual", folder], spans_nodes=True)
         try:
             for _ in range(_N_CHANGES):
                 for before, after in ((1, 2), (2, 1)):
-                    training.train_on(6)
+                    training.first.train_on(6)
                     redone = training.first.page.worker_status().n_steps_redone
                     stop_s = training.resize(after - 1)
                     redone = training.first.page.worker_status().n_steps_redone - redone
                     found.append(Change(OURS, before, after, stop_s, redone))
-            training.train_on(12)
+            training.first.train_on(12)
         finally:
             training.close()
         return found, _looks(Path(folder))
 
 
 def looks_alone(n_steps: int) -> Looks:
-    """What the weights are where there was one worker all the time."""
+    """Return what the weights are where there was one worker all the time."""
     with tempfile.TemporaryDirectory() as folder:
         training = Training(Path(folder), [PROGRAM, "punctual", folder], spans_nodes=False)
         try:
-            training.train_on(n_steps + 1)
+            training.first.train_on(n_steps + 1)
         finally:
             training.close()
         return _looks(Path(folder))
@@ -85,7 +87,7 @@ def _looks(folder: Path) -> Looks:
 
 
 def ray_changes(name: str, cluster: Any) -> list[Change]:
-    """Of Ray Train, to whose cluster of one node another is added, and which then loses it."""
+    """Return the changes of Ray Train, to whose cluster of one node another is added, and which then loses it."""
     import ray
 
     with _ray_training(name, str(cluster.address)) as log:
@@ -127,8 +129,8 @@ def turn_of(name: str, cluster: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class SingleFlight:
-    """What was found, turn by turn."""
+class Turns:
+    """Findings, turn by turn."""
 
     def __init__(self, turns: Sequence[dict[str, Any]]) -> None:
         self.turns = turns
@@ -139,7 +141,7 @@ class SingleFlight:
 
     def times_less(self, name: str, before: int) -> list[float]:
         """Their stop over ours, in the median, of each turn."""
-        each = [SingleFlight([turn]) for turn in self.turns if turn["beside"] == name]
+        each = [Turns([turn]) for turn in self.turns if turn["beside"] == name]
         return [stop_s(turn.of(name, before)) / stop_s(turn.of(OURS, before)) for turn in each]
 
     def rows(self, names: Sequence[str]) -> list[list[str]]:

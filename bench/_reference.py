@@ -8,11 +8,14 @@ event; it takes two to ten microseconds.
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from typing import TypeVar
 
 import numpy as np
 
+T = TypeVar("T")
 N_TURNS = 2_000
 N_JOBS = 64
 
@@ -30,7 +33,7 @@ class _Job:
 def turn_s(n_repetitions: int = 5) -> float:
     """CPU seconds of a turn in this process, now: the median of some repetitions."""
     _work()  # what is done once is no part of it
-    return statistics.median(_repetition() for _ in range(n_repetitions))
+    return statistics.median(timed_s(_work)[0] for _ in range(n_repetitions)) / N_TURNS
 
 
 def in_turns(**cpu_s: float) -> dict[str, float]:
@@ -39,10 +42,11 @@ def in_turns(**cpu_s: float) -> dict[str, float]:
     return {**{name: seconds / each_s for name, seconds in cpu_s.items()}, "turn_us": each_s * 1e6}
 
 
-def _repetition() -> float:
+def timed_s(call: Callable[[], T]) -> tuple[float, T]:
+    """Return the CPU seconds of a call, which other work on the machine does not add to, and what it returns."""
     begun_s = time.process_time()
-    _work()
-    return (time.process_time() - begun_s) / N_TURNS
+    answer = call()
+    return time.process_time() - begun_s, answer
 
 
 def _work() -> float:

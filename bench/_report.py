@@ -88,11 +88,26 @@ def targets_of(sections: Sequence[Section]) -> list[Target]:
     return [target for section in sections for target in section.targets]
 
 
+def print_sections(sections: Sequence[Section]) -> None:
+    """Print each table below its title."""
+    for section in sections:
+        print(section.name)
+        print_table(section.heads, section.rows)
+        print(flush=True)
+
+
+def section_lines(sections: Sequence[Section]) -> list[str]:
+    """Return the lines of each table below its title, for a page."""
+    return [
+        line
+        for section in sections
+        for line in ("", f"## {section.name}", "", *markdown_table(section.heads, section.rows))
+    ]
+
+
 def page_of(sections: Sequence[Section], results: Results, *more: str) -> str:
     """The targets, the tables, and more lines below them."""
-    lines = targets_table(targets_of(sections))
-    for section in sections:
-        lines += ["", f"## {section.name}", "", *markdown_table(section.heads, section.rows)]
+    lines = [*targets_table(targets_of(sections)), *section_lines(sections)]
     return "\n".join([*lines, *more, "", stamp_text(results), ""])
 
 
@@ -101,10 +116,7 @@ def report(
 ) -> list[Target]:
     """Write results, print the tables that are made of them; return the targets."""
     sections = sections_of(write_results(name, results, page, quick=quick))
-    for section in sections:
-        print(section.name)
-        print_table(section.heads, section.rows)
-        print(flush=True)
+    print_sections(sections)
     return targets_of(sections)
 
 

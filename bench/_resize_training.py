@@ -1,4 +1,4 @@
-"""What is resized: ten million parameters under AdamW, for `punctual.elastic` and for torchrun. A program of its own.
+"""Train ten million parameters under AdamW, for `punctual.elastic` and for torchrun. A program of its own.
 
 ``_resize_training.py elastic`` trains under an agent; ``_resize_training.py torchrun LOG CHECKPOINT`` under torchrun's,
 as its documentation has it: each change ends all processes, and new ones go on from the last checkpoint. Its first

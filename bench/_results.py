@@ -37,7 +37,7 @@ class Benchmark:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its files of results."""
+        """Names of its files of results."""
         return self.results or (self.script,)
 
     def is_made(self) -> bool:
@@ -46,7 +46,7 @@ class Benchmark:
 
 #: First those that only compute, then those that run trainings, the longest last.
 BENCHMARKS = (
-    Benchmark("overhead"), Benchmark("reading"), Benchmark("models"), Benchmark("sia"), Benchmark("goodput"), Benchmark("simulator"),
+    Benchmark("walks"), Benchmark("overhead"), Benchmark("reading"), Benchmark("models"), Benchmark("sia"), Benchmark("goodput"), Benchmark("simulator"),
     Benchmark("elasticflow"), Benchmark("solvers"), Benchmark("reproduce"), Benchmark("policies", commands=("--processes 2",)), Benchmark("promises"),
     Benchmark("dropout"), Benchmark("resize"), Benchmark("private_store"), Benchmark("nodes"), Benchmark("elastic_training"),
     Benchmark("speed_models"), Benchmark("page"), Benchmark("service"), Benchmark("host"), Benchmark("kills"),
@@ -118,7 +118,7 @@ def _run(benchmark: Benchmark, command: str) -> int:
 
 
 def findings() -> Iterator[str]:
-    """What is printed and is not what was measured."""
+    """Yield figures that are printed and were not measured."""
     for benchmark in BENCHMARKS:
         for name in benchmark.names:
             if on_record(name) or (RESULTS / f"{name}.md").exists():

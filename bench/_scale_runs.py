@@ -1,19 +1,18 @@
 """The rows of `bench/ray_cluster.py` about many nodes: one service, so many agents without training, and their jobs."""
 
-import http.client
 import json
-import math
 import os
-import select
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from _host_live_runs import rss_mb
+from _processes import wait_until
+from _service_load import Caller, quantile, started
 
 from punctual.daemon.paths import HOME_VARIABLE
 from punctual.executors.local.job_signals import descendants
@@ -27,7 +26,7 @@ _START_S_MAX, _RUN_S_MAX = 120.0, 400.0
 
 @dataclass(frozen=True)
 class ScaleRun:
-    """What was measured of one service. CPU is of one core; `threads` has it by thread of the service.
+    """Measurements of one service. CPU is of one core; `threads` has it by thread of the service.
 
     `decided_s` are the decisions in the window, `submitting_s` those before it, and `planned_s` the plans before it, when jobs came.
     """
@@ -58,7 +57,7 @@ class ScaleRun:
         return quantile(self.decided_s, 0.99)
 
     def kept(self) -> dict[str, Any]:
-        """For the file of results: of long lists every two-hundredth part."""
+        """Return it for the file of results: of long lists every two-hundredth part."""
         lists = {name: value for name, value in asdict(self).items() if isinstance(value, list)}
         return asdict(self) | {
             name: [quantile(values, i / 200) for i in range(201)] if values else [] for name, values in lists.items()
@@ -71,7 +70,7 @@ class ScaleRun:
 
 
 def by_kind(decided: Sequence[tuple[str, float]]) -> dict[str, dict[str, float]]:
-    """Of each kind of event how many there were, and how long they took: together, at most and in the middle."""
+    """Return of each kind of event how many there were, and how long they took: together, at most and in the middle."""
     kinds: dict[str, list[float]] = {}
     for kind, taken_s in decided:
         kinds.setdefault(kind, []).append(taken_s)
@@ -79,10 +78,6 @@ def by_kind(decided: Sequence[tuple[str, float]]) -> dict[str, dict[str, float]]
         kind: {"n": len(taken), "sum_s": sum(taken), "p50_s": quantile(taken, 0.5), "max_s": max(taken)}
         for kind, taken in kinds.items()
     }
-
-
-def quantile(values: Sequence[float], frac: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(frac * len(values)))] if values else math.nan
 
 
 class ScaledService:
@@ -93,34 +88,20 @@ class ScaledService:
                 [sys.executable, HERE / "_scale_service.py", str(n_agents), folder],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
-        assert self._process.stdout is not None
-        select.select([self._process.stdout], [], [], _START_S_MAX)
-        told = json.loads(self._process.stdout.readline())
+        self._caller = Caller(started(self._process, _START_S_MAX))
         self.pid = self._process.pid
-        self._token = Path(told["token_file"]).read_text().strip()
-        port = int(told["addresses"][-1].rpartition(":")[2])
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-
-    def request(self, method: str, path: str, body: object = None) -> Any:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        self._connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = self._connection.getresponse()
-        told = json.loads(answer.read())
-        if answer.status not in (200, 201, 202):
-            raise RuntimeError(f"{path} was answered with {answer.status}: {told}")
-        return told
 
     def submit(self) -> None:
-        self.request("POST", "/v1/jobs", {"program": ["true"], "deadline": DEADLINE, "cores": CORES})
+        self._caller.ask("POST", "/v1/jobs", {"program": ["true"], "deadline": DEADLINE, "cores": CORES})
 
     def n_running(self) -> int:
-        return int(self.request("GET", "/v1/cluster")["jobsByState"].get("running", 0))
+        return int(self._caller.ask("GET", "/v1/cluster")["jobsByState"].get("running", 0))
 
     def n_nodes(self) -> int:
-        return len(self.request("GET", "/v1/cluster")["nodes"])
+        return len(self._caller.ask("GET", "/v1/cluster")["nodes"])
 
     def usage(self, name: str) -> dict[str, Any]:
-        """What the service says of itself."""
+        """Return what the service says of itself."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{name}\n".encode())
         self._process.stdin.flush()
@@ -135,23 +116,20 @@ class ScaledService:
 
     def close(self) -> None:
         """End it by force: of jobs that pretend nothing is left."""
-        self._connection.close()
+        self._caller.close()
         below = descendants(self.pid)
         self._process.kill()
         self._process.wait(60)
-        for pid in below:
-            until(lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists(), 20.0)
+        until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in below), 20.0)
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()
 
 
-def until(holds: Any, limit_s: float) -> None:
-    give_up_at = time.monotonic() + limit_s
-    while not holds():
-        if time.monotonic() > give_up_at:
-            raise RuntimeError("it has not come to it")
-        time.sleep(0.2)
+def until(holds: Callable[[], bool], limit_s: float) -> None:
+    """Wait; raise `RuntimeError` if it does not come to hold in time."""
+    if not wait_until(holds, limit_s, 0.2):
+        raise RuntimeError("it has not come to it")
 
 
 def measured(n_agents: int, n_jobs: int, folder: Path, settle_s: float, window_s: float) -> ScaleRun:

@@ -40,7 +40,7 @@ def _noted(engine: Engine, command: RequestPlan) -> None:
 
 
 def cpu_by_thread() -> dict[str, float]:
-    """Of the threads that there are now; others count as `ended`, and those without Python as `native`."""
+    """Return the CPU seconds of the present threads; others count as `ended`, and those without Python as `native`."""
     names = {thread.native_id: thread.name for thread in threading.enumerate()}
     used: dict[str, float] = {}
     for folder in Path("/proc/self/task").iterdir():

@@ -5,13 +5,19 @@ answer is charged for those that had to wait behind it.
 """
 
 import asyncio
+import http.client
+import json
+import math
+import select
 import socket
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -23,7 +29,7 @@ N_CONNECTIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where it listens, and the header that lets a caller in."""
+    """Port of a server, and the token that lets a caller in."""
 
     port: int
     token: str = ""
@@ -34,6 +40,41 @@ class Server:
         lines += ["Content-Type: application/json"] if body else []
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         return "\r\n".join([*lines, "", body]).encode()
+
+
+class Caller:
+    """Asks a service for JSON, one request after the other over a connection that is kept."""
+
+    def __init__(self, server: Server) -> None:
+        self._token = server.token
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """Return the answer; raise `RuntimeError` if it is an error."""
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        self._connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = self._connection.getresponse()
+        told = json.loads(answer.read())
+        if answer.status not in (200, 201, 202):
+            raise RuntimeError(f"{path} was answered with {answer.status}: {told}")
+        return told
+
+    def close(self) -> None:
+        """End the connection; the next request makes another one."""
+        self._connection.close()
+
+
+def started(process: "subprocess.Popen[bytes]", patience_s: float = 120.0) -> Server:
+    """Wait for the line with which `punctual up --json` says that it listens; return where."""
+    assert process.stdout is not None
+    select.select([process.stdout], [], [], patience_s)
+    told = json.loads(process.stdout.readline())
+    return Server(int(told["addresses"][-1].rpartition(":")[2]), Path(told["token_file"]).read_text().strip())
+
+
+def quantile(values: Sequence[float], frac: float) -> float:
+    """Return the value below which this share of them lies; not a number where there are none."""
+    return sorted(values)[min(len(values) - 1, int(frac * len(values)))] if values else math.nan
 
 
 class Connection:
@@ -66,7 +107,7 @@ class Connection:
 async def latencies_s(
     server: Server, requests: Sequence[bytes], per_s: float, lasts_s: float, seed: int
 ) -> list[float]:
-    """Of requests drawn from `requests` at instants of a Poisson process; raises `RuntimeError` at an error."""
+    """Return the latencies of requests drawn from `requests` at instants of a Poisson process; raises `RuntimeError` at an error."""
     random, loop = Random(seed), asyncio.get_running_loop()
     free: asyncio.Queue[Connection] = asyncio.Queue()
     for _ in range(N_CONNECTIONS):

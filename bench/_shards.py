@@ -4,41 +4,20 @@ Each has as many nodes as the others, and a job belongs to one of them from its 
 device-seconds as they were traced, of jobs whose deadline has not passed.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from pydantic import TypeAdapter
+from _simulated import Simulated
 
-from punctual import registry
-from punctual.core.cluster import Snapshot
-from punctual.core.plan import Plan
-from punctual.history.cluster import ClusterRecord
-from punctual.request.cluster_file import NodeGroup, nodes_of, parsed_cluster
+from punctual.request.cluster_file import groups_of, nodes_of
 from punctual.sim.garbage import rare_collections
 from punctual.sim.scaling import sim_jobs
 from punctual.sim.scaling.elastic import Elastic
-from punctual.sim.simulation import Simulation
 from punctual.sim.traces.deadlines import UniformSlack
 from punctual.sim.traces.generators.poisson import Poisson
 from punctual.sim.traces.job import TraceJob
 
 CLUSTER, N_DEVICES = "64x8", 512
-
-
-class Timed:
-    """A policy, and how long its plans took in CPU seconds."""
-
-    def __init__(self) -> None:
-        self._policy = registry.load("policies", "promises-first")()
-        self.taken_s: list[float] = []
-
-    def allocate(self, snapshot: Snapshot) -> Plan:
-        begun = time.process_time()
-        plan: Plan = self._policy.allocate(snapshot)
-        self.taken_s.append(time.process_time() - begun)
-        return plan
 
 
 @dataclass(kw_only=True)
@@ -76,24 +55,14 @@ def routed(jobs: Sequence[TraceJob], n_shards: int) -> list[list[TraceJob]]:
 
 
 def played(n_shards: int, jobs: Sequence[TraceJob], seed: int) -> Sharded:
-    groups = TypeAdapter(tuple[NodeGroup, ...]).validate_python(parsed_cluster(CLUSTER), strict=False)
-    nodes, together = list(nodes_of(groups)), Sharded(n_shards=n_shards)
+    nodes, together = list(nodes_of(groups_of(CLUSTER, "the case"))), Sharded(n_shards=n_shards)
     for i, shard in enumerate(routed(jobs, n_shards)):
-        record, policy = ClusterRecord(), Timed()
-        models: dict[str, Any] = {"tabulated": registry.load("models", "tabulated")()}
         with rare_collections():
-            Simulation(
-                sim_jobs(shard, Elastic(), seed=seed),
-                nodes[i::n_shards],
-                policy,
-                models=models,
-                listeners=(record.add,),
-            ).run()
-            row = record.summary().row()
+            found = Simulated("promises-first", sim_jobs(shard, Elastic(), seed=seed), nodes[i::n_shards])
         together.n_jobs += len(shard)
-        together.n_met += int(row["n_deadlines_met"] or 0)
-        together.jct_sum_s += len(shard) * float(row["jct_mean_s"] or 0.0)
-        together.plans_s += policy.taken_s
+        together.n_met += int(found.row["n_deadlines_met"] or 0)
+        together.jct_sum_s += len(shard) * float(found.row["jct_mean_s"] or 0.0)
+        together.plans_s += found.watched.cpu_s
     return together
 
 

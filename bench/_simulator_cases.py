@@ -21,7 +21,7 @@ from _reference import turn_s
 
 @dataclass(frozen=True)
 class Case:
-    """What is simulated; `jobs` reads and makes them."""
+    """A simulation to be made; `jobs` reads and makes its jobs."""
 
     jobs: Callable[[], Iterable[Any]]
     cluster: str
@@ -136,7 +136,7 @@ def import_all(case: Case, family: str) -> None:
 
 
 def cost(case: Case) -> dict[str, Any]:
-    """What the simulation costs in this process, and what came out."""
+    """Return what the simulation costs in this process, and what came out."""
     import_s, before_s = time.process_time(), turn_s()
     begun_s = time.process_time()
     found = run(case)

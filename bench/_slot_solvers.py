@@ -1,12 +1,10 @@
-"""What `bench/solvers.py` measures of slots, of pairs of workers and servers, and of packings."""
+"""Measure what `bench/solvers.py` measures of slots, of pairs of workers and servers, and of packings."""
 
 import statistics
-import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from _reference import TURNS, in_turns
+from _reference import TURNS, in_turns, timed_s
 from _report import Family, Run, Section, Target, most
 from slots import least_cost, minimum_share, most_on_time
 from tests.bench.slot_reference import fewest_device_slots, instance, most_weight
@@ -14,21 +12,12 @@ from tests.bench.slot_reference import fewest_device_slots, instance, most_weigh
 from punctual.papers.smd.frieze_clarke import exact_packing, frieze_clarke
 from punctual.papers.smd.sum_of_ratios import PairProblem, approximate_pair, fastest_pair
 
-T = TypeVar("T")
-
 SHARE = "{:.3f}".format
 S = "{:.2f} s".format
 MS = "{:.2f} ms".format
 TIGHT, EASY = (0.9, 1.3, 2.0), (0.4, 0.6, 0.75)
 #: Devices and slots of the instances with 12 jobs.
 SMALL = ((32, 12), (48, 16))
-
-
-def timed_s(solve: Callable[[], T]) -> tuple[float, T]:
-    """CPU seconds, which other work on the machine does not add to; all of this runs on one thread."""
-    begun = time.process_time()
-    answer = solve()
-    return time.process_time() - begun, answer
 
 
 def few_jobs_on_time(*, quick: bool) -> list[Run]:

@@ -3,9 +3,8 @@
 import statistics
 from typing import Any
 
-from _profile_tables import MeasuredJob
 from _speed_runs import ALL_REDUCE, ASYNCHRONOUS, N_LAYERS, SYNCHRONOUS
-from models import Choice, Miss, at_random, coverage, job_misses, percent, spread_out
+from models import Choice, MeasuredJob, Miss, at_random, coverage, job_misses, percent, spread_out
 
 from punctual.core.protocols import PerfModel
 from punctual.core.speed import SeenRate, Shape

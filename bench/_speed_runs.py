@@ -8,7 +8,6 @@ group when it is ready: nobody waits for imports at a tenth of a core.
 import json
 import multiprocessing
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,7 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from punctual.channel import BLOCK_VARIABLE, SharedBlock, WorkerTarget
+from _agent import Agent
+from _processes import wait_until
+
 from punctual.core.ids import JobId
 from punctual.elastic_training.virtual_ranks import cut
 from punctual.elastic_training.worker_pool import HANG_VARIABLE
@@ -37,7 +38,7 @@ N_WARM = 3
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long a training is watched."""
+    """Limits of how long a training is watched."""
 
     cores_each: float
     watch_s: float
@@ -62,7 +63,7 @@ class Quotas:
         return [str(path) for path in self._groups[name].files.cgroup_procs_files]
 
     def remove(self) -> None:
-        """When all processes have ended."""
+        """Remove the groups when all processes have ended."""
         for group in self._groups.values():
             for entrance in group.files.cgroup_procs_files:
                 _remove(entrance.parent)
@@ -132,58 +133,39 @@ def parameter_server_sps(
     """Steps a second; asynchronous: of all workers together, each with a batch of its own of constant size."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        page = SharedBlock.create(str(folder / "page"))
-        page.send_worker_target(WorkerTarget(1, n_workers, n_servers=n_servers))
         options = {
             "folder": name, "is_synchronous": is_synchronous, "n_workers": n_workers, "effort": asdict(effort),
             "entrances": limits.cgroup_procs_files("worker", n_workers),
         }  # fmt: skip
         script = str(Path(__file__).with_name("_served_training.py"))
-        environment = {**os.environ, BLOCK_VARIABLE: str(folder / "page"), HANG_VARIABLE: "600"}
-        agent = subprocess.Popen([sys.executable, script, json.dumps(options)], env=environment)
+        agent = Agent(
+            folder / "page", [sys.executable, script, json.dumps(options)], n_workers, target={"n_servers": n_servers},
+            variables={HANG_VARIABLE: "600"},
+        )  # fmt: skip
         try:
             _await(folder, "ready-*", n_workers, agent, effort)
-            _limit_servers(agent.pid, n_workers, limits.cgroup_procs_files("server", n_servers))
+            _limit_servers(agent.workers(), n_workers, limits.cgroup_procs_files("server", n_servers))
             (folder / "go").touch()
             _await(folder, "*.json", n_workers if not is_synchronous else 1, agent, effort)
             rates = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
         finally:
-            agent.kill()
-            agent.wait()
-            page.close()
+            agent.close()
     return float(rates[0] if is_synchronous else sum(rates))
 
 
-def _await(folder: Path, pattern: str, n: int, agent: "subprocess.Popen[bytes]", effort: Effort) -> None:
-    """Until there are so many files."""
-    until = time.monotonic() + 120 + 40 * effort.watch_s
-    while len(list(folder.glob(pattern))) < n:
-        if agent.poll() is not None or time.monotonic() > until:
-            raise RuntimeError(f"workers and servers have not come so far as {pattern}")
-        time.sleep(0.02)
+def _await(folder: Path, pattern: str, n: int, agent: Agent, effort: Effort) -> None:
+    """Wait until there are so many files."""
+    patience_s = 120 + 40 * effort.watch_s
+    wait_until(lambda: len([*folder.glob(pattern)]) >= n or agent.process.poll() is not None, patience_s, 0.02)
+    if len([*folder.glob(pattern)]) < n:
+        raise RuntimeError(f"workers and servers have not come so far as {pattern}")
 
 
-def _limit_servers(agent_pid: int, n_workers: int, cgroup_procs_files: list[list[str]]) -> None:
-    """The agent has its forkserver start workers first, and then servers."""
-    pids = sorted(pid for forkserver in _children(agent_pid) for pid in _children(forkserver))
-    for pid, paths in zip(pids[n_workers:], cgroup_procs_files, strict=True):
+def _limit_servers(pids: list[int], n_workers: int, cgroup_procs_files: list[list[str]]) -> None:
+    """Hold the servers to their cores; the agent has its forkserver start workers first, and then servers."""
+    for pid, paths in zip(sorted(pids)[n_workers:], cgroup_procs_files, strict=True):
         for path in paths:
             Path(path).write_text(str(pid))
-
-
-def _children(pid: int) -> list[int]:
-    return [
-        child
-        for child in [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-        if _parent(child) == pid
-    ]
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:  # it has just ended
-        return 0
 
 
 # All-reduce.

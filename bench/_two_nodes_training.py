@@ -27,7 +27,7 @@ class OpenSocket(socket.socket):
         return self._tried(super().recv, ssl.SSLWantReadError, *arguments)
 
     def do_handshake(self) -> None:
-        """There is none."""
+        """Do nothing."""
 
     @staticmethod
     def _tried(act: Callable[..., Any], waits: type[Exception], *arguments: Any) -> Any:

@@ -68,7 +68,7 @@ def _compared(lines: list[str], above: str, names: dict[str, Any]) -> Iterator[s
 
 
 def _difference(printed: str, above: str, value: float) -> str:
-    """What is wrong with words that are to stand in a text and to tell a value; empty: nothing is."""
+    """Return what is wrong with words that are to stand in a text and to tell a value; empty: nothing is."""
     number = _NUMBER.search(printed)
     if number is None:
         return f"{printed!r} has no number"

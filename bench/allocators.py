@@ -14,9 +14,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from _allocator_cells import deadline_bound, run, verdict
+from _allocator_cells import OUTSIDE, WORLDS, Setting, available, deadline_bound, folder, jobs_of, nodes, run, verdict
 from _allocator_tables import markdown, show
-from _allocator_worlds import OUTSIDE, WORLDS, Setting, available, folder, jobs_of, nodes
 from _common import RESULTS, Results, parser, revision, revisions, stamp, stamp_text, write_results
 from _jct_bound import jct_bound_s
 from _reference import in_turns
@@ -36,7 +35,7 @@ TARGET_FRAC = 0.9
 
 
 def policies() -> list[str]:
-    """All that are registered, ours included."""
+    """Return all registered policies, ours included."""
     return [name for name in registry.names("policies") if name not in LEFT_OUT] + list(EXTRA)
 
 

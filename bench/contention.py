@@ -81,7 +81,7 @@ def _play(kind: str, seed: int, policy: str, profiles: Mapping[str, Profile], *,
 
 
 class Record:
-    """What has been played so far, on disk after each play."""
+    """Plays so far, on disk after each one."""
 
     def __init__(self, *, resume: bool, quick: bool) -> None:
         self._quick = quick
@@ -116,12 +116,12 @@ class Seen:
 
     @property
     def counted(self) -> list[tuple[Load, Outcome]]:
-        """Those that can be on time or late."""
+        """Jobs that can be on time or late."""
         return [pair for pair in zip(self.loads, self.outcomes, strict=True) if pair[0].counts()]
 
     @property
     def promised(self) -> list[Outcome]:
-        """Those whose deadlines were promised."""
+        """Outcomes of jobs whose deadlines were promised."""
         return [outcome for _, outcome in self.counted if outcome.was_promised]
 
     @property
@@ -145,7 +145,7 @@ class Seen:
 
     @property
     def works(self) -> dict[str, float]:
-        """What each job turned out to cost; for one that has not landed, what it was made for."""
+        """Return what each job turned out to cost; for one that has not landed, what it was made for."""
         return {
             load.name: load.work_core_s if outcome.took_s is None else outcome.used_core_s
             for load, outcome in zip(self.loads, self.outcomes, strict=True)
@@ -242,7 +242,7 @@ OVERLOAD_HEADS = ["play", "seed", "promised", "taken back", "promised and late",
 
 
 def weights(run: Seen) -> tuple[float, float, float]:
-    """Of all jobs, of those on time, and of those that could have been."""
+    """Return the weight of all jobs, of those on time, and of those that could have been."""
     total = sum(load.weight for load, _ in run.counted)
     on_time = sum(load.weight for load, outcome in run.counted if outcome.is_on_time)
     return total, on_time, jobs.most_weight(run.loads, run.works)

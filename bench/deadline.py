@@ -93,7 +93,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Profile:
-    """What an application costs at full speed, from two calibration runs: start-up, and one step with its share of
+    """Cost of an application at full speed, from two calibration runs: start-up, and one step with its share of
     evaluation and checkpoints."""
 
     startup_s: float
@@ -348,7 +348,7 @@ def _controllers_under(condition: str) -> tuple[str, ...]:
 
 
 def lacking(deadline_s: float) -> list[Work]:
-    """What is reached where something is missing."""
+    """Return the runs without the right to set quotas, and those of a script that cannot be changed."""
     return [
         Work((app, ratio, condition), deadline_s, 0, (OURS,))
         for ratio in (1.5, 2.0, 4.0)

@@ -1,4 +1,4 @@
-"""What it gains that an elastic training draws the masks of dropout itself, on models of a usual size.
+"""Measure what it gains that an elastic training draws the masks of dropout itself, on models of a usual size.
 
 Ways of taking a step, in one process and step by step in turns, so that all see the same machine:
 
@@ -47,7 +47,7 @@ def rows_of(results: Results) -> list[list[str]]:
 
 
 def most_gain(results: Results) -> float:
-    """Of the default over two virtual ranks one by one, among all models."""
+    """Return the largest gain of the default over two virtual ranks one by one, among all models."""
     return max(ratio(turns, "fuse=False, 2 ranks", "default")[0] - 1 for turns in results["turns"].values())
 
 

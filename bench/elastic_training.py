@@ -1,4 +1,4 @@
-"""What it costs that a training's result does not depend on its number of workers, and whether that is true.
+"""Measure what it costs that a training's result does not depend on its number of workers, and whether that is true.
 
 *Price*: the same programs at constant size, elastic and as a plain loop (with two workers: DistributedDataParallel),
 taking turns of a few steps, so that all see the same machine; with one worker all ways in one process. The ratio of a
@@ -14,10 +14,8 @@ weight of each tensor is at first the floating-point number next to what it woul
 
 import hashlib
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,10 +26,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from _agent import Agent
 from _common import Results, markdown_table, on_record, parser, print_table, stamp_text, write_results
 from _report import TARGET_HEADS, Target, conclude_targets, target_rows
 
-from punctual.channel import BLOCK_VARIABLE, WORKERS_VARIABLE, SharedBlock, WorkerTarget
+from punctual.channel import WORKERS_VARIABLE
 
 if TYPE_CHECKING:
     from _elastic_price import Way
@@ -104,7 +103,7 @@ def by_teams(name: str, ways: list["Way"], n_rounds: int) -> list[list[tuple[flo
 
 
 def price(turns: list[list[tuple[float, float]]], i: int) -> dict[str, float]:
-    """Of way `i` against way 0: medians, and the quartiles of the ratios."""
+    """Return of way `i` against way 0 medians, and the quartiles of the ratios."""
     wall = [turn[i][0] / turn[0][0] for turn in turns]
     cpu = [turn[i][1] / turn[0][1] for turn in turns]
     low, _, high = statistics.quantiles(cpu, n=4)
@@ -133,9 +132,10 @@ class Training:
 
 
 def train(wanted: Training, out: str, context: Any) -> None:
-    """What each worker does; the first one writes down how it went."""
+    """Train in each worker; the first one writes down how it went."""
     import torch
-    from _elastic_price import APPLICATIONS, loss_of
+    from _elastic_price import APPLICATIONS
+    from _training_turns import loss_of
     from torch.utils.data import TensorDataset
 
     torch.set_default_dtype(torch.float64 if wanted.is_double else torch.float32)
@@ -198,30 +198,23 @@ def trained(wanted: Training, n_resizes: int = 0) -> dict[str, Any]:
     n_workers = 1
     with tempfile.TemporaryDirectory() as folder:
         out, path = Path(folder) / "out", Path(folder) / "page"
-        page = SharedBlock.create(str(path))
-        page.send_worker_target(WorkerTarget(1, n_workers))
-        process = subprocess.Popen(
-            [sys.executable, __file__, "--train", json.dumps(asdict(wanted)), str(out)],
-            env={
-                **os.environ,
-                BLOCK_VARIABLE: str(path),
-                WORKERS_VARIABLE: str(N_WORKERS_MAX),
-                "OMP_NUM_THREADS": "1",
-            },
-        )
-        give_up_at = time.monotonic() + PATIENCE_S
-        for request, mark in enumerate(marks, start=2):
+        agent = Agent(
+            path, [sys.executable, __file__, "--train", json.dumps(asdict(wanted)), str(out)],
+            variables={WORKERS_VARIABLE: str(N_WORKERS_MAX)},
+        )  # fmt: skip
+        page, process, give_up_at = agent.page, agent.process, time.monotonic() + PATIENCE_S
+        for mark in marks:
             while process.poll() is None and (
-                page.progress().n_steps < mark or page.worker_status().request < request - 1
+                page.progress().n_steps < mark or page.worker_status().request < agent.n_targets
             ):
                 time.sleep(0.005)
                 assert time.monotonic() < give_up_at, f"{name}: {page.worker_status()}"
             n_workers = draw.choice([n for n in range(1, N_WORKERS_MAX + 1) if n != n_workers])
-            page.send_worker_target(WorkerTarget(request, n_workers))
+            agent.send_target(n_workers)
         code = process.wait(PATIENCE_S)
         assert code == 0, f"{name}: exit code {code}"
         status = page.worker_status()
-        page.close()
+        agent.close()
         return {**json.loads(out.read_text()), "n_resizes": status.n_resizes, "n_steps_redone": status.n_steps_redone}
 
 
@@ -264,7 +257,7 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 def is_faithful(row: dict[str, Any]) -> bool:
-    """The same training: to the bit, by the end of it, and, but for rounding, in each step."""
+    """Whether both are the same training: to the bit, by the end of it, and, but for rounding, in each step."""
     is_in_spread = row["n_seeds"] == 1 or row["accuracy_difference"] <= row["seed_spread"]
     return bool(row["same_bits"] and is_in_spread and (row["float64_difference"] or 0.0) <= FLOAT64_DIFFERENCE_MAX)
 

@@ -1,4 +1,4 @@
-"""What ElasticFlow's simulator costs, beside ours on the same traces under the nearest policy, both ways of counting.
+"""Measure what ElasticFlow's simulator costs, beside ours on the same traces under the nearest policy, both ways of counting.
 
 *Work*: CPU seconds (user and system) from when all imports are done: reading the trace, making the jobs, simulating, and what
 each writes about it. *Whole process*: the start of Python and the imports as well. The two programs take turns on one machine,

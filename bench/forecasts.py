@@ -11,23 +11,149 @@ control, those of the others follow the cost of a step.
 """
 
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import isfinite
-from pathlib import Path
 from random import Random
 
-from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp_text, write_results
-from _forecasts_live import live_trainings
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
+from _common import (
+    EXAMPLES,
+    Results,
+    conclude,
+    markdown_table,
+    on_record,
+    parser,
+    print_table,
+    stamp_text,
+    write_results,
+)
+from _processes import home
 
 from punctual.controllers.remaining_cost import RemainingCost
 from punctual.controllers.two_level import TwoLevel
-from punctual.core.control import INTERVAL_SIGMAS, Demand
+from punctual.core.control import INTERVAL_SIGMAS, Demand, Forecast
+from punctual.core.ids import JobId
+from punctual.core.lifecycle import about
+from punctual.core.protocols import Message
+from punctual.core.status import JobStatus
+from punctual.daemon.capacity import capacity_here
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.local_host import LocalHost, local_host
 from punctual.papers.decor_nn.quota_plant import CHECKPOINT, EVALUATION, Noise, Training, World, run_closed_loop
 from punctual.papers.decor_nn.worker_plant import ElasticTraining, run_elastic
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
+
+# Live trainings: what each was told on its way, and when it landed.
+
+APPS = ("vision", "language", "speech")
+N_AT_A_TIME = 2
+#: Core-seconds of a training, about; and its steps in an epoch while that is measured.
+_FULL_CORE_S, _N_EPOCHS, _N_MEASURED_STEPS = 15.0, 3, 20
+
+
+@dataclass
+class LiveTraining:
+    """One training: its forecasts as they were told, in seconds since submission.
+
+    Attributes
+    ----------
+    end_s
+        When it landed; None: it has failed.
+    deadline_s
+        None: it has none, to measure what it costs.
+    """
+
+    app: str
+    n_epoch_steps: int
+    deadline_s: float | None
+    told: list[tuple[float, Forecast]] = field(default_factory=list)
+    end_s: float | None = None
+    used_core_s: float = 0.0
+
+
+class Trainings:
+    """Some trainings at a time, on a host of their own, one after another until all have landed."""
+
+    def __init__(self, host: LocalHost, trainings: list[LiveTraining], n_at_a_time: int) -> None:
+        self._host, self._left, self._n_at_a_time = host, trainings[::-1], n_at_a_time
+        self._open: dict[JobId, LiveTraining] = {}
+        self._n_submitted = 0
+        host.subscribe(self._note)
+
+    def run(self) -> None:
+        self._fill()
+        self._host.run(lambda: not self._open)
+
+    def _fill(self) -> None:
+        while self._left and len(self._open) < self._n_at_a_time:
+            training = self._left.pop()
+            self._n_submitted += 1
+            argv = [sys.executable, str(EXAMPLES / f"{training.app}.py"), "--threads", "1", "--epochs", str(_N_EPOCHS)]
+            options = JobOptions(
+                program=[*argv, "--steps-per-epoch", str(training.n_epoch_steps)], cores="0.1..1",
+                name=f"{training.app}-{training.n_epoch_steps}-{self._n_submitted}", deadline=f"{training.deadline_s}s",
+            )  # fmt: skip
+            submission = submission_of(options, time.monotonic(), capacity_here())
+            self._open[submission.spec.id] = training
+            self._host.submit(submission)
+
+    def _note(self, message: Message) -> None:
+        job = about(message) or getattr(getattr(message, "timer", None), "job", None)
+        training = self._open.get(JobId(job)) if job else None
+        if training is None:
+            return
+        status = self._host.status(JobId(str(job)))
+        if status.forecast is not None and (not training.told or training.told[-1][1] != status.forecast):
+            training.told.append((message.at - status.submitted_at, status.forecast))
+        if status.ended:
+            self._end(training, status)
+
+    def _end(self, training: LiveTraining, status: JobStatus) -> None:
+        if status.landed_at is not None:
+            training.end_s = status.landed_at - status.submitted_at
+        training.used_core_s = status.used_core_s
+        del self._open[status.id]
+        self._fill()
+
+
+def live_trainings(n_runs: int, steered: tuple[float, float], late: tuple[float, float]) -> list[LiveTraining]:
+    """`n_runs` trainings of which two of three have a deadline `steered` times what they take at one core, the others `late`."""
+    with home("forecasts"):
+        costs = _costs_core_s()
+        random, trainings = Random("live"), list[LiveTraining]()
+        for i_run in range(n_runs):
+            app = APPS[i_run % len(APPS)]
+            start_core_s, step_core_s = costs[app]
+            full_core_s = _FULL_CORE_S * random.uniform(0.7, 1.5)
+            slack = random.uniform(*(late if i_run // len(APPS) % 3 == 2 else steered))
+            n_epoch_steps = max(5, round((full_core_s - start_core_s) / (_N_EPOCHS * step_core_s)))
+            trainings.append(LiveTraining(app, n_epoch_steps, round(full_core_s * slack, 1)))
+        _play("forecasts", trainings, N_AT_A_TIME)
+    return trainings
+
+
+def _costs_core_s() -> dict[str, tuple[float, float]]:
+    """Return for each application the core-seconds of all but its steps, and of a step."""
+    few = [LiveTraining(app, _N_MEASURED_STEPS, None) for app in APPS]
+    many = [LiveTraining(app, 5 * _N_MEASURED_STEPS, None) for app in APPS]
+    _play("measured", [*few, *many], 1)
+    costs = {}
+    for less, more in zip(few, many, strict=True):
+        step_core_s = (more.used_core_s - less.used_core_s) / (4 * _N_EPOCHS * _N_MEASURED_STEPS)
+        costs[less.app] = (less.used_core_s - _N_EPOCHS * _N_MEASURED_STEPS * step_core_s, step_core_s)
+    return costs
+
+
+def _play(name: str, trainings: list[LiveTraining], n_at_a_time: int) -> None:
+    with local_host(name, HostOptions(), output_of=lambda _: lambda _: None) as host:
+        Trainings(host, trainings, n_at_a_time).run()
+
+
+# Intervals, and the ends that they were to hold.
+
 
 LEAST, MOST = 0.85, 0.95
 #: Runs with the seeds before were looked at when the constants of the model of uncertainty were chosen.
@@ -68,12 +194,12 @@ class Case:
 
 
 def intervals(ticks: Sequence[tuple[float, Demand]], end_s: float) -> list[Told]:
-    """What was told last at each of `AT_FRACS` of the run; nothing where no forecast was told by then."""
+    """Return what was told last at each of `AT_FRACS` of the run; nothing where no forecast was told by then."""
     return told_at([(at_s, demand.forecast.interval_s) for at_s, demand in ticks if demand.forecast is not None], end_s)
 
 
 def told_at(intervals_s: Sequence[tuple[float, tuple[float, float]]], end_s: float) -> list[Told]:
-    """What was told last at each of `AT_FRACS`, of intervals with the instants at which they were told."""
+    """Return what was told last at each of `AT_FRACS`, of intervals with the instants at which they were told."""
     told = []
     for at_frac in AT_FRACS if isfinite(end_s) else ():
         before = [interval_s for at_s, interval_s in intervals_s if at_s <= at_frac * end_s]
@@ -83,7 +209,7 @@ def told_at(intervals_s: Sequence[tuple[float, tuple[float, float]]], end_s: flo
 
 
 def drawn_noise(random: Random) -> Noise:
-    """From a quiet machine to one with busy neighbours."""
+    """Return noise between that of a quiet machine and that of one with busy neighbours."""
     return Noise(
         spread_frac=random.uniform(0.02, 0.08),
         correlation=random.uniform(0.5, 0.9),
@@ -165,7 +291,7 @@ def play(n_runs: int) -> None:
 
 
 def played() -> dict[str, list[Told]]:
-    """What was kept of live trainings."""
+    """Return what was kept of live trainings."""
     kept = on_record(LIVE_FILE).get("told", {})
     return {name: [Told(**each) for each in group] for name, group in kept.items()}
 
@@ -183,7 +309,7 @@ def held_frac(told: Sequence[Told]) -> float:
 
 
 def judged_frac(told: Sequence[Told]) -> float:
-    """How often the intervals hold the end; of narrow ones, no more often than is asked for."""
+    """Return how often the intervals hold the end; of narrow ones, no more often than is asked for."""
     widths = sorted(each.width_frac for each in told)
     frac = held_frac(told)
     return min(frac, MOST) if widths[len(widths) // 2] <= NARROW else frac

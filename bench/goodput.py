@@ -10,29 +10,24 @@ margin that its authors state for a repetition. The data lie where PUNCTUAL_DATA
 """
 
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from statistics import fmean
 from typing import Any
 
-from _allocator_cells import made
-from _allocator_worlds import nodes
+from _allocator_cells import nodes
 from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
 from _published import POLLUX_KINDS, SIA_RESTART_S, SIA_SLOWDOWN, data, fixed_batch, has_data, trace_of
 from _report import Target, conclude_targets
+from _simulated import Simulated
 
 from punctual.core.cluster import Node
 from punctual.core.resources import Resources
-from punctual.estimators.speed.tabulated import Tabulated
-from punctual.history.cluster import ClusterRecord
 from punctual.papers.pollux.adaptive_batch import AdaptiveBatch
 from punctual.papers.pollux.adaptive_tables import AdaptiveTraining
 from punctual.sim.job import SimJob
-from punctual.sim.physics import Physics
 from punctual.sim.scaling._base import Knowledge
-from punctual.sim.simulation import Simulation
 from punctual.sim.traces import TraceJob
 
 #: Mean completion times that Pollux's simulator printed for workloads 1 to 8, seconds (its results-jobload).
@@ -64,7 +59,7 @@ COUNTS, POWERS, SIA_COUNTS = tuple(range(1, 17)), (1, 2, 4, 8, 16, 32, 64), (1, 
 
 @dataclass(frozen=True)
 class Way:
-    """How the jobs of Pollux are, and what is known of them."""
+    """Kind of the jobs of Pollux, and of the knowledge about them."""
 
     label: str
     policies: Sequence[str] = ("goodput", "promises-first")
@@ -126,14 +121,9 @@ def _among(job: SimJob, counts: Sequence[int]) -> SimJob:
 
 def run(policy: str, jobs: Iterable[SimJob], on: Sequence[Node], *, report_s: float | None = None) -> dict[str, float]:
     """The numbers of one simulation."""
-    record, begun_s = ClusterRecord(), time.process_time()
-    Simulation(
-        list(jobs), on, made(policy), models={"tabulated": Tabulated()}, physics=Physics(report_s=report_s),
-        listeners=(record.add,),
-    ).run()  # fmt: skip
-    row = record.summary().row()
+    found = Simulated(policy, jobs, on, report_s=report_s)
     kept = ("jct_mean_s", "jct_p99_s", "makespan_s", "resizes_per_job", "preemptions_per_job", "n_finished")
-    return {**{name: float(row[name] or 0.0) for name in kept}, "cpu_s": time.process_time() - begun_s}
+    return {**{name: float(found.row[name] or 0.0) for name in kept}, "cpu_s": found.cpu_s}
 
 
 def drift(training: AdaptiveTraining, n: int = 16, per_node: int = 4) -> tuple[float, float]:
@@ -195,7 +185,7 @@ DRIFT_HEADS = ["model", "speed-up of 16 devices: first quarter", "last quarter"]
 
 
 def drift_rows() -> list[list[str]]:
-    """How much the speed-up changes during a training, while policies know its average."""
+    """Return how much the speed-up changes during a training, while policies know its average."""
     trainings = AdaptiveBatch(tables=str(data() / "profiles" / "pollux_osdi21")).read.trainings
     return [[model, *(f"{up:.1f}" for up in drift(one))] for model, one in trainings.items() if model != "ncf"]
 

@@ -19,6 +19,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from _agent import Agent
 from _common import Results, conclude, json_lines, markdown_table, parser, print_table, stamp_text, write_results
 from _processes import descendants_of, wait_until
 
@@ -151,7 +152,7 @@ class Step:
 
 
 def _output_of(process: subprocess.Popen[str], limit_s: float) -> str:
-    """What a process writes until its end; raises `RuntimeError` if that is no success, or is not in time."""
+    """Return what a process writes until its end; raises `RuntimeError` if that is no success, or is not in time."""
     try:
         output, _ = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
@@ -171,7 +172,7 @@ def _report_of(process: subprocess.Popen[str], limit_s: float = 90.0) -> dict[st
 
 
 def _deviations(reports: Sequence[dict[str, Any]]) -> list[float]:
-    """How late each landed, as a share of its deadline; below zero: early."""
+    """Return how late each landed, as a share of its deadline; below zero: early."""
     return [report["deviation_s"] / report["deadline_s"] for report in reports]
 
 
@@ -236,7 +237,7 @@ def turns_cost(bench: Bench) -> Part:
 
 
 def turns_cost_narrow(bench: Bench) -> Part:
-    """The same with trainings that do not fill the device, which turns cannot serve well: told, not judged."""
+    """Measure turns of trainings that do not fill the device, which turns cannot serve well: told, not judged."""
     if bench.kind != "cuda":
         return Part("cost of turns, device not filled", None, "only on a GPU")
     narrow = Bench("cuda-narrow", bench.folder, bench.scale, bench.started)
@@ -306,15 +307,15 @@ def _stops(bench: Bench, program: str) -> dict[str, float]:
     command = [sys.executable, PROGRAM, "resized"]
     if program != "resized":
         command = [sys.executable, str(Path(__file__).with_name("_resize_training.py")), "large"]
-    from resize import Elastic  # it loads torch, which only this part needs here
-
-    training = Elastic(bench.folder / "resized.page", command)
+    training = Agent(bench.folder / "resized.page", command)
     found: dict[str, list[float]] = {}
     try:
+        training.await_answer()
         for n_workers in (2, 1, 2, 1):
             training.train_on()
-            change = training.resize(n_workers)
-            found.setdefault(f"{change.before} to {change.after}", []).append(change.stop_s)
+            before = training.page.worker_status().n_workers
+            stop_s = training.resize(n_workers).last_stop_ns / 1e9
+            found.setdefault(f"{before} to {n_workers}", []).append(stop_s)
     finally:
         training.close()
         (bench.folder / "resized.page").unlink()
@@ -322,7 +323,7 @@ def _stops(bench: Bench, program: str) -> dict[str, float]:
 
 
 def _nccl() -> dict[str, Any]:
-    """What NCCL allows on one device."""
+    """Return what NCCL allows on one device."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         for n_ranks in (1, 2):
@@ -360,7 +361,7 @@ def sees(bench: Bench) -> Part:
 
 
 def runs_out_of_memory(bench: Bench) -> Part:
-    """One of two trainings that share the device asks for more memory than there is: it fails alone, and says why."""
+    """Have one of two trainings that share the device ask for too much memory: it fails alone, and says why."""
     deadline_s = bench.step.startup_s + 8.0 * bench.scale
     options = ["--deadline", f"{deadline_s:.1f}s", "--gpus", "0.5"]
     good = bench.job(options, *bench.train(3.5))

@@ -1,4 +1,4 @@
-"""What a host costs that only waits: CPU time, memory, its journal, its start, the time from a report to a grant, simulations.
+"""Measure what a host costs that only waits: CPU time, memory, its journal, its start, the time from a report to a grant, simulations.
 
 *Live.* A host with fifty jobs that have deadlines, and one that has none, runs in a process of its own, and beside it, at the
 same time, one with a single job. The jobs compute for 2 ms in each tenth of a second and have hours left. CPU time is that of all threads of the host's process, from the

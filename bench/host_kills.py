@@ -1,6 +1,6 @@
 """Kill -9 at every kind of message: is a job lost, run twice, or anything left?
 
-In a round a host, with its policy in a worker process, runs the small jobs of a scenario, see `_host_kills_scenarios.py`.
+In a round a host, with its policy in a worker process, runs the small jobs of a scenario, see `_faults_scenarios.py`.
 In `pauses` there are five under `earliest-deadline`: two with checkpoints that end by themselves (one of them does not end on
 SIGTERM in a fifth of the rounds), one that is stopped by its user, one that fails, and one that is submitted later and for which
 the others are paused. In `contention` there are seven or eight under `promises-first`, for whose deadlines two cores are
@@ -35,33 +35,27 @@ import json
 import os
 import random
 import select
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import _host_kills_process
-from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp, stamp_text, write_results
-from _host_kills_journal import faults_of_job, faults_of_promises, kinds_of, n_promises_of
-from _host_kills_process import RUN
-from _host_kills_scenarios import KINDS, MOMENTS, SCENARIOS, Job, Round, drawn
-from _left_behind import (
-    faults_of_files,
-    faults_of_groups,
-    faults_of_processes,
-    faults_of_steps,
-    parent_of,
-    words_of,
-)
-from _processes import children
+import _faults_host
+from _common import Results
+from _faults import Part, conclude_parts, faults_of_rest, faults_of_work, page_of, parser_of, pid_of, send
+from _faults_host import RUN
+from _faults_journal import faults_of_job, faults_of_promises, n_promises_of
+from _faults_scenarios import KINDS, MOMENTS, SCENARIOS, Round, drawn
+from _faults_training import FINAL
+from _processes import home
 
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import end_state, ended_by
@@ -73,8 +67,6 @@ from punctual.daemon.runs import messages_of
 #: A host whose jobs do nothing for so long hangs.
 PATIENCE_S = 120.0
 _POLL_INTERVAL_S = 0.5
-#: What the elastic training says in the end.
-_FINAL = "final "
 
 
 class Place:
@@ -111,7 +103,7 @@ class Place:
             "kind": kind, "nth": nth, "moment": moment, "folder": str(self.folder), "round": asdict(self._round),
             "resumes": bool(self.host_pids), "sweeps": self._rng.random() < 0.5,
         }  # fmt: skip
-        command = [sys.executable, _host_kills_process.__file__, json.dumps(told)]
+        command = [sys.executable, _faults_host.__file__, json.dumps(told)]
         with self.output.open("ab") as output:
             process = self._popen(
                 command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output
@@ -155,32 +147,13 @@ class Place:
 
     def _kill(self, host: int, job: str | None, victims: list[str]) -> None:
         self._rng.shuffle(victims)
-        pids = {victim: self._pid_of(victim, host, job) for victim in victims}  # before the first of them is gone
-        for victim in victims:
-            name, pid = pids[victim]
-            if pid:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    self._round.n_killed += 1
-                    self.n_taken[name] += victim in ("keeper", "job")
-
-    def _pid_of(self, victim: str, host: int, job: str | None) -> tuple[str, int]:
-        """The job that it is about, and the process; 0: it is not there."""
-        if victim == "host":
-            return "", host
-        if victim == "planner":
-            return "", next((pid for pid in children(host) if b"policy_worker" in words_of(pid)), 0)
         kept = [str(name) for name in self.run.kept_jobs()]
-        name = job if job in kept else (kept[0] if kept else "")
-        keeper = self.run.keeper_pid(JobId(name)) if name else None
-        if keeper is None:
-            return name, 0
-        if victim == "keeper":
-            return name, keeper
-        if victim == "guard":
-            parent = parent_of(keeper)
-            return name, parent if b"keeper.py" in words_of(parent) else 0
-        return name, next(iter(children(keeper)), 0)
+        name = job if job in kept else next(iter(kept), "")
+        pids = [pid_of(victim, host, self.run, name or "") for victim in victims]  # before the first of them is gone
+        for victim, pid in zip(victims, pids, strict=True):
+            if pid and send(pid):
+                self._round.n_killed += 1
+                self.n_taken[name or ""] += victim in ("keeper", "job")
 
     # What must hold.
 
@@ -195,9 +168,13 @@ class Place:
         ):  # the next host may find that all others have ended, and end before it submits the rest
             faults += [f"job '{name}': was never submitted" for name in self._round.jobs() if name not in names]
         faults += faults_of_promises(messages)
-        faults += self._left()
+        faults += faults_of_rest(self.folder / "home", self.run, self.host_pids, self._round.jobs())
         if not self._round.kind:
-            told = {*kinds_of(messages), "SteeringResumed", *SCENARIOS[self._round.scenario].without}
+            told = {
+                *(type(message).__name__ for message in messages),
+                "SteeringResumed",
+                *SCENARIOS[self._round.scenario].without,
+            }
             faults += [f"{kind}: neither seen nor named as missing" for kind in KINDS if kind not in told]
             faults += [] if n_promises_of(messages) else ["no promise was made"]
 
@@ -209,9 +186,11 @@ class Place:
         recorded = self.run.jobs().get(JobId(name))
         if recorded != end:
             yield f"recorded as {recorded}, in the journal {end}"
-        yield from self._faults_of_work(name, job, has_finished)
+        yield from faults_of_work(
+            self.folder / name, job, self.n_taken[name], has_finished=has_finished, is_node_lost=self._is_node_lost()
+        )
         if job.workers and has_finished:
-            finals = {line for line in self.run.log(JobId(name)).read_text().splitlines() if line.startswith(_FINAL)}
+            finals = {line for line in self.run.log(JobId(name)).read_text().splitlines() if line.startswith(FINAL)}
             self._round.final = min(finals, default="")
             if len(finals) != 1 or self._round.final.split()[1] != str(job.n_steps):
                 yield f"ended with {finals}"
@@ -219,48 +198,14 @@ class Place:
     def _is_node_lost(self) -> bool:
         return (self.folder / "node-lost").exists()
 
-    def _faults_of_work(self, name: str, job: Job, has_finished: bool) -> Iterator[str]:
-        if (self.folder / name / "twice").exists():
-            yield "two processes at once"
-        file = self.folder / name / "steps"
-        lines = file.read_text().splitlines() if file.exists() else []
-        n_starts = sum(line.startswith("start ") for line in lines)
-        has_crashed = (self.folder / name / "crashed").exists()
-        n_lost = self.n_taken[name] + self._is_node_lost()
-        if n_starts > 1 + has_crashed + n_lost:
-            yield f"started {n_starts} times, {self.n_taken[name]} of its processes were killed"
-        if has_finished and has_crashed != (job.crashes_at is not None):
-            yield "has not crashed"
-        # A process that was killed when it had done its work is started again, and finds nothing to do.
-        if lines.count("end") > 1 + self.n_taken[name] + (self._is_node_lost() and not has_finished):
-            yield "done twice"
-        if has_finished and "end" not in lines:
-            yield "finished before its end"
-        if not job.workers:
-            yield from faults_of_steps(lines, job.n_steps if has_finished else None)
-
-    def _left(self) -> list[str]:
-        faults = [*faults_of_processes(self.folder / "home"), *faults_of_groups(self.host_pids)]
-        return [*faults, *faults_of_files(self.run, self._round.jobs())]
-
 
 def played(round_: Round, popen: "type[subprocess.Popen[bytes]]" = subprocess.Popen) -> Round:
     """Play the round, with hosts that `popen` starts, and write down what does not hold."""
     begun = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="host-kills-"))
-    before = os.environ.get(HOME_VARIABLE)
-    os.environ[HOME_VARIABLE] = str(folder / "home")
-    try:
+    with home("host-kills", lambda: round_.faults) as folder:
         place = Place(folder, round_, popen)
         place.play()
         place.check()
-    finally:
-        if before is None:
-            del os.environ[HOME_VARIABLE]
-        else:
-            os.environ[HOME_VARIABLE] = before
-        if not round_.faults:
-            shutil.rmtree(folder, ignore_errors=True)
     round_.took_s = time.monotonic() - begun
     return round_
 
@@ -275,19 +220,26 @@ def _told(round_: Round) -> Round:
     return round_
 
 
-def measured(name: str, rounds: Sequence[Round], seed: int, *, quick: bool) -> dict[str, Any]:
-    """Play `rounds` of a scenario, and first the one in which nothing is killed, with which their ends are compared."""
-    reference = None if quick or not SCENARIOS[name].rare_n > 1 else _told(played(undisturbed(name)))
-    results = [_told(played(round_)) for round_ in rounds]
+def measured(name: str, options: Namespace) -> Results:
+    """Play rounds of a scenario, and first the one in which nothing is killed, with which their ends are compared."""
+    scenario, victims = SCENARIOS[name], options.victims and tuple(options.victims.split(","))
+    n_rounds = scenario.n_quick if options.quick else options.rounds
+    rounds = [
+        round_
+        for round_ in drawn(name, options.seed, None if options.kind or victims else n_rounds)
+        if options.kind in (None, round_.kind) and victims in (None, round_.victims)
+    ]
+    reference = None if options.quick or not scenario.rare_n > 1 else _told(played(undisturbed(name)))
+    results = [_told(played(round_)) for round_ in rounds[:n_rounds]]
     for round_ in results:
         if reference is not None and round_.final and round_.final != reference.final:
             round_.faults.append(f"the weights are {round_.final}, and undisturbed {reference.final}")
-    part = {"stamp": stamp(), "seed": seed, "rounds": [asdict(r) for r in results]}
+    part = {"seed": options.seed, "rounds": [asdict(r) for r in results]}
     return part if reference is None else {**part, "undisturbed": asdict(reference)}
 
 
 def rows_of(rounds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By kind of message: rounds, processes killed, takeovers, rounds with a fault, and seconds a round."""
+    """Return by kind of message rounds, processes killed, takeovers, rounds with a fault, and seconds a round."""
     rows = []
     for kind in KINDS:
         of_kind = [round_ for round_ in rounds if round_["kind"] == kind]
@@ -307,79 +259,55 @@ def cells_of(part: dict[str, Any]) -> list[list[str]]:
     return [[*(str(cell) for cell in list(row.values())[:-1]), f"{row['round_s']:.1f}"] for row in rows]
 
 
-def n_faulty(part: dict[str, Any]) -> int:
-    """Rounds with a fault."""
-    rounds = [*part["rounds"], part.get("undisturbed", {"faults": []})]
-    return sum(bool(round_["faults"]) for round_ in rounds)
+def _all_rounds(part: Results) -> list[dict[str, Any]]:
+    return [*part["rounds"], *([{**part["undisturbed"], "kind": "undisturbed"}] if "undisturbed" in part else [])]
 
 
-def figure(name: str, part: dict[str, Any]) -> str:
-    """The key figure of a scenario beside its target."""
-    rows, n_rounds = rows_of(part["rounds"]), len(part["rounds"]) + ("undisturbed" in part)
-    return (
-        f"kill -9 in `{name}`: {n_rounds - n_faulty(part)} of {n_rounds} rounds without a fault (target: all), "
-        f"{sum(row['n_killed'] for row in rows)} processes killed at "
-        f"{sum(bool(row['n_killed']) for row in rows)} of {sum(bool(row['n_rounds']) for row in rows)} kinds of messages"
-    )
+def _short(part: Results) -> list[str]:
+    return [f"{round_['kind']}: {fault}" for round_ in _all_rounds(part) for fault in round_["faults"]]
 
 
-def scenarios_of(results: Results) -> dict[str, dict[str, Any]]:
-    return {name: results[name] for name in SCENARIOS if name in results}
+def figure(parts: dict[str, Results]) -> str:
+    """Return the key figure of each scenario beside its target."""
+    found = []
+    for name, part in parts.items():
+        rows, rounds = rows_of(part["rounds"]), _all_rounds(part)
+        found.append(
+            f"kill -9 in `{name}`: {sum(not round_['faults'] for round_ in rounds)} of {len(rounds)} rounds without a fault "
+            f"(target: all), {sum(row['n_killed'] for row in rows)} processes killed at "
+            f"{sum(bool(row['n_killed']) for row in rows)} of {sum(bool(row['n_rounds']) for row in rows)} kinds of messages"
+        )
+    return "; ".join(found)
 
 
-def page(results: Results) -> str:
-    """All scenarios."""
-    lines: list[str] = []
-    for name, part in scenarios_of(results).items():
-        lines += [f"{figure(name, part)}.", "", *markdown_table(HEADS, cells_of(part)), ""]
-        without = [f"`{kind}` ({why})" for kind, why in SCENARIOS[name].without.items()]
-        lines += [f"Kinds that `{name}` does not have: {'; '.join(without)}.", ""] if without else []
-        if "undisturbed" in part:
-            n_rare = sum(round_["has_rare"] for round_ in part["rounds"])
-            rare = ", ".join(f"`{job}`" for job, row in SCENARIOS[name].jobs.items() if row.is_rare)
-            lines += [f"{n_rare} rounds, and one in which nothing is killed, have {rare} too.", ""]
-        lines += [stamp_text(part), ""]
-    return "\n".join(lines)
+def _notes(name: str, part: Results) -> list[str]:
+    without = [f"`{kind}` ({why})" for kind, why in SCENARIOS[name].without.items()]
+    notes = [f"Kinds that `{name}` does not have: {'; '.join(without)}."] if without else []
+    if "undisturbed" in part:
+        n_rare = sum(round_["has_rare"] for round_ in part["rounds"])
+        rare = ", ".join(f"`{job}`" for job, row in SCENARIOS[name].jobs.items() if row.is_rare)
+        notes.append(f"{n_rare} rounds, and one in which nothing is killed, have {rare} too.")
+    return notes
 
 
 HEADS = (
-    "message",
-    "rounds",
-    "processes killed",
-    "hosts resumed",
-    "rounds without a kill",
-    "rounds with a fault",
-    "s/round",
-)
+    "message", "rounds", "processes killed", "hosts resumed", "rounds without a kill", "rounds with a fault", "s/round"
+)  # fmt: skip
+PARTS = {
+    name: Part(partial(measured, name), HEADS, cells_of, _short, partial(_notes, name)) for name in SCENARIOS
+}  # fmt: skip
+
+
+def page(results: Results) -> str:
+    return page_of(PARTS, results, figure)
 
 
 def main() -> int:
-    made = parser(__doc__ or "")
-    made.add_argument("--scenario", choices=SCENARIOS, help="this one alone; the other is as it was on record")
+    made = parser_of(__doc__ or "", PARTS)
     made.add_argument("--rounds", type=int, help="so many of a scenario; none: every kind with every victims")
-    made.add_argument("--seed", type=int, default=0)
     made.add_argument("--kind", choices=KINDS, help="this kind alone")
     made.add_argument("--victims", help="these alone: `host`, or `host,keeper`")
-    options = made.parse_args()
-    parts = {}
-    for name in [options.scenario] if options.scenario else SCENARIOS:
-        n_rounds = SCENARIOS[name].n_quick if options.quick else options.rounds
-        rounds = drawn(name, options.seed, None if options.kind or options.victims else n_rounds)
-        rounds = [round_ for round_ in rounds if options.kind in (None, round_.kind)]
-        victims = options.victims and tuple(options.victims.split(","))
-        rounds = [round_ for round_ in rounds if not victims or round_.victims == victims]
-        parts[name] = measured(name, rounds[:n_rounds], options.seed, quick=options.quick)
-        print_table(HEADS, cells_of(parts[name]))
-        print()
-    before = {} if options.quick else on_record("host_kills")
-    write_results("host_kills", scenarios_of({**before, **parts}), page, quick=options.quick)
-    short = [
-        f"{name}: {round_['kind']}: {fault}"
-        for name, part in parts.items()
-        for round_ in (*part["rounds"], part.get("undisturbed", {"kind": "undisturbed", "faults": []}))
-        for fault in round_["faults"]
-    ]
-    return conclude("; ".join(figure(name, part) for name, part in parts.items()), short)
+    return conclude_parts("host_kills", PARTS, made.parse_args(), figure, page)
 
 
 if __name__ == "__main__":

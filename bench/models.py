@@ -1,4 +1,4 @@
-"""How well speed models predict measured tables: fitted on a few shapes of a job, compared in all others.
+"""Measure how well speed models predict measured tables: fitted on a few shapes of a job, compared in all others.
 
 The error is that of the time of a step, |predicted - measured| / measured, averaged over the held-back measurements of
 a job, then over seeds and the jobs (batch sizes) of a network. That is how the figures that parameter-server is
@@ -6,19 +6,22 @@ compared with were computed; the same error of the rate is printed beside it. No
 have their default parameters.
 """
 
+import ast
+import csv
 import random
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
-from _profile_tables import MeasuredJob, dl2, elasticflow, folder, pollux, sia, synergy
-from _report import Target, conclude_targets
+from _common import Results, parser
+from _published import data, has_data
+from _report import Section, Target, conclude_targets, page_of, report
 from scipy.optimize import nnls
 
 from punctual.core.ids import JobId
@@ -29,6 +32,114 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.estimators.speed.all_reduce import AllReduce
 from punctual.estimators.speed.amdahl import Amdahl
 from punctual.papers.optimus.parameter_server import ParameterServer
+
+# The measured speed tables, each as jobs with the shapes and speeds that were measured.
+
+#: Workers on a node in the tables that give only the number of devices.
+PER_NODE = {"throughputs_A100": 8, "throughputs_T4": 4}
+#: Times of the table that were calculated, not measured, are left out.
+CALCULATED = {"gpt_pmp"}
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredJob:
+    """Measurements of one job: one neural network with one batch size on one kind of device."""
+
+    table: str
+    network: str
+    variant: str
+    seen: tuple[SeenRate, ...]
+
+
+def folder() -> Path | None:
+    """The folder of profiles; None if there is none."""
+    path = data() / "profiles"
+    return path if has_data() and path.is_dir() else None
+
+
+def elasticflow(profiles: Path) -> Iterator[MeasuredJob]:
+    """Constant global batch; the columns are numbers of devices, packed on as few nodes as possible."""
+    for kind, per_node in PER_NODE.items():
+        for path in sorted((profiles / "elasticflow" / kind).glob("*.csv")):
+            for row in csv.DictReader(path.open()):
+                batch = row.pop("global_batch_size")
+                seen = [
+                    _seen(int(n), ceil(int(n) / per_node), float(speed or 0)) for n, speed in row.items()
+                ]  # fmt: skip
+                yield _job(f"elasticflow {kind[12:]}", path.stem, batch, seen)
+
+
+def pollux(profiles: Path) -> Iterator[MeasuredJob]:
+    """Constant batch of a worker; a step of all workers takes as long as the table says."""
+    for network in sorted((profiles / "pollux_osdi21").iterdir()):
+        yield from _placed("pollux T4", network, "")
+
+
+def sia(profiles: Path) -> Iterator[MeasuredJob]:
+    """Like Pollux, for six kinds of nodes."""
+    for network in sorted((profiles / "sia").iterdir()):
+        if network.name not in CALCULATED:
+            for path in sorted(network.glob("placements-*.csv")):
+                kind = path.stem.removeprefix("placements")
+                yield from _placed(f"sia {kind[1:]}", network, kind)
+
+
+def dl2(profiles: Path) -> Iterator[MeasuredJob]:
+    """Synchronous training with parameter servers; the speed is the batches per second of all workers together.
+
+    A run in which a worker stood still is left out.
+    """
+    networks: dict[str, list[SeenRate]] = defaultdict(list)
+    for line in (profiles / "dl2" / "config_speed.txt").read_text().splitlines():
+        if line.strip():
+            network, _, _, n_servers, n_workers, speeds, *_ = ast.literal_eval(line)
+            shape = Shape(n_workers=n_workers, n_servers=n_servers)
+            networks[network].append(SeenRate(shape=shape, rate_sps=sum(speeds) if min(speeds) > 0 else 0.0))
+    for network, seen in networks.items():
+        yield _job("dl2", network, "", seen)
+
+
+def synergy(profiles: Path) -> Iterator[MeasuredJob]:
+    """One device, so many CPU cores, as much memory as there is; the speed is relative."""
+    rows: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
+    for row in csv.DictReader((profiles / "synergy" / "cpu_mem_sensitivity.csv").open()):
+        rows[row["set"], row["model"]].append(row)
+    for (group, network), cells in rows.items():
+        most = max(float(cell["mem_gb_per_gpu"]) for cell in cells)
+        seen = [
+            SeenRate(shape=Shape(cores=float(cell["cpu_cores_per_gpu"])), rate_sps=float(cell["norm_throughput"]))
+            for cell in cells
+            if float(cell["mem_gb_per_gpu"]) == most
+        ]
+        yield _job(f"synergy {group}", network, "", seen)
+
+
+def _placed(table: str, network: Path, kind: str) -> Iterator[MeasuredJob]:
+    by_batch: dict[str, list[SeenRate]] = defaultdict(list)
+    for name in ("placements", "scalability"):
+        for row in csv.DictReader((network / f"{name}{kind}.csv").open()):
+            by_batch[row["local_bsz"]].append(_seen(*_workers_and_nodes(row), 1 / float(row["step_time"])))
+    for batch, seen in by_batch.items():
+        yield _job(table, network.name, batch, seen)
+
+
+def _workers_and_nodes(row: dict[str, str]) -> tuple[int, int]:
+    digits = row.get("placement")
+    if digits is not None:
+        return sum(map(int, digits)), len(digits)
+    return int(row["num_replicas"]), int(row["num_nodes"])
+
+
+def _seen(n_workers: int, n_nodes: int, rate_sps: float) -> SeenRate:
+    return SeenRate(shape=Shape(n_workers=n_workers, n_nodes=n_nodes), rate_sps=rate_sps)
+
+
+def _job(table: str, network: str, variant: str, seen: Iterable[SeenRate]) -> MeasuredJob:
+    measured = (one for one in seen if isfinite(one.rate_sps) and one.rate_sps > 0)
+    return MeasuredJob(table, network, variant, tuple(measured))
+
+
+# Errors of the models.
 
 N_POINTS = 6
 ALL_REDUCE_TARGET = 8.0
@@ -267,8 +378,8 @@ def measured(profiles: Path, *, quick: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def tables(found: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Title, heads and rows of each table that is printed and written."""
+def sections(found: Results) -> list[Section]:
+    """Return each table that is printed and written; targets stand with the first."""
     ring = found["all_reduce"]
     servers = [
         [
@@ -296,19 +407,19 @@ def tables(found: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]
     ]  # fmt: skip
     amdahl = found["amdahl"]
     return [
-        (
+        Section(
             "parameter-server on DL2: mean relative error in percent",
-            ["network", "9 of 10 parts", "target", "10 points", "target", "plain", "within 2 std"], servers,
+            ["network", "9 of 10 parts", "target", "10 points", "target", "plain", "within 2 std"], servers, targets(found),
         ),
-        (
+        Section(
             "all-reduce from 6 points: mean relative error in percent",
             ["table", "random: mean", "median", "rate", "spread", "repeats", "networks, random"], networks,
         ),
-        (
+        Section(
             "all-reduce from 3 points with 10 % noise",
             ["source", "mean error %", "median %", "within 1 std", "within 2 std"], few,
         ),
-        (
+        Section(
             "amdahl over CPU cores (Synergy) from 4 points",
             ["model", "mean error %", "within 2 std"],
             [["amdahl", f"{amdahl['mean_percent']:.1f}", f"{100 * amdahl['within_2_std']:.0f} %"]],
@@ -316,7 +427,7 @@ def tables(found: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]
     ]  # fmt: skip
 
 
-def targets(found: dict[str, Any]) -> list[Target]:
+def targets(found: Results) -> list[Target]:
     percents = "{:.1f} %".format
     return [
         *(
@@ -332,13 +443,7 @@ def targets(found: dict[str, Any]) -> list[Target]:
 
 
 def page(results: Results) -> str:
-    reached = targets(results)
-    n_met = sum(target.reached is True for target in reached)
-    figures = f"{n_met} of {len(reached)} targets reached; {results['n_seeds']} seeds."
-    lines = ["# Speed models on measured tables", "", f"{figures} {stamp_text(results)}", ""]
-    for title, heads, rows in tables(results):
-        lines += [f"## {title}", "", *markdown_table(heads, rows), ""]
-    return "\n".join(lines)
+    return page_of(sections(results), results, "", f"{results['n_seeds']} seeds.")
 
 
 def main() -> int:
@@ -347,11 +452,7 @@ def main() -> int:
     if profiles is None:
         print("no measured tables: set PUNCTUAL_DATA to the folder that holds profiles/: not run")
         return 0
-    found = write_results("models", measured(profiles, quick=options.quick), page, quick=options.quick)
-    for title, heads, rows in tables(found):
-        print(f"\n{title}")
-        print_table(heads, rows)
-    reached = targets(found)
+    reached = report("models", measured(profiles, quick=options.quick), sections, page, quick=options.quick)
     return conclude_targets(reached, reached[0], quick=options.quick)
 
 

@@ -1,4 +1,4 @@
-"""What it costs that the workers of an elastic job are on two nodes: a step, and a change from one node to two and back.
+"""Measure what it costs that the workers of an elastic job are on two nodes: a step, and a change from one node to two and back.
 
 Three trainings of the same program, one after the other in each round: two workers on one node, which share memory; one on
 each of two nodes, which are connected over the loopback interface by TLS, as always; and the same by plain TCP. Both nodes
@@ -8,26 +8,16 @@ A change lasts from the last step before it to the end of the first step after i
 the state of the training, weights and AdamW's moments, is sent to it.
 """
 
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from _agent import Agent
 from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 
-from punctual.channel import (
-    BLOCK_VARIABLE,
-    GROUP_KEY_VARIABLE,
-    GROUP_VARIABLE,
-    NODE_ADDRESS_VARIABLE,
-    SharedBlock,
-    WorkerStatus,
-    WorkerTarget,
-)
+from punctual.channel import GROUP_KEY_VARIABLE, GROUP_VARIABLE, NODE_ADDRESS_VARIABLE
 
 WAYS = {"one node": "tls", "two nodes, TLS": "tls", "two nodes, plain TCP": "open"}
 ADDRESS = "127.0.0.1"
@@ -35,74 +25,39 @@ SCRIPT = str(Path(__file__).with_name("_two_nodes_training.py"))
 #: Most that a change may take.
 STOP_S_MAX = 1.0
 N_STEPS = 30
-PATIENCE_S = 120.0
-
-
-class Node:
-    """A job's process on a node, `words` to Python, and Punctual's side of its page."""
-
-    def __init__(self, path: Path, words: Sequence[str], **variables: str) -> None:
-        self.page = SharedBlock.create(str(path))
-        self._request = 0
-        self.send_target(1)
-        variables |= {BLOCK_VARIABLE: str(path), "OMP_NUM_THREADS": "1", NODE_ADDRESS_VARIABLE: ADDRESS}
-        self._process = subprocess.Popen([sys.executable, *words], env={**os.environ, **variables})
-        self.await_answer()
-
-    def send_target(self, n_workers: int) -> None:
-        self._request += 1
-        self.page.send_worker_target(WorkerTarget(self._request, n_workers, spans_nodes=True))
-
-    def await_answer(self) -> WorkerStatus:
-        give_up_at = time.monotonic() + PATIENCE_S
-        while (status := self.page.worker_status()).request != self._request:
-            if self._process.poll() is not None or time.monotonic() > give_up_at:
-                raise RuntimeError(f"the target was not answered: {status}")
-            time.sleep(0.01)
-        return status
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self.page.close()
 
 
 class Training:
-    """Of one worker, whose others are on the same node, or each on another."""
+    """A training of one worker, whose others are on the same node, or each on another: one agent on each node."""
 
     def __init__(self, folder: Path, words: Sequence[str], *, spans_nodes: bool) -> None:
-        self.first = Node(folder / "first", words)
-        self.other = self.first
+        self.first = self.other = self._node(folder / "first", words, {})
         self.n_alone = 1
         if spans_nodes:
             group = self.first.page.group()
             assert group is not None
             port, key = group
             variables = {GROUP_VARIABLE: f"{ADDRESS}:{port}", GROUP_KEY_VARIABLE: key.hex()}
-            self.other, self.n_alone = Node(folder / "other", words, **variables), 0
+            self.other, self.n_alone = self._node(folder / "other", words, variables), 0
             self.resize(self.n_alone)
 
+    def _node(self, path: Path, words: Sequence[str], variables: dict[str, str]) -> Agent:
+        variables = {NODE_ADDRESS_VARIABLE: ADDRESS, **variables}
+        agent = Agent(path, [sys.executable, *words], target={"spans_nodes": True}, variables=variables)
+        agent.await_answer()
+        return agent
+
     def resize(self, n_workers: int) -> float:
-        """How long training stood still, seconds."""
-        before = self.first.page.worker_status().last_stop_ns
+        """Change the number of workers of the other node; return for how many seconds training stood still."""
+        before_ns = self.first.page.worker_status().last_stop_ns
         self.other.send_target(n_workers)
-        self.other.await_answer()
-        while self.first.page.worker_status().last_stop_ns == before:
-            time.sleep(0.01)
+        self.other.await_answer(lambda _: self.first.page.worker_status().last_stop_ns != before_ns)
         return self.first.page.worker_status().last_stop_ns / 1e9
 
     def step_s(self, n_steps: int) -> float:
-        """How long a step takes."""
-        self.train_on(3)
-        begun_at = time.monotonic()
-        return (self.train_on(n_steps) - begun_at) / n_steps
-
-    def train_on(self, n_steps: int) -> float:
-        """So many steps more; when they were done, by the monotonic clock."""
-        goal = self.first.page.progress().n_steps + n_steps
-        while self.first.page.progress().n_steps < goal:
-            time.sleep(0.002)
-        return time.monotonic()
+        """Return how long a step takes."""
+        begun_at = self.first.train_on(3)
+        return (self.first.train_on(n_steps) - begun_at) / n_steps
 
     def close(self) -> None:
         for node in {self.other, self.first}:

@@ -1,4 +1,4 @@
-"""What the client costs a training: a step, and its import.
+"""Measure what the client costs a training: a step, and its import.
 
 Each repetition is a process of its own. In it the tracked and the bare loop take turns, so that both see the same machine, and
 the difference of their medians counts. Targets are turns of the reference (`_reference.py`), which is measured in the same
@@ -64,7 +64,7 @@ found = [(imported - begun) * 1e6, (ended - begun) * 1e6, len(heavy)]
 
 
 def answer(code: str, page: Path | None = None) -> tuple[Any, float]:
-    """What a new process finds, and microseconds of a turn of the reference in it."""
+    """Return what a new process finds, and microseconds of a turn of the reference in it."""
     environment = {name: value for name, value in os.environ.items() if name != BLOCK_VARIABLE}
     if page:
         environment[BLOCK_VARIABLE] = str(page)

@@ -1,4 +1,4 @@
-"""What the page of a service costs: its first paint, an update of all jobs, its size, and the service beside an open page.
+"""Measure what the page of a service costs: its first paint, an update of all jobs, its size, and the service beside an open page.
 
 `punctual up` has 500 jobs: a few trainings with deadlines, steered, and the rest waiting for one of them (`after`).
 
@@ -61,7 +61,7 @@ FIRST_PAINT = """() => new Promise((resolve) => new PerformanceObserver((list, o
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured."""
+    """Amounts to be measured."""
 
     n_jobs: int
     n_paints: int
@@ -114,7 +114,7 @@ def updates(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, float]
 
 
 def _meter(shown: "Page") -> Callable[[], dict[str, float]]:
-    """What tells how much CPU time the page's thread has used since it was opened, in seconds."""
+    """Return a function that tells how much CPU time the page's thread has used since it was opened, in seconds."""
     session = shown.context.new_cdp_session(shown)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
@@ -144,7 +144,7 @@ def files() -> dict[str, int]:
 
 
 def cost(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, list[float]]:
-    """What the service pays for a page with all jobs, and for one with a job that runs."""
+    """Return what the service pays for a page with all jobs, and for one with a job that runs."""
     places = {PLACES[0]: "#/", PLACES[1]: f"#/jobs/{live.names[0]}"}
     turns_s, blocks = [turn_s()], {name: list[float]() for name in (*places, "no page")}
     for _ in range(sizes.n_blocks):

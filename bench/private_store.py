@@ -1,4 +1,4 @@
-"""What it costs that nobody else can reach the workers of an elastic job: a step, and a change of size.
+"""Measure what it costs that nobody else can reach the workers of an elastic job: a step, and a change of size.
 
 Two trainings of the same program: one connected as always, by memory and sockets from the agent; the other by gloo and a
 store on TCP over loopback (`_open_group`), which any user of the machine can reach. Both live through the whole run and
@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from _agent import Agent
 from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
-from resize import Elastic
 
 if TYPE_CHECKING:
     from punctual.elastic_training.context import Context
@@ -40,7 +40,7 @@ _POLL_INTERVAL_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one training did in its turn; steps are those of two workers."""
+    """Figures of one training in its turn; steps are those of two workers."""
 
     size: str
     way: str
@@ -103,22 +103,21 @@ class Gated:
         with gate.open("r+b") as file:
             self._gate = mmap.mmap(file.fileno(), 1)
         arguments = (size, str(port if way == "open" else 0), str(gate), str(self._log))
-        self._training = Elastic(folder / "page", [sys.executable, __file__, "--train", *arguments])
+        self._training = Agent(folder / "page", [sys.executable, __file__, "--train", *arguments])
+        self._training.await_answer()
         self._training.train_on()
         self._gate[0] = 0
 
     def turn(self, i_round: int) -> Turn:
         self._gate[0] = 1
-        growth = self._training.resize(2)
+        growth_s = self._training.resize(2).last_stop_ns / 1e9
         n_before = len(self._steps())
         self._training.train_on(N_WARM + self._n_steps)
         steps_s = self._steps()[n_before + N_WARM :]
-        shrinkage = self._training.resize(1)
+        shrinkage_s = self._training.resize(1).last_stop_ns / 1e9
         self._training.train_on(1)
         self._gate[0] = 0
-        return Turn(
-            self._size, self._way, i_round, statistics.median(steps_s), growth.stop_s, shrinkage.stop_s
-        )  # fmt: skip
+        return Turn(self._size, self._way, i_round, statistics.median(steps_s), growth_s, shrinkage_s)
 
     def _steps(self) -> list[float]:
         """Seconds of each step of two workers."""

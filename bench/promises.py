@@ -44,7 +44,7 @@ N_PROMISED_WANTED = 50_000
 
 @dataclass(slots=True)
 class Count:
-    """Of one row of the table: worlds, promises, broken ones, and those whose users were warned."""
+    """Counts of one row of the table: worlds, promises, broken ones, and those whose users were warned."""
 
     n_worlds: int = 0
     n_promised: int = 0

@@ -43,7 +43,8 @@ from typing import Any
 
 from _common import Results, on_record, parser
 from _report import Section, Target, conclude_targets, page_of, report
-from _scale_runs import ScaleRun, measured, quantile
+from _scale_runs import ScaleRun, measured
+from _service_load import quantile
 
 JOBS_PER_AGENT = 5
 #: Exponent of what a cost grows with; seconds.
@@ -233,10 +234,10 @@ def resize(options: Namespace, folder: Path) -> Results:
 
 
 def resize_sections(results: Results) -> list[Section]:
-    from _ray_resize import OURS, RAY_TRAIN, SingleFlight
+    from _ray_resize import OURS, RAY_TRAIN, Turns
 
     turns = results["turns"]
-    found = SingleFlight(turns)
+    found = Turns(turns)
     names = [name for name in RAY_TRAIN if found.of(name, 1)]
     heads = ["training", "1 → 2 nodes, s", "steps redone", "2 → 1, s", "redone", "times ours, 1 → 2", "2 → 1"]
     longest_s = max(change.stop_s for i in (1, 2) for change in found.of(OURS, i))

@@ -1,4 +1,4 @@
-"""How much of the output of training programs is read right, and what it costs.
+"""Measure how much of the output of training programs is read right, and what it costs.
 
 *Outputs.* Those of `tests/progress_text/corpus`: whole outputs of programs, written after their documented formats. Right: the
 total, where the output tells it, is known from a tenth of the training on, what is acted on is never another, and so is the
@@ -52,15 +52,11 @@ ENDLESS = {
 
 
 def judged(folder: Path) -> dict[str, dict[str, bool]]:
-    """What each output of a folder came to."""
+    """Return what each output of a folder came to."""
     found = {}
     for name, output in outputs(folder):
         verdict = output.judged()
-        found[name] = {
-            "right": verdict.is_right,
-            "wrong": bool(verdict.wrong),
-            "silent": changes_in_silence(output),
-        }
+        found[name] = {"right": verdict.is_right, "wrong": bool(verdict.wrong), "silent": changes_in_silence(output)}
     return found
 
 

@@ -1,4 +1,4 @@
-"""How long training stands still when its number of workers changes: `punctual.elastic` beside torchrun's elasticity.
+"""Measure how long training stands still when its number of workers changes: `punctual.elastic` beside torchrun's elasticity.
 
 Both train the same ten million parameters with AdamW (its fused form), one thread a worker, and go 1 -> 2 -> 3 -> 2 -> 1; they
 take turns, so that both see the same machine. A stop lasts from the last step before a change to the end of the first
@@ -16,16 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from _agent import N_STEPS_BETWEEN, Agent, environment
 from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
 from _processes import PATIENCE_S, children, wait_until
 from _report import Target, conclude_targets, targets_table
-
-from punctual.channel import BLOCK_VARIABLE, SharedBlock, WorkerStatus, WorkerTarget
 
 PROGRAM = str(Path(__file__).with_name("_resize_training.py"))
 COURSE = (2, 3, 2, 1)
@@ -37,8 +36,6 @@ N_LEAK_RESIZES = 200
 N_WARM_RESIZES = 20
 #: What memory may grow by over all of them: the allocator's own noise is of this size.
 GROWTH_MIB_MAX = 8.0
-#: Steps between two changes.
-N_STEPS_BETWEEN = 6
 #: Of a quick run, from its begin: what has not happened by then took at least so long.
 QUICK_S = 38.0
 
@@ -55,63 +52,25 @@ class Change:
     at_least: bool = False
 
 
-def environment(**more: str) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name != BLOCK_VARIABLE}
-    return {**inherited, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **more}
-
-
 # Our side.
 
 
-class Elastic:
-    """A training under an agent, resized through its page."""
+class Elastic(Agent):
+    """A training whose changes of size are timed."""
 
-    def __init__(self, path: Path, command: Sequence[str]) -> None:
-        self._page = SharedBlock.create(str(path))
-        self._request = 0
-        self._send_target(1)
-        self._process = subprocess.Popen(command, env=environment(**{BLOCK_VARIABLE: str(path)}))
-        self._await(lambda status: status.request == 1)
-
-    def resize(self, n_workers: int) -> Change:
-        before = self._page.worker_status()
-        self._send_target(n_workers)
-        self._await(lambda status: status.request == self._request and status.last_stop_ns != before.last_stop_ns)
-        status = self._page.worker_status()
-        return Change(
-            "punctual", before.n_workers, n_workers, status.last_stop_ns / 1e9,
-            status.n_steps_redone - before.n_steps_redone,
-        )  # fmt: skip
-
-    def train_on(self, n_steps: int = N_STEPS_BETWEEN) -> None:
-        goal = self._page.progress().n_steps + n_steps
-        if not wait_until(lambda: self._page.progress().n_steps >= goal):
-            raise TimeoutError("the training does not go on")
+    def change(self, n_workers: int) -> Change:
+        """Change the number of workers; return what it cost."""
+        before = self.page.worker_status()
+        after = self.resize(n_workers)
+        redone = after.n_steps_redone - before.n_steps_redone
+        return Change("punctual", before.n_workers, n_workers, after.last_stop_ns / 1e9, redone)
 
     def footprints(self) -> dict[str, dict[str, float]]:
-        """Of the agent, and of the worker that has been there from the start; once all others have left."""
-        wait_until(lambda: len(self._workers()) == 1)
+        """Return those of the agent, and of the worker that has been there from the start, once all others have left."""
+        wait_until(lambda: len(self.workers()) == 1)
         time.sleep(0.5)
-        (first,) = self._workers()
-        return {"agent": footprint(self._process.pid), "worker": footprint(first)}
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._page.close()
-
-    def _send_target(self, n_workers: int) -> None:
-        self._request += 1
-        self._page.send_worker_target(WorkerTarget(self._request, n_workers))
-
-    def _await(self, holds: Callable[[WorkerStatus], bool]) -> None:
-        if not wait_until(lambda: holds(self._page.worker_status()) or self._process.poll() is not None):
-            raise TimeoutError(f"the target was not answered: {self._page.worker_status()}")
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the training has ended with {self._process.returncode}")
-
-    def _workers(self) -> list[int]:
-        return [pid for parent in children(self._process.pid) for pid in children(parent)]
+        (first,) = self.workers()
+        return {"agent": footprint(self.process.pid), "worker": footprint(first)}
 
 
 def footprint(pid: int) -> dict[str, float]:
@@ -129,6 +88,7 @@ def elastic(model: str) -> Iterator[Elastic]:
     with tempfile.TemporaryDirectory() as folder:
         training = Elastic(Path(folder) / f"{model}.page", [sys.executable, PROGRAM, model])
         try:
+            training.await_answer()
             yield training
         finally:
             training.close()
@@ -139,7 +99,7 @@ def our_changes(n_rounds: int) -> list[Change]:
     with elastic("large") as training:
         for n_workers in COURSE * n_rounds:
             training.train_on()
-            found.append(training.resize(n_workers))
+            found.append(training.change(n_workers))
     return found
 
 
@@ -154,7 +114,7 @@ class StepLog:
         path.touch()
 
     def change(self, system: str, before: int, after: int, act: Callable[[], object]) -> Change:
-        """What `act` brings about: from the last step of as many workers as there are to the first of `after`."""
+        """Return the change that `act` brings about: from the last step of as many workers as there are to the first of `after`."""
         n_seen = len(self._steps())
         act()
         arrived = self._await(lambda: any(n == after for _, n, _ in self._steps()[n_seen:]))
@@ -174,7 +134,7 @@ class StepLog:
         return wait_until(holds, min(PATIENCE_S, self._until - time.monotonic()))
 
     def _steps(self) -> list[tuple[float, int, int]]:
-        """When each step was done, by how many, and its number."""
+        """Return when each step was done, by how many, and its number."""
         lines = self._path.read_text().split("\n")[:-1]
         return [(float(at), int(n), int(step)) for at, n, step in (line.split() for line in lines)]
 
@@ -225,7 +185,7 @@ class Torchrun:
 
 
 def torchrun_changes(course: tuple[int, ...], until: float = math.inf) -> list[Change]:
-    """Those made before the time `until`; the last one may have been under way."""
+    """Return the changes made before the time `until`; the last one may have been under way."""
     found: list[Change] = []
     with tempfile.TemporaryDirectory() as folder:
         training = Torchrun(Path(folder), until)
@@ -243,7 +203,7 @@ def torchrun_changes(course: tuple[int, ...], until: float = math.inf) -> list[C
 
 
 def leaks(n_resizes: int) -> dict[str, dict[str, float]]:
-    """What each of agent and worker has more after `n_resizes` than before."""
+    """Return what each of agent and worker has more after `n_resizes` than before."""
     with elastic("small") as training:
         for n_workers in (2, 1) * (N_WARM_RESIZES // 2):
             training.resize(n_workers)

@@ -1,4 +1,4 @@
-"""What the service answers in time: reads with many jobs on the board, submissions, quotes, and what reads do to control.
+"""Measure what the service answers in time: reads with many jobs on the board, submissions, quotes, and what reads do to control.
 
 *Reads.* `punctual up` has 500 jobs: a few trainings with deadlines, steered, and the rest waiting for one of them (`after`).
 Lists, single jobs, reasons, ranges of logs, the cluster and metrics are asked for at instants of a Poisson process, over
@@ -17,9 +17,7 @@ same policy on it; CPU time, without HTTP.
 
 import asyncio
 import http.client
-import json
 import os
-import select
 import statistics
 import subprocess
 import sys
@@ -35,7 +33,7 @@ from typing import Any
 from _common import Results, parser
 from _contended_cores import Contention, CoreLoad, simulate
 from _report import Section, Target, conclude_targets, page_of, report
-from _service_load import Server, durable, insert, latencies_s
+from _service_load import Caller, Server, durable, insert, latencies_s, quantile, started
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
@@ -48,7 +46,6 @@ from punctual.daemon.run_folder import RunFolder, run_named
 
 READS_LIMIT, QUOTE_LIMIT, SUBMIT_LIMIT = 10.0, 3.0, 3.0
 N_TRAININGS = 8
-N_INSERTS = 3
 TIMES = "{:.2f}x".format
 
 TRAINING = """
@@ -61,7 +58,7 @@ for _ in punctual.track(range(1_000_000)):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured."""
+    """Amounts to be measured."""
 
     n_jobs: int
     n_rounds: int
@@ -81,7 +78,7 @@ class Service:
 
     def __init__(self, home: Path, server: Server, n_jobs: int) -> None:
         self.home, self.server = home, server
-        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        self.caller = Caller(server)
         self.names = [self.submit() for _ in range(N_TRAININGS)]
         self.names += [self.submit(after=self.names[0]) for _ in range(n_jobs - N_TRAININGS)]
 
@@ -89,20 +86,10 @@ class Service:
         """A training with a deadline in 20 min, or one that waits."""
         body = {"program": [sys.executable, "-c", TRAINING], "deadline": "20m", "cores": "0.05..0.2"}
         body |= {} if after is None else {"after": [after]}
-        headers = {"Authorization": f"Bearer {self.server.token}", "Content-Type": "application/json"}
-        self._connection.request("POST", "/v1/jobs", json.dumps(body), headers)
-        answer = self._connection.getresponse()
-        told = json.loads(answer.read())
-        if answer.status not in (200, 201, 202):
-            raise RuntimeError(f"a submission was answered with {answer.status}: {told}")
-        return str(told["name"])
-
-    def reconnect(self) -> None:
-        """The service ends a connection that is idle for long."""
-        self._connection.close()
+        return str(self.caller.ask("POST", "/v1/jobs", body)["name"])
 
     def reads(self) -> list[bytes]:
-        """One of each kind, of some jobs."""
+        """Return a request of each kind, of some jobs."""
         paths = ["/v1/jobs", "/v1/jobs?limit=500", "/v1/cluster", "/v1/metrics"]
         for name in (*self.names[:2], self.names[-1]):
             paths += [f"/v1/jobs/{name}", f"/v1/jobs/{name}/why"]
@@ -115,7 +102,7 @@ class Service:
             return journal.last_sequence
 
     def lateness_s(self, first: int) -> list[float]:
-        """Of each tick from message number `first` on."""
+        """Return the lateness of each tick from message number `first` on."""
         found, due = [], dict[Any, float]()
         with self.run.read_journal() as journal:
             for _, message in journal.read_from(first):
@@ -136,12 +123,8 @@ def service(home: Path, n_jobs: int) -> Iterator[Service]:
     os.environ[HOME_VARIABLE] = str(home)
     up = [sys.executable, "-m", "punctual", "up", "--listen", "127.0.0.1:0", "--json"]
     process = subprocess.Popen(up, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert process.stdout is not None
     try:
-        select.select([process.stdout], [], [], 60)
-        told = json.loads(process.stdout.readline())
-        port = int(told["addresses"][-1].rpartition(":")[2])
-        yield Service(home, Server(port, Path(told["token_file"]).read_text().strip()), n_jobs)
+        yield Service(home, started(process), n_jobs)
     finally:
         down = [sys.executable, "-m", "punctual", "down", "--jobs", "stop"]
         ended = subprocess.run(down, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300)
@@ -194,7 +177,7 @@ def _reads_section(blocks: dict[str, list[dict[str, list[float]]]], sizes: Sizes
         "block", "requests", "p50, ms", "p99, ms", "p99 of each round", "ticks", "late by, ms: median", "95 %", "most",
     ]  # fmt: skip
     p99s = {
-        name: [_quantile(part["latency_s"], 0.99) for part in parts]
+        name: [quantile(part["latency_s"], 0.99) for part in parts]
         for name, parts in blocks.items()
         if name != "nothing"
     }
@@ -207,7 +190,7 @@ def _reads_section(blocks: dict[str, list[dict[str, list[float]]]], sizes: Sizes
         Target(text, READS_LIMIT, ratio, TIMES),
         Target(
             "ticks beside them: 95 % late by at most so much more than without, of a tick of 0.5 s",
-            0.05, (_quantile(with_reads, 0.95) - _quantile(without, 0.95)) / 0.5, "{:.1%}".format,
+            0.05, (quantile(with_reads, 0.95) - quantile(without, 0.95)) / 0.5, "{:.1%}".format,
         ),
     ])  # fmt: skip
 
@@ -216,23 +199,19 @@ def _read_row(name: str, parts: Sequence[dict[str, list[float]]]) -> list[str]:
     found, late = ([one for part in parts for one in part[key]] for key in ("latency_s", "late_s"))
     cells = [name, f"{len(found):,}"]
     if found:
-        each = [1e3 * _quantile(part["latency_s"], 0.99) for part in parts]
-        cells += [f"{1e3 * _quantile(found, frac):.2f}" for frac in (0.5, 0.99)]
+        each = [1e3 * quantile(part["latency_s"], 0.99) for part in parts]
+        cells += [f"{1e3 * quantile(found, frac):.2f}" for frac in (0.5, 0.99)]
         cells.append(f"{min(each):.1f} to {max(each):.1f}")
     else:
         cells += ["–", "–", "–"]
-    return [*cells, str(len(late)), *(f"{1e3 * _quantile(late, frac):.2f}" for frac in (0.5, 0.95, 1.0))]
-
-
-def _quantile(values: Sequence[float], frac: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(frac * len(values)))]
+    return [*cells, str(len(late)), *(f"{1e3 * quantile(late, frac):.2f}" for frac in (0.5, 0.95, 1.0))]
 
 
 # Submissions.
 
 
 def submissions(sizes: Sizes, live: Service, empty: Server, folder: Path, n_body_bytes: int) -> dict[str, list[float]]:
-    live.reconnect()
+    live.caller.close()  # the service ends one that is idle for long
     connection, text = durable(folder / "bare.db"), "x" * n_body_bytes
     route = http.client.HTTPConnection("127.0.0.1", empty.port, timeout=60)
 
@@ -260,7 +239,7 @@ def submissions(sizes: Sizes, live: Service, empty: Server, folder: Path, n_body
 def _submissions_section(taken: dict[str, list[float]], n_jobs: int) -> Section:
     medians = {name: statistics.median(values) for name, values in taken.items()}
     rows = [
-        [name, str(len(values)), *(f"{1e3 * _quantile(values, frac):.2f}" for frac in (0.05, 0.5, 0.95)),
+        [name, str(len(values)), *(f"{1e3 * quantile(values, frac):.2f}" for frac in (0.05, 0.5, 0.95)),
          TIMES(medians[name] / medians["bare insert"])]
         for name, values in taken.items()
     ]  # fmt: skip
@@ -336,11 +315,7 @@ def _quoted(policy: Any, snapshot: Snapshot, factor: float, n_quoted: int, rando
         decisions.append(middle - begun)
         taken.append(time.process_time() - middle)
     ratios = [ours / theirs for ours, theirs in zip(taken, decisions, strict=True)]
-    return {
-        "decision_s": statistics.median(decisions),
-        "quote_s": statistics.median(taken),
-        "ratios": ratios,
-    }
+    return {"decision_s": statistics.median(decisions), "quote_s": statistics.median(taken), "ratios": ratios}
 
 
 def sections(results: Results) -> list[Section]:

@@ -20,14 +20,13 @@ played, and plays no more those that are in the file.
 """
 
 import json
-import os
 import random
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -35,18 +34,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
-from _host_kills_training import MOVED
-from _left_behind import faults_of_files, faults_of_groups, faults_of_processes, faults_of_steps
-from _service_faults_live import LiveService, awaited, code_of, small_disk
-from _service_faults_users import ANCHOR, N_OPEN, Users
+from _common import Results
+from _faults import Part, conclude_parts, faults_of_rest, faults_of_work, page_of, parser_of, pid_of, send
+from _faults_journal import ROUNDING_CORES, faults_of_grants
+from _faults_service import ANCHOR, N_OPEN, PATIENCE_S, LiveService, Users, code_of, small_disk
+from _faults_training import MOVED
+from _processes import home, wait_until
 
 from punctual.client.client import ServiceFailed
-from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, SteeringResumed
+from punctual.core.events import JobFinished
 from punctual.core.lifecycle import ended_by
-from punctual.core.protocols import Message
-from punctual.core.resources import total
-from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.runs import messages_of
 
 #: So many faults; and in one session.
@@ -61,9 +58,10 @@ KINDS = (
 )
 #: How long somebody is stopped, in seconds: longer than the lease of a job.
 _STOPPED_S = (4.5, 7.0)
-_ROUNDING_CORES = 1e-6
 #: How long one of the jobs may take to have processes.
 _START_S_MAX = 5.0
+#: Between two questions whether something holds.
+_PAUSE_S = 0.05
 
 
 @dataclass
@@ -148,11 +146,14 @@ class Session:
     def _chosen(self, rng: random.Random, jobs: Sequence[str]) -> str:
         """One that has processes, if there is any."""
         order = rng.sample(jobs, len(jobs))
-        awaited(lambda: bool(self._kept(order)), _START_S_MAX)
+        wait_until(lambda: self._kept(order), _START_S_MAX, _PAUSE_S)
         return next(iter(self._kept(order)), order[0])
 
     def _kept(self, jobs: Sequence[str]) -> list[str]:
-        return [job for job in jobs if self._service.pid_of("job", job)]
+        return [job for job in jobs if self._pid_of("job", job)]
+
+    def _pid_of(self, victim: str, job: str) -> int:
+        return pid_of(victim, self._service.process.pid, self._service.run, job)
 
     def _ask_on(self, rng: random.Random, jobs: Sequence[str], n_times: int) -> None:
         for _ in range(n_times):
@@ -179,22 +180,22 @@ class Session:
                 self._service.kill()
 
     def _kill(self, victim: str, job: str) -> bool:
-        pid = self._service.pid_of(victim, job)
+        pid = self._pid_of(victim, job)
         if victim == "service":
             self._service.kill()
-        elif not pid or not self._service.send(pid, signal.SIGKILL):
+        elif not pid or not send(pid, signal.SIGKILL):
             return False
         self.n_taken[job] += victim in ("keeper", "job")
         return True
 
     def _stop(self, fault: Fault, victim: str, job: str, for_s: float) -> Iterator[str]:
-        pid = self._service.pid_of(victim, job)
-        fault.has_hit = bool(pid) and self._service.send(pid, signal.SIGSTOP)
+        pid = self._pid_of(victim, job)
+        fault.has_hit = bool(pid) and send(pid, signal.SIGSTOP)
         if not fault.has_hit:
             return
         time.sleep(for_s)
         if victim != "service" or not fault.restarts:
-            self._service.send(pid, signal.SIGCONT)
+            send(pid, signal.SIGCONT)
             return
         why, before = self._service.replace()
         before.send_signal(signal.SIGCONT)
@@ -220,21 +221,20 @@ class Session:
     # What must hold.
 
     def _look(self) -> Iterator[str]:
-        if not awaited(self._answers):
+        if not _awaited(self._answers):
             yield f"the service does not answer: {self._service.said()}"
             return
         known = {job.name for job in self._users.client.jobs()}
         yield from (f"job '{name}' is lost" for name in self._users.jobs if self._is_missing(name, known))
         messages = messages_of(self._service.run)
         yield from self._users.faults(messages)
-        for name in self._users.jobs:
-            yield from (f"job '{name}': {fault}" for fault in self._faults_of_work(name, n_steps=None))
+        yield from self._faults_of_work()
         yield from faults_of_grants(messages, self._capacity_cores())
         for name in self._users.paused():
-            if not awaited(lambda name=name: self._stands_still(name)):  # type: ignore[misc]
+            if not _awaited(lambda name=name: self._stands_still(name)):  # type: ignore[misc]
                 yield f"job '{name}' was paused, and is {self._users.client.show(name).state}"
         quotas = self._service.quotas_cores
-        if not awaited(lambda: sum(quotas().values()) <= self._capacity_cores() + _ROUNDING_CORES):
+        if not _awaited(lambda: sum(quotas().values()) <= self._capacity_cores() + ROUNDING_CORES):
             states = {job.name: job.state for job in self._users.client.jobs() if job.ended is None}
             yield f"quotas of {sum(quotas().values()):.2f} cores: {quotas()}, of {states}"
 
@@ -259,17 +259,10 @@ class Session:
     def _capacity_cores(self) -> float:
         return self._users.client.cluster().capacity.cores or 0.0
 
-    def _faults_of_work(self, name: str, n_steps: int | None) -> Iterator[str]:
-        if (self._folder / name / "twice").exists():
-            yield "two processes at once"
-        file = self._folder / name / "steps"
-        lines = file.read_text().splitlines() if file.exists() else []
-        n_starts = sum(line.startswith("start ") for line in lines)
-        if n_starts > 1 + self.n_taken[name]:
-            yield f"started {n_starts} times, {self.n_taken[name]} of its processes were killed"
-        if lines.count("end") > 1 + self.n_taken[name]:
-            yield "done twice"
-        yield from faults_of_steps(lines, n_steps)
+    def _faults_of_work(self, has_finished: Callable[[str], bool] = lambda _: False) -> Iterator[str]:
+        for name, job in self._users.jobs.items():
+            faults = faults_of_work(self._folder / name, job, self.n_taken[name], has_finished=has_finished(name))
+            yield from (f"job '{name}': {fault}" for fault in faults)
 
     # The end.
 
@@ -281,7 +274,7 @@ class Session:
             yield from self._ended()
         if why := self._service.end():
             yield f"{why}: {self._service.said()}"
-        yield from self._left()
+        yield from faults_of_rest(self._service.home, self._service.run, self._service.pids, self._users.jobs)
 
     def keep_state(self) -> None:
         """Copy what the small disk and the store have to where it stays, to be looked into."""
@@ -291,20 +284,19 @@ class Session:
     def _ended(self) -> Iterator[str]:
         (self._folder / ANCHOR).mkdir(exist_ok=True)
         (self._folder / ANCHOR / MOVED).touch()
-        if not awaited(self._all_ended):
+        if not _awaited(self._all_ended):
             states = {job.name: job.state for job in self._users.client.jobs() if job.ended is None}
             yield f"these do not end: {states}"
         messages = messages_of(self._service.run)
         yield from self._users.faults(messages)
-        for name, job in self._users.jobs.items():
+        finished = {message.job for message in messages if isinstance(message, JobFinished)}
+        for name in self._users.jobs:
             ends = [message for message in messages if ended_by(message) == name]
-            has_finished = any(isinstance(message, JobFinished) for message in ends)
             if len(ends) != 1 and self._users.was_submitted(name):
                 yield f"job '{name}' has ended {len(ends)} times"
-            if ends and not has_finished and not self._users.was_stopped(name):
+            if ends and name not in finished and not self._users.was_stopped(name):
                 yield f"job '{name}': {ends[0]}"
-            n_steps = job.n_steps if has_finished else None
-            yield from (f"job '{name}': {fault}" for fault in self._faults_of_work(name, n_steps))
+        yield from self._faults_of_work(finished.__contains__)
 
     def _all_ended(self) -> bool:
         with suppress(ServiceFailed):
@@ -314,61 +306,34 @@ class Session:
             return all(job.ended is not None for job in jobs)
         return False
 
-    def _left(self) -> Iterator[str]:
-        yield from faults_of_processes(self._service.home)
-        yield from faults_of_groups(self._service.pids)
-        yield from (f"socket left: {file}" for file in self._service.home.resolve().rglob("*.sock"))
-        yield from faults_of_files(self._service.run, self._users.jobs)
-
-
-def faults_of_grants(messages: Sequence[Message], capacity_cores: float) -> Iterator[str]:
-    """Grants that gave out more than there is. What a new host finds may be more: nobody had held jobs to their quotas."""
-    granted: dict[str, float] = {}
-    for message in messages:
-        before = sum(granted.values())
-        if isinstance(message, SteeringResumed):
-            granted = {job: total(allocation.values()).cores for job, allocation in message.granted.items()}
-        elif isinstance(message, JobStarted | GrantApplied | GrantFailed):
-            granted[message.job] = total(message.granted.values()).cores
-            if sum(granted.values()) > max(before, capacity_cores) + _ROUNDING_CORES:
-                yield f"{sum(granted.values()):.3f} of {capacity_cores:g} cores were granted, by {message}"
-        elif isinstance(message, JobFinished | JobFailed):
-            granted.pop(message.job, None)
-
 
 def played(faults: Sequence[Fault], tell: Callable[[Fault], None]) -> list[str]:
     """Play the faults in one session; what did not hold at its end. What did not hold after each is written into it."""
-    folder = Path(tempfile.mkdtemp(prefix="service-faults-"))
-    before = os.environ.get(HOME_VARIABLE)
-    os.environ[HOME_VARIABLE] = str(folder / "home")
     at_end: list[str] = []
-    try:
-        with small_disk(folder):
-            session = Session(folder, faults[0].number + faults[0].seed)
-            try:
-                session.begin()
-                for fault in faults:
-                    session.play(fault)
-                    tell(fault)
-                    if fault.faults:
-                        break
-            finally:
-                at_end += session.end()
-                if at_end or any(fault.faults for fault in faults):
-                    session.keep_state()
-    finally:
-        if before is None:
-            del os.environ[HOME_VARIABLE]
-        else:
-            os.environ[HOME_VARIABLE] = before
-        if not at_end and not any(fault.faults for fault in faults):
-            shutil.rmtree(folder, ignore_errors=True)
+    has_faults = lambda: at_end or any(fault.faults for fault in faults)  # noqa: E731
+    with home("service-faults", has_faults) as folder, small_disk(folder):
+        session = Session(folder, faults[0].number + faults[0].seed)
+        try:
+            session.begin()
+            for fault in faults:
+                session.play(fault)
+                tell(fault)
+                if fault.faults:
+                    break
+        finally:
+            at_end += session.end()
+            if has_faults():
+                session.keep_state()
     return at_end
 
 
-def rows_of(faults: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """By kind: how many came, how many did not find what they were meant for, what was acknowledged, and what did not hold."""
-    rows = []
+def _awaited(holds: Callable[[], object]) -> bool:
+    return wait_until(holds, PATIENCE_S, _PAUSE_S)
+
+
+def rows_of(results: Results) -> list[list[str]]:
+    """Return by kind how many came, how many did not find what they were meant for, what was acknowledged, and what did not hold."""
+    rows, faults = [], results["faults"]
     for kind in KINDS:
         of_kind = [fault for fault in faults if fault["kind"] == kind]
         if of_kind:
@@ -384,8 +349,9 @@ def rows_of(faults: Sequence[dict[str, Any]]) -> list[list[str]]:
 HEADS = ("fault", "came", "without a victim", "acknowledged requests", "after which something did not hold", "s each")
 
 
-def figure(results: dict[str, Any]) -> str:
-    """The key figure beside its target."""
+def figure(parts: dict[str, Results]) -> str:
+    """Return the key figure beside its target."""
+    (results,) = parts.values()
     faults, ends = results["faults"], results["sessions"]
     n_right = sum(not fault["faults"] for fault in faults)
     return (
@@ -395,8 +361,14 @@ def figure(results: dict[str, Any]) -> str:
     )
 
 
-def measured(faults: Sequence[Fault], kept: Path | None) -> dict[str, Any]:
-    """Play them in sessions of some each; those that are in the file `kept` were played before."""
+def measured(options: Namespace) -> Results:
+    """Play faults in sessions of some each; those that are in the file `kept` were played before."""
+    kept, n_faults = options.kept, options.faults or (N_QUICK if options.quick else N_FAULTS)
+    faults = [
+        fault
+        for fault in drawn(options.seed, max(n_faults, (options.fault or 0) + 1))
+        if options.kind in (None, fault.kind) and options.fault in (None, fault.number)
+    ]
     lines = [] if kept is None or not kept.exists() else [json.loads(line) for line in kept.read_text().splitlines()]
 
     def tell(line: dict[str, Any]) -> None:
@@ -419,33 +391,29 @@ def measured(faults: Sequence[Fault], kept: Path | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _short(results: Results) -> list[str]:
+    short = [
+        f"fault {fault['number']}, {fault['kind']}: {what}" for fault in results["faults"] for what in fault["faults"]
+    ]
+    return [*short, *(f"left after a session: {end}" for end in results["sessions"] if end)]
+
+
+PARTS = {"": Part(measured, HEADS, rows_of, _short)}
+
+
+def page(results: Results) -> str:
+    return page_of(PARTS, results, figure)
+
+
 def main() -> int:
-    made = parser(__doc__ or "")
-    made.add_argument("--seed", type=int, default=0)
+    made = parser_of(__doc__ or "", PARTS)
     made.add_argument("--faults", type=int, help="so many")
     made.add_argument("--fault", type=int, help="this one alone, by its number")
     made.add_argument("--kind", choices=KINDS, help="this kind alone")
     made.add_argument("--kept", type=Path, help="a file for what was played, which is not played again")
     options = made.parse_args()
-    n_faults = options.faults or (N_QUICK if options.quick else N_FAULTS)
-    faults = drawn(options.seed, max(n_faults, (options.fault or 0) + 1))
-    faults = [fault for fault in faults if options.kind in (None, fault.kind)]
-    if options.fault is not None:
-        faults = [fault for fault in faults if fault.number == options.fault]
-    results = measured(faults, options.kept)
-    print_table(HEADS, rows_of(results["faults"]))
-    print()
-    if not (options.kind or options.fault is not None):
-        write_results("service_faults", results, page, quick=options.quick)
-    short = [
-        f"fault {fault['number']}, {fault['kind']}: {what}" for fault in results["faults"] for what in fault["faults"]
-    ]
-    return conclude(figure(results), [*short, *(f"left after a session: {end}" for end in results["sessions"] if end)])
-
-
-def page(results: Results) -> str:
-    table = markdown_table(HEADS, rows_of(results["faults"]))
-    return "\n".join([f"{figure(results)}.", "", *table, "", stamp_text(results), ""])
+    is_whole = options.kind is None and options.fault is None
+    return conclude_parts("service_faults", PARTS, options, figure, page if is_whole else None)
 
 
 if __name__ == "__main__":

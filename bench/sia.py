@@ -8,8 +8,7 @@ simulator each model is slowed down to what was seen on real devices, and a star
 
 import sys
 
-from _allocator_cells import run
-from _allocator_worlds import nodes
+from _allocator_cells import nodes, run
 from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
 from _published import SIA_KINDS, SIA_RESTART_S, SIA_SLOWDOWN, data, fixed_batch, has_data, trace_of
 from _report import Target, conclude_targets

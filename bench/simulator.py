@@ -1,4 +1,4 @@
-"""What simulations cost in CPU time and memory, how that grows, and what comes out beside the published simulators on the same jobs.
+"""Measure what simulations cost in CPU time and memory, how that grows, and what comes out beside the published simulators on the same jobs.
 
 Every simulation runs in a fresh process. CPU seconds are those of that process from when everything is imported:
 reading the trace, making the jobs, simulating, measuring. Targets are turns of the reference, which is measured before and
@@ -90,7 +90,7 @@ def elastic(*, quick: bool) -> list[Run]:
 
 
 def published(*, quick: bool) -> list[Run]:
-    """The same jobs as the published simulators, under the nearest policy."""
+    """Simulate the jobs of the published simulators, under the nearest policy."""
     return [
         {**run, "against": one.name}
         for i, one in enumerate(PUBLISHED if has_data() else ())

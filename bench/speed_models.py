@@ -1,4 +1,4 @@
-"""How well speed models predict our own trainings: fitted on six measured shapes, compared in all others.
+"""Measure how well speed models predict our own trainings: fitted on six measured shapes, compared in all others.
 
 Trainings with parameter servers, synchronous and asynchronous, and with an all-reduce over gloo run with different
 numbers of workers and servers, each process with the same share of a core. All shapes are measured in turns, several
@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from _common import Results, conclude, markdown_table, on_record, parser, print_table, stamp_text, write_results
-from _report import Target, conclude_targets, targets_table
+from _common import Results, conclude, on_record, parser
+from _report import Section, Target, conclude_targets, page_of, report
 from _speed_runs import (
     ALL_REDUCE,
     ASYNCHRONOUS,
@@ -50,7 +50,7 @@ COUNTED = ("parameter-server", "all-reduce")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which shapes of each kind are measured, and how; nothing is begun that would begin after `budget_s`."""
+    """Shapes of each kind to be measured, and how; nothing is begun that would begin after `budget_s`."""
 
     shapes: dict[str, list[Shape]]
     effort: Effort
@@ -104,7 +104,7 @@ def measured(plan: Plan) -> Rates:
 
 
 def repeats_percent(rates: dict[Shape, list[float]]) -> float:
-    """How far one pass lies from the mean, on average."""
+    """Return how far one pass lies from the mean, on average."""
     means = {shape: statistics.geometric_mean(found) for shape, found in rates.items()}
     return 100 * statistics.fmean(abs(one / means[shape] - 1) for shape, found in rates.items() for one in found)
 
@@ -147,8 +147,8 @@ def result(rates: Rates, plan: Plan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def tables(found: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Title, heads and rows of each table that is printed and written."""
+def sections(found: Results) -> list[Section]:
+    """Return each table that is printed and written; targets stand with the first."""
     models = [
         [
             row["training"], row["model"], f"{row['mean_percent']:.1f}", f"{row['worst_tenth_percent']:.1f}",
@@ -161,11 +161,12 @@ def tables(found: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]
         for row in found["rates"]
     ]
     return [
-        (
+        Section(
             "Mean relative error of a step's time, in percent, from six shapes",
             ["training", "model", "random", "worst tenth", "spread out", "within 2 std", "repeats"], models,
+            targets(found),
         ),
-        (
+        Section(
             "Measured steps per second (asynchronous: of all workers together)",
             ["training", "workers", "servers", "mean", "fastest pass", "slowest"], rates,
         ),
@@ -176,7 +177,7 @@ def _rate_cells(rates: list[float]) -> list[str]:
     return [f"{one:.2f}" for one in (statistics.geometric_mean(rates), max(rates), min(rates))]
 
 
-def targets(found: dict[str, Any]) -> list[Target]:
+def targets(found: Results) -> list[Target]:
     return [
         Target(f"{row['training']} from 6 points", TARGET_PERCENT, row["mean_percent"], "{:.1f} %".format)
         for row in found["models"]
@@ -190,12 +191,9 @@ def page(results: Results) -> str:
         f"{setting['n_parameters']:,} parameters; global batch {setting['global_batch']}, "
         f"asynchronous {setting['local_batch_asynchronous']} each; {setting['cores_each']} cores for each worker and each "
         f"server; {setting['n_passes']} passes of {setting['watch_s']} s each, their mean counts. Six shapes are shown to "
-        f"the model, drawn {setting['n_draws']} times; *spread out* chooses them beforehand. {stamp_text(results)}"
+        f"the model, drawn {setting['n_draws']} times; *spread out* chooses them beforehand."
     )
-    lines = ["# Speed models on our own trainings", "", how, "", *targets_table(targets(results)), ""]
-    for title, heads, rows in tables(results):
-        lines += [f"## {title}", "", *markdown_table(heads, rows), ""]
-    return "\n".join(lines)
+    return page_of(sections(results), results, "", how)
 
 
 def main() -> int:
@@ -209,11 +207,7 @@ def main() -> int:
         print(f"no control group that CPU quotas may be written to: not run ({error})")
         return 0
     found = result(together(recorded(), rates) if options.more and not options.quick else rates, plan)
-    write_results("speed_models", found, page, quick=options.quick)
-    for title, heads, rows in tables(found):
-        print(f"\n{title}")
-        print_table(heads, rows)
-    reached = targets(found)
+    reached = report("speed_models", found, sections, page, quick=options.quick)
     if not reached:
         return conclude("speed models on our own trainings", ["too few shapes were measured"])
     return conclude_targets(reached, reached[0], quick=options.quick)

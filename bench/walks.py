@@ -1,4 +1,4 @@
-"""How much code is walked through, counted: what a job on one machine needs, what a tick calls, what a start calls.
+"""Measure how much code is walked through, counted: what a job on one machine needs, what a tick calls, what a start calls.
 
 *Reach*: modules that the imports of a module lead to, read from the source, and their lines. *Walks*: calls of functions of
 Punctual between two events of the scheduler, in all threads of one process, with all work that happens beside:

@@ -130,7 +130,7 @@ class _Search:
                 break
 
     def _pack(self) -> None:
-        """Where moving jobs forward was not enough: the plan with the most jobs on time."""
+        """Find the plan with the most jobs on time, where moving jobs forward was not enough."""
         counted = replace(self._problem, weights=np.ones(self._n_jobs))
         packed = most_on_time(counted, gap_limit=0.0, n_plans_max=3 * self._n_plans_max)
         columns = np.searchsorted(self._problem.counts, packed.counts)
@@ -148,7 +148,7 @@ class _Search:
         return self._filling.counts()
 
     def _costs_alone(self) -> FloatArray:
-        """What each job would pay if it were alone."""
+        """Return what each job would pay if it were alone."""
         costs = np.ones(self._n_jobs)
         for job in range(self._n_jobs):
             self._filling.restart()

@@ -15,7 +15,7 @@ N_STEPS_MAX = 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ladder:
-    """What is known of one job before anything is placed. Columns are those of the rate table.
+    """Facts about one job before anything is placed. Columns are those of the rate table.
 
     `best_rates[k]` is the best rate with at most `counts[k]` devices, `best_columns[k]` the least count that has it;
     `steps_below[k]` says how many steps of the hull fit within `counts[k]`.
@@ -33,7 +33,7 @@ class _Ladder:
 
 
 class Filling:
-    """Which job holds what, and what is left.
+    """Devices of each job in each slot, and the free ones.
 
     Parameters
     ----------

@@ -98,7 +98,7 @@ def _planned(problem: SlotProblem, search: "_Search", prices: FloatArray, bound:
 
 
 def _bound(problem: SlotProblem, prices: FloatArray) -> float:
-    """What prices prove, and not more than all jobs weigh that could be on time alone; whole if weights are."""
+    """Return the bound that prices prove, and not more than all jobs weigh that could be on time alone; whole if weights are."""
     filling = Filling(problem)
     possible = np.array([filling.fits(job) for job in range(problem.n_jobs)], dtype=bool)
     bound = min(on_time_bound(problem, prices), float(problem.weights[possible].sum()))
@@ -178,7 +178,7 @@ class _Search:
         admit(self.filling, self._by_deadline)
 
     def _selected(self) -> None:
-        """By deadline, first the jobs that are worth their price."""
+        """Fill by deadline, first the jobs that are worth their price."""
         self._pour(np.lexsort((self._deadlines, self._merits < 1.0)))
 
     def _pour(self, order: IntArray) -> None:
@@ -195,7 +195,7 @@ class _Search:
                 self.filling.place(job, self._prices)
 
     def _dropping(self) -> None:
-        """By deadline; a job that does not fit may push out some that together weigh less."""
+        """Fill by deadline; a job that does not fit may push out some that together weigh less."""
         self.filling.restart()
         for job in self._by_deadline:
             if not self.filling.place(job, self._prices):
@@ -227,7 +227,7 @@ class _Search:
         return chosen
 
     def _squeak(self) -> None:
-        """By merit; who failed is moved forward, and again, as long as that helps."""
+        """Fill by merit; who failed is moved forward, and again, as long as that helps."""
         scores, value = np.log(np.maximum(self._merits, 1e-300)), -1.0
         while self._best_value > value and not self._finished():
             value = self._best_value

@@ -21,7 +21,7 @@ _WARM_FACTOR = 1.4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Response:
-    """What jobs do at given prices, each for itself.
+    """Choices of jobs at given prices, each for itself.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Market:
         return np.clip(np.where(differ, (self.work - low.done) / span, 1.0), 0.0, 1.0)
 
     def _bracket(self, sheet: "_Sheet") -> tuple["_Bids", "_Bids"]:
-        """What is bought at prices of work below and above the best one, close to each other."""
+        """Return what is bought at prices of work below and above the best one, close to each other."""
         low, high = self._nothing(sheet), self._everything(sheet)
         n_halvings = _N_HALVINGS_COLD
         if self._paid is not None:
@@ -139,7 +139,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bids:
-    """What each job buys at a price of its work.
+    """Purchases of each job at a price of its work.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class _Bids:
 
 
 def _where(these: BoolArray, one: _Bids, other: _Bids) -> _Bids:
-    """For each job the first bids or the second."""
+    """Return for each job the first bids or the second."""
     return _Bids(
         np.where(these, one.per_work, other.per_work),
         np.where(these[:, None], one.bought, other.bought),
@@ -190,7 +190,7 @@ class _Sheet:
         self._rows, self._n_slots = rows[:, None], n_slots
 
     def n_bought(self, market: Market, per_work: FloatArray) -> IntArray:
-        """In how many slots each step of each job is bought at this price of work, shape (n, S)."""
+        """Return in how many slots each step of each job is bought at this price of work, shape (n, S)."""
         most = np.minimum(per_work[:, None] * market.densities / self._scale, 1.25)
         found = self._flat.searchsorted(most + 2.0 * self._rows, side="right")
         # A step of no density, behind the last one of its job, is never bought.
@@ -216,7 +216,7 @@ class _Sheet:
 
 
 def on_time_bound(problem: SlotProblem, prices: FloatArray) -> float:
-    """No plan has more weight on time than this, whatever the prices.
+    """Return a weight on time that no plan exceeds, whatever the prices.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def on_time_bound(problem: SlotProblem, prices: FloatArray) -> float:
 
 
 def cost_bound(problem: SlotProblem, prices: FloatArray) -> float:
-    """No plan with all jobs on time holds fewer device-slots than this; infinite if some job alone cannot be on time.
+    """Return the fewest device-slots of any plan with all jobs on time; infinite if some job alone cannot be on time.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What there is to decide over a time-slotted horizon, and what a decision is."""
+"""Define a problem over a time-slotted horizon, and a plan for it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +82,7 @@ class SlotProblem:
 
     @property
     def n_jobs(self) -> int:
-        """How many jobs there are."""
+        """Number of jobs."""
         return len(self.work)
 
     @property

@@ -76,7 +76,7 @@ def tardiness(problem: SlotProblem, counts: IntArray) -> FloatArray:
 
 
 def tardiness_bound(problem: SlotProblem, prices: FloatArray) -> float:
-    """No plan has less weighted tardiness than this, whatever the prices.
+    """Return a weighted tardiness that no plan falls below, whatever the prices.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ class _Search:
         self._filling.place(job, self._prices, high)
 
     def _keep(self) -> FloatArray:
-        """What each job adds to the weighted tardiness; keeps the filling if it is the best."""
+        """Return what each job adds to the weighted tardiness; keeps the filling if it is the best."""
         burdens = self._problem.weights * tardiness(self._problem, self._filling.counts())
         if burdens.sum() < self.value:
             self._best, self.value = dict(self._filling.placed), float(burdens.sum())

@@ -136,6 +136,10 @@ def test_elastic_training_needs_only_torch_besides() -> None:
     assert not foreign(modules(), "elastic_training", {"torch"})
 
 
+def test_nothing_needs_the_tests() -> None:
+    assert not [m.name for m in modules() for found in m.imports() if found.target.split(".")[0] == "tests"]
+
+
 def test_only_the_command_that_repeats_experiments_knows_papers() -> None:
     graph = own_imports(modules())
     outside = {name: targets for name, targets in graph.items() if not name.startswith("punctual.papers")}

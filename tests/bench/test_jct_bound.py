@@ -4,8 +4,7 @@ from heapq import heappop, heappush
 from random import Random
 
 import pytest
-from _allocator_cells import run, verdict
-from _allocator_worlds import Setting, jobs_of, nodes
+from _allocator_cells import Setting, jobs_of, nodes, run, verdict
 from _jct_bound import jct_bound_s
 
 from punctual.core.ids import JobId

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from threading import Thread
 
 import pytest
-from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal
 from tests.plants.dry_run import DryRun
 
@@ -33,6 +32,7 @@ from punctual.daemon.engine import Engine, TimeSource, logged
 from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import InlinePlanner, Planner
 from punctual.policies.proportional import Proportional
+from punctual.sim.fake_clock import FakeClock
 
 JOB = JobId("a")
 NODE = NodeId("n")

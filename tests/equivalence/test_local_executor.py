@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.equivalence.test_simulation import Calls
-from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal
 
 from punctual.core.cluster import Node, Snapshot
@@ -40,6 +39,7 @@ from punctual.daemon.engine import Engine
 from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import InlinePlanner
 from punctual.executors.local.executor import LocalExecutor
+from punctual.sim.fake_clock import FakeClock
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation

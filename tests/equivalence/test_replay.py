@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from tests.equivalence.replay import replay
-from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal
 from tests.plants.dry_run import DryRun
 
@@ -19,6 +18,7 @@ from punctual.daemon.planner import InlinePlanner
 from punctual.history.run import summarize
 from punctual.journal.sqlite import SqliteJournal
 from punctual.policies.proportional import Proportional
+from punctual.sim.fake_clock import FakeClock
 
 CONTROLLERS = ("remaining-cost", "decor-pi", "proportional-integral")
 

@@ -5,7 +5,6 @@ Delays and submissions are odd numbers, so that a fact of the world and a timer 
 which of them is first then is not compared.
 """
 
-from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal
 
 from punctual import registry
@@ -20,6 +19,7 @@ from punctual.core.scheduler import Periods, Scheduler
 from punctual.daemon.engine import Engine
 from punctual.daemon.planner import InlinePlanner
 from punctual.sim.event_queue import EventQueue
+from punctual.sim.fake_clock import FakeClock
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 import pytest
 from tests.equivalence.replay import replay
 from tests.equivalence.test_replay import CONTROLLERS, make_scheduler, spec
-from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal
 from tests.plants.dry_run import DryRun
 
@@ -18,6 +17,7 @@ from punctual.daemon.engine import Engine
 from punctual.daemon.planner import InlinePlanner
 from punctual.history.run import summarize
 from punctual.policies.proportional import Proportional
+from punctual.sim.fake_clock import FakeClock
 
 DEADLINE_S = 60.0
 #: How long nobody steers.

@@ -1,7 +1,6 @@
 """The same record of a live run: heard as it happens, read from its journal, and against what others say of it."""
 
 import pytest
-from tests.fake_clock import FakeClock
 from tests.history.scene import record_of
 from tests.memory_journal import MemoryJournal
 from tests.plants.dry_run import DryRun
@@ -18,6 +17,7 @@ from punctual.daemon.planner import InlinePlanner
 from punctual.history.cluster import ClusterRecord
 from punctual.history.run import summarize
 from punctual.policies.proportional import Proportional
+from punctual.sim.fake_clock import FakeClock
 
 JOBS = ("a", "b", "c")
 

@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tests.fake_clock import FakeClock
-
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import JobCommand
 from punctual.core.control import Demand, Reading
@@ -20,6 +18,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.daemon.engine import Engine, Listener
 from punctual.daemon.planner import InlinePlanner
+from punctual.sim.fake_clock import FakeClock
 
 #: Node of the simulated job.
 NODE = NodeId("simulated")

@@ -1,9 +1,11 @@
-"""What the hosts of `host_kills.py` run: tables of jobs, with what their users do and which policy shares the machine."""
+"""Tables of jobs that the hosts of `host_kills.py` run, with what their users do and which policy shares the machine."""
 
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, get_args
+
+from _faults_training import Job
 
 from punctual.core.commands import Command
 from punctual.core.events import Event
@@ -11,63 +13,6 @@ from punctual.core.events import Event
 KINDS = tuple(kind.__name__ for kind in (*get_args(Event), *get_args(Command)))
 MOMENTS = ("unwritten", "written", "performed")
 _ALL = ("host", "keeper", "guard", "planner", "job")
-
-#: A user does something once the named job has done so many steps, or has ended.
-After = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A job of a scenario.
-
-    Attributes
-    ----------
-    arrives, stops, moves
-        When it is submitted (None: at once), stopped, and given `moved_s` as its deadline.
-    compute_s, sleep_s
-        CPU seconds that a step computes, and seconds that it sleeps.
-    exit_code
-        With which its program ends when all steps are done.
-    crashes_at
-        The step before which its program ends once with exit code 1; None: it does not.
-    waits_at
-        The step before which its program waits until its deadline has been moved: a host that is starved comes too late
-        otherwise; None: it does not.
-    cores
-        The most it may hold; None: all there are.
-    is_rigid
-        It holds that or nothing.
-    workers
-        Least and most workers of an elastic training, whose length is `n_epochs`; None: it is not made of workers.
-    is_stubborn
-        Ignores SIGTERM in some of the rounds.
-    is_rare
-        Is there only in rounds that have the jobs that take long.
-    ends
-        How it ends when nothing is killed; a job that *fails* may not be retried.
-    """
-
-    n_steps: int
-    arrives: After | None = None
-    deadline_s: float | None = None
-    stops: After | None = None
-    moves: After | None = None
-    moved_s: float | None = None
-    compute_s: float = 0.0
-    sleep_s: float = 0.02
-    exit_code: int = 0
-    crashes_at: int | None = None
-    waits_at: int | None = None
-    cores: float | None = None
-    is_rigid: bool = False
-    preemptible: bool = True
-    has_goal: bool = False
-    n_retries: int | None = None
-    workers: tuple[int, int] | None = None
-    n_epochs: int = 0
-    is_stubborn: bool = False
-    is_rare: bool = False
-    ends: Literal["finished", "stopped", "fails"] = "finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +126,7 @@ _CONTENTION = Scenario(
         "plain": Job(n_steps=80, compute_s=0.01, sleep_s=0.0, cores=1.0, arrives=("moved", 10), is_stubborn=True),
         "urgent": Job(n_steps=80, compute_s=0.012, sleep_s=0.0, cores=1.0, deadline_s=4.0, arrives=("long", 60)),
         "steady": Job(n_steps=80, compute_s=0.01, sleep_s=0.0, cores=1.0, deadline_s=11.0, arrives=("moved", 60)),
-        "elastic": Job(n_steps=180, workers=(1, 2), n_epochs=6, deadline_s=20.0, arrives=("long", 5), is_rare=True),
+        "elastic": Job(n_steps=180, workers=(1, 2), n_epochs=6, sleep_s=0.0, deadline_s=20.0, arrives=("long", 5), is_rare=True),
     },
     victims=(("host",), ("host", "keeper"), ("host", "job"), ("host", "planner"), ("host", "keeper", "guard"), _ALL),
     moments=(("unwritten",), ("written",), ("performed",)),

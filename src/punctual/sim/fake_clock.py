@@ -1,4 +1,4 @@
-"""A clock that is moved by hand, or by waiting."""
+"""Clock that is moved by hand, or by waiting."""
 
 from collections import deque
 from collections.abc import Callable
@@ -44,16 +44,16 @@ class FakeClock:
         self._timers.set(timer, fire_at)
 
     def call_at(self, at: float, call: Callable[[], None]) -> None:
-        """Have `call` called when the clock comes to `at`, before the timers of that instant; it may post events."""
+        """Call `call` when the clock comes to `at`, before the timers of that instant; it may post events."""
         heappush(self._calls, (at, next(self._numbers), call))
 
     def next(self) -> Event | Due:
-        """The timers that are due, else the next event, else what comes first of calls and timers.
+        """Return the timers that are due, else the next event, else the first of calls and timers.
 
         Raises
         ------
         RuntimeError
-            There is none of these: a real clock would wait for ever.
+            None of these is set: a real clock would wait for ever.
         """
         while True:
             timer_at = self._timers.next_at()

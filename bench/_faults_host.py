@@ -11,11 +11,11 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
-import _host_kills_training
-from _host_kills_scenarios import SCENARIOS, After, Job, Round
+from _faults_scenarios import SCENARIOS, Round
+from _faults_training import MOVED, After, Job
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantFailed, JobStarted, JobWarned, NodeJoined, NodeLost, ProgressReported
@@ -128,7 +128,7 @@ class Driver:
                     self._host.stop(status.id, "by the user")
                 is_moved = job.moves is not None and status.spec.deadline_s == job.moved_s
                 if is_moved:
-                    (self._folder / name / _host_kills_training.MOVED).touch()
+                    (self._folder / name / MOVED).touch()
                 if is_time(job.moves) and not is_moved and not status.landed and self._is_new(name, "move"):
                     self._host.change(status.id, SpecChange(deadline_s=job.moved_s))
 
@@ -151,10 +151,10 @@ class Driver:
 
 def submission(name: str, job: Job, folder: Path, at: float, *, is_stubborn: bool) -> Submission:
     place = folder / name
-    argv = [sys.executable, _host_kills_training.__file__, str(place), json.dumps(asdict(job))]
     most_cores = job.cores or capacity_here().cores
     options = JobOptions(
-        program=[*argv, *["stubborn"] * is_stubborn], name=name, deadline=None if job.deadline_s is None else f"{job.deadline_s}s",
+        program=job.command(place, is_stubborn=is_stubborn), name=name,
+        deadline=None if job.deadline_s is None else f"{job.deadline_s}s",
         cores=None if job.workers else f"{most_cores}..{most_cores}" if job.is_rigid else f"{most_cores}",
         workers="{}..{}".format(*job.workers) if job.workers else None,
         retries=job.n_retries, checkpoint_dir=str(place), until="loss<1e-9" if job.has_goal else None,
@@ -209,7 +209,7 @@ def main(text: str) -> int:
 
 
 def _unheard(_: JobId) -> OnOutput:
-    """What jobs write is of no interest."""
+    """Drop the output of jobs."""
     return lambda _: None
 
 

@@ -1,25 +1,33 @@
-"""What the journal of a round of `host_kills.py` must say."""
+"""Return what a journal says that must not be, after its host, its service or its jobs were disturbed."""
 
 from collections.abc import Iterator, Sequence
 
-from _host_kills_scenarios import Job
+from _faults_training import Job
 
 from punctual.core.commands import RequestPlan, WarnUser
 from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
     JobFinished,
     JobStarted,
     JobSubmitted,
     PlanProposed,
     SpecChanged,
+    SteeringResumed,
     StopRequested,
 )
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
+from punctual.core.resources import total
+
+#: Of sums of cores.
+ROUNDING_CORES = 1e-6
 
 
 def faults_of_job(name: str, job: Job, messages: Sequence[Message], n_killed: int) -> Iterator[str]:
-    """What is wrong about a job of which so many processes were killed: it must end once, and as nothing was killed."""
+    """Return what is wrong about a job that lost so many processes: it must end once, and as if nothing had been killed."""
     ends = [i for i, message in enumerate(messages) if ended_by(message) == name]
     if not ends:
         yield "lost: it has not ended"
@@ -45,7 +53,7 @@ def _is_retry(message: Message, name: str) -> bool:
 
 
 def faults_of_promises(messages: Sequence[Message]) -> list[str]:
-    """Promises that are forgotten, or contradict the deadline that was known of.
+    """Return promises that are forgotten, or contradict the deadline that was known of.
 
     A promise holds until its job ends or is to stop, its deadline is moved or has come, or the job is told that it is lost.
     """
@@ -84,7 +92,7 @@ def faults_of_promises(messages: Sequence[Message]) -> list[str]:
 
 
 def n_promises_of(messages: Sequence[Message]) -> int:
-    """How many plans have told of promises."""
+    """Return how many plans have told of promises."""
     return sum(
         isinstance(message, PlanProposed) and message.plan is not None and bool(message.plan.promises)
         for message in messages
@@ -97,9 +105,16 @@ def _is_told(event: PlanProposed, name: str) -> bool:
     return reason is not None and reason.code == "promise-lost"
 
 
-def kinds_of(messages: Sequence[Message]) -> dict[str, int]:
-    """How often each kind of message came."""
-    counts: dict[str, int] = {}
+def faults_of_grants(messages: Sequence[Message], capacity_cores: float) -> Iterator[str]:
+    """Return grants that gave out more than the machine has. A new host may find more: nobody had held jobs to their quotas."""
+    granted: dict[str, float] = {}
     for message in messages:
-        counts[type(message).__name__] = counts.get(type(message).__name__, 0) + 1
-    return counts
+        before = sum(granted.values())
+        if isinstance(message, SteeringResumed):
+            granted = {job: total(allocation.values()).cores for job, allocation in message.granted.items()}
+        elif isinstance(message, JobStarted | GrantApplied | GrantFailed):
+            granted[message.job] = total(message.granted.values()).cores
+            if sum(granted.values()) > max(before, capacity_cores) + ROUNDING_CORES:
+                yield f"{sum(granted.values()):.3f} of {capacity_cores:g} cores were granted, by {message}"
+        elif isinstance(message, JobFinished | JobFailed):
+            granted.pop(message.job, None)
