@@ -81,7 +81,7 @@ class BusyMembers(FixedMembers):
 def test_the_cluster_is_asked_once_and_again_when_it_is_no_longer_needed(
     members: FixedMembers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("punctual.executors.cluster.executor._LOOK_S", 0.01)
+    monkeypatch.setattr("punctual.executors.cluster.executor._POLL_INTERVAL_S", 0.01)
     executor = ClusterExecutor(members, generation=1, clock=MonotonicClock())
     try:
         for _ in range(3):

@@ -63,8 +63,8 @@ from tests.daemon.live_jobs import PACED, submission
 from punctual.daemon import local_host as composed
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.local_host import local_host
-from punctual.journal.maintenance import Upkeep, UpkeepLimits
-composed.Upkeep = partial(Upkeep, limits=UpkeepLimits(snapshot_messages=5, snapshot_s=0.0))
+from punctual.journal.maintenance import JournalMaintenance, UpkeepLimits
+composed.JournalMaintenance = partial(JournalMaintenance, limits=UpkeepLimits(snapshot_messages=5, snapshot_s=0.0))
 go, marker = map(pathlib.Path, sys.argv[1:])
 with local_host("host", PACED, output_of=lambda job: lambda output: None) as host:
     host.submit(submission("a", awaited=go))
@@ -73,7 +73,7 @@ with local_host("host", PACED, output_of=lambda job: lambda output: None) as hos
 """
 
 #: The same without snapshots.
-HOST_WITHOUT_SNAPSHOTS = HOST.replace("composed.Upkeep = ", "_ = ")
+HOST_WITHOUT_SNAPSHOTS = HOST.replace("composed.JournalMaintenance = ", "_ = ")
 
 #: The same as the first; the first job has a deadline.
 HOST_WITH_DEADLINE = HOST.replace('"a", awaited=go', '"a", awaited=go, deadline_s=600.0')
@@ -111,8 +111,8 @@ with local_host("host", PACED, output_of=lambda job: lambda output: None) as hos
 #: Plays a training of 20 steps with a worker, which trains to step 10 and then waits until it is asked to make room.
 LEAVING = """
 import os, pathlib, sys, time
-from punctual.channel import EXIT_LEFT, PAGE_VARIABLE, Declaration, Page, ProgramState, WorkerStatus
-page, checkpoint = Page.open(os.environ[PAGE_VARIABLE]), pathlib.Path(sys.argv[1])
+from punctual.channel import EXIT_PREEMPTED, BLOCK_VARIABLE, Declaration, SharedBlock, ProgramState, WorkerStatus
+page, checkpoint = SharedBlock.open(os.environ[BLOCK_VARIABLE]), pathlib.Path(sys.argv[1])
 n_done = int(checkpoint.read_text()) if checkpoint.exists() else 0
 page.declare(Declaration(os.getpid(), 20, n_done, ProgramState.TRAINING, can_stop=True))
 page.publish_workers(WorkerStatus(os.getpid()))
@@ -123,7 +123,7 @@ while n_steps == 10:
     page.publish_workers(WorkerStatus(os.getpid(), target.request, target.n_workers))
     if page.directives().leave:
         checkpoint.write_text(str(n_steps))
-        os._exit(EXIT_LEFT)
+        os._exit(EXIT_PREEMPTED)
     time.sleep(0.01)
 page.declare(Declaration(os.getpid(), 20, n_done, ProgramState.LANDED, can_stop=True))
 """
@@ -139,7 +139,7 @@ from punctual.daemon.local_host import local_host
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 from punctual.executors.local import job_run
-job_run.frees_more_by_ending = lambda held: True  # as that of a job with GPUs does, which this machine may not have
+job_run.should_exit_instead_of_freeze = lambda held: True  # as that of a job with GPUs does, which this machine may not have
 go, checkpoint = map(pathlib.Path, sys.argv[1:])
 whole_machine = capacity_here()
 options = JobOptions(

@@ -26,8 +26,8 @@ from math import inf, nan
 from punctual import channel as wire
 from tests.page_layout import REGIONS
 rng = random.Random(int(sys.argv[1]))
-page = wire.Page.open(os.environ[wire.PAGE_VARIABLE])
-content = mmap.mmap(os.open(os.environ[wire.PAGE_VARIABLE], os.O_RDWR), 0)
+page = wire.SharedBlock.open(os.environ[wire.BLOCK_VARIABLE])
+content = mmap.mmap(os.open(os.environ[wire.BLOCK_VARIABLE], os.O_RDWR), 0)
 INTEGERS = [0, 1, 2, 100, -1, 10**12, 10**15, 2**28, 2**53 + 1, 2**62, 2**63 - 1, -2**63]
 NUMBERS = [0.0, 1.0, -1.0, 1e-9, 1e15, 1e308, -1e308, 5e-324, inf, -inf, nan]
 VERSIONS = [2**63, 2**64 - 1]

@@ -355,9 +355,9 @@ LEAVES = (
     + """
 import os, time
 from pathlib import Path
-from punctual.channel import Declaration, EXIT_LEFT, PAGE_VARIABLE, Page, ProgramState, WorkerStatus
+from punctual.channel import Declaration, EXIT_PREEMPTED, BLOCK_VARIABLE, SharedBlock, ProgramState, WorkerStatus
 
-page = Page.open(os.environ[PAGE_VARIABLE])
+page = SharedBlock.open(os.environ[BLOCK_VARIABLE])
 n = int(Path("checkpoint").read_text()) if Path("checkpoint").exists() else 0
 said = Declaration(os.getpid(), 1000, n, ProgramState.TRAINING, can_stop=True)
 page.declare(said)
@@ -370,7 +370,7 @@ while True:
     page.publish_workers(WorkerStatus(os.getpid(), target.request, target.n_workers))
     if page.directives().leave and {leaves}:
         Path("checkpoint").write_text(str(n))
-        os._exit(EXIT_LEFT)
+        os._exit(EXIT_PREEMPTED)
     time.sleep(0.01)
 """
 )

@@ -27,9 +27,9 @@ SPEC = JobSpec(id=JOB, ceiling=WORKER * 4, worker=WORKER)
 #: Plays an agent: `answer(target)` says what becomes of each target, after a while.
 AGENT = """
 import os, time
-from punctual.channel import WorkerStatus, Page, PAGE_VARIABLE
+from punctual.channel import WorkerStatus, SharedBlock, BLOCK_VARIABLE
 
-page = Page.open(os.environ[PAGE_VARIABLE])
+page = SharedBlock.open(os.environ[BLOCK_VARIABLE])
 page.publish_workers(WorkerStatus(os.getpid()))
 answered = 0
 while True:

@@ -122,8 +122,8 @@ for (x,) in loop:
     optimizer.zero_grad()
     seen.append(loop.step)
     if loop.step == 4 and accelerator.is_main_process:
-        from punctual.channel import Directives, Page
-        Page.open("page").send(Directives(stop=True))
+        from punctual.channel import Directives, SharedBlock
+        SharedBlock.open("page").send(Directives(stop=True))
 """
 
 

@@ -63,7 +63,7 @@ class Service:
     def pids(self) -> list[int]:
         return [int(line) for line in (self._folder / "pids").read_text().split()]
 
-    def declared_steps_of(self) -> float:
+    def declared_steps(self) -> float:
         """How far the service knows the training to be."""
         (job,) = self._terminal.jobs()
         return float(job["steps_done"] or 0)
@@ -71,7 +71,7 @@ class Service:
     def await_steered(self) -> None:
         """Return once the service has learned of steps that are done from now on."""
         before = wait_until(lambda: self.steps)
-        wait_until(lambda: self.declared_steps_of() > before, pause_s=0.1)
+        wait_until(lambda: self.declared_steps() > before, pause_s=0.1)
 
     def agents(self) -> list[int]:
         """The agents that are there."""

@@ -158,7 +158,7 @@ def test_where_the_policy_was_changed_the_one_before_is_replayed_first(tmp_path:
 
 def test_a_training_that_declares_its_steps_once_it_runs_does_so_again(tmp_path: Path) -> None:
     undeclared = [
-        SimJob(job.submitted_at, spec(i, work_steps=None), job.truth, 100.0, phases=job.phases, declared_steps_of=100.0)
+        SimJob(job.submitted_at, spec(i, work_steps=None), job.truth, 100.0, phases=job.phases, declared_steps=100.0)
         for i, job in enumerate(jobs(2))
     ]
     messages = lived(jobs=undeclared)

@@ -13,8 +13,8 @@ from punctual.channel import BLOCK_VARIABLE, Declaration, SharedBlock
 
 WRITER = """
 import sys
-from punctual.channel import Page, PhaseEntry
-page, i = Page.open(sys.argv[1]), 0
+from punctual.channel import SharedBlock, PhaseEntry
+page, i = SharedBlock.open(sys.argv[1]), 0
 while True:
     i += 1
     page.publish_progress(i, 2 * i, 3 * i, i % 8)

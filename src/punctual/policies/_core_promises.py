@@ -137,9 +137,9 @@ class CorePromises:
 
         Parameters
         ----------
-        spare_cores
+        reserved_cores
             Cores for promised jobs that need them now, and for no others, because other jobs wait for them.
-        lent_cores
+        borrowed_cores
             Cores of a job that gives way, with which they may also work ahead.
         hurries
             Whether they are to use all there is, so that others can be started when they have ended.

@@ -30,7 +30,7 @@ class SimJob:
         change costs `spec.resize_cost_s`, as long as the job keeps one of its nodes.
     phases
         Speeds with the steps from which they hold, ascending from 0; empty: `truth` from beginning to end.
-    told_steps
+    declared_steps
         Steps in total that its training declares once it runs, where the spec says nothing; None: it declares none.
     """
 
@@ -40,7 +40,7 @@ class SimJob:
     work_steps: float
     restarts: bool = False
     phases: tuple[tuple[float, SpeedLaw], ...] = ()
-    declared_steps_of: float | None = None
+    declared_steps: float | None = None
 
     def __post_init__(self) -> None:
         check_above_zero(f"job '{self.spec.id}'", work_steps=self.work_steps)

@@ -381,7 +381,7 @@ def _sim_job(course: _Course, work: _Work, kept: set[JobId]) -> SimJob:
         truth=_truth((0.0, 0.0), (steps, cost), work),
         work_steps=steps,
         phases=phases if len(phases) > 1 else (),
-        declared_steps_of=course.steps_total,
+        declared_steps=course.steps_total,
     )
 
 

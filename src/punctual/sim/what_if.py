@@ -278,7 +278,7 @@ class _Work:
             spec=status.spec,
             truth=self.truth,
             work_steps=status.steps_done + self.left_steps,
-            declared_steps_of=status.steps_total,
+            declared_steps=status.steps_total,
         )
 
 

@@ -348,7 +348,7 @@ class World:
         return [_grant_applied(at=at, job=state.id, request=state.request, granted=state.grant)]
 
     def _progress(self, state: TrueState, at: float) -> ProgressReported:
-        steps, declared = state.steps_at(at), state.job.spec.work_steps or state.job.declared_steps_of
+        steps, declared = state.steps_at(at), state.job.spec.work_steps or state.job.declared_steps
         return _progress_reported(
             at=at,
             job=state.id,

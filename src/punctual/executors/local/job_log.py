@@ -29,7 +29,7 @@ class JobLog:
         The file; its present content stays.
     source_fd
         Descriptor to read the job's output from; becomes non-blocking.
-    bell_fd
+    wakeup_fd
         Pipe that gets a byte for each addition; becomes non-blocking. None: no process follows.
     """
 

@@ -75,7 +75,7 @@ class LogFollower:
     ----------
     path
         The log; may still be missing.
-    bell_fd
+    wakeup_fd
         Pipe that gets a byte for each addition. Its end means: the job and its keeper have ended, or
         the keeper has closed it, and `hear` gives another. Closed here at its end.
     receive

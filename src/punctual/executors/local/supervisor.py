@@ -106,7 +106,7 @@ class LaunchRequest:
         Their growth up to the job's own end is reported as ``counted``, with `asked_memory_bytes`.
     remove_dirs
         Removed at the end; folders that others still use stay.
-    own_files
+    cleanup_files
         (File, mark) pairs, see `punctual.executors.local.supervisor_files.mark_of`, also removed at the end; a file that another
         process has made in their place stays. If one of them is not there when the job is to be started, the job is not
         started: another process has it now.
