@@ -535,7 +535,8 @@ def refused(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["restore.local_executor", "local_host.SwitchingPlanner", "local_host.ControlSocket", "local_host.LocalHost"]
+    "place",
+    ["restore.local_executor", "local_host.SwitchingPlanner", "local_host.ControlSocket", "local_host.LocalHost"],
 )
 def test_a_takeover_that_fails_leaves_the_jobs_to_the_next(
     place: str, start: Callable[[], ForkedPython[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
