@@ -53,7 +53,7 @@ def pid_of(victim: str, host_pid: int, run: RunFolder, job: str) -> int:
         return keeper
     if victim == "guard":
         parent = parent_of(keeper)
-        return parent if b"keeper.py" in words_of(parent) else 0
+        return parent if b"supervisor.py" in words_of(parent) else 0
     return next(iter(children(keeper)), 0)
 
 

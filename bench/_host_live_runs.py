@@ -178,7 +178,7 @@ def kinds_of(host_pid: int) -> dict[str, list[int]]:
     kinds: dict[str, list[int]] = {"host": [host_pid], "planner": [], "keepers": [], "jobs": []}
     for pid in descendants(host_pid):
         words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-        kind = "keepers" if "keeper.py" in words else "planner" if "policy_worker" in words else "jobs"
+        kind = "keepers" if "supervisor.py" in words else "planner" if "policy_worker" in words else "jobs"
         kinds[kind].append(pid)
     return kinds
 

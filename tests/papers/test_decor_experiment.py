@@ -7,7 +7,7 @@ from punctual.papers.reproduction import Row, load
 
 
 def test_it_is_found_by_its_name() -> None:
-    assert load("decor") is decor.run
+    assert load("decor-nn") is decor.run
 
 
 def test_a_run_is_its_seed_and_lands_near_its_deadline() -> None:

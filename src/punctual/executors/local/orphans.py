@@ -14,8 +14,8 @@ from punctual.executors.local.process_tree import stat_of
 #: Tells the processes of one job from those of every other: where the job's keeper can be talked to.
 KEEPER_VARIABLE = "PUNCTUAL_KEEPER"
 
-#: End of a keeper's path, in any installation.
-_KEEPER = b"/executors/local/keeper.py"
+#: End of a supervisor's path, in any installation.
+_SUPERVISOR = b"/executors/local/supervisor.py"
 
 #: The files of a group that hold its processes back, and what they say when they do not.
 _LIFTED = (
@@ -96,7 +96,7 @@ def _orphans_in(group: Path) -> list[int]:
 
 def _is_kept(pid: int) -> bool:
     while pid > 1:
-        if any(word.endswith(_KEEPER) for word in _file_of(pid, "cmdline").split(b"\0")):
+        if any(word.endswith(_SUPERVISOR) for word in _file_of(pid, "cmdline").split(b"\0")):
             return True
         stat = stat_of(pid)
         pid = int(stat[1]) if stat else 0
