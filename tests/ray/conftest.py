@@ -37,7 +37,6 @@ def ray_cluster(
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
             # Else it starts a worker for each processor when a driver comes, which takes more than most tests.
-            "RAY_prestart_worker_first_driver": "0",
         }.items():
             patch.setenv(name, value)
         from ray.cluster_utils import Cluster
