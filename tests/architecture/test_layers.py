@@ -2,11 +2,16 @@
 
 import ast
 import sys
+from dataclasses import replace
 
 import pytest
-from tests.architecture.source import Module, cycles, modules, own_imports, plugins
+from tests.architecture.source import Module, cycles, modules, own_imports, plugins, undocumented
+
+from punctual import registry
 
 PURE = {"controllers", "core", "estimators", "history", "policies", "progress_text", "solvers"}
+#: Families whose plug-ins are pure, whoever brings them.
+PURE_FAMILIES = ["controllers", "convergence", "models", "policies"]
 #: Folders of which each file is a plug-in.
 FAMILIES = ["controllers", "policies", "estimators.speed", "estimators.convergence", "sim.scaling"]
 IMPURE_MODULES = {
@@ -116,6 +121,27 @@ def test_each_part_uses_only_what_the_design_lists() -> None:
 
 def test_pure_packages_are_pure() -> None:
     assert not impure(modules())
+
+
+def pure_papers() -> set[str]:
+    """Modules of papers that plug-ins of pure families are made of."""
+    graph, found = own_imports(modules()), set[str]()
+    waiting = [registry.load(family, name).__module__ for family in PURE_FAMILIES for name in registry.names(family)]
+    while waiting:
+        if (name := waiting.pop()).startswith("punctual.papers.") and name not in found:
+            found.add(name)
+            waiting.extend(graph[name])
+    return found
+
+
+def test_papers_policies_and_controllers_are_pure() -> None:
+    names = pure_papers()
+    assert {"punctual.papers.smd.smd", "punctual.papers.smd.sum_of_ratios"} <= names
+    made_of = [module for module in modules() if module.name in names]
+    assert not impure([replace(module, name=f"punctual.policies.{module.name}") for module in made_of])
+    assert not [name for module in made_of for name in undocumented(module)]
+    allowed = {*PURE, "papers"}
+    assert not [t for n in names for t in own_imports(modules())[n] if t.split(".")[1] not in allowed]
 
 
 def test_no_module_needs_itself_in_any_reading() -> None:

@@ -18,11 +18,14 @@ from tests.journal.messages import messages
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.timer import Timer
 from punctual.journal import state
 from punctual.journal.state import dumps, loads
+from punctual.papers.decor_nn.decor_pi import DecorPi
+from punctual.papers.pollux.adaptive_batch import AdaptiveBatch
 
 
 @given(messages())
@@ -205,3 +208,11 @@ def test_a_class_with_other_fields_now_is_refused() -> None:
     other = unpacked.replace(b'"cores", ', b'"seats", ', 1)
     with pytest.raises(InvalidSpec, match="other fields now"):
         loads(MAGIC + zlib.compress(other))
+
+
+def test_of_papers_only_plain_values_are_held() -> None:
+    """A rule of scaling reads files when it is made; the state of a controller only holds numbers."""
+    held = DecorPi().init(JobSpec(id=JobId("a"), ceiling=Resources(cores=2.0), deadline_s=60.0))
+    assert loads(dumps(held)) == held
+    with pytest.raises(InvalidSpec, match="does more than hold values"):
+        dumps([AdaptiveBatch])

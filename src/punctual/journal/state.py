@@ -2,7 +2,7 @@
 
 A pickle, so that the state may hold what controllers and models keep: dataclasses, named tuples, enumerations and
 numpy arrays. Reading one can build values and nothing else: it names no function, and no class but plain values and
-those of the pure packages, which have no effects. A state that could not be read is refused when it is written.
+those of the pure packages, which have no effects, and plain values of papers. A state that could not be read is refused when it is written.
 
 A snapshot says which fields each of its classes had. One that was written with other fields, by another version of
 Punctual, is refused instead of being misread.
@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
@@ -23,7 +24,8 @@ _MAGIC = b"punctual state 1\n"
 #: Limit of an unpacked snapshot: far above any scheduler's state, and below a size that would stop the machine.
 _N_BYTES_MAX = 1 << 28
 
-_PURE = ("core", "solvers", "estimators", "controllers", "policies", "history", "papers")
+_PURE = ("core", "solvers", "estimators", "controllers", "policies", "history")
+_PAPERS = "punctual.papers."
 _PLAIN = {
     "builtins": {"set", "frozenset", "bytearray", "complex", "range", "slice", "list", "dict", "tuple", "object"},
     "collections": {"OrderedDict", "deque", "defaultdict", "Counter"},
@@ -109,22 +111,35 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         _require(module, name)
         value = super().find_class(module, name)
-        if not _is_pure(module):
+        if not _is_ours(module):
             return value
         if not isinstance(value, type) or (value.__module__, value.__qualname__) != (module, name):
             raise pickle.UnpicklingError(f"'{module}.{name}' is no class that is defined there")
+        if module.startswith(_PAPERS) and not _is_value(value):
+            raise pickle.UnpicklingError(f"'{module}.{name}' does more than hold values")
         if is_dataclass(value) and not self._knows(*_layout(value)):
             raise pickle.UnpicklingError(f"'{module}.{name}' has other fields now")
         return value
 
 
 def _require(module: str, name: str) -> None:
-    if not (_is_pure(module) or name in _PLAIN.get(module, ()) or (module in _ARRAY_MODULES and name in _ARRAYS)):
+    if not (_is_ours(module) or name in _PLAIN.get(module, ()) or (module in _ARRAY_MODULES and name in _ARRAYS)):
         raise pickle.UnpicklingError(f"'{module}.{name}' is not among what a state may hold")
 
 
-def _is_pure(module: str) -> bool:
-    return module.startswith("punctual.") and module.split(".")[1] in _PURE
+def _is_ours(module: str) -> bool:
+    """Whether a state may hold classes of the module: it is pure, or a paper's, of which `_is_value` decides."""
+    return module.startswith(_PAPERS) or (module.startswith("punctual.") and module.split(".")[1] in _PURE)
+
+
+def _is_value(kind: type) -> bool:
+    """Whether making a `kind` has no effect: papers also have classes that read files when they are made."""
+    makes_itself = is_dataclass(kind) and getattr(kind, "__dataclass_params__").init  # noqa: B009 -- mypy knows none
+    return (
+        (makes_itself and not hasattr(kind, "__post_init__"))
+        or issubclass(kind, Enum)
+        or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    )
 
 
 def _unpacked(state: bytes) -> bytes:
