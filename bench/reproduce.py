@@ -7,7 +7,6 @@ traces, or are left out themselves. With a NAME one experiment is repeated, and 
 import os
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,8 @@ def measured(name: str, *, quick: bool, n_seeds: int, data: Path | None) -> Reco
     """An experiment with its ratios, and what it cost."""
     begun_s = time.process_time()
     found = load(name)(quick=quick, seeds=n_seeds, data=data)
-    rows = [{**asdict(row), "ratio": row.ratio} for row in found.rows]
     cost = {"cpu_s": time.process_time() - begun_s}
-    return {"stamp": stamp(), **asdict(found), "rows": rows, "n_seeds": n_seeds, **cost}
+    return {"stamp": stamp(), **found.record(), "n_seeds": n_seeds, **cost}
 
 
 def cells(row: Record) -> list[str]:

@@ -45,6 +45,7 @@ class _Place:
 
     module: str
     class_name: str
+    entry_point: EntryPoint | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -96,7 +97,8 @@ def load(family: str, name: str) -> type:
     place = _place(family, name)
     if place.is_ours:
         return _class_in(_own_module(place.module, f"'{name}' of punctual.{family}"), place.class_name)
-    return _load_foreign(family, _entry_points(family)[name])
+    assert place.entry_point is not None
+    return _load_foreign(family, place.entry_point)
 
 
 def maker(family: str) -> Callable[[str], Any]:
@@ -156,7 +158,7 @@ def _place(family: str, name: str) -> _Place:
     entry_point = _entry_points(family).get(name)
     if entry_point is None:
         raise _unknown(family, name)
-    return _Place(entry_point.module, entry_point.attr)
+    return _Place(entry_point.module, entry_point.attr, entry_point)
 
 
 def _entry_points(family: str) -> dict[str, EntryPoint]:

@@ -1,7 +1,6 @@
 """`punctual reproduce`: repeat the experiment of a paper."""
 
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -36,7 +35,7 @@ def reproduce(
     run = load(name)
     found = run(quick=quick, seeds=seeds or (1 if quick else 3), data=data)
     if as_json:
-        write_line(json_text({**asdict(found), "rows": [{**asdict(row), "ratio": row.ratio} for row in found.rows]}))
+        write_line(json_text(found.record()))
         return
     write_line(f"{found.title}: {time.process_time() - begun_s:.1f} CPU seconds")
     print_table(

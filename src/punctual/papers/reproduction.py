@@ -1,12 +1,12 @@
 """Repeat the experiments of papers, and show their figures beside ours."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from punctual import papers
 from punctual.core.errors import InvalidSpec
@@ -55,6 +55,10 @@ class Reproduction:
     title: str
     rows: tuple[Row, ...]
     note: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """Return all of it as plain fields, each row with its ratio."""
+        return {**asdict(self), "rows": [{**asdict(row), "ratio": row.ratio} for row in self.rows]}
 
 
 def supposed(reason: str) -> str:
