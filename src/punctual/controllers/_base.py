@@ -9,10 +9,8 @@ from punctual.core.control import Reading
 from punctual.core.errors import check_above_zero, check_fraction
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import TOLERANCE, Resources
+from punctual.core.resources import LEAST_CORES, TOLERANCE, Resources
 
-#: A demand of nothing would suspend the job, so a controller of a running job never goes below this.
-LEAST_CORES = 0.01
 #: Before there is anything to steer by, ticks are as far apart as this share of the time that the process has run.
 _WAIT_FRAC = 0.02
 _WORD = compiled("[A-Z][a-z]*")

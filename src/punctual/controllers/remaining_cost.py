@@ -5,7 +5,6 @@ from math import hypot, inf, log
 
 from punctual.controllers import _cost
 from punctual.controllers._base import (
-    LEAST_CORES,
     core_bounds,
     waiting_tick_s,
     wanted,
@@ -28,7 +27,7 @@ from punctual.controllers._work import blend, is_another_run, largest_unit_steps
 from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import TOLERANCE
+from punctual.core.resources import LEAST_CORES, TOLERANCE
 
 #: A cost sample needs at least this much CPU, because the clocks behind it tick.
 _SAMPLE_CORE_S = 0.08

@@ -11,6 +11,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.fast_init import unchecked_constructor
 from punctual.core.units import format_bytes
 
+#: Least cores of a job without workers: the kernel takes no shorter quota, and holding nothing would pause the job.
+LEAST_CORES = 0.01
 #: Amounts closer than this are equal: sums of core fractions are sums of floats.
 TOLERANCE = 1e-9
 _LEAST = -TOLERANCE

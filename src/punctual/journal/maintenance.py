@@ -79,7 +79,7 @@ class JournalMaintenance:
         self._dump = dump
         self._limits = limits or UpkeepLimits()
         self._thinning = CompactionRules()
-        self._thinned_until = journal.compacted_until
+        self._compacted_until = journal.compacted_until
         self._snapshots = journal.snapshot_sequences()
         self._n_messages = 0
         self._saved_at = -inf
@@ -124,14 +124,14 @@ class JournalMaintenance:
 
     def _thin(self) -> bool:
         """Thin the next piece before the older of the two snapshots; a start from either needs all later messages."""
-        if len(self._snapshots) < 2 or self._thinned_until >= self._snapshots[0]:
+        if len(self._snapshots) < 2 or self._compacted_until >= self._snapshots[0]:
             return False
         until = self._snapshots[0]
-        rows = self._journal.rows_from(self._thinned_until + 1, self._limits.thin_messages)
+        rows = self._journal.rows_from(self._compacted_until + 1, self._limits.thin_messages)
         if rows and rows[-1][0] < until:
             until = rows[-1][0]
         self._journal.thin(self._thinning.take(row for row in rows if row[0] <= until), until)
-        self._thinned_until = until
+        self._compacted_until = until
         self._is_vacuuming = self._is_vacuuming or until == self._snapshots[0]
         return True
 

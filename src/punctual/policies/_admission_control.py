@@ -33,8 +33,8 @@ _N_NEW_MAX = 3
 _ROUNDING_FRAC = 1e-6
 #: A job may wait this many times as long as it takes at its fastest, and a constant time more.
 _WAIT_FACTOR = 10.0
-#: A job that holds less than its promise needs is looked at again after this share of the time it has left.
-_LOOK_FRAC, _POLL_INTERVAL_S = 0.01, 1.0
+#: A plan is asked for again for a job that holds less than its promise needs, after this share of the time left, at least these seconds.
+_ASK_AGAIN_FRAC, _ASK_AGAIN_S = 0.01, 1.0
 _NOBODY: Mapping[Pool, Timeline] = {}
 #: It is first looked for so much later than the work could be done with all that is left.
 _GUESS_FRAC = 1.03
@@ -550,7 +550,7 @@ class AdmissionControl:
         for id, reservation in self._reservations.items():
             on, amount = held.get(id, (reservation.pool, 0))
             rises_s = reservation.share.rises_at_s(amount if reservation.pool == on else 0)
-            soon_s = max(_POLL_INTERVAL_S, _LOOK_FRAC * (self._claims[id].due_at - self._at))
+            soon_s = max(_ASK_AGAIN_S, _ASK_AGAIN_FRAC * (self._claims[id].due_at - self._at))
             is_short = not rises_s or id in self._endangered or id in self._waits_for_room
             first_s = min(first_s, min(soon_s, rises_s or soon_s) if is_short else rises_s)
         return None if first_s == inf else first_s
@@ -600,7 +600,7 @@ class AdmissionControl:
     def _starts_in_s(self, candidate: Candidate) -> float:
         """Seconds until a job that is starting has started; a little longer if it should have by now."""
         _, ready_at = self._stalls.get(candidate.id, (self._at, self._at + candidate.view.spec.startup_s))
-        return ready_at - self._at if ready_at > self._at else _POLL_INTERVAL_S
+        return ready_at - self._at if ready_at > self._at else _ASK_AGAIN_S
 
     def _changes(self, candidate: Candidate, pool: Pool) -> Changes:
         """Return the costs of a change of the job; with several nodes a change may move it."""

@@ -8,13 +8,11 @@ from typing import Literal
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import Resources, resource_names, total
+from punctual.core.resources import LEAST_CORES, Resources, resource_names, total
 
 #: The allowed count that a job gets from a policy that does not resize.
 Size = Literal["largest", "smallest"]
 
-#: A job without workers holds at least this much while it runs: holding nothing would pause it.
-LEAST_CORES = 0.01
 #: Instants closer than this are the same: they are large numbers.
 ROUNDING_S = 1e-6
 

@@ -50,8 +50,8 @@ _UNITS = {
 
 #: Proven gap at which the knapsack stops: of one pool, and of several.
 _GAP, _GAP_SEVERAL = 1e-3, 1e-2
-#: Least time between two looks at an unchanged cluster.
-_POLL_INTERVAL_S = 1.0
+#: Least seconds between two plans of an unchanged cluster.
+_ASK_AGAIN_S = 1.0
 #: A job is moved to make room if that costs at most this share of the time it still needs.
 _MOVE_FRAC = 0.05
 #: The unit in which volumes are compared, device-seconds; smaller ones than `_LEAST_VOLUME_S` count as that.
@@ -505,8 +505,8 @@ class _Round:
         carry["stalls"] = self._admission.stalls(changed)
         carry["cores"] = {**self._cores.handed_on(), "workers": self._admission.reserved_cores()}
         plan = self._builder.build(**carry, prices=self._prices_of(solution))
-        looks_s = [_POLL_INTERVAL_S if is_unfinished else None, self._cores.changes_in_s()]
-        changes_s = [max(in_s, _POLL_INTERVAL_S) for in_s in looks_s if in_s is not None]
+        looks_s = [_ASK_AGAIN_S if is_unfinished else None, self._cores.changes_in_s()]
+        changes_s = [max(in_s, _ASK_AGAIN_S) for in_s in looks_s if in_s is not None]
         # A change that a promise needs is not put off.
         next_s = min((in_s for in_s in (*changes_s, self._admission.needed_at(held)) if in_s is not None), default=None)
         solution = solution or self._cores.solution

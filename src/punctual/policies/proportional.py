@@ -11,10 +11,10 @@ from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import Resources, resource_names
+from punctual.core.resources import LEAST_CORES, Resources, resource_names
 from punctual.policies._base import PolicyBase
 from punctual.policies._elastic_fill import ElasticFill, Participant
-from punctual.policies._jobs import LEAST_CORES, seniority
+from punctual.policies._jobs import seniority
 from punctual.solvers.water_filling import fill
 
 Shortage = Literal["scale", "earliest-deadline", "deadline-weighted"]

@@ -18,7 +18,7 @@ from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
 from punctual.core.ids import JobId
 from punctual.core.job import WEIGHT_MAX, EndRules, JobSpec
 from punctual.core.program import PATTERN_LENGTH_MAX, Program
-from punctual.core.resources import Resources
+from punctual.core.resources import LEAST_CORES, Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.units import format_bytes
 from punctual.progress_text.own import AUTO, Groups
@@ -43,8 +43,6 @@ if TYPE_CHECKING:  # most commands have no options of a job, and no use for pyda
 DEFAULT_CONTROLLER = "remaining-cost"
 #: Default floor of a job, in cores: with less it makes no visible progress.
 FLOOR_CORES = 0.05
-#: Least cores that can be enforced: the kernel takes no shorter quota.
-LEAST_CORES = 0.01
 #: The same for a job made of workers, and what learns how fast it is with how many.
 DEFAULT_WORKER_CONTROLLER = "two-level"
 WORKER_MODEL, SERVER_MODEL = "all-reduce", "parameter-server"

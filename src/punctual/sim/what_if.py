@@ -26,6 +26,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobState, JobView, shape_of
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Policy
+from punctual.core.resources import LEAST_CORES
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus
 from punctual.core.timer import Timer
@@ -34,7 +35,6 @@ from punctual.daemon.host_state import HostState, new_state
 from punctual.daemon.policy_worker import end_with
 from punctual.daemon.restored_state import restored_state
 from punctual.daemon.run_folder import RunFolder, run_named
-from punctual.request.submission import LEAST_CORES
 from punctual.sim.job import SimJob
 from punctual.sim.recorded import HELD_BACK_FRAC, ProportionalSpeed
 from punctual.sim.simulation import Simulation, registered

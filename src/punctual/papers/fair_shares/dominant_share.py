@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
+from punctual.core.resources import LEAST_CORES
 from punctual.policies._base import PolicyBase
 from punctual.policies._elastic_fill import ElasticFill, Participant
-from punctual.policies._jobs import LEAST_CORES, shares_of
+from punctual.policies._jobs import shares_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
