@@ -2,13 +2,12 @@
 
 import gc
 import random
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from _reference import TURNS, in_turns, timed_s
-from _report import Family, Run, Section, Target, most
+from _report import Column, Family, Run, Section, Target, most, table_of
 
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
@@ -27,7 +26,7 @@ from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.scaling import sim_jobs
 from punctual.sim.scaling.elastic import Elastic
 
-MS = "{:.1f} ms".format
+MS, S, COUNT = "{:.1f} ms".format, "{:.1f} s".format, "{:,.0f}".format
 N_JOBS, N_NODES, PER_NODE = 200, 128, 8
 #: Turns of the reference.
 LIMIT = 5_000.0
@@ -48,21 +47,13 @@ def elastic_mip(*, quick: bool) -> list[Run]:
 
 
 def _elastic_mip_section(runs: list[Run]) -> Section:
-    heads = ["200 jobs × 1024 devices", "after changes", "slowest", "all speeds new", "slowest", "jobs changed", "gap"]
-    rows = [_row(name, [run for run in runs if run["case"] == name]) for name in CASES]
+    columns = [
+        Column("after changes", "changes_ms", MS), Column("slowest", "changes_ms", MS, max), Column("all speeds new", "new_ms", MS),
+        Column("slowest", "new_ms", MS, max), Column("jobs changed", "n_changed", COUNT), Column("gap", "gap", "{:.1e}".format, max),
+    ]  # fmt: skip
     slowest = most(runs, "changes_turns")
     target = Target("whole decision of elastic-mip, 200 × 1024: CPU time, slowest of all", LIMIT, slowest, TURNS)
-    return Section("whole decisions", heads, rows, [target])
-
-
-def _row(name: str, runs: list[Run]) -> list[str]:
-    def middle(key: str) -> float:
-        return statistics.median(run[key] for run in runs)
-
-    return [
-        name, MS(middle("changes_ms")), MS(max(run["changes_ms"] for run in runs)), MS(middle("new_ms")),
-        MS(max(run["new_ms"] for run in runs)), f"{middle('n_changed'):.0f}", f"{max(run['gap'] for run in runs):.1e}",
-    ]  # fmt: skip
+    return Section("whole decisions", *table_of(runs, {"200 jobs × 1024 devices": "case"}, columns), [target])
 
 
 def _run(name: str, seed: int) -> Run:
@@ -126,8 +117,6 @@ def _seen_anew(job: JobView) -> JobView:
 
 # A decision for a whole data centre: the size that the source of Optimus gives a time for.
 
-S = "{:.1f} s".format
-COUNT = "{:,.0f}".format
 N_LARGE_JOBS, N_LARGE_NODES = 4_000, 16_000
 NODE = {"gpus": 4, "cores": 18.0, "memory_gib": 80.0}
 #: Turns of the reference.
@@ -148,13 +137,9 @@ def optimus(*, quick: bool) -> list[Run]:
 
 
 def _optimus_section(runs: list[Run]) -> Section:
-    heads = ["jobs × nodes, seed", "workers and servers", "all new: CPU time", "10 min later", "jobs changed"]
-    rows = [
-        [
-            f"{COUNT(run['n_jobs'])} × {COUNT(run['n_nodes'])}, {run['seed']}", COUNT(run["n_parts"]), S(run["new_s"]),
-            S(run["later_s"]), COUNT(run["n_changed"]),
-        ]
-        for run in runs
+    columns = [
+        Column("workers and servers", "n_parts", COUNT), Column("all new: CPU time", "new_s", S),
+        Column("10 min later", "later_s", S), Column("jobs changed", "n_changed", COUNT),
     ]  # fmt: skip
     is_whole = all(run["n_jobs"] == N_LARGE_JOBS for run in runs)
     slowest = most(runs, "new_turns", "later_turns") if is_whole else None
@@ -164,7 +149,9 @@ def _optimus_section(runs: list[Run]) -> Section:
         Target(f"{size}: CPU time of a decision, slowest of all", LARGE_LIMIT, slowest, TURNS),
         Target(f"{size}: workers and servers, fewest of all", N_PARTS, n_parts, COUNT, at_least=True),
     ]
-    return Section("large decisions", heads, rows, targets)
+    return Section(
+        "large decisions", *table_of(runs, {"jobs": "n_jobs", "nodes": "n_nodes", "seed": "seed"}, columns), targets
+    )
 
 
 def _large_run(n_jobs: int, n_nodes: int, seed: int) -> Run:

@@ -1,7 +1,8 @@
 """Results as sections: a table each, and targets; the page and the last line that are made of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from _common import PageOf, Results, conclude, markdown_table, print_table, stamp_text, write_results
@@ -36,6 +37,42 @@ class Section:
 
 #: One measurement, as a file of results has it.
 Run = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table of runs: `of` the values at `key` of a row's runs, shown; – where no run has one."""
+
+    head: str
+    key: str
+    shown: Callable[[Any], str] = str
+    of: Callable[[Sequence[Any]], Any] = median
+
+    def cell(self, runs: Iterable[Run]) -> str:
+        found = [run[self.key] for run in runs if run.get(self.key) is not None]
+        return self.shown(self.of(found)) if found else "–"
+
+
+def grouped(runs: Iterable[Run], *keys: str) -> dict[tuple[Any, ...], list[Run]]:
+    """Return the runs by their values at `keys`, in order of appearance."""
+    found: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        found.setdefault(tuple(tuple(run[key]) if isinstance(run[key], list) else run[key] for key in keys), []).append(
+            run
+        )
+    return found
+
+
+def table_of(
+    runs: Iterable[Run], rows: Mapping[str, str], columns: Sequence[Column]
+) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows: a row for all runs that are alike at the keys of `rows`, whose heads are its own."""
+    heads = [*rows, *(column.head for column in columns)]
+    return heads, [
+        [*(", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in group),
+         *(column.cell(own) for column in columns)]
+        for group, own in grouped(runs, *rows.values()).items()
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)
