@@ -1,13 +1,11 @@
-"""A host with live jobs, to be measured from outside: `python _host_live.py N_JOBS [PROFILE]`.
+"""A host with live jobs, to be measured from outside: `python _host_live.py N_JOBS`.
 
 There are `N_JOBS` with a deadline, and one more without if these are several.
 
 It prints a line of JSON when all jobs run. Each line of its standard input is a list of deadlines, in seconds, one for each
-job, which are moved to them one after another; at the end of the input the host ends its jobs and leaves. With PROFILE, what
-its thread did is written there, for `pstats`.
+job, which are moved to them one after another; at the end of the input the host ends its jobs and leaves.
 """
 
-import cProfile
 import json
 import sys
 import threading
@@ -84,7 +82,7 @@ def obey(host: LocalHost, is_over: threading.Event) -> None:
     host.stop(host.jobs()[0].id, "the measurement has ended")
 
 
-def main(n_jobs: int, profile: str | None) -> None:
+def main(n_jobs: int) -> None:
     with local_host(f"bench-{n_jobs}", HostOptions(jobs_at_once=n_jobs + 1), output_of=lambda _: _drop) as host:
         jobs = submissions(n_jobs)
         host.subscribe(ready_line(host, len(jobs)))
@@ -92,12 +90,7 @@ def main(n_jobs: int, profile: str | None) -> None:
             host.submit(job)
         is_over = threading.Event()
         threading.Thread(target=obey, args=(host, is_over), daemon=True).start()
-        if profile is None:
-            host.run(is_over.is_set)
-            return
-        with cProfile.Profile() as profiling:
-            host.run(is_over.is_set)
-        profiling.dump_stats(profile)
+        host.run(is_over.is_set)
 
 
 def _drop(_: bytes) -> None:
@@ -105,4 +98,4 @@ def _drop(_: bytes) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
+    main(int(sys.argv[1]))

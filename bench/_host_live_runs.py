@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,8 @@ class LiveRun:
 class LiveHost:
     """A host in a process of its own, all of whose jobs run."""
 
-    def __init__(self, n_jobs: int, home: Path, profile: Path | None = None) -> None:
-        command = [sys.executable, str(SCRIPT), str(n_jobs), *([] if profile is None else [str(profile)])]
+    def __init__(self, n_jobs: int, home: Path) -> None:
+        command = [sys.executable, str(SCRIPT), str(n_jobs)]
         environment = {**os.environ, "PUNCTUAL_HOME": str(home)}
         self.n_jobs = n_jobs
         self._process = subprocess.Popen(
@@ -146,18 +146,9 @@ class LiveHost:
                 yield message
 
 
-@contextmanager
-def live_host(n_jobs: int, home: Path, profile: Path | None = None) -> Iterator[LiveHost]:
-    host = LiveHost(n_jobs, home, profile)
-    try:
-        yield host
-    finally:
-        host.close()
-
-
-def measure(n_jobs: int, home: Path, window_s: float, *, quick: bool, profile: Path | None = None) -> list[LiveRun]:
+def measure(n_jobs: int, home: Path, window_s: float, *, quick: bool) -> list[LiveRun]:
     """A host with one job beside one with `n_jobs`: both see the same machine."""
-    with live_host(1, home / "single") as single, live_host(n_jobs, home / "many", profile) as many:
+    with closing(LiveHost(1, home / "single")) as single, closing(LiveHost(n_jobs, home / "many")) as many:
         single.await_jobs()
         many.await_jobs()
         time.sleep(SETTLE_S)

@@ -53,7 +53,7 @@ BENCHMARKS = (
     Benchmark("elastic_deadline"), Benchmark("gpu", ("gpu-cuda",), ("--only-gpu",)),
     *(Benchmark("ray_cluster", (f"ray_{part}",), (f"--part {part}",)) for part in ("scale", "resize")),
     Benchmark("service_faults"),
-    Benchmark("host_kills"), Benchmark("contention", resume="--resume"), Benchmark("allocators", commands=("--seeds 2",), resume="--resume"),
+    Benchmark("contention", resume="--resume"), Benchmark("allocators", commands=("--seeds 2",), resume="--resume"),
     # Its `--resume` keeps runs of this revision only.
     Benchmark("deadline", commands=("--lanes 2 --resume", "--lanes 2 --part landings --load 0.8 --resume", "--part published --resume")),
     Benchmark("forecasts", ("forecasts_live", "forecasts"), ("--live 36",)),

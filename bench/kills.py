@@ -4,9 +4,6 @@ A small elastic training (bit for bit reproducible, a checkpoint every half seco
 ends: its number of workers is changed, workers are killed or stopped (SIGSTOP: it hangs), half of the times just after a change of
 size was asked for, and now and then the agent is killed, after which the same command is started again. Every
 run must print the same step count and the same checksum of all weights and buffers as the undisturbed one.
-
-Then the command that steers such a training is killed, again and again, in the middle of a change of size and in the middle of
-taking over as well, and `punctual attach` steers on.
 """
 
 import random
@@ -15,218 +12,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from _agent import Agent
-from _common import Results
-from _faults import Part, conclude_parts, page_of, parser_of, send
+from _common import Results, parser
+from _faults import send
 from _faults_training import FINAL, Job
-from _processes import home, wait_until, workers_of
+from _report import Column, Section, Target, conclude_targets, page_of, report, table_of
 
-from punctual.channel import SharedBlock
-from punctual.core.errors import InvalidSpec
-from punctual.core.events import SteeringResumed
-from punctual.core.ids import JobId
-from punctual.daemon.control_client import change
-from punctual.daemon.control_socket import ControlFailed, ask
-from punctual.daemon.run_folder import run_named
-from punctual.daemon.runs import jobs_of
-from punctual.executors.local.launch import MEMORY_NAME
-
-# The command that steers is killed: `punctual run` dies, and `punctual attach` takes its job over.
-
-STEERED_PATIENCE_S = 420.0
-#: How long the training may take to be there, or a command to steer it.
-START_S_MAX = 120.0
-#: Deadlines are moved to where the rest will take so many times what it would at the speed so far. One makes a job of workers want
-#: all of them, the other the least; so the size has to change.
-TIGHT, LOOSE = 0.5, 4.0
-#: How long a change of size is waited for, to kill the command in the middle of it.
-CHANGE_S_MAX = 15.0
-#: What a step waits, as for data: a job that nobody steers would else leave hardly any time for a command to start in, since
-#: a job outweighs what else runs, and the more if that is as nice as a benchmark should be.
-PAUSE_S = 0.01
-#: What the job may have, by the kind of the run.
-SIZES = {"workers": ("--workers", "1..3"), "cores": ("--cores", "0.2..1")}
-
-
-@dataclass
-class Steered:
-    """One training under commands that were killed."""
-
-    seed: int
-    kind: str
-    final: str = ""
-    n_commands_killed: int = 0
-    n_amid_resizes: int = 0
-    n_amid_takeovers: int = 0
-    n_workers_killed: int = 0
-    n_deadlines: int = 0
-    n_takeovers: int = 0
-    unsteered_s: float = 0.0
-    ended_steered: bool = False
-    took_s: float = 0.0
-    began_at: float = 0.0
-
-
-class Terminal:
-    """A terminal for commands, all in one home of their own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._output = folder / "output"
-        self.run = run_named("kills")
-        self.process: subprocess.Popen[bytes]
-
-    def give(self, *arguments: str) -> None:
-        with self._output.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "punctual", *arguments], stdout=output, stderr=output
-            )
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def is_steered(self) -> bool:
-        try:
-            return bool(ask(self.run.socket, {"verb": "status"}))
-        except ControlFailed:
-            return False
-
-    def has_ended(self) -> bool:
-        return self.process.poll() is not None and self.run.keeper_pid(JobId("kills")) is None
-
-    def wait_until_steered(self) -> None:
-        if not wait_until(lambda: self.is_steered() or self.has_ended(), START_S_MAX, 0.05):
-            raise TimeoutError(
-                f"the job is not steered, attach {self.process.poll()}: {self._output.read_text()[-2000:]}"
-            )
-
-    def final(self) -> str:
-        """Return what the training printed at its end."""
-        lines = self._output.read_text(errors="replace").splitlines()
-        return next((line.removeprefix(FINAL) for line in lines if line.startswith(FINAL)), lines[-1][:200])
-
-
-def steered(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
-    """A run with so many killed commands, if it lasts long enough; then it is left to the last one."""
-    rng, result = random.Random(seed), Steered(seed, kind)
-    begun = time.monotonic()
-    job = Job(n_steps=0, workers=(1, 3), n_epochs=n_epochs, sleep_s=PAUSE_S)
-    with home("kills") as folder:
-        terminal = Terminal(folder)
-        command = job.command(folder / "job")
-        terminal.give("run", "--quiet", "--deadline", "60s", "--name", "kills", *SIZES[kind], "--", *command)
-        try:
-            page = _page_of(terminal)
-            result.began_at = time.monotonic()
-            while not terminal.has_ended() and result.n_commands_killed < n_kills:
-                _disturb_command(terminal, page, result, rng)
-            _move_deadline(terminal, page, result, 0.0)  # the rest at full speed
-            terminal.process.wait(STEERED_PATIENCE_S)
-            result.ended_steered = terminal.process.returncode == 0
-            result.final = terminal.final()
-            _count_takeovers(terminal, result)
-        finally:
-            terminal.process.terminate()
-            terminal.process.wait(30)
-    result.took_s = time.monotonic() - begun
-    return result
-
-
-def _page_of(terminal: Terminal) -> SharedBlock:
-    """Return the job's page, once it has done some steps."""
-    assert wait_until(lambda: _pages(terminal), START_S_MAX, 0.1), "the training has not begun"
-    page = SharedBlock.open(str(_pages(terminal)[0]))
-    assert wait_until(lambda: page.progress().n_steps >= 5, START_S_MAX, 0.1), "the training has done no step"
-    return page
-
-
-def _pages(terminal: Terminal) -> list[Path]:
-    """Return where the job's keeper, once it has started, holds its page."""
-    pids = [pid for job in terminal.run.jobs() if (pid := terminal.run.keeper_pid(job)) is not None]
-    with suppress(OSError):  # it is just starting, or ending
-        files = [file for pid in pids for file in Path(f"/proc/{pid}/fd").iterdir()]
-        return [file for file in files if MEMORY_NAME in str(file.readlink())]
-    return []
-
-
-def _disturb_command(terminal: Terminal, page: SharedBlock, result: Steered, rng: random.Random) -> None:
-    time.sleep(rng.random())
-    if result.kind == "workers" and rng.random() < 0.3:
-        result.n_workers_killed += _kill_worker(page, rng)
-    if rng.random() < 0.8:
-        slack = (
-            LOOSE if page.worker_status().n_workers > 1 or (result.kind == "cores" and rng.random() < 0.5) else TIGHT
-        )
-        result.n_deadlines += _move_deadline(terminal, page, result, slack)
-    is_amid = result.kind == "workers" and rng.random() < 0.8 and _await_change(terminal, page)
-    time.sleep(rng.random() * (0.05 if is_amid else 2.0))
-    if terminal.process.poll() is not None:
-        return
-    result.n_amid_resizes += page.worker_target().request != page.worker_status().request
-    terminal.kill()
-    result.n_commands_killed += 1
-    time.sleep(rng.random())
-    terminal.give("attach", "--quiet")
-    if rng.random() < 0.3:  # it may not even have begun, or be in the middle of taking over
-        time.sleep(rng.random() * 3.0)
-        if terminal.process.poll() is None:
-            result.n_amid_takeovers += not terminal.is_steered()
-            terminal.kill()
-            result.n_commands_killed += 1
-            terminal.give("attach", "--quiet")
-    terminal.wait_until_steered()
-
-
-def _move_deadline(terminal: Terminal, page: SharedBlock, result: Steered, slack: float) -> bool:
-    n_left = max(0, page.declaration().total_steps - page.progress().n_steps)
-    at_this_speed_s = n_left * (time.monotonic() - result.began_at) / page.progress().n_steps
-    try:
-        change(jobs_of(terminal.run)[0], when=f"{max(5.0, slack * at_this_speed_s):.1f}s")
-    except InvalidSpec:  # it has just ended
-        return False
-    return True
-
-
-def _await_change(terminal: Terminal, page: SharedBlock) -> bool:
-    """Wait for the middle of a change of size; whether one came soon."""
-
-    def is_amid() -> bool:
-        return page.worker_target().request != page.worker_status().request
-
-    wait_until(lambda: is_amid() or terminal.process.poll() is not None, CHANGE_S_MAX, 0.002)
-    return is_amid()
-
-
-def _kill_worker(page: SharedBlock, rng: random.Random) -> bool:
-    agent_pid = page.worker_status().agent_pid
-    workers = workers_of(agent_pid) if agent_pid else []
-    return bool(workers) and send(rng.choice(workers))
-
-
-def _count_takeovers(terminal: Terminal, result: Steered) -> None:
-    """Add what the journal says of takeovers."""
-    with terminal.run.read_journal() as journal:
-        resumed = [message for _, message in journal.read_from(1) if isinstance(message, SteeringResumed)]
-    result.n_takeovers = len(resumed)
-    result.unsteered_s = sum(one.at - one.lost_at for one in resumed)
-
-
-# Workers and agents are killed.
-
-N_EPOCHS = 60
-N_KILLS = 100
-#: Of the trainings whose commands are killed: epochs, and the kinds of the runs with how many kills.
-N_EPOCHS_STEERED = 150
-STEERED = (("workers", 12), ("workers", 12), ("cores", 5))
-PATIENCE_S = 300.0
-HANG_S = 3.0
+N_EPOCHS, N_EPOCHS_QUICK = 60, 40
+PATIENCE_S, HANG_S = 300.0, 3.0
+COUNT = "{:.0f}".format
 
 
 @dataclass
@@ -248,8 +45,7 @@ class Training:
     """The program under an agent; started again with the same folder when its agent was killed."""
 
     def __init__(self, folder: Path, n_epochs: int, n_workers: int) -> None:
-        job = Job(n_steps=0, workers=(1, 3), n_epochs=n_epochs, sleep_s=0.0)
-        self._command, self._folder, self._n_starts = job.command(folder / "job"), folder, 0
+        self._command, self._folder, self._n_starts = Job(n_epochs=n_epochs).command(folder / "job"), folder, 0
         self.start(n_workers)
 
     def start(self, n_workers: int) -> None:
@@ -320,84 +116,41 @@ def _count(training: Training, run: Run) -> None:
     run.n_steps_redone += status.n_steps_redone
 
 
-def kill_workers(options: Namespace) -> dict[str, Any]:
-    """Trainings whose workers and agents are killed."""
-    n_epochs, n_kills, n_each, n_runs = (12, 6, 6, 1) if options.quick else (N_EPOCHS, N_KILLS, 30, 12)
+def measured(*, quick: bool) -> Results:
+    n_epochs, n_kills, n_each, n_runs = (N_EPOCHS_QUICK, 6, 6, 1) if quick else (N_EPOCHS, 100, 30, 12)
     expected = undisturbed(n_epochs)
     runs: list[Run] = []
     while sum(run.n_kills for run in runs) < n_kills and len(runs) < n_runs:
-        runs.append(disturbed(options.seed + len(runs), n_epochs, n_each))
+        runs.append(disturbed(len(runs), n_epochs, n_each))
         print(asdict(runs[-1]), file=sys.stderr, flush=True)
     return {"expected": expected, "runs": [asdict(run) for run in runs]}
 
 
-def kill_commands(options: Namespace) -> dict[str, Any]:
-    """Trainings whose commands are killed and that are taken over."""
-    n_epochs, kinds = (30, (("workers", 1),)) if options.quick else (N_EPOCHS_STEERED, STEERED)
-    expected = undisturbed(n_epochs)
-    runs: list[Steered] = []
-    for seed, (kind, n_kills) in enumerate(kinds, options.seed):
-        runs.append(steered(seed, kind, n_epochs, n_kills))
-        print(asdict(runs[-1]), file=sys.stderr, flush=True)
-    return {"expected": expected, "runs": [asdict(run) for run in runs]}
-
-
-def _rows(part: Results, columns: Sequence[str]) -> list[list[str]]:
+def sections(results: Results) -> list[Section]:
+    expected = results["expected"]
+    runs = [{**run, "same": "yes" if run["final"] == expected else f"NO: {run['final']}"} for run in results["runs"]]
+    columns = [
+        Column("workers and agents killed", "n_kills", COUNT), Column("agents", "n_agents_killed", COUNT),
+        Column("stopped", "n_stops", COUNT), Column("sizes asked for", "n_targets", COUNT), Column("resizes", "n_resizes", COUNT),
+        Column("steps redone", "n_steps_redone", COUNT), Column("as undisturbed", "same", str, max),
+    ]  # fmt: skip
+    n_kills = sum(run["n_kills"] for run in runs)
+    n_same = sum(bool(expected) and run["final"] == expected for run in runs)
+    text = f"trainings of {len(runs)} that ended with the undisturbed one's weights, {n_kills} kills"
+    target = Target(text, len(runs), n_same, COUNT, at_least=True)
     return [
-        [
-            *(f"{run[key]:.0f}" if isinstance(run[key], float) else str(run[key]) for key in columns),
-            "yes" if run["final"] == part["expected"] else f"NO: {run['final']}",
-        ]
-        for run in part["runs"]
+        Section("Trainings whose workers and agents are killed", *table_of(runs, {"run": "seed"}, columns), [target])
     ]
-
-
-def _short(part: Results) -> list[str]:
-    return [
-        f"seed {run['seed']}: ended as {run['final'] or 'nothing'}"
-        for run in part["runs"]
-        if run["final"] != part["expected"] or not part["expected"]
-    ]
-
-
-def _part(measure: Callable[[Namespace], Results], columns: Mapping[str, str]) -> Part:
-    """Return a part whose table has these columns: what is at the head, and what stands below."""
-    heads = [*columns, "as undisturbed"]
-    return Part(measure, heads, lambda part: _rows(part, list(columns.values())), _short)
-
-
-PARTS = {
-    "workers": _part(kill_workers, {
-        "run": "seed", "workers and agents killed": "n_kills", "agents": "n_agents_killed", "stopped": "n_stops",
-        "sizes asked for": "n_targets", "resizes": "n_resizes", "steps redone": "n_steps_redone",
-    }),
-    "commands": _part(kill_commands, {
-        "run": "seed", "steers by": "kind", "commands killed": "n_commands_killed", "amid a change of size": "n_amid_resizes",
-        "amid taking over": "n_amid_takeovers", "workers killed": "n_workers_killed", "deadlines moved": "n_deadlines",
-        "taken over": "n_takeovers", "unsteered (s)": "unsteered_s", "of (s)": "took_s",
-    }),
-}  # fmt: skip
-
-
-def last_line(parts: dict[str, Results]) -> str:
-    """Return the key figure beside its target."""
-    equal = [run["final"] == part["expected"] for part in parts.values() for run in part["runs"]]
-    runs = [run for part in parts.values() for run in part["runs"]]
-    n_commands = sum(run.get("n_commands_killed", 0) for run in runs)
-    n_kills = n_commands + sum(run.get("n_kills", 0) + run.get("n_workers_killed", 0) for run in runs)
-    return (
-        f"{sum(equal)} of {len(equal)} disturbed trainings ended with the undisturbed one's weights (target: all), "
-        f"{n_kills} kills, {n_commands} of them of the command that steers"
-    )
 
 
 def page(results: Results) -> str:
-    return page_of(PARTS, results, last_line)
+    return page_of(sections(results), results)
 
 
 def main() -> int:
-    options = parser_of(__doc__ or "", PARTS).parse_args()
-    return conclude_parts("kills", PARTS, options, last_line, page)
+    quick = parser(__doc__ or "").parse_args().quick
+    targets = report("kills", measured(quick=quick), sections, page, quick=quick)
+    return conclude_targets(targets, targets[0], quick=quick)
 
 
 if __name__ == "__main__":
