@@ -1,6 +1,6 @@
 """Train ten million parameters under AdamW, for `punctual.elastic` and for torchrun. A program of its own.
 
-``_resize_training.py elastic`` trains under an agent; ``_resize_training.py torchrun LOG CHECKPOINT`` under torchrun's,
+``_resize_training.py large|small [DEVICE]`` trains under an agent; ``_resize_training.py torchrun LOG CHECKPOINT`` under torchrun's,
 as its documentation has it: each change ends all processes, and new ones go on from the last checkpoint. Its first
 process writes a line for each step: when it was done, of how many processes, and its number.
 """
@@ -8,6 +8,7 @@ process writes a line for each step: when it was done, of how many processes, an
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -49,26 +50,15 @@ def dataset() -> TensorDataset:
     return TensorDataset(inputs, inputs[:, :10].argmax(1))
 
 
-def _train(context: object, model: nn.Module) -> None:
+def train(kind: str, device: str, context: object) -> None:
+    """Train a model on a device, which all workers share."""
+    model = (large() if kind == "large" else small()).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     with context.elastic(model=model, optimizer=optimizer) as run:  # type: ignore[attr-defined]
         for _epoch in run.epochs(N_STEPS):
             for inputs, targets in run.batches(dataset(), global_batch_size=GLOBAL_BATCH_SIZE, seed=0):
                 run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
                 run.step()
-
-
-def train_large(context: object) -> None:
-    _train(context, large())
-
-
-def train_small(context: object) -> None:
-    _train(context, small())
-
-
-def train_on(device: str, context: object) -> None:
-    """Train the large model on `device`, which all workers share."""
-    _train(context, large().to(device))
 
 
 def train_plainly(
@@ -121,4 +111,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "torchrun":
         train_under_torchrun(Path(sys.argv[2]), Path(sys.argv[3]))
     else:
-        punctual.elastic(train_large if sys.argv[1] == "large" else train_small)
+        punctual.elastic(partial(train, sys.argv[1], *(sys.argv[2:] or ["cpu"])))
