@@ -27,12 +27,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Section:
-    """A table with its title, and what it is to show."""
+    """A table with its title, what is said above it, and what it is to show."""
 
     name: str
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     targets: Sequence[Target] = ()
+    text: str = ""
 
 
 #: One measurement, as a file of results has it.
@@ -138,7 +139,13 @@ def section_lines(sections: Sequence[Section]) -> list[str]:
     return [
         line
         for section in sections
-        for line in ("", f"## {section.name}", "", *markdown_table(section.heads, section.rows))
+        for line in (
+            "",
+            f"## {section.name}",
+            "",
+            *([section.text, ""] if section.text else []),
+            *markdown_table(section.heads, section.rows),
+        )
     ]
 
 
