@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from _common import PageOf, Results, conclude, markdown_table, print_table, stamp_text, write_results
+from _common import PageOf, Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,17 @@ def report(
     sections = sections_of(write_results(name, results, page, quick=quick))
     print_sections(sections)
     return targets_of(sections)
+
+
+def run(
+    name: str, doc: str | None, measured: Callable[..., Results], sections_of: Callable[[Results], Sequence[Section]], *, key: int = 0
+) -> int:  # fmt: skip
+    """Measure, quickly or in full, and tell of it; the last line has the target number `key`."""
+    quick = parser(doc or "").parse_args().quick
+    targets = report(
+        name, measured(quick=quick), sections_of, lambda results: page_of(sections_of(results), results), quick=quick
+    )
+    return conclude_targets(targets, targets[key], quick=quick)
 
 
 def conclude_targets(targets: Sequence[Target], key: Target, *, quick: bool) -> int:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from _common import Results, parser
-from _report import Column, Run, Section, Target, conclude_targets, page_of, report, table_of
+from _common import Results
+from _report import Column, Run, Section, Target, page_of, run, table_of
 
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.protocols import Controller
@@ -90,12 +90,12 @@ def row(kind: str, controller: str, n_runs: int) -> Run:
     ]  # fmt: skip
     # Of the best mix for the last deadline, as if it had been known from the start.
     least = [case.training.least_worker_s(case.final_deadline_s, case.world.noise) for case in cases]
-    costs = sorted(run.worker_s / least_s for run, least_s in zip(runs, least, strict=True))
+    costs = sorted(one.worker_s / least_s for one, least_s in zip(runs, least, strict=True))
     return {
         "world": kind, "controller": controller, "n_runs": n_runs,
-        "deviation_frac": fmean(abs(run.deviation_frac) for run in runs), "latest_frac": max(run.deviation_frac for run in runs),
-        "late_frac": fmean(not run.on_time for run in runs), "n_resizes": fmean(run.n_resizes for run in runs),
-        "many_resizes_frac": fmean(run.n_resizes > 3 for run in runs), "cost": fmean(costs), "cost_p90": costs[int(0.9 * len(costs))],
+        "deviation_frac": fmean(abs(one.deviation_frac) for one in runs), "latest_frac": max(one.deviation_frac for one in runs),
+        "late_frac": fmean(not one.on_time for one in runs), "n_resizes": fmean(one.n_resizes for one in runs),
+        "many_resizes_frac": fmean(one.n_resizes > 3 for one in runs), "cost": fmean(costs), "cost_p90": costs[int(0.9 * len(costs))],
     }  # fmt: skip
 
 
@@ -122,8 +122,7 @@ def page(results: Results) -> str:
     return page_of(sections(results), results)
 
 
-def main() -> int:
-    quick = parser(__doc__ or "").parse_args().quick
+def measured(*, quick: bool) -> Results:
     n_runs, worlds, controllers = (40, FORESEEN, (OURS, DECOR)) if quick else (100, WORLDS, tuple(CONTROLLERS))
     rows = [
         row(world, controller, n_runs)
@@ -131,8 +130,11 @@ def main() -> int:
         for world in worlds
         if controller != WITH_MODEL or world in FORESEEN
     ]
-    found = report("elastic_deadline", {"rows": rows}, sections, page, quick=quick)
-    return conclude_targets(found, found[0], quick=quick)
+    return {"rows": rows}
+
+
+def main() -> int:
+    return run("elastic_deadline", __doc__, measured, sections)
 
 
 if __name__ == "__main__":

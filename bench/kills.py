@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from _agent import Agent
-from _common import Results, parser
+from _common import Results
 from _faults import send
 from _faults_training import FINAL, Job
-from _report import Column, Section, Target, conclude_targets, page_of, report, table_of
+from _report import Column, Section, Target, page_of, run, table_of
 
 N_EPOCHS, N_EPOCHS_QUICK = 60, 40
 PATIENCE_S, HANG_S = 300.0, 3.0
@@ -71,24 +71,24 @@ def undisturbed(n_epochs: int) -> str:
 
 def disturbed(seed: int, n_epochs: int, n_kills: int) -> Run:
     """A run with at most so many kills: after them it is left alone, so that it ends."""
-    rng, run = random.Random(seed), Run(seed)
+    rng, one = random.Random(seed), Run(seed)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         training = Training(Path(folder), n_epochs, 2)
         try:
             while training.process.poll() is None and time.monotonic() < begun + PATIENCE_S:
-                if run.n_kills + run.n_stops < n_kills:
-                    _disturb(training, run, rng)
+                if one.n_kills + one.n_stops < n_kills:
+                    _disturb(training, one, rng)
                 time.sleep(rng.random() * 1.2)
                 if training.process.poll() == -signal.SIGKILL:
-                    _count(training, run)
+                    _count(training, one)
                     training.start(rng.choice((1, 2, 3)))
-            _count(training, run)
-            run.final = training.final() if training.process.poll() == 0 else f"ended with {training.process.poll()}"
+            _count(training, one)
+            one.final = training.final() if training.process.poll() == 0 else f"ended with {training.process.poll()}"
         finally:
             training.process.kill()
-    run.took_s = time.monotonic() - begun
-    return run
+    one.took_s = time.monotonic() - begun
+    return one
 
 
 def _disturb(training: Training, run: Run, rng: random.Random) -> None:
@@ -148,9 +148,7 @@ def page(results: Results) -> str:
 
 
 def main() -> int:
-    quick = parser(__doc__ or "").parse_args().quick
-    targets = report("kills", measured(quick=quick), sections, page, quick=quick)
-    return conclude_targets(targets, targets[0], quick=quick)
+    return run("kills", __doc__, measured, sections)
 
 
 if __name__ == "__main__":

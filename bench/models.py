@@ -17,7 +17,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -159,20 +159,11 @@ Choice = Callable[[list[Shape], int, random.Random], list[Shape]]
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Measured over predicted rate, and the standard deviation relative to the prediction."""
+    """Errors of the time of a step and of the rate, relative to the measured ones; and the standard deviation relative to the prediction."""
 
-    ratio: float
+    time_frac: float
+    rate_frac: float
     std_frac: float
-
-    @property
-    def time_frac(self) -> float:
-        """Error of the time of a step, relative to the measured one."""
-        return abs(self.ratio - 1)
-
-    @property
-    def rate_frac(self) -> float:
-        """Error of the rate, relative to the measured one."""
-        return abs(1 / self.ratio - 1)
 
 
 def at_random(shapes: list[Shape], n: int, drawn: random.Random) -> list[Shape]:
@@ -181,41 +172,37 @@ def at_random(shapes: list[Shape], n: int, drawn: random.Random) -> list[Shape]:
 
 def spread_out(shapes: list[Shape], n: int, _drawn: random.Random) -> list[Shape]:
     """The smallest and the largest, then always the one farthest from those chosen: a plan one can make beforehand."""
+
+    def distance(one: Shape, other: Shape) -> float:
+        pairs = ((one.n_workers, other.n_workers), (one.n_nodes, other.n_nodes))
+        return sum((max(pair) / min(pair) - 1) ** 0.5 for pair in pairs)
+
     chosen = [shapes[0], shapes[-1]]
     while len(chosen) < n:
-        chosen.append(max(shapes, key=lambda one: (min(_distance(one, other) for other in chosen), repr(one))))
+        chosen.append(max(shapes, key=lambda one: (min(distance(one, other) for other in chosen), repr(one))))
     return chosen
 
 
-def _distance(one: Shape, other: Shape) -> float:
-    workers = max(one.n_workers, other.n_workers) / min(one.n_workers, other.n_workers)
-    nodes = max(one.n_nodes, other.n_nodes) / min(one.n_nodes, other.n_nodes)
-    return float(workers - 1) ** 0.5 + float(nodes - 1) ** 0.5
-
-
 def by_shape(job: MeasuredJob) -> dict[Shape, list[SeenRate]]:
-    found: dict[Shape, list[SeenRate]] = defaultdict(list)
-    for one in job.seen:
-        found[one.shape].append(one)
-    return dict(sorted(found.items(), key=lambda item: _order(item[0])))
+    def order(one: SeenRate) -> tuple[float, ...]:
+        return (one.shape.n_workers, one.shape.n_nodes, one.shape.n_servers, one.shape.cores)
 
-
-def _order(shape: Shape) -> tuple[float, ...]:
-    return (shape.n_workers, shape.n_nodes, shape.n_servers, shape.cores)
-
-
-def spec_of(profile: Iterable[SeenRate], *, workers: bool) -> JobSpec:
-    worker = Resources(1.0) if workers else None
-    return JobSpec(id=JobId("measured"), ceiling=Resources(1000.0), worker=worker, profile=tuple(profile))
+    found: dict[Shape, list[SeenRate]] = {}
+    for one in sorted(job.seen, key=order):
+        found.setdefault(one.shape, []).append(one)
+    return found
 
 
 def misses(model: PerfModel[Any], profile: list[SeenRate], held_back: list[SeenRate]) -> list[Miss]:
-    state = model.init(spec_of(profile, workers=not profile[0].shape.cores))
+    worker = None if profile[0].shape.cores else Resources(1.0)
+    state = model.init(JobSpec(id=JobId("measured"), ceiling=Resources(1000.0), worker=worker, profile=tuple(profile)))
     found = []
     for one in held_back:
         rate_sps = model.rate_sps(state, one.shape)
-        std_frac = model.std_sps(state, one.shape) / rate_sps if rate_sps else float("inf")
-        found.append(Miss(one.rate_sps / rate_sps if rate_sps else float("inf"), std_frac))
+        ratio, std_frac = (
+            value / rate_sps if rate_sps else inf for value in (one.rate_sps, model.std_sps(state, one.shape))
+        )
+        found.append(Miss(abs(ratio - 1), abs(1 / ratio - 1), std_frac))
     return found
 
 
@@ -225,13 +212,11 @@ def job_misses(
     """Misses of the shapes that were not chosen; of a chosen shape that was measured twice, the first one is shown."""
     shapes, drawn = by_shape(job), random.Random(f"{seed} {job.table} {job.network} {job.variant}")
     chosen = choice(list(shapes), n_points, drawn)
-    profile = [_noisy(shapes[shape][0], noise_frac, drawn) for shape in chosen]
+    profile = [shapes[shape][0] for shape in chosen]
+    if noise_frac:
+        profile = [replace(one, rate_sps=one.rate_sps * max(0.1, drawn.gauss(1, noise_frac))) for one in profile]
     held_back = [one for shape, seen in shapes.items() if shape not in chosen for one in seen]
     return misses(model, profile, held_back)
-
-
-def _noisy(one: SeenRate, noise_frac: float, drawn: random.Random) -> SeenRate:
-    return replace(one, rate_sps=one.rate_sps * max(0.1, drawn.gauss(1, noise_frac))) if noise_frac else one
 
 
 def in_turns(model: PerfModel[Any], job: MeasuredJob, n_parts: int, seed: int) -> list[Miss]:
@@ -265,21 +250,16 @@ Networks = dict[str, dict[str, float]]
 
 def all_reduce_tables(jobs: Jobs, choice: Choice, seeds: range) -> tuple[Networks, Networks]:
     """Table -> network -> percent of the time and of the rate; a network's jobs and seeds count alike."""
-    times: dict[tuple[str, str], list[float]] = defaultdict(list)
-    rates: dict[tuple[str, str], list[float]] = defaultdict(list)
+    found: dict[tuple[str, str], list[list[Miss]]] = defaultdict(list)
     for job in jobs:
-        for seed in seeds:
-            found = job_misses(AllReduce(), job, N_POINTS, choice, seed)
-            times[job.table, job.network].append(percent(found))
-            rates[job.table, job.network].append(100 * statistics.fmean(miss.rate_frac for miss in found))
-    return _nested(times), _nested(rates)
-
-
-def _nested(errors: dict[tuple[str, str], list[float]]) -> Networks:
-    nested: Networks = defaultdict(dict)
-    for (table, network), found in errors.items():
-        nested[table][network] = statistics.fmean(found)
-    return dict(nested)
+        found[job.table, job.network] += [job_misses(AllReduce(), job, N_POINTS, choice, seed) for seed in seeds]
+    times, rates = defaultdict[str, dict[str, float]](dict), defaultdict[str, dict[str, float]](dict)
+    for (table, network), draws in found.items():
+        times[table][network] = statistics.fmean(map(percent, draws))
+        rates[table][network] = statistics.fmean(
+            100 * statistics.fmean(one.rate_frac for one in draw) for draw in draws
+        )
+    return times, rates
 
 
 def floors(jobs: Jobs) -> dict[str, float]:
@@ -297,13 +277,10 @@ def online(jobs: Jobs, seeds: range) -> dict[str, float]:
     """Three different shapes, each measured once with 10 % noise."""
     model = AllReduce(noise_frac=0.1)
     found = [miss for job in jobs for seed in seeds for miss in job_misses(model, job, 3, at_random, seed, 0.1)]
-    errors = [100 * miss.time_frac for miss in found]
     return {
-        "mean_percent": statistics.fmean(errors),
-        "median_percent": statistics.median(errors),
-        "within_1_std": coverage(found, 1.0),
-        "within_2_std": coverage(found, 2.0),
-    }
+        "mean_percent": percent(found), "median_percent": 100 * statistics.median(miss.time_frac for miss in found),
+        "within_1_std": coverage(found, 1.0), "within_2_std": coverage(found, 2.0),
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
