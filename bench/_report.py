@@ -95,6 +95,10 @@ def most(runs: Sequence[Run], *keys: str) -> float | None:
     return max((run[key] for run in runs for key in keys), default=None)
 
 
+def measured_of(families: Sequence[Family], *, quick: bool) -> Results:
+    return {"runs": {family.name: family.measure(quick=quick) for family in families}}
+
+
 def sections_of(families: Sequence[Family], results: Results) -> list[Section]:
     return [family.section(results["runs"][family.name]) for family in families]
 
@@ -165,13 +169,12 @@ def report(
 
 
 def run(
-    name: str, doc: str | None, measured: Callable[..., Results], sections_of: Callable[[Results], Sequence[Section]], *, key: int = 0
+    name: str, doc: str | None, measured: Callable[..., Results], sections_of: Callable[[Results], Sequence[Section]], page: PageOf,
+    *, key: int = 0,
 ) -> int:  # fmt: skip
     """Measure, quickly or in full, and tell of it; the last line has the target number `key`."""
     quick = parser(doc or "").parse_args().quick
-    targets = report(
-        name, measured(quick=quick), sections_of, lambda results: page_of(sections_of(results), results), quick=quick
-    )
+    targets = report(name, measured(quick=quick), sections_of, page, quick=quick)
     return conclude_targets(targets, targets[key], quick=quick)
 
 

@@ -134,7 +134,7 @@ def measured(*, quick: bool) -> Results:
 
 
 def main() -> int:
-    return run("elastic_deadline", __doc__, measured, sections)
+    return run("elastic_deadline", __doc__, measured, sections, page)
 
 
 if __name__ == "__main__":

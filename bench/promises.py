@@ -148,7 +148,7 @@ def page(results: Results) -> str:
 
 
 def main() -> int:
-    return run("promises", __doc__, measured, sections)
+    return run("promises", __doc__, measured, sections, page)
 
 
 if __name__ == "__main__":

@@ -23,16 +23,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from _common import Results, parser
+from _common import Results
 from _contended_cores import Contention, CoreLoad, simulate
-from _report import Section, Target, conclude_targets, page_of, report
+from _report import Column, Section, Target, page_of, run, table_of
 from _service_load import Caller, Server, durable, insert, latencies_s, quantile, started
 
 from punctual import registry
@@ -172,9 +172,18 @@ def reads(sizes: Sizes, live: Service, empty: Server) -> dict[str, list[dict[str
 
 
 def _reads_section(blocks: dict[str, list[dict[str, list[float]]]], sizes: Sizes) -> Section:
-    rows = [_read_row(name, parts) for name, parts in blocks.items()]
-    heads = [
-        "block", "requests", "p50, ms", "p99, ms", "p99 of each round", "ticks", "late by, ms: median", "95 %", "most",
+    rows = [
+        {"block": name, **part, "p99_s": quantile(part["latency_s"], 0.99) if part["latency_s"] else None}
+        for name, parts in blocks.items()
+        for part in parts
+    ]
+    columns = [
+        Column("requests", "latency_s", "{:,}".format, lambda parts: sum(map(len, parts))),
+        Column("p50, ms", "latency_s", str, _quantile_ms(0.5)), Column("p99, ms", "latency_s", str, _quantile_ms(0.99)),
+        Column("p99 of each round", "p99_s", str, lambda each: f"{1e3 * min(each):.1f} to {1e3 * max(each):.1f}"),
+        Column("ticks", "late_s", str, lambda parts: sum(map(len, parts))),
+        Column("late by, ms: median", "late_s", str, _quantile_ms(0.5)), Column("95 %", "late_s", str, _quantile_ms(0.95)),
+        Column("most", "late_s", str, _quantile_ms(1.0)),
     ]  # fmt: skip
     p99s = {
         name: [quantile(part["latency_s"], 0.99) for part in parts]
@@ -186,7 +195,7 @@ def _reads_section(blocks: dict[str, list[dict[str, list[float]]]], sizes: Sizes
     spread = f"{min(ratios):.1f} to {max(ratios):.1f}"
     with_reads, without = ([late for part in blocks[name] for late in part["late_s"]] for name in ("reads", "nothing"))
     text = f"{sizes.reads_per_s:.0f} reads a second, {sizes.n_jobs} jobs: p99 over the empty route's ({spread})"
-    return Section("Reads, and control beside them", heads, rows, [
+    return Section("Reads, and control beside them", *table_of(rows, {"block": "block"}, columns), [
         Target(text, READS_LIMIT, ratio, TIMES),
         Target(
             "ticks beside them: 95 % late by at most so much more than without, of a tick of 0.5 s",
@@ -195,16 +204,14 @@ def _reads_section(blocks: dict[str, list[dict[str, list[float]]]], sizes: Sizes
     ])  # fmt: skip
 
 
-def _read_row(name: str, parts: Sequence[dict[str, list[float]]]) -> list[str]:
-    found, late = ([one for part in parts for one in part[key]] for key in ("latency_s", "late_s"))
-    cells = [name, f"{len(found):,}"]
-    if found:
-        each = [1e3 * quantile(part["latency_s"], 0.99) for part in parts]
-        cells += [f"{1e3 * quantile(found, frac):.2f}" for frac in (0.5, 0.99)]
-        cells.append(f"{min(each):.1f} to {max(each):.1f}")
-    else:
-        cells += ["–", "–", "–"]
-    return [*cells, str(len(late)), *(f"{1e3 * quantile(late, frac):.2f}" for frac in (0.5, 0.95, 1.0))]
+def _quantile_ms(frac: float) -> Callable[[Sequence[list[float]]], str]:
+    """Return what shows a quantile of all parts together; a dash where they are empty."""
+
+    def shown(parts: Sequence[list[float]]) -> str:
+        values = [value for part in parts for value in part]
+        return f"{1e3 * quantile(values, frac):.2f}" if values else "–"
+
+    return shown
 
 
 # Submissions.
@@ -331,8 +338,11 @@ def page(results: Results) -> str:
 
 
 def main() -> int:
-    options = parser("What the service answers in time.").parse_args()
-    sizes = QUICK if options.quick else FULL
+    return run("service", __doc__, measured, sections, page)
+
+
+def measured(*, quick: bool) -> Results:
+    sizes = QUICK if quick else FULL
     results: Results = {"sizes": asdict(sizes)}
     with tempfile.TemporaryDirectory(prefix="punctual-bench-") as name:
         folder, n_body_bytes = Path(name), len(TRAINING) + 600
@@ -340,8 +350,7 @@ def main() -> int:
             results["reads"] = reads(sizes, live, empty)
             results["submissions"] = submissions(sizes, live, empty, folder, n_body_bytes)
     results["quotes"] = quotes(sizes)
-    targets = report("service", results, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return results
 
 
 if __name__ == "__main__":

@@ -12,19 +12,20 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
-from _common import Results, parser
+from _common import Results
 
 sys.path.append(str(Path(__file__).parents[1]))  # the instances of the tests
 
 from _decisions import DECISION_FAMILIES
 from _exact import exact_knapsack, exact_vector_knapsack
 from _reference import TURNS, in_turns, timed_s
-from _report import Column, Family, Run, Section, Target, conclude_targets, most, page_of, report, sections_of, table_of
+from _report import Column, Family, Run, Section, Target, measured_of, most, page_of, run, sections_of, table_of
 from tests.solvers.instances import Counts, cluster, vector_cluster
 
 from punctual.papers.smd.frieze_clarke import exact_packing, frieze_clarke
@@ -81,15 +82,15 @@ def _knapsack_run(n_jobs: int, capacity: int, seed: int, counts: Counts, *, comp
     one = cluster(n_jobs, capacity, seed, counts=counts)
     time_ms, found = timed_ms(lambda: solve_knapsack(one.costs, one.values, capacity), 15)
     exact_ms, exact = timed_ms(lambda: solve_knapsack(one.costs, one.values, capacity, gap_limit=0.0), 5)
-    run = {
+    found_run = {
         "n_jobs": n_jobs, "capacity": capacity, "counts": counts, "seed": seed, "time_ms": time_ms, "gap": found.gap,
         "exact_ms": exact_ms, "is_exact": exact.status == "optimal", **in_turns(turns=time_ms / 1e3),
     }  # fmt: skip
     if compares:
-        run |= _highs(
+        found_run |= _highs(
             time_ms, lambda: exact_knapsack(one.costs, one.values, capacity, gap_limit=1e-4, time_limit_s=60.0)
         )
-    return run
+    return found_run
 
 
 def _highs(time_ms: float, solve: Callable[[], Any]) -> Run:
@@ -102,11 +103,11 @@ def _knapsack_targets(runs: list[Run]) -> list[Target]:
     targets = [Target("knapsack: proven gap, worst of all runs", 1e-4, most(runs, "gap"), GAP)]
     for (n_jobs, capacity), limit in KNAPSACK_LIMITS.items():
         if limit is not None:
-            slowest = most([run for run in runs if run["n_jobs"] == n_jobs], "turns")
+            slowest = most([one for one in runs if one["n_jobs"] == n_jobs], "turns")
             targets.append(Target(f"knapsack {n_jobs} × {capacity}: CPU time, slowest of all", limit, slowest, TURNS))
-    faster = min((run["faster"] for run in runs if run["n_jobs"] >= 1000 and "faster" in run), default=None)
+    faster = min((one["faster"] for one in runs if one["n_jobs"] >= 1000 and "faster" in one), default=None)
     text = "knapsack, 1000 jobs and more: HiGHS's time over ours, both at 1e-4, least of all"
-    n_proven = sum(run["is_exact"] for run in runs) / len(runs)
+    n_proven = sum(one["is_exact"] for one in runs) / len(runs)
     return [
         *targets, Target(text, 100, faster, TIMES, at_least=True),
         Target("knapsack: proven best on demand", 1.0, n_proven, "{:.0%}".format, at_least=True),
@@ -128,7 +129,7 @@ def _vector_knapsack_section(runs: list[Run]) -> Section:
         Column("worst", "gap", GAP, max), Column("HiGHS at the same gap", "highs_ms", "{:.0f} ms".format),
         Column("faster", "faster", TIMES),
     ]  # fmt: skip
-    large = [run for run in runs if run["n_jobs"] == 1000]
+    large = [one for one in runs if one["n_jobs"] == 1000]
     return Section("vector knapsack, 3 resources", *table_of(runs, {"jobs": "n_jobs", "devices": "capacity"}, columns), [
         Target("vector knapsack 1000 × 4096 × 3: proven gap, worst", 0.01, most(large, "gap"), GAP),
         Target("vector knapsack 1000 × 4096 × 3: CPU time, slowest", 50_000.0, most(large, "turns"), TURNS),
@@ -138,17 +139,17 @@ def _vector_knapsack_section(runs: list[Run]) -> Section:
 def _vector_run(n_jobs: int, n_devices: int, seed: int, *, compares: bool) -> Run:
     one = vector_cluster(n_jobs, n_devices, seed)
     time_ms, found = timed_ms(lambda: solve_vector_knapsack(one.costs, one.values, one.capacities, gap_limit=1e-3), 5)
-    run = {
+    found_run = {
         "n_jobs": n_jobs, "capacity": n_devices, "seed": seed, "time_ms": time_ms, "gap": found.gap,
         "n_scarce": int((found.multipliers > 0).sum()), **in_turns(turns=time_ms / 1e3),
     }  # fmt: skip
     if compares:
         gap = max(found.gap, 1e-4)
-        run |= _highs(
+        found_run |= _highs(
             time_ms,
             lambda: exact_vector_knapsack(one.costs, one.values, one.capacities, gap_limit=gap, time_limit_s=60.0),
         )
-    return run
+    return found_run
 
 
 def pairs_of_one_job(*, quick: bool) -> list[Run]:
@@ -162,7 +163,7 @@ def _pairs_of_one_job_section(runs: list[Run]) -> Section:
         Column("published over exact", "ratio", SHARE, fmean), Column("most", "ratio", SHARE, max),
         Column("programmes", "n_programmes", COUNT), Column("published", "published_ms", MS), Column("exact", "exact_ms", MS),
     ]  # fmt: skip
-    target = Target("pairs: exact slower than published", 0, sum(run["ratio"] < 1 - 1e-9 for run in runs), COUNT)
+    target = Target("pairs: exact slower than published", 0, sum(one["ratio"] < 1 - 1e-9 for one in runs), COUNT)
     return Section("sum of ratios: time of one job", *table_of(runs, {"kind, ε": "case"}, columns), [target])
 
 
@@ -193,7 +194,7 @@ def _packings_section(runs: list[Run]) -> Section:
         Column("published over exact", "ratio", SHARE, fmean), Column("least", "ratio", SHARE, min),
         Column("published", "published_ms", MS), Column("exact", "exact_ms", MS),
     ]  # fmt: skip
-    target = Target("packings: exact below published", 0, sum(run["ratio"] > 1 + 1e-9 for run in runs), COUNT)
+    target = Target("packings: exact below published", 0, sum(one["ratio"] > 1 + 1e-9 for one in runs), COUNT)
     return Section(
         "packing: profit of the admitted jobs", *table_of(runs, {"jobs, subsets up to": "case"}, columns), [target]
     )
@@ -227,10 +228,7 @@ def page(results: Results) -> str:
 
 
 def main() -> int:
-    quick = parser(__doc__ or "").parse_args().quick
-    runs = {family.name: family.measure(quick=quick) for family in FAMILIES}
-    targets = report("solvers", {"runs": runs}, sections, page, quick=quick)
-    return conclude_targets(targets, targets[1], quick=quick)
+    return run("solvers", __doc__, partial(measured_of, FAMILIES), sections, page, key=1)
 
 
 if __name__ == "__main__":
