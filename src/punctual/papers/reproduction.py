@@ -90,13 +90,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Run:
-    """Return the experiment of the paper `name`.
-
-    Raises
-    ------
-    InvalidSpec
-        There is none of this name.
-    """
+    """Return the experiment of the paper `name`."""
     if name not in names():
         raise InvalidSpec(
             "the experiment must be that of a paper here", f"'{name}'", "`punctual reproduce`",

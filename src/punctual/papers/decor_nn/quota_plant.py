@@ -345,11 +345,6 @@ def run_closed_loop(
         Seed of all randomness.
     policy
         Policy; None: the job gets its demand.
-
-    Raises
-    ------
-    InvalidSpec
-        If the deadline is not above zero.
     """
     if not deadline_s > 0:
         raise InvalidSpec("`deadline_s` must be above zero", f"{deadline_s} s", "the plant", "Give a later deadline.")

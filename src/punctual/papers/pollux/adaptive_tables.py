@@ -169,11 +169,6 @@ class AdaptiveTables:
 
     ``MODEL/validation-BATCH.csv`` has the curve of each batch, a row for an epoch; ``MODEL/placements[-CLUSTER].csv`` and
     ``MODEL/scalability[-CLUSTER].csv`` have the times of steps.
-
-    Raises
-    ------
-    InvalidSpec
-        There are none.
     """
 
     def __init__(self, folder: str | Path) -> None:

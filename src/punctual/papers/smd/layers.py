@@ -91,14 +91,6 @@ class LayeredServed:
         Seconds of overhead for each connected worker and server.
     factor
         All times are multiplied by it.
-
-    Notes
-    -----
-    *Source.* [smd2021], Lemmas 1 and 2, equation (4).
-
-    *Differs.* (1) Backward times shrink with w like forward times. (2) The pipeline is evaluated for each shape instead
-    of once for an exposure factor. (3) Under priority, a layer's arrival is the end of the link's busy period, which
-    is exact; Lemma 2 agrees while the link is busy throughout and is later otherwise.
     """
 
     times: LayerTimes
@@ -212,13 +204,7 @@ def _pushed_by_priority(times: LayerTimes) -> list[float]:
 
 
 def read_tables(path: str | Path) -> dict[str, tuple[LayerProfile, ...]]:
-    """Read the layers of each model: a file's under the empty name, a folder's ``MODEL.csv`` under MODEL.
-
-    Raises
-    ------
-    InvalidSpec
-        A file cannot be read, lacks a column, or has a value that is no time or size; or a folder has no file.
-    """
+    """Read the layers of each model: a file's under the empty name, a folder's ``MODEL.csv`` under MODEL."""
     if not Path(path).is_dir():
         return {"": read_table(Path(path))}
     tables = {file.stem.lower(): read_table(file) for file in sorted(Path(path).glob("*.csv"))}

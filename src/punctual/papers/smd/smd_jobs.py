@@ -33,10 +33,6 @@ class SmdJobs:
     ----------
     n_jobs
         Number of jobs; 10 to 200 in the paper.
-
-    Notes
-    -----
-    *Source*: [smd2021], the ranges of its evaluation; all draws uniform. K is a whole multiple of m.
     """
 
     n_jobs: int = 50
