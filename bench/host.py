@@ -1,6 +1,6 @@
 """Measure what a host costs that only waits: CPU time, memory, its journal, its start, the time from a report to a grant.
 
-*Live.* A host with fifty jobs that have deadlines, and one that has none, runs in a process of its own, and beside it, at the
+*Live.* A host (`punctual up`) with fifty jobs that have deadlines, and one that has none, runs, and beside it, at the
 same time, one with a single job. The jobs compute for 2 ms in each tenth of a second and have hours left. CPU time is that of all threads of the host's process, from the
 kernel's clock of that process; keepers and jobs are processes of their own and are counted by themselves.
 
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import _host_journals
-import _host_live_runs
+import _host_live
 from _common import Results, parser
 from _reference import TURNS, turn_s
 from _report import Column, Section, Target, conclude_targets, page_of, report, table_of
@@ -52,7 +52,7 @@ TIMES, COUNT = "{:.3f}x".format, "{:,.0f}".format
 def live(options: Namespace, folder: Path) -> list[dict[str, Any]]:
     window_s = 8.0 if options.quick else 60.0
     before_s = turn_s()
-    runs = _host_live_runs.measure(N_JOBS, folder, window_s, quick=options.quick)
+    runs = _host_live.measure(N_JOBS, folder, window_s, quick=options.quick)
     each_s = (before_s + turn_s()) / 2
     return [{**asdict(run), "turn_us": each_s * 1e6} for run in runs]
 
@@ -79,7 +79,7 @@ def sections(results: Results) -> list[Section]:
 
 
 def _live_sections(kept: list[dict[str, Any]]) -> list[Section]:
-    many, single = runs = [_host_live_runs.LiveRun.of(run) for run in kept]
+    many, single = runs = [_host_live.LiveRun.of(run) for run in kept]
     rows = []
     for run in runs:
         for kind, usage in run.usage.items():
@@ -96,19 +96,19 @@ def _live_sections(kept: list[dict[str, Any]]) -> list[Section]:
             f"reports per job and second, {N_JOBS} jobs over one job", REPORTS_LEAST, reports, TIMES, at_least=True
         ),
     ]  # fmt: skip
-    name = f"A host with live jobs, under {many.actuator}, over {many.window_s:.0f} s"
+    name = f"A host with live jobs, over {many.window_s:.0f} s"
     heads = ["processes", "number", "CPU, of one core", "resident, MB"]
     return [Section(name, heads, rows, targets), _grants_section(many)]
 
 
-def _grants_section(run: _host_live_runs.LiveRun) -> Section:
+def _grants_section(run: _host_live.LiveRun) -> Section:
     rows = []
     for label, values in (("the report it rests on", run.report_s), ("the moved deadline", run.change_s)):
         in_order = sorted(1e3 * value for value in values)
         shown = [in_order[0], in_order[len(in_order) // 2], in_order[int(0.95 * len(in_order))], in_order[-1]]
         rows.append([label, f"{len(in_order)} of {run.n_moved}", *(f"{value:.1f}" for value in shown)])
     heads = ["to a changed grant from", "deadlines that changed one", "least, ms", "median", "95 %", "most"]
-    median_ms = _host_live_runs.median_ms(run.report_s)
+    median_ms = _host_live.median_ms(run.report_s)
     target = Target("from a report to a changed quota, median", GRANT_LIMIT_MS, median_ms, MILLISECONDS)
     return Section("From a report to a grant", heads, rows, [target])
 

@@ -17,7 +17,6 @@ same policy on it; CPU time, without HTTP.
 
 import asyncio
 import http.client
-import os
 import statistics
 import subprocess
 import sys
@@ -33,7 +32,7 @@ from typing import Any
 from _common import Results
 from _contended_cores import Contention, CoreLoad, simulate
 from _report import Column, Section, Target, page_of, run, table_of
-from _service_load import Caller, Server, durable, insert, latencies_s, quantile, started
+from _service_load import LiveService, Server, durable, insert, latencies_s, quantile
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
@@ -41,8 +40,6 @@ from punctual.core.commands import SetTimer
 from punctual.core.events import TimerFired
 from punctual.core.plan import Plan
 from punctual.core.quoting import quote
-from punctual.daemon.paths import HOME_VARIABLE
-from punctual.daemon.run_folder import RunFolder, run_named
 
 READS_LIMIT, QUOTE_LIMIT, SUBMIT_LIMIT = 10.0, 3.0, 3.0
 N_TRAININGS = 8
@@ -73,20 +70,18 @@ FULL = Sizes(n_jobs=500, n_rounds=5, block_s=12.0, n_submissions=60, n_quoted=12
 QUICK = Sizes(n_jobs=120, n_rounds=1, block_s=4.0, n_submissions=10, n_quoted=4, n_snapshots=1)
 
 
-class Service:
-    """`punctual up` in a home of its own, with its jobs."""
+class Service(LiveService):
+    """A service with a few trainings, and jobs that wait for one of them."""
 
-    def __init__(self, home: Path, server: Server, n_jobs: int) -> None:
-        self.home, self.server = home, server
-        self.caller = Caller(server)
+    def __init__(self, home: Path, n_jobs: int) -> None:
+        super().__init__(home)
         self.names = [self.submit() for _ in range(N_TRAININGS)]
         self.names += [self.submit(after=self.names[0]) for _ in range(n_jobs - N_TRAININGS)]
 
     def submit(self, after: str | None = None) -> str:
         """A training with a deadline in 20 min, or one that waits."""
-        body = {"program": [sys.executable, "-c", TRAINING], "deadline": "20m", "cores": "0.05..0.2"}
-        body |= {} if after is None else {"after": [after]}
-        return str(self.caller.ask("POST", "/v1/jobs", body)["name"])
+        more = {} if after is None else {"after": [after]}
+        return self.give([sys.executable, "-c", TRAINING], deadline="20m", cores="0.05..0.2", **more)
 
     def reads(self) -> list[bytes]:
         """Return a request of each kind, of some jobs."""
@@ -112,27 +107,15 @@ class Service:
                     found.append(message.at - due.pop(message.timer))
         return found
 
-    @property
-    def run(self) -> RunFolder:
-        return run_named("service")
-
 
 @contextmanager
 def service(home: Path, n_jobs: int) -> Iterator[Service]:
     """Ended, with its jobs, when this is left."""
-    os.environ[HOME_VARIABLE] = str(home)
-    up = [sys.executable, "-m", "punctual", "up", "--listen", "127.0.0.1:0", "--json"]
-    process = subprocess.Popen(up, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    live = Service(home, n_jobs)
     try:
-        yield Service(home, started(process), n_jobs)
+        yield live
     finally:
-        down = [sys.executable, "-m", "punctual", "down", "--jobs", "stop"]
-        ended = subprocess.run(down, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300)
-        if ended.returncode:
-            process.terminate()
-        process.wait(60)
-        if ended.returncode:
-            raise RuntimeError(f"`punctual down --jobs stop` has failed: {ended.stderr[-500:]}")
+        live.end()
 
 
 @contextmanager
