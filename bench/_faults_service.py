@@ -26,7 +26,6 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted, PauseRequested, ResumeRequested, SpecChanged, StopRequested
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.executors.local.cgroup_files import COMMAND_GROUP
@@ -75,10 +74,10 @@ class Wish:
 
 
 class Users:
-    """Ask a service for things by its HTTP socket and by its control socket, and write down what it has acknowledged."""
+    """Ask a service for things over HTTP, and write down what it has acknowledged."""
 
-    def __init__(self, folder: Path, run: RunFolder) -> None:
-        self._folder, self._run = folder, run
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self.wishes: list[Wish] = []
         self.jobs: dict[str, Job] = {}
         #: Asks nothing but how jobs stand.
@@ -101,9 +100,7 @@ class Users:
     def act(self, rng: random.Random, jobs: Sequence[str]) -> None:
         """Ask for something that is drawn."""
         kind = rng.choices(("pause", "resume", "change", "stop"), (3, 3, 3, 1))[0]
-        job, by_http = rng.choice([*jobs, *([ANCHOR] if kind == "change" else [])]), rng.random() < 0.5
-        ways = self._over_http() if by_http else self._by_socket()
-        self._wish(kind, job, ways[kind])
+        self._wish(kind, rng.choice([*jobs, *([ANCHOR] if kind == "change" else [])]), self._ways()[kind])
 
     def let_go(self, job: JobStanding) -> None:
         """Have nothing hold up a job: no pause, and no deadline for which it may take its time."""
@@ -114,7 +111,7 @@ class Users:
             if job.ended is None and job.deadline is not None:
                 self.client.change(job.name, deadline=None)
 
-    def _over_http(self) -> dict[str, Callable[[Wish], object]]:
+    def _ways(self) -> dict[str, Callable[[Wish], object]]:
         client = self.client
         return {
             "pause": lambda wish: client.pause(wish.job, wish.mark),
@@ -122,15 +119,6 @@ class Users:
             "change": lambda wish: client.change(wish.job, deadline=f"{wish.deadline_s:.0f}s"),
             "stop": lambda wish: client.stop(wish.job, wish.mark),
         }
-
-    def _by_socket(self) -> dict[str, Callable[[Wish], object]]:
-        def told(verb: str) -> Callable[[Wish], object]:
-            return lambda wish: ask(self._run.socket, {
-                "verb": verb, "job": wish.job,
-                **({"when": f"{wish.deadline_s:.0f}s", "change": {}} if verb == "change" else {"cause": wish.mark}),
-            })  # fmt: skip
-
-        return {verb: told(verb) for verb in _KINDS}
 
     def _wish(self, kind: str, job: str, way: Callable[[Wish], object]) -> None:
         number = len(self.wishes) + 1
@@ -143,8 +131,6 @@ class Users:
             wish.may_be_done = False
         except ServiceFailed as error:
             wish.may_be_done = error.status in {None, 503}
-        except ControlFailed:
-            pass
         wish.to_at = time.monotonic()
 
     # What must hold since.
@@ -212,15 +198,7 @@ time.time = lambda: _real() + float(_file.read_text())
 
 
 class LiveService:
-    """`punctual up`, started again whenever it is gone.
-
-    Attributes
-    ----------
-    pids
-        Of all services that there were.
-    refused
-        What those said that could not start.
-    """
+    """`punctual up`, started again whenever it is gone; `pids` are those of all that there were."""
 
     def __init__(self, folder: Path, actuator: str) -> None:
         self.folder, self.home = folder, folder / "home"

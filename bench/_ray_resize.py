@@ -23,7 +23,7 @@ from resize import Change, StepLog
 from punctual.channel import GROUP_KEY_VARIABLE, GROUP_VARIABLE, NODE_ADDRESS_VARIABLE
 from punctual.core.errors import InvalidSpec
 
-PROGRAM = str(Path(__file__).with_name("_ray_resize_training.py"))
+PROGRAM = str(Path(__file__).with_name("_resize_training.py"))
 ADDRESS = "127.0.0.1"
 OURS = "Punctual"
 #: How often Ray Train looks whether it can have another number of workers, seconds; and what else is set.
@@ -75,7 +75,7 @@ class Training:
     """A training of one worker, whose others are on the same node, or each on another: one agent on each node."""
 
     def __init__(self, folder: Path, *, spans_nodes: bool) -> None:
-        self._words = [PROGRAM, "punctual", str(folder)]
+        self._words = [PROGRAM, "exact", str(folder)]
         self.first = self.other = self._node(folder / "first", {})
         self.n_alone = 1
         if spans_nodes:

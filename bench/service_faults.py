@@ -1,7 +1,7 @@
 """Faults that come over a live service: is a job lost, run twice, or a word that was given forgotten?
 
 A session is a service (`punctual up`) in a home of its own on a small disk, with its users: they submit small trainings, move
-their deadlines, pause, resume and stop them, by HTTP and by the control socket, and write down what the service has
+their deadlines, pause, resume and stop them, over HTTP, and write down what the service has
 acknowledged. Some trainings have a deadline, and crash half-way once. Over it come random faults, one after another, also while users are asking:
 
 * SIGKILL for the service, the policy's process, a keeper or a job;
@@ -121,7 +121,7 @@ class Session:
     def __init__(self, folder: Path, seed: int) -> None:
         actuator = random.Random(f"{seed}/actuator").choice(("auto", "pacing"))
         self._service = LiveService(folder, actuator)
-        self._users = Users(folder, self._service.run)
+        self._users = Users(folder)
         self._folder = folder
         self.n_taken: Counter[str] = Counter()
 
