@@ -147,17 +147,17 @@ def faults_of_promises(messages: Sequence[Message]) -> Iterator[str]:
         elif isinstance(message, ResumeRequested):
             paused.discard(message.job)
         if isinstance(message, JobSubmitted | SpecChanged):
-            name = message.spec.id
-            submitted_at.setdefault(name, message.at)
-            due_at.pop(name, None)
-            promised.pop(name, None)
+            job = str(message.spec.id)
+            submitted_at.setdefault(job, message.at)
+            due_at.pop(job, None)
+            promised.pop(job, None)
             if message.spec.deadline_s is not None:
-                due_at[name] = submitted_at[name] + message.spec.deadline_s
+                due_at[job] = submitted_at[job] + message.spec.deadline_s
         elif (ended := message.job if isinstance(message, StopRequested) else ended_by(message)) is not None:
             promised.pop(ended, None)
             due_at.pop(ended, None)
         elif isinstance(message, PlanProposed) and message.plan is not None and message.plan.promises is not None:
-            told = {str(job): at for job, at in message.plan.promises.items()}
+            told = {str(name): at for name, at in message.plan.promises.items()}
             for name, at in promised.items():
                 warning = message.plan.warnings.get(JobId(name))
                 is_lost = warning is not None and warning.code == "promise-lost"

@@ -402,7 +402,7 @@ def main(kill_at: Path, *arguments: str) -> None:
         is_due = comes  # what follows from a message is written after it was done
         return sequence
 
-    SqliteJournal.append = killing  # type: ignore[method-assign]
+    SqliteJournal.append = killing  # type: ignore[method-assign, assignment]
     sys.argv = ["punctual", *arguments]
     command()
 

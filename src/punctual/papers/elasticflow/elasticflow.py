@@ -172,9 +172,6 @@ class _Sharing:
         A job that is late all the same can wait for the next event. So can one that waits for a job that should have
         ended already: its end is an event, at an unknown time. In case it does not come, the policy plans again after a
         slot.
-
-        A job that is late all the same can wait for the next event. So can one that waits for a job that should have
-        ended already: its end is heard, and nobody knows when. In case it stays away, it is looked again after a slot.
         """
         rises_s = [state.rises_at_s() for state in self._promised if not state.is_late]
         return min((max(at_s, self._slot_s) if self._waits_for_end(at_s) else at_s for at_s in rises_s), default=inf)
