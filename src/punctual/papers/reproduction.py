@@ -23,14 +23,12 @@ class Row:
     ----------
     published, obtained
         Figures in the same unit, named in `what`; `published` None: the paper does not say.
-    why
-        Reason why they differ, as far as a measured row shows it; empty if they agree. See `supposed`.
     """
 
     what: str
     published: float | None
     obtained: float
-    why: str = ""
+    why: str = ""  # Reason why they differ, as far as a measured row shows it; empty if they agree. See `supposed`.
 
     @property
     def ratio(self) -> float | None:

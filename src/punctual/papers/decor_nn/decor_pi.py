@@ -24,17 +24,13 @@ class DecorPiState:
     ----------
     proportional_cores, integral_cores, demand_cores
         c_p, c_i' and u of the last tick.
-    earlier_integral_cores
-        The c_i' at the beginning of the last tick.
-    requested_cores
-        The request of the last tick, in whole workers for a job made of them; 0: none yet.
     """
 
     proportional_cores: float
     integral_cores: float
     demand_cores: float
-    earlier_integral_cores: float
-    requested_cores: float = 0.0
+    earlier_integral_cores: float  # The c_i' at the beginning of the last tick.
+    requested_cores: float = 0.0  # The request of the last tick, in whole workers for a job made of them; 0: none yet.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

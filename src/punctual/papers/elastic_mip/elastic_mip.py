@@ -87,27 +87,13 @@ class ElasticMip(PolicyBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Standing:
-    """State of each job; all of shape (n_jobs,).
+    """State of each job; all of shape (n_jobs,)."""
 
-    Attributes
-    ----------
-    weights
-        Factor of its value.
-    left
-        Remaining work in the unit of its rates, seconds apart; infinite: unknown.
-    change_s
-        Loss by a change of its number of workers, seconds.
-    columns
-        Column of its present number; -1 if it has none.
-    best
-        Its highest rate for one unit of the resource.
-    """
-
-    weights: FloatArray
-    left: FloatArray
-    change_s: FloatArray
-    columns: IntArray
-    best: FloatArray
+    weights: FloatArray  # Factor of its value.
+    left: FloatArray  # Remaining work in the unit of its rates, seconds apart; infinite: unknown.
+    change_s: FloatArray  # Loss by a change of its number of workers, seconds.
+    columns: IntArray  # Column of its present number; -1 if it has none.
+    best: FloatArray  # Its highest rate for one unit of the resource.
 
 
 class _Round:

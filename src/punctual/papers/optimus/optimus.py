@@ -100,27 +100,13 @@ _HOLDS_NOTHING: Parts = (0, 0)
 
 
 class _Step(NamedTuple):
-    """One more worker (or the next allowed number of them), or one more server: the new numbers, and the gain.
+    """One more worker (or the next allowed number of them), or one more server: the new numbers, and the gain."""
 
-    Attributes
-    ----------
-    parts
-        Numbers that the job would have.
-    more
-        Amount beyond the present one.
-    end_s
-        Seconds that the job would still take; infinite if unknown.
-    known
-        Whether the speed is known; if not, `gain_s` compares only with other unknown jobs.
-    gain_s
-        Seconds gained for each unit of the dominant share of the cluster that the step takes.
-    """
-
-    parts: Parts
-    more: Resources
-    end_s: float
-    known: bool
-    gain_s: float
+    parts: Parts  # Numbers that the job would have.
+    more: Resources  # Amount beyond the present one.
+    end_s: float  # Seconds that the job would still take; infinite if unknown.
+    known: bool  # Whether the speed is known; if not, `gain_s` compares only with other unknown jobs.
+    gain_s: float  # Seconds gained for each unit of the dominant share of the cluster that the step takes.
 
 
 class _JobState:

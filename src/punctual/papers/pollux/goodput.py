@@ -63,30 +63,14 @@ class Goodput(PolicyBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Standing:
-    """State of each job; all of shape (n_jobs,).
+    """State of each job; all of shape (n_jobs,)."""
 
-    Attributes
-    ----------
-    weights
-        Its weight.
-    fair_sps
-        Its rate with a fair share.
-    ages_s
-        Seconds since its submission.
-    n_restarts
-        Changes that it has been through, its first start not counted.
-    delays_s
-        Cost of one more, seconds.
-    columns
-        Column of its allocation; 0: it holds nothing; -1: it may not keep it.
-    """
-
-    weights: FloatArray
-    fair_sps: FloatArray
-    ages_s: FloatArray
-    n_restarts: FloatArray
-    delays_s: FloatArray
-    columns: IntArray
+    weights: FloatArray  # Its weight.
+    fair_sps: FloatArray  # Its rate with a fair share.
+    ages_s: FloatArray  # Seconds since its submission.
+    n_restarts: FloatArray  # Changes that it has been through, its first start not counted.
+    delays_s: FloatArray  # Cost of one more, seconds.
+    columns: IntArray  # Column of its allocation; 0: it holds nothing; -1: it may not keep it.
 
     def factors(self) -> FloatArray:
         """Return the factor on a speed-up after a change, (T − R δ) / (T + δ); a waiting job counts as δ older."""

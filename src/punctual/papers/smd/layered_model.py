@@ -20,14 +20,12 @@ class Belief:
 
     Attributes
     ----------
-    weight
-        Its probability.
     scales
         Mean and variance of the logarithm of the factor on all times, by kind of device.
     """
 
     log_ratio: float
-    weight: float
+    weight: float  # Its probability.
     scales: dict[str, tuple[float, float]]
 
 

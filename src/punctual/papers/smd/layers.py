@@ -33,14 +33,12 @@ class LayerProfile:
     ----------
     forward_s, backward_s
         Seconds with the batch of a whole step.
-    parameter_bytes
-        Size of the trained parameters.
     """
 
     layer: str
     forward_s: float
     backward_s: float
-    parameter_bytes: float
+    parameter_bytes: float  # Size of the trained parameters.
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +81,16 @@ class LayeredServed:
 
     Attributes
     ----------
-    times
-        Times with one worker and one server.
-    slice_s
-        Seconds to transfer one slice, with ``"priority"``.
     worker_s, server_s
         Seconds of overhead for each connected worker and server.
-    factor
-        All times are multiplied by it.
     """
 
-    times: LayerTimes
+    times: LayerTimes  # Times with one worker and one server.
     overlap: Overlap = "wait-free"
-    slice_s: float = 0.0
+    slice_s: float = 0.0  # Seconds to transfer one slice, with ``"priority"``.
     worker_s: float = 0.0
     server_s: float = 0.0
-    factor: float = 1.0
+    factor: float = 1.0  # All times are multiplied by it.
 
     def __post_init__(self) -> None:
         times = (self.times.forward_s, self.times.backward_s, self.times.transfer_s)

@@ -94,8 +94,6 @@ class PairChoice:
         Time of the pair; a lower bound of it. Infinite if infeasible.
     workers, servers
         The pair.
-    n_programmes
-        Linear programmes that were solved on the way.
     """
 
     status: PlanStatus
@@ -103,7 +101,7 @@ class PairChoice:
     bound: float
     workers: int
     servers: int
-    n_programmes: int = 0
+    n_programmes: int = 0  # Linear programmes that were solved on the way.
 
     @property
     def gap(self) -> float:
