@@ -65,25 +65,19 @@ class Outcome:
 
     Attributes
     ----------
-    took_s
-        From its submission until it had landed; None: it did not land.
     late_frac
         By how much it missed its last deadline, as a share of it; negative: early. None: it had none, or did not land.
     used_core_s, granted_core_s
         Until it had landed; granted is None without Punctual.
-    n_retries
-        How often it was started again.
-    warnings
-        Codes of what its user was told.
     """
 
     name: str
-    took_s: float | None
+    took_s: float | None  # From its submission until it had landed; None: it did not land.
     late_frac: float | None
     used_core_s: float
     granted_core_s: float | None
-    n_retries: int
-    warnings: list[str] = field(default_factory=list)
+    n_retries: int  # How often it was started again.
+    warnings: list[str] = field(default_factory=list)  # Codes of what its user was told.
 
     @property
     def is_on_time(self) -> bool:

@@ -59,8 +59,6 @@ class Wish:
     ----------
     from_at, to_at
         Monotonic instants between which it was asked and answered.
-    is_acknowledged
-        The service has said that it is so; else it has refused, or was not heard.
     """
 
     kind: str
@@ -69,7 +67,7 @@ class Wish:
     deadline_s: float
     from_at: float
     to_at: float = 0.0
-    is_acknowledged: bool = False
+    is_acknowledged: bool = False  # The service has said that it is so; else it has refused, or was not heard.
     may_be_done: bool = True
 
 

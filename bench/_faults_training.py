@@ -30,20 +30,14 @@ class Job:
     ----------
     compute_s, sleep_s
         CPU seconds that a step computes, and seconds that it sleeps.
-    crashes_at
-        The step before which its program ends once with exit code 1; None: it does not.
-    waits_at
-        The step before which its program waits for the file `MOVED`; None: it does not.
-    n_epochs
-        Of a training of workers; 0: it is not made of workers.
     """
 
     n_steps: int = 0
     compute_s: float = 0.0
     sleep_s: float = 0.0
-    crashes_at: int | None = None
-    waits_at: int | None = None
-    n_epochs: int = 0
+    crashes_at: int | None = None  # The step before which its program ends once with exit code 1; None: it does not.
+    waits_at: int | None = None  # The step before which its program waits for the file `MOVED`; None: it does not.
+    n_epochs: int = 0  # Of a training of workers; 0: it is not made of workers.
 
     def command(self, folder: Path) -> list[str]:
         """The command that trains it, with its files in `folder`."""

@@ -80,21 +80,13 @@ COUNT = "{:.0f}".format
 
 @dataclass
 class Fault:
-    """One fault, and what did not hold after it.
-
-    Attributes
-    ----------
-    restarts
-        Whether the service is killed or replaced, where the fault itself does not say.
-    has_hit
-        Whether there was what it was meant for.
-    """
+    """One fault, and what did not hold after it."""
 
     number: int
     seed: int
     kind: str
-    restarts: bool = False
-    has_hit: bool = False
+    restarts: bool = False  # Whether the service is killed or replaced, where the fault itself does not say.
+    has_hit: bool = False  # Whether there was what it was meant for.
     n_acknowledged: int = 0
     took_s: float = 0.0
     faults: list[str] = field(default_factory=list)
