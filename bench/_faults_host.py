@@ -33,8 +33,8 @@ from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.sweeping import sweep
 from punctual.executors.local import executor as local
-from punctual.executors.local.context import OnOutput
 from punctual.executors.local.launch import JobProcess
+from punctual.executors.local.output import OnOutput
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_options import JobOptions
 from punctual.request.spec_change import SpecChange

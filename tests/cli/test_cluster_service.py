@@ -7,16 +7,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from punctual.daemon.service_host import service_host
 from tests.cli.programs import Terminal
 from tests.plants.cluster import FixedMembers, direct, new_agent
 from tests.waiting import wait_until
 
 from punctual.core.ids import NodeId
 from punctual.daemon import host_executor
-from punctual.daemon.host_executor import capacity_here
+from punctual.daemon.capacity import capacity_here
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.service_host import service_host
 
 NODES = (NodeId("node-a"), NodeId("node-b"))
 OPTIONS = HostOptions(actuator="pacing", engine="ray", shared=True)

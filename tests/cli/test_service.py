@@ -12,12 +12,12 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from punctual.cli._http import HttpOptions
 from tests.api.collector import collector
 from tests.cli.programs import objects
 from tests.cli.test_sharing import NAMED, SharedMachine, finished
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.cli._http import HttpOptions
 from punctual.cli.up import unit
 from punctual.core.events import JobFinished, JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId

@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 import pytest
+from punctual.daemon.joined_host import host_of_new_jobs, host_of_old_jobs, receiver_of_none
 from tests.daemon.live_jobs import PACED, submission
 
 from punctual.core.codec import encode
@@ -12,13 +13,12 @@ from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.status import StatusBoard
 from punctual.daemon.capacity import usable_hardware
-from punctual.daemon.host import submitted
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.joined_host import host_of_new_jobs, host_of_old_jobs, receiver_of_none
 from punctual.daemon.run_folder import SERVICE, RunFolder, create_run
 from punctual.daemon.runs import known_jobs, messages_of
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.submission import Submission
+from punctual.request.submission_json import submitted
 
 A = JobId("a")
 SHARED = replace(PACED, shared=True)

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from punctual.daemon.service_host import service_host
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
 from tests.forked_python import ForkedPython
 from tests.waiting import PATIENCE_S, wait_until
@@ -40,18 +41,17 @@ from punctual.daemon import service_host as service_host_module
 from punctual.daemon.adoption import _claim
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import standings, stop
-from punctual.daemon.host import submitted
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.local_host import suspended_s
 from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, create_run, run_named
 from punctual.daemon.runs import find_job, jobs_of, messages_of, open_jobs
-from punctual.daemon.service_host import service_host
 from punctual.daemon.sweeping import sweep
 from punctual.journal import sqlite as sqlite_store
 from punctual.journal.boot import ClockRecord
 from punctual.journal.errors import JournalBusy, JournalUnusable
 from punctual.journal.sqlite import SqliteJournal
+from punctual.request.submission_json import submitted
 
 A, B = JobId("a"), JobId("b")
 

@@ -17,7 +17,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.process_record import is_alive
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of
-from punctual.daemon.sharing import service_run
+from punctual.daemon.sharing import daemon_run
 from punctual.request.json_text import json_text
 
 #: Seconds between two looks at the service's progress.
@@ -53,7 +53,7 @@ def down(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
 ) -> None:
     """End the service. Returns when it has ended."""
-    run = service_run()
+    run = daemon_run()
     if run is None:
         raise InvalidSpec("a service must run", "none", "`punctual down`", "See `punctual ps` for what runs.")
     process, before = run.record(), _open_jobs(run)

@@ -1,0 +1,77 @@
+"""Start a daemon, and start it again if it is killed: `python -m punctual.daemon.watcher REQUEST`.
+
+This process only waits, and has loaded next to nothing. The daemon is its child, in a session of its own; both may be
+killed, and the jobs go on: a command that follows one of them, or the next command, then starts a daemon.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+#: Exit status of a daemon that has failed.
+EXIT_FAILED = 70
+#: Seconds before a daemon is started again: none, if it had been there for long; otherwise doubled, up to the most.
+_LONG_S, _PAUSE_S, _PAUSE_S_MAX = 10.0, 1.0, 60.0
+
+
+def main(text: str) -> int:
+    """Start the daemon that the JSON text asks for; return its exit status once it has ended by itself."""
+    pause_s = _PAUSE_S
+    while True:
+        begun_at = time.monotonic()
+        status, run = _run(text)
+        code = os.waitstatus_to_exitcode(status)
+        if not run or 0 <= code != EXIT_FAILED:  # it has ended by itself, or had no job yet
+            return code if code >= 0 else 128 - code
+        if time.monotonic() - begun_at > _LONG_S:
+            pause_s = _PAUSE_S
+        else:
+            time.sleep(pause_s)
+            pause_s = min(2.0 * pause_s, _PAUSE_S_MAX)
+        request = json.loads(text)
+        text = json.dumps({**request, "run": run, "ready_fd": None})
+
+
+def _run(text: str) -> tuple[int, str]:
+    """Run a daemon to its end; return its status, as `os.waitpid` does, and its run; empty: it had none yet."""
+    run_fd, begun_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(run_fd)
+        _become_daemon(text, begun_fd)
+    os.close(begun_fd)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, lambda number, _: os.kill(pid, number))
+    ready_fd = json.loads(text).get("ready_fd")
+    if ready_fd is not None:
+        os.close(ready_fd)  # the daemon has it: its end is to be seen
+    with os.fdopen(run_fd, encoding="utf-8") as told:
+        run = told.read()
+    return os.waitpid(pid, 0)[1], run
+
+
+def _become_daemon(text: str, begun_fd: int) -> None:
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+
+        from punctual.api.daemon_process import main as daemon
+
+        def begun(run: str) -> None:
+            os.write(begun_fd, run.encode())
+            os.close(begun_fd)
+
+        status = daemon(text, begun)
+    except BaseException:  # noqa: BLE001 -- nothing of this process may go on in the child
+        sys.excepthook(*sys.exc_info())
+        status = EXIT_FAILED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
