@@ -23,6 +23,7 @@ from punctual.daemon.paths import owner_token_file, service_root
 from punctual.daemon.retention import prune
 from punctual.daemon.sweeping import sweep
 from punctual.daemon.watcher import EXIT_FAILED
+from punctual.executors.local.command_group import command_group
 from punctual.journal.errors import JournalTaken
 
 #: Exit statuses: another process has its place; it cannot be begun.
@@ -185,7 +186,7 @@ def main(text: str, begun: Callable[[str], None]) -> int:
         answer(asdict(ready))
 
     log_to_stderr("punctual: %(message)s")
-    with _answered(request.ready_fd) as answer:
+    with command_group(), _answered(request.ready_fd) as answer:
         sweep()
         prune()
         try:

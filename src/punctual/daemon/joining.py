@@ -21,6 +21,7 @@ from punctual.daemon.paths import refused_if_unwritable, state_root
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.sharing import host_lock, shared_run
 from punctual.distribution import __version__
+from punctual.executors.local.command_group import leave_command_group
 from punctual.executors.local.output import Streams
 from punctual.request.submission import Submission
 
@@ -60,6 +61,7 @@ def start_daemon(request: DaemonRequest) -> Ready:
                 begun_at = log.stat().st_size if log.exists() else 0
                 command = replace(request, ready_fd=write_fd).command()
                 process = start_detached(command, log, os.environ, pass_fds=[write_fd])
+                leave_command_group([process.pid])
         finally:
             os.close(write_fd)
         line = _line(ready_fd, time.monotonic() + _START_S_MAX, ready.read)
