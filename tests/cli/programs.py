@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -207,13 +208,20 @@ class Terminal:
         live = self.home / "runtime" / "live"
         names = [path.name for path in live.iterdir() if path.is_dir()] if live.exists() else []
         runs = [RunFolder(name, live / name, self.home / "state" / "runs" / name) for name in names]
-        pids = [int(run.record()["pid"]) for run in runs if run.is_live()]
-        self._daemons.update(pids)
-        return pids
+        self._daemons.update(int(run.record()["pid"]) for run in runs if run.is_live())
+        return [pid for pid in self._daemons if Path(f"/proc/{pid}").exists()]
 
     def has_cleared_up(self) -> bool:
         """Whether no job runs and nothing is left; what a job leaves that nobody steered is removed by the next command."""
         return self.jobs() == [] and self.left_behind() == []
+
+    def kill_daemon(self) -> None:
+        """Kill the one daemon, and the process that would start it again."""
+        (pid,) = self.daemons()
+        watcher_pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        for killed in (watcher_pid, pid):
+            os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
     def close(self) -> None:
         for process in self._started:

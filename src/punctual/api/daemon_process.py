@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -85,10 +86,14 @@ def _steer(daemon: Daemon) -> None:
         daemon.run()
     except JournalTaken:
         raise
-    except Exception:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end a training
+    except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end a training
         # Crash at once: the supervisors then lift the quotas, see to the jobs, and start the next daemon.
-        sys.excepthook(*sys.exc_info())
-        write_error("punctual: the daemon has failed; all jobs go on, and the next daemon steers them again")
+        if isinstance(error, OSError | sqlite3.Error):
+            failure = f"Punctual cannot write what it keeps of its jobs ({error}): make room on the disk"
+        else:
+            sys.excepthook(*sys.exc_info())
+            failure = f"Punctual itself has failed ({error})"
+        write_error(f"error: {failure}; all jobs go on at full speed until the next daemon steers them")
         os._exit(EXIT_FAILED)
 
 
