@@ -21,14 +21,15 @@ from punctual.daemon.detached import caught, log_bounded
 from punctual.daemon.joining import log_file
 from punctual.daemon.logs import log_to_stderr, write_error
 from punctual.daemon.paths import owner_token_file, service_root
+from punctual.daemon.restore import AllEndedError
 from punctual.daemon.retention import prune
 from punctual.daemon.sweeping import sweep
-from punctual.daemon.watcher import EXIT_FAILED
+from punctual.daemon.watcher import EXIT_FAILED, EXIT_REPLACED
 from punctual.executors.local.command_group import command_group
 from punctual.journal.errors import JournalTaken
 
-#: Exit statuses: another process has its place; it cannot be begun.
-EXIT_REPLACED, EXIT_REFUSED = 1, 2
+#: Exit status of a daemon that cannot be begun.
+EXIT_REFUSED = 2
 #: Seconds for which a daemon that was asked over HTTP waits, after its last job's end, for clients to see that.
 _LINGER_S = 10.0
 
@@ -198,6 +199,8 @@ def main(text: str, begun: Callable[[str], None]) -> int:
             return serve_daemon(request, tell)[0]
         except InvalidSpec as error:
             answer({"refused": error.as_fields()})
+            if isinstance(error, AllEndedError):
+                return 0
             write_error(f"punctual: no daemon: {error}")
             return EXIT_REFUSED
 

@@ -40,7 +40,8 @@ class ControlHandler:
     `quote`      `job` or            see `punctual.daemon.quotes.told`
                  `submission`;
                  `when`, `cores`
-    `leave`                          nothing; the daemon then leaves its jobs to another process
+    `leave`      `only_without_jobs` nothing; the daemon then leaves its jobs to another process, or ends if it waits for a
+                                     first job
     `page`                           `url`: the page's address, with a token
     ============ =================== ================================================================================
 
@@ -69,7 +70,7 @@ class ControlHandler:
         budget: Callable[[], Mapping[str, Any]],
         submit: Callable[[Sequence[Submission], Streams, int | None], None],
         capacity: Callable[[], tuple[Resources, Resources | None]],
-        leave: Callable[[], None],
+        leave: Callable[..., None],
         settle: Callable[[], None] = lambda: None,
         page: Callable[[], str] = lambda: "",
     ) -> None:
@@ -104,7 +105,7 @@ class ControlHandler:
             case {"verb": "quote"}:
                 return self._quote(request)
             case {"verb": "leave"}:
-                self._leave()
+                self._leave(only_without_jobs=bool(request.get("only_without_jobs", False)))
                 return {}
             case {"verb": "page"}:
                 return {"url": self._page()}

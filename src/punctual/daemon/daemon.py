@@ -14,7 +14,7 @@ from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.joining import check_options
 from punctual.daemon.local_host import LocalHost, local_host
-from punctual.daemon.restore import resumed_host
+from punctual.daemon.restore import AllEndedError, resumed_host
 from punctual.daemon.run_folder import SERVICE, RunFolder, free_name, run_named
 from punctual.daemon.sharing import host_lock, shared_run
 from punctual.distribution import __version__
@@ -84,7 +84,7 @@ class Daemon:
         """
         give_up_at = time.monotonic() + _START_S_MAX
         while not self._try_to_begin():
-            if self._request.run and self._refused is not None and self._refused.got == "one that has ended":
+            if self._request.run and isinstance(self._refused, AllEndedError):
                 raise self._refused
             if time.monotonic() > give_up_at:
                 raise self._refused or InvalidSpec(
@@ -126,7 +126,8 @@ class Daemon:
         if not self.host.all_ended():
             self._busy_at = now
             return False
-        waits_for_first = not self.host.jobs() and now < self._begun_at + _FIRST_JOB_S_MAX
+        is_awaited = not self.host.jobs() and not self.host.is_unneeded
+        waits_for_first = is_awaited and now < self._begun_at + _FIRST_JOB_S_MAX
         return not waits_for_first and now >= self._busy_at + self.lingers_s
 
     def _try_to_begin(self) -> bool:

@@ -4,15 +4,15 @@ import json
 import os
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.control_client import is_silent, submit
-from punctual.daemon.control_socket import ControlFailed
+from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest, Ready
 from punctual.daemon.detached import start_detached
 from punctual.daemon.host_options import HostOptions
@@ -163,10 +163,10 @@ class Joining:
             with host_lock(_LOCK_S_MAX) as has_lock:
                 run = self._present() if has_lock else None
                 if run is not None and run.is_live() and not self._is_outdated(run):
-                    named = self._name(run, submissions)
-                    check_options(self._options, run, self._or_else)
-                    self._before(run, named)
-                    with suppress(ControlFailed):
+                    with suppress(ControlFailed), self._unneeded_if_refused(run):
+                        named = self._name(run, submissions)
+                        check_options(self._options, run, self._or_else)
+                        self._before(run, named)
                         submit(run, named, self._streams, stdin_fd)
                         return run, named
             if has_lock and (run is None or not run.is_live() or self._is_outdated(run) or is_silent(run)):
@@ -179,6 +179,17 @@ class Joining:
             "the daemon of this machine",
             "See whether the job is there all the same (`punctual ps`), and which process is the daemon (`punctual doctor`).",
         )
+
+    @contextmanager
+    def _unneeded_if_refused(self, run: RunFolder) -> Iterator[None]:
+        """If the jobs are refused, have a daemon that was started for them end."""
+        try:
+            yield
+        except InvalidSpec:
+            if self.started is not None:
+                with suppress(ControlFailed):
+                    ask(run.socket, {"verb": "leave", "only_without_jobs": True})
+            raise
 
     def _present(self) -> RunFolder | None:
         return shared_run() if self._options.shared else self._own

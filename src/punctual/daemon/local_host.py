@@ -134,6 +134,8 @@ class LocalHost(Host):
         self.open_page: Callable[[], str] = _no_page
         #: Whether another process has asked for this one's place.
         self.is_asked_to_leave = False
+        #: Whether the process that has started this one has no job for it.
+        self.is_unneeded = False
         self.run_folder.record_facts(
             actuator=executor.actuator,
             actuator_reason=executor.actuator_reason,
@@ -326,9 +328,13 @@ class LocalHost(Host):
         self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
         self.run(lambda: until() or self.now() >= give_up_at)
 
-    def ask_to_leave(self) -> None:
-        """Ask the caller of `run` to leave this host and its jobs; allowed in any thread and signal handler."""
-        self.is_asked_to_leave = True
+    def ask_to_leave(self, *, only_without_jobs: bool = False) -> None:
+        """Ask the caller of `run` to leave this host and its jobs; allowed in any thread and signal handler.
+
+        `only_without_jobs`: ask it not to wait for a first job any more.
+        """
+        self.is_unneeded = True
+        self.is_asked_to_leave = self.is_asked_to_leave or not only_without_jobs
         self._timers.ask(Question(lambda: None))  # whether to go on is asked before each thing that comes
 
     def hand_over(self) -> None:

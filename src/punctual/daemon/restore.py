@@ -57,6 +57,10 @@ class Resumed:
     missed: Callable[[float], Iterable[Event]]
 
 
+class AllEndedError(InvalidSpec):
+    """Raised if all jobs of a run have ended: there is nothing left to steer."""
+
+
 @contextmanager
 def resumed_host(
     run: RunFolder, *, output_of: OutputOf = lambda _: None, take: bool = False, is_service: bool = False
@@ -75,8 +79,10 @@ def resumed_host(
 
     Raises
     ------
+    AllEndedError
+        All jobs have ended.
     InvalidSpec
-        All jobs have ended, another process steers them, or what they left cannot be used.
+        Another process steers them, or what they left cannot be used.
     """
     if not run.journal.is_file():
         raise InvalidSpec(
@@ -92,7 +98,7 @@ def resumed_host(
         jobs = [status.id for status in state.board.jobs() if not status.ended]
         submissions = missed_submissions(state)
         if not jobs and not submissions:
-            raise InvalidSpec(
+            raise AllEndedError(
                 "only a job that has not ended can be steered",
                 "one that has ended",
                 f"job '{run.name}'",

@@ -10,27 +10,30 @@ import signal
 import sys
 import time
 
-#: Exit status of a daemon that has failed.
-EXIT_FAILED = 70
+#: Exit statuses of a daemon: another process has its place; it has failed.
+EXIT_REPLACED, EXIT_FAILED = 1, 70
 #: Seconds before a daemon is started again: none, if it had been there for long; otherwise doubled, up to the most.
 _LONG_S, _PAUSE_S, _PAUSE_S_MAX = 10.0, 1.0, 60.0
+#: Failures in a row after which it is left to the next command to start a daemon.
+_N_FAILURES_MAX = 20
 
 
 def main(text: str) -> int:
     """Start the daemon that the JSON text asks for; return its exit status once it has ended by itself."""
-    pause_s = _PAUSE_S
+    pause_s, n_failures = 0.0, 0
     while True:
         begun_at = time.monotonic()
         status, run = _run(text)
         code = os.waitstatus_to_exitcode(status)
-        if not run or 0 <= code != EXIT_FAILED:  # it has ended by itself, or had no job yet
-            return code if code >= 0 else 128 - code
-        if time.monotonic() - begun_at > _LONG_S:
-            pause_s = _PAUSE_S
-        else:
-            time.sleep(pause_s)
-            pause_s = min(2.0 * pause_s, _PAUSE_S_MAX)
         request = json.loads(text)
+        run = run or request["run"]
+        if time.monotonic() - begun_at > _LONG_S:
+            pause_s, n_failures = 0.0, 0
+        n_failures += 1
+        if not run or code in (0, EXIT_REPLACED) or n_failures > _N_FAILURES_MAX:  # or it had no job yet
+            return code if code >= 0 else 128 - code
+        time.sleep(pause_s)
+        pause_s = min(max(_PAUSE_S, 2.0 * pause_s), _PAUSE_S_MAX)
         text = json.dumps({**request, "run": run, "ready_fd": None})
 
 
