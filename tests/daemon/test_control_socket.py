@@ -137,14 +137,14 @@ def test_too_many_clients_are_sent_away_and_take_no_thread(path: Path, monkeypat
 
 @given(st.binary(max_size=200) | st.text('[{"0:,}]ab\\u', max_size=200).map(str.encode))
 def test_any_line_has_an_answer(line: bytes) -> None:
-    answer = control_socket._envelope(line, echo)
+    answer = control_socket._envelope(line, echo, [])
     assert set(answer) <= {"answer", "failed"}
     json.dumps(answer)
 
 
 @pytest.mark.parametrize("line", [b"[" * 100_000, b"9" * 100_000, b'{"a":' * 100_000])
 def test_a_line_without_end_has_an_answer(line: bytes) -> None:
-    assert "failed" in control_socket._envelope(line, echo)
+    assert "failed" in control_socket._envelope(line, echo, [])
 
 
 def test_a_slow_answer_is_given_up_on(path: Path) -> None:

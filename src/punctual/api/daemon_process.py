@@ -1,4 +1,4 @@
-"""The daemon's process: below `punctual.daemon.watcher`, or the foreground of `punctual up`."""
+"""The daemon's process: below `punctual.api.watcher`, or the foreground of `punctual up`."""
 
 import json
 import os
@@ -22,7 +22,6 @@ from punctual.daemon.logs import log_to_stderr, write_error
 from punctual.daemon.paths import owner_token_file, service_root
 from punctual.daemon.retention import prune
 from punctual.daemon.sweeping import sweep
-from punctual.daemon.watcher import EXIT_FAILED
 from punctual.executors.local.command_group import command_group
 from punctual.journal.errors import JournalTaken
 
@@ -89,7 +88,7 @@ def _steer(daemon: Daemon) -> None:
         # Crash at once: the supervisors then lift the quotas, see to the jobs, and start the next daemon.
         sys.excepthook(*sys.exc_info())
         write_error("punctual: the daemon has failed; all jobs go on, and the next daemon steers them again")
-        os._exit(EXIT_FAILED)
+        os._exit(os.EX_SOFTWARE)
 
 
 class _Http:

@@ -133,13 +133,13 @@ class Daemon:
         with host_lock(_LOCK_S_MAX) as has_lock:
             if not has_lock:
                 return False
-            run = self._found()
+            run = self._run_to_resume()
             if run is None:
                 self._open_new()
                 return True
             return self._take_up(run)
 
-    def _found(self) -> RunFolder | None:
+    def _run_to_resume(self) -> RunFolder | None:
         """Return the run whose jobs are to be gone on with; None: a new one is to begin."""
         if self._request.run:
             run = run_named(self._request.run)

@@ -9,7 +9,7 @@ from typing import Any, Self
 from punctual.daemon.host_options import HostOptions
 
 #: Module that starts a daemon, and starts it again; it gets a `DaemonRequest` as JSON.
-_MODULE = "punctual.daemon.watcher"
+_MODULE = "punctual.api.watcher"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

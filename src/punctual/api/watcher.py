@@ -1,4 +1,4 @@
-"""Start a daemon, and start it again if it is killed: `python -m punctual.daemon.watcher REQUEST`.
+"""Start a daemon, and start it again if it is killed: `python -m punctual.api.watcher REQUEST`.
 
 This process only waits, and has loaded next to nothing. The daemon is its child, in a session of its own; both may be
 killed, and the jobs go on: a command that follows one of them, or the next command, then starts a daemon.
@@ -10,8 +10,6 @@ import signal
 import sys
 import time
 
-#: Exit status of a daemon that has failed.
-EXIT_FAILED = 70
 #: Seconds before a daemon is started again: none, if it had been there for long; otherwise doubled, up to the most.
 _LONG_S, _PAUSE_S, _PAUSE_S_MAX = 10.0, 1.0, 60.0
 
@@ -23,7 +21,7 @@ def main(text: str) -> int:
         begun_at = time.monotonic()
         status, run = _run(text)
         code = os.waitstatus_to_exitcode(status)
-        if not run or 0 <= code != EXIT_FAILED:  # it has ended by itself, or had no job yet
+        if not run or 0 <= code != os.EX_SOFTWARE:  # it has ended by itself, or had no job yet
             return code if code >= 0 else 128 - code
         if time.monotonic() - begun_at > _LONG_S:
             pause_s = _PAUSE_S
@@ -67,7 +65,7 @@ def _become_daemon(text: str, begun_fd: int) -> None:
         status = daemon(text, begun)
     except BaseException:  # noqa: BLE001 -- nothing of this process may go on in the child
         sys.excepthook(*sys.exc_info())
-        status = EXIT_FAILED
+        status = os.EX_SOFTWARE
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
