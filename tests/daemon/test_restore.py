@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
@@ -515,14 +514,10 @@ def test_where_messages_are_missing_a_host_of_another_version_is_refused_at_once
         journal.thin([], 1)
     options = replace(PACED, shared=True)
     run.record_facts(options=asdict(options))
-
-    def begin(**request: Any) -> None:
-        with Daemon(DaemonRequest(options=options, **request)) as daemon:
-            daemon.begin()
-
-    for request in ({}, {"run": run.name}, {"stays": True}):
+    begins = [Daemon(DaemonRequest(options=options, stays=stays)).begin for stays in (False, True)]
+    for begin in (resumed_host(run).__enter__, Daemon(DaemonRequest(run=run.name)).begin, *begins):
         with pytest.raises(JournalUnusable) as refused:
-            begin(**request)
+            begin()
         assert refused.value.must == "the last snapshot of the journal must be of this version of Punctual"
         assert f"Install Punctual {__version__}, " in refused.value.remedy
         assert "punctual stop JOB" in refused.value.remedy
@@ -582,9 +577,8 @@ def test_a_daemon_that_cannot_take_jobs_over_says_why(
     run.record_facts(options=asdict(options))
     monkeypatch.setattr("punctual.daemon.daemon._START_S_MAX", 1.0)
     monkeypatch.setattr("punctual.daemon.restore.local_executor", refused)
-    with Daemon(DaemonRequest(options=options, stays=True)) as daemon:
-        with pytest.raises(InvalidSpec, match="the test must not go on"):
-            daemon.begin()
+    with pytest.raises(InvalidSpec, match="the test must not go on"):
+        Daemon(DaemonRequest(options=options, stays=True)).begin()
     assert steering(run)["a"] == "unsteered"
 
 

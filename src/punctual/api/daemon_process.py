@@ -25,8 +25,8 @@ from punctual.daemon.sweeping import sweep
 from punctual.executors.local.command_group import command_group
 from punctual.journal.errors import JournalTaken
 
-#: Exit statuses: another process has its place; it cannot be begun.
-EXIT_REPLACED, EXIT_REFUSED = 1, 2
+#: Exit statuses: another process has its place; it cannot be begun; it has failed.
+EXIT_REPLACED, EXIT_REFUSED, EXIT_FAILED = 1, 2, os.EX_SOFTWARE
 #: Seconds for which a daemon that was asked over HTTP waits, after its last job's end, for clients to see that.
 _LINGER_S = 10.0
 
@@ -88,7 +88,7 @@ def _steer(daemon: Daemon) -> None:
         # Crash at once: the supervisors then lift the quotas, see to the jobs, and start the next daemon.
         sys.excepthook(*sys.exc_info())
         write_error("punctual: the daemon has failed; all jobs go on, and the next daemon steers them again")
-        os._exit(os.EX_SOFTWARE)
+        os._exit(EXIT_FAILED)
 
 
 class _Http:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -105,11 +106,13 @@ class Daemon:
         """
         host = self.host
         while True:
-            host.run(lambda: host.is_asked_to_leave or self._is_idle())
+            host.run(lambda: host.is_asked_to_leave or self._ends_in_s() < inf)
+            # Nothing may come any more by which it would be woken.
+            host.run_for(self._ends_in_s(), lambda: host.is_asked_to_leave or self._ends_in_s() == inf)
             if host.is_asked_to_leave:
                 return
             with host_lock(0.0) as has_lock:  # who has it may be just submitting a job
-                if has_lock and self._is_idle():
+                if has_lock and self._ends_in_s() <= 0.0:
                     self._hosting.close()
                     self._local = None
                     return
@@ -119,15 +122,16 @@ class Daemon:
         """Make `run` return; allowed in any thread and signal handler."""
         self.host.ask_to_leave()
 
-    def _is_idle(self) -> bool:
+    def _ends_in_s(self) -> float:
+        """Return the seconds after which it ends if no job comes; `inf`: it has jobs, or stays."""
         if self._request.stays:
-            return False
+            return inf
         now = time.monotonic()
         if not self.host.all_ended():
             self._busy_at = now
-            return False
-        waits_for_first = not self.host.jobs() and now < self._begun_at + _FIRST_JOB_S_MAX
-        return not waits_for_first and now >= self._busy_at + self.lingers_s
+            return inf
+        first_job_s = 0.0 if self.host.jobs() else self._begun_at + _FIRST_JOB_S_MAX - now
+        return max(0.0, first_job_s, self._busy_at + self.lingers_s - now)
 
     def _try_to_begin(self) -> bool:
         with host_lock(_LOCK_S_MAX) as has_lock:
