@@ -1,7 +1,7 @@
 """The harness of the benchmarks that kill processes: victims, what must hold after they were hit, and how that is told.
 
-`kills.py` hits workers, agents and commands of one training, `host_kills.py` a host and its helpers at each kind of message,
-`service_faults.py` a service under its users. What they hit is a job of `_faults_training.py`.
+`kills.py` hits workers, agents, daemons and commands of one training, `host_kills.py` a host and its helpers at each kind of
+message, `service_faults.py` a service under its users. What they hit is a job of `_faults_training.py`.
 """
 
 import os
@@ -55,6 +55,12 @@ def pid_of(victim: str, host_pid: int, run: RunFolder, job: str) -> int:
         parent = parent_of(keeper)
         return parent if b"supervisor.py" in words_of(parent) else 0
     return next(iter(children(keeper)), 0)
+
+
+def watcher_of(daemon_pid: int) -> int:
+    """Process that starts a daemon again if it is killed; 0: there is none, or not any more."""
+    parent = parent_of(daemon_pid) if daemon_pid else 0
+    return parent if b"punctual.api.watcher" in words_of(parent) else 0
 
 
 def send(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:

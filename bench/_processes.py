@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.runs import live_folders
 
 #: Long enough for anything that comes at all.
 PATIENCE_S = 240.0
@@ -46,6 +47,11 @@ def descendants_of(pid: int) -> list[int]:
     """All processes below `pid`."""
     below = children(pid)
     return [*below, *(further for child in below for further in descendants_of(child))]
+
+
+def wait_for_daemons(patience_s: float = PATIENCE_S) -> bool:
+    """Wait for the ends of the daemons of this home, which come a little after those of their last jobs."""
+    return wait_until(lambda: not any(run.is_live() for run in live_folders()), patience_s, 0.05)
 
 
 @contextmanager
