@@ -25,10 +25,9 @@ from _common import (
     write_results,
 )
 from _faults_training import CHECKPOINT_STEPS, Job
-from _processes import children, wait_until
+from _processes import children, processes_of, wait_until
 
 from punctual.core.ids import JobId
-from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import RunFolder
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.mounts import hierarchy
@@ -135,18 +134,6 @@ def words_of(pid: int) -> bytes:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
-
-
-def processes_of(home: Path) -> list[int]:
-    """The processes that have this home."""
-    told = os.fsencode(f"{HOME_VARIABLE}={home}")
-    alive = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit() and int(process.name) != os.getpid():
-            with suppress(OSError):
-                if told in (process / "environ").read_bytes().split(b"\0"):
-                    alive.append(int(process.name))
-    return alive
 
 
 def faults_of_processes(home: Path) -> list[str]:

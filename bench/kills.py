@@ -28,7 +28,7 @@ from _agent import Agent
 from _common import Results
 from _faults import Part, conclude_parts, page_of, parser_of, send, watcher_of
 from _faults_training import FINAL, Job
-from _processes import home, wait_for_daemons, wait_until, workers_of
+from _processes import home, wait_until, workers_of
 
 from punctual.channel import SharedBlock
 from punctual.core.errors import InvalidSpec
@@ -154,7 +154,6 @@ def steered(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
         finally:
             terminal.process.terminate()
             terminal.process.wait(30)
-            wait_for_daemons()
     result.took_s = time.monotonic() - begun
     return result
 
