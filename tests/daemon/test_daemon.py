@@ -32,7 +32,7 @@ from punctual.daemon.follower import JobFollower
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.run_folder import SERVICE, RunFolder, create_run
-from punctual.daemon.runs import known_jobs, live_folders, messages_of, open_jobs
+from punctual.daemon.runs import find_job, known_jobs, live_folders, messages_of, open_jobs
 from punctual.daemon.sharing import daemon_run, host_lock
 from punctual.executors.local.output import Streams, receiver_of_none
 from punctual.journal.sqlite import SqliteJournal
@@ -483,6 +483,31 @@ def test_a_job_inherits_of_its_command_and_not_of_the_daemon(
         assert other.communicate("what its caller writes")[0].strip() == "['finished']"
     told: dict[str, Any] = json.loads(path.read_text())
     assert told == {"umask": 0o027, "nice": nice + 3, "core": [1000, 2000], "input": "what its caller writes"}
+    go.touch()
+
+
+def is_unread(writing: int) -> bool:
+    """Whether nobody has the other end of a pipe any more."""
+    try:
+        os.write(writing, b".")
+    except BrokenPipeError:
+        return True
+    return False
+
+
+def test_the_input_of_a_job_that_ends_before_it_begins_is_closed(go: Path) -> None:
+    Joining(SHARED, streams=Streams()).submit([submission("a", awaited=go)])
+    given = submission("b")
+    waiting = replace(given, spec=replace(given.spec, after=("a",)))
+    reading, writing = os.pipe()
+    try:
+        Joining(SHARED, streams=Streams()).submit([waiting], reading)
+        os.close(reading)
+        assert not is_unread(writing)
+        stop(find_job("b", open_jobs()))
+        wait_until(lambda: is_unread(writing))
+    finally:
+        os.close(writing)
     go.touch()
 
 

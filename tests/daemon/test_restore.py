@@ -575,7 +575,7 @@ def test_a_daemon_that_cannot_take_jobs_over_says_why(
     run = killed(start())
     options = replace(PACED, shared=True)
     run.record_facts(options=asdict(options))
-    monkeypatch.setattr("punctual.daemon.daemon._START_S_MAX", 1.0)
+    monkeypatch.setattr("punctual.daemon.daemon._ALIKE_S", 0.2)
     monkeypatch.setattr("punctual.daemon.restore.local_executor", refused)
     with pytest.raises(InvalidSpec, match="the test must not go on"):
         Daemon(DaemonRequest(options=options, stays=True)).begin()

@@ -28,6 +28,8 @@ _POLL_INTERVAL_S = 0.1
 #: Seconds that another daemon may take to leave, and to be found not to.
 _LEAVE_S_MAX = 10.0
 _LOCK_S_MAX, _START_S_MAX = 20.0, 60.0
+#: Seconds of attempts that are refused alike, after which it refuses too.
+_ALIKE_S = 10.0
 #: Seconds for which a daemon waits for its first job: the command that has started it may have to wait for a core.
 _FIRST_JOB_S_MAX = 60.0
 
@@ -60,8 +62,9 @@ class Daemon:
         self.left: Sequence[JobStatus] = ()
         self._local: LocalHost | None = None
         self._hosting = ExitStack()
-        #: Why the jobs of a run that was found could not be taken over.
+        #: Why the jobs of a run that was found could not be taken over, and since when it is so.
         self._refused: InvalidSpec | None = None
+        self._refused_at = 0.0
         self._begun_at = self._busy_at = time.monotonic()
 
     @property
@@ -85,7 +88,7 @@ class Daemon:
         """
         give_up_at = time.monotonic() + _START_S_MAX
         while not self._try_to_begin():
-            if self._request.run and self._refused is not None and self._refused.got == "one that has ended":
+            if self._refused is not None and self._is_for_good(self._refused):
                 raise self._refused
             if time.monotonic() > give_up_at:
                 raise self._refused or InvalidSpec(
@@ -178,9 +181,16 @@ class Daemon:
         except JournalUnusable:
             raise
         except InvalidSpec as error:  # all its jobs have ended, or its supervisors do not know yet
-            self._refused = error
+            if self._refused is None or str(error) != str(self._refused):
+                self._refused, self._refused_at = error, time.monotonic()
             return False
         return True
+
+    def _is_for_good(self, refused: InvalidSpec) -> bool:
+        """Whether another attempt to take jobs over would be in vain, too."""
+        if self._request.run and refused.got == "one that has ended":
+            return True
+        return time.monotonic() > self._refused_at + _ALIKE_S
 
     def _open(self, opening: AbstractContextManager[LocalHost]) -> None:
         with ExitStack() as hosting:
