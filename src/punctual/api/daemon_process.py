@@ -1,4 +1,4 @@
-"""The daemon's process: below `punctual.daemon.watcher`, or the foreground of `punctual up`."""
+"""The daemon's process: below `punctual.api.watcher`, or the foreground of `punctual up`."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from threading import Lock
 from types import FrameType
 from typing import Self
 
+from punctual.api.watcher import EXIT_FAILED, EXIT_REPLACED
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.daemon.daemon import Daemon
@@ -24,7 +25,6 @@ from punctual.daemon.paths import owner_token_file, service_root
 from punctual.daemon.restore import AllEndedError
 from punctual.daemon.retention import prune
 from punctual.daemon.sweeping import sweep
-from punctual.daemon.watcher import EXIT_FAILED, EXIT_REPLACED
 from punctual.executors.local.command_group import command_group
 from punctual.journal.errors import JournalTaken
 

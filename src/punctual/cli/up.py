@@ -14,6 +14,7 @@ import typer
 from punctual.api.daemon_process import serve_daemon
 from punctual.api.http_options import HttpOptions, notice_without_http
 from punctual.api.server import DEFAULT_ADDRESS
+from punctual.api.watcher import EXIT_REPLACED
 from punctual.cli._completion import policy_names
 from punctual.cli._options import JobsAtOnce
 from punctual.cli._streams import write_error, write_line, write_out
@@ -28,7 +29,6 @@ from punctual.daemon.retention import prune
 from punctual.daemon.runs import open_jobs
 from punctual.daemon.sharing import daemon_run
 from punctual.daemon.sweeping import sweep
-from punctual.daemon.watcher import EXIT_REPLACED
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.request.json_text import json_text
 from punctual.request.quantities import parse_duration_s

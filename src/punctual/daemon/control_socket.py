@@ -197,12 +197,13 @@ def _received(connection: socket.socket, until_at: float, fds: list[int]) -> byt
     return bytes(line)
 
 
-def _envelope(line: bytes, answer: Answer, fds: Sequence[int]) -> dict[str, Any]:
+def _envelope(line: bytes, answer: Answer, fds: Sequence[int] = ()) -> dict[str, Any]:
     try:
         request = json.loads(line)
         if not isinstance(request, dict):
             return {"failed": "a request must be a JSON object"}
-        return {"answer": answer({**request, FDS: fds})}
+        request.pop(FDS, None)  # a number in a text is no descriptor
+        return {"answer": answer({**request, FDS: fds} if fds else request)}
     except InvalidSpec as error:
         return {"refused": error.as_fields()}
     except Exception as error:  # noqa: BLE001 -- the client is to learn of it, and the run must go on

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -27,6 +28,8 @@ _POLL_INTERVAL_S = 0.1
 #: Seconds that another daemon may take to leave, and to be found not to.
 _LEAVE_S_MAX = 10.0
 _LOCK_S_MAX, _START_S_MAX = 20.0, 60.0
+#: Seconds of attempts that are refused alike, after which it refuses too.
+_ALIKE_S = 10.0
 #: Seconds for which a daemon waits for its first job: the command that has started it may have to wait for a core.
 _FIRST_JOB_S_MAX = 60.0
 
@@ -59,8 +62,9 @@ class Daemon:
         self.left: Sequence[JobStatus] = ()
         self._local: LocalHost | None = None
         self._hosting = ExitStack()
-        #: Why the jobs of a run that was found could not be taken over.
+        #: Why the jobs of a run that was found could not be taken over, and since when it is so.
         self._refused: InvalidSpec | None = None
+        self._refused_at = 0.0
         self._begun_at = self._busy_at = time.monotonic()
 
     @property
@@ -84,7 +88,7 @@ class Daemon:
         """
         give_up_at = time.monotonic() + _START_S_MAX
         while not self._try_to_begin():
-            if self._request.run and isinstance(self._refused, AllEndedError):
+            if self._refused is not None and self._is_for_good(self._refused):
                 raise self._refused
             if time.monotonic() > give_up_at:
                 raise self._refused or InvalidSpec(
@@ -105,11 +109,13 @@ class Daemon:
         """
         host = self.host
         while True:
-            host.run(lambda: host.is_asked_to_leave or self._is_idle())
+            host.run(lambda: host.is_asked_to_leave or self._ends_in_s() < inf)
+            # Nothing may come any more by which it would be woken.
+            host.run_for(self._ends_in_s(), lambda: host.is_asked_to_leave or self._ends_in_s() in (0.0, inf))
             if host.is_asked_to_leave:
                 return
             with host_lock(0.0) as has_lock:  # who has it may be just submitting a job
-                if has_lock and self._is_idle():
+                if has_lock and self._ends_in_s() <= 0.0:
                     self._hosting.close()
                     self._local = None
                     return
@@ -119,28 +125,29 @@ class Daemon:
         """Make `run` return; allowed in any thread and signal handler."""
         self.host.ask_to_leave()
 
-    def _is_idle(self) -> bool:
+    def _ends_in_s(self) -> float:
+        """Return the seconds after which it ends if no job comes; `inf`: it has jobs, or stays."""
         if self._request.stays:
-            return False
+            return inf
         now = time.monotonic()
         if not self.host.all_ended():
             self._busy_at = now
-            return False
+            return inf
         is_awaited = not self.host.jobs() and not self.host.is_unneeded
-        waits_for_first = is_awaited and now < self._begun_at + _FIRST_JOB_S_MAX
-        return not waits_for_first and now >= self._busy_at + self.lingers_s
+        first_job_s = self._begun_at + _FIRST_JOB_S_MAX - now if is_awaited else 0.0
+        return max(0.0, first_job_s, self._busy_at + self.lingers_s - now)
 
     def _try_to_begin(self) -> bool:
         with host_lock(_LOCK_S_MAX) as has_lock:
             if not has_lock:
                 return False
-            run = self._found()
+            run = self._run_to_resume()
             if run is None:
                 self._open_new()
                 return True
             return self._take_up(run)
 
-    def _found(self) -> RunFolder | None:
+    def _run_to_resume(self) -> RunFolder | None:
         """Return the run whose jobs are to be gone on with; None: a new one is to begin."""
         if self._request.run:
             run = run_named(self._request.run)
@@ -175,9 +182,16 @@ class Daemon:
         except JournalUnusable:
             raise
         except InvalidSpec as error:  # all its jobs have ended, or its supervisors do not know yet
-            self._refused = error
+            if self._refused is None or str(error) != str(self._refused):
+                self._refused, self._refused_at = error, time.monotonic()
             return False
         return True
+
+    def _is_for_good(self, refused: InvalidSpec) -> bool:
+        """Whether another attempt to take jobs over would be in vain, too."""
+        if self._request.run and isinstance(refused, AllEndedError):
+            return True
+        return time.monotonic() > self._refused_at + _ALIKE_S
 
     def _open(self, opening: AbstractContextManager[LocalHost]) -> None:
         with ExitStack() as hosting:

@@ -9,7 +9,7 @@ from typing import Any, Self
 from punctual.daemon.host_options import HostOptions
 
 #: Module that starts a daemon, and starts it again; it gets a `DaemonRequest` as JSON.
-_MODULE = "punctual.daemon.watcher"
+_MODULE = "punctual.api.watcher"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,11 @@ class DaemonRequest:
 
     def command(self) -> list[str]:
         """Return the command line of such a daemon, valid in any folder."""
-        return [sys.executable, "-P", "-m", _MODULE, json.dumps(asdict(self))]
+        return [sys.executable, "-P", "-m", _MODULE, self.as_json()]
+
+    def as_json(self) -> str:
+        """Return the argument of the command line."""
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:

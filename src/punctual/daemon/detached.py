@@ -28,7 +28,7 @@ def start_detached(
     log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(log_fd, 0o600)  # one that was made otherwise
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log_fd,
@@ -40,6 +40,9 @@ def start_detached(
         )
     finally:
         os.close(log_fd)
+    # It may end before this process does, and is no zombie then.
+    Thread(target=process.wait, name="punctual-detached", daemon=True).start()
+    return process
 
 
 @contextmanager

@@ -478,6 +478,7 @@ class LocalHost(Host):
     def _record_one(self, message: Message) -> None:
         job = ended_by(message)
         if job is not None and self.has_ended(job):
+            self._inputs.forget(job)  # it may have ended before it began
             with self._record_lock:
                 self.run_folder.record_end(job, self.status(job).state, self._end_facts(job))
         elif isinstance(message, JobFailed):

@@ -1,4 +1,4 @@
-"""Start a daemon, and start it again if it is killed: `python -m punctual.daemon.watcher REQUEST`.
+"""Start a daemon, and start it again if it is killed: `python -m punctual.api.watcher REQUEST`.
 
 This process only waits, and has loaded next to nothing. The daemon is its child, in a session of its own; both may be
 killed, and the jobs go on: a command that follows one of them, or the next command, then starts a daemon.
@@ -70,7 +70,7 @@ def _become_daemon(text: str, begun_fd: int) -> None:
         status = daemon(text, begun)
     except BaseException:  # noqa: BLE001 -- nothing of this process may go on in the child
         sys.excepthook(*sys.exc_info())
-        status = EXIT_FAILED
+        status = os.EX_SOFTWARE
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
