@@ -20,21 +20,20 @@ _N_FAILURES_MAX = 20
 
 def main(text: str) -> int:
     """Start the daemon that the JSON text asks for; return its exit status once it has ended by itself."""
-    pause_s, n_failures = 0.0, 0
+    pause_s, n_failures, steered = 0.0, 0, ""
     while True:
         begun_at = time.monotonic()
         status, run = _run(text)
         code = os.waitstatus_to_exitcode(status)
-        request = json.loads(text)
-        run = run or request["run"]
+        run = steered = run or steered
         if time.monotonic() - begun_at > _LONG_S:
             pause_s, n_failures = 0.0, 0
         n_failures += 1
-        if not run or code in (0, EXIT_REPLACED) or n_failures > _N_FAILURES_MAX:  # or it had no job yet
+        if not run or code in (0, EXIT_REPLACED) or n_failures > _N_FAILURES_MAX:  # or none has begun yet
             return code if code >= 0 else 128 - code
         time.sleep(pause_s)
         pause_s = min(max(_PAUSE_S, 2.0 * pause_s), _PAUSE_S_MAX)
-        text = json.dumps({**request, "run": run, "ready_fd": None})
+        text = json.dumps({**json.loads(text), "run": run, "ready_fd": None})
 
 
 def _run(text: str) -> tuple[int, str]:

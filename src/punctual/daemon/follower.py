@@ -29,8 +29,8 @@ _LOG = logging.getLogger(__name__)
 
 #: Seconds between two looks at the journal: while the jobs are new, for so long, and then.
 _SOON_S, _NEW_S, _POLL_INTERVAL_S = 0.02, 2.0, 0.1
-#: Seconds between two attempts to start a daemon; and after how long of attempts that fail alike the reason is given.
-_PAUSE_S, _ALIKE_S = 0.5, 5.0
+#: Seconds between two attempts to start a daemon, at first and at most; and after how long of attempts that fail alike the reason is given.
+_PAUSE_S, _PAUSE_S_MAX, _ALIKE_S = 0.2, 5.0, 5.0
 #: Seconds for a job's last output and the record of its end to come after its end is in the journal.
 _END_S_MAX = 5.0
 #: Seconds that a daemon may take to serve its page, which has libraries to load first.
@@ -65,7 +65,7 @@ class JobFollower:
         self._to_stop: dict[JobId, tuple[str, bool]] = {}
         #: Why no daemon could be started, and when it first was so; `inf`: it has been said.
         self._refusals: dict[str, float] = {}
-        self._begun_at = time.monotonic()
+        self._begun_at, self._pause_s = time.monotonic(), _PAUSE_S
 
     # Entering.
 
@@ -194,6 +194,7 @@ class JobFollower:
             self._restart()
         else:
             self._refusals.clear()
+            self._pause_s = _PAUSE_S
             time.sleep(_SOON_S if time.monotonic() < self._begun_at + _NEW_S else _POLL_INTERVAL_S)
 
     def _restart(self) -> None:
@@ -205,7 +206,8 @@ class JobFollower:
             self._daemon.look()  # they may just have ended
             if not self._have_ended():
                 self._say_once(f"the jobs of '{run.name}' cannot be taken over: {error}")
-                time.sleep(_PAUSE_S)
+                self._pause_s = min(2.0 * self._pause_s, _PAUSE_S_MAX)
+                time.sleep(self._pause_s)
 
     def _have_ended(self) -> bool:
         while self._unended and self.has_ended(self._unended[-1]):
