@@ -446,6 +446,33 @@ def test_the_name_of_a_job_that_has_not_ended_is_refused() -> None:
     earlier.record_end(A, "stopped")
 
 
+def begun(follower: JobFollower, go: Path) -> RunFolder:
+    """Submit a job, and wait until it runs and the daemon and its watcher have been killed."""
+    follower.submit([submission("a", awaited=go)], SHARED, {})
+    wait_until(lambda: pid_of_waiting(go))
+    kill_with_watcher(pid_of(follower.run_folder))
+    wait_until(lambda: not follower.run_folder.is_live())
+    return follower.run_folder
+
+
+def test_a_stop_that_no_daemon_has_heard_is_told_to_the_next(go: Path) -> None:
+    with JobFollower(receiver_of_none) as follower:
+        run = begun(follower, go)
+        follower.stop(A, "the user")
+        follower.run()
+        assert (follower.status(A).state, follower.status(A).cause) == ("stopped", "the user")
+    wait_until(lambda: not run.is_live())
+
+
+def test_a_job_is_ended_at_once_without_a_daemon_too(go: Path) -> None:
+    with JobFollower(receiver_of_none) as follower:
+        run = begun(follower, go)
+        follower.kill(A)
+        wait_until(lambda: run.keeper_pid(A) is None)
+        follower.run()
+        assert follower.status(A).ended
+
+
 # What a job inherits of its command, which is not its parent.
 
 #: Prints what its process has inherited, and its standard input.
@@ -455,14 +482,23 @@ os.umask(mask := os.umask(0))
 told = {"umask": mask, "nice": os.nice(0), "core": resource.getrlimit(resource.RLIMIT_CORE), "input": sys.stdin.read()}
 open(sys.argv[1], "w").write(json.dumps(told))
 """
-#: A command of another daemon's jobs, with other limits.
+#: The command that starts the daemon, and another one.
+FIRST_COMMAND = "import os, resource; os.nice(5); resource.setrlimit(resource.RLIMIT_CORE, (100, 100))" + FOLLOWS
 COMMAND = """
 import os, resource, sys
 from tests.daemon.test_daemon import follow, inheriting
 os.umask(0o027)
-os.nice(3)
+os.nice(int(sys.argv[2]))
 resource.setrlimit(resource.RLIMIT_CORE, (1000, 2000))
 print(follow(inheriting(sys.argv[1])))
+"""
+#: Whether this user may undo what a daemon has.
+RAISES = """
+import os, resource
+os.nice(1)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+os.nice(-1)
+resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
 """
 
 
@@ -474,15 +510,18 @@ def inheriting(path: str) -> Submission:
 def test_a_job_inherits_of_its_command_and_not_of_the_daemon(
     go: Path, tmp_path: Path, command: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
-    command(FOLLOWS, "a", go)
+    may_raise = ForkedPython([sys.executable, "-c", RAISES], stderr=subprocess.DEVNULL).wait() == 0
+    command(FIRST_COMMAND, "a", go)
     wait_until(lambda: pid_of_waiting(go))
     path = tmp_path / "inherited"
-    words = [sys.executable, "-c", COMMAND, str(path)]
+    nicer = 3 if may_raise else 6
+    words = [sys.executable, "-c", COMMAND, str(path), str(nicer)]
     nice = os.nice(0)
     with ForkedPython(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.communicate("what its caller writes")[0].strip() == "['finished']"
     told: dict[str, Any] = json.loads(path.read_text())
-    assert told == {"umask": 0o027, "nice": nice + 3, "core": [1000, 2000], "input": "what its caller writes"}
+    core = [1000, 2000] if may_raise else [100, 100]
+    assert told == {"umask": 0o027, "nice": nice + nicer, "core": core, "input": "what its caller writes"}
     go.touch()
 
 

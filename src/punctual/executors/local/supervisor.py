@@ -134,7 +134,7 @@ class LaunchRequest:
         limits
         Limits of resources that the job gets, by their names in `resource`: soft and hard.
         umask, nice
-        Mask of file modes, and least niceness, of the job. None: those of the keeper.
+        Mask of file modes, and niceness, of the job, as far as that is allowed. None: those of the keeper.
         asked_memory_bytes
         Memory that the job has asked for; 0: none.
         actuator, progress_pattern
@@ -454,14 +454,19 @@ def _inherit(request: LaunchRequest) -> None:
         number = getattr(resource, name)
         hard_here = resource.getrlimit(number)[1]
         allowed = _lower(hard, hard_here)
-        try:
-            resource.setrlimit(number, (_lower(soft, allowed), allowed))
-        except (OSError, ValueError):  # this kernel knows it otherwise
-            pass
+        for limits in ((soft, hard), (_lower(soft, allowed), allowed)):  # who may, raises what the daemon has
+            try:
+                resource.setrlimit(number, limits)
+                break
+            except (OSError, ValueError):  # it may not, or this kernel knows the limit otherwise
+                pass
     if request.umask is not None:
         os.umask(request.umask)
-    if request.nice is not None and request.nice > os.getpriority(os.PRIO_PROCESS, 0):
-        os.setpriority(os.PRIO_PROCESS, 0, request.nice)
+    if request.nice is not None:
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, request.nice)
+        except OSError:  # the daemon is nicer, and this user may not undo that
+            pass
 
 
 def _lower(limit: int, other: int) -> int:
