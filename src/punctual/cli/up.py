@@ -158,7 +158,7 @@ def up(
         _tell(start_daemon(request), as_json=as_json)
         write_error(*([] if listen is not None else notice_without_http()), log_notice())
         return
-    raise typer.Exit(_serve(request, as_json=as_json))
+    raise typer.Exit(serve(request, as_json=as_json))
 
 
 def unit(options: HostOptions, http: HttpOptions) -> str:
@@ -196,11 +196,15 @@ def _check_no_service() -> None:
         )
 
 
-def _serve(request: DaemonRequest, *, as_json: bool) -> int:
+def serve(request: DaemonRequest, *, as_json: bool) -> int:
+    """Be the daemon in this terminal; return the exit status."""
     sweep()
     prune()
 
     def tell(ready: Ready, daemon: Daemon) -> None:
+        if daemon.other is not None:
+            write_error(f"punctual: a daemon runs already, process {ready.pid}")
+            return
         _tell(ready, as_json=as_json)
         _tell_of_others(daemon)
 
@@ -209,6 +213,8 @@ def _serve(request: DaemonRequest, *, as_json: bool) -> int:
         write_error(
             "punctual: this process was stopped, and another one steers the jobs now. Start it again: punctual up"
         )
+        return status
+    if daemon.other is not None or daemon.has_ended:
         return status
     why = "" if daemon.received is None else f" ({signal.Signals(daemon.received).name})"
     run = daemon.host.run_folder
@@ -252,7 +258,7 @@ def _tell(ready: Ready, *, as_json: bool) -> None:
         write_out(json_text(told) + "\n")
         return
     lines = [
-        f"the service runs, process {ready.pid}, and listens at {', '.join(addresses)}",
+        f"the daemon runs, process {ready.pid}, and listens at {', '.join(addresses)}",
         *([] if token_file is None else [f"the owner's token is in {token_file}"]),
         *([] if token_file is None or not sys.stderr.isatty() else _told_of_page(addresses, Path(token_file))),
         "submit a job: punctual submit --deadline 1h -- python train.py",
