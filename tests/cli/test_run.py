@@ -223,7 +223,7 @@ def test_output_is_read_for_progress(terminal: Terminal) -> None:
 
 
 def test_the_output_of_a_program_without_track_is_read_and_told_in_a_line(terminal: Terminal) -> None:
-    done = terminal.punctual("run", "--deadline", "8s", "--", *terminal.script(PRINTING))
+    done = terminal.punctual("run", "--", *terminal.script(PRINTING))  # no deadline: a busy machine would miss it
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stderr.splitlines() if "progress is read from its output, 150 steps in all" in line]
     assert len(told) == 1, done.stderr

@@ -203,6 +203,7 @@ def test_the_command_that_has_started_the_daemon_may_end_first(machine: SharedMa
     machine.let("a")
     finished(a)
     assert machine.daemon_pid() == daemon_pid
+    assert machine.tell("deadline", "b", "5s").returncode == 0
     machine.let("b")
     output, errors = finished(b)
     assert "trained b" in errors

@@ -13,7 +13,6 @@ from threading import Lock
 from types import FrameType
 from typing import Self
 
-from punctual.api.watcher import EXIT_FAILED, EXIT_REPLACED
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.daemon.daemon import Daemon
@@ -28,8 +27,8 @@ from punctual.daemon.sweeping import sweep
 from punctual.executors.local.command_group import command_group
 from punctual.journal.errors import JournalTaken
 
-#: Exit status of a daemon that cannot be begun.
-EXIT_REFUSED = 2
+#: Exit statuses, of which `punctual.api.watcher` has two: another process has its place; it cannot be begun; it has failed.
+EXIT_REPLACED, EXIT_REFUSED, EXIT_FAILED = 1, 2, os.EX_SOFTWARE
 #: Seconds for which a daemon that was asked over HTTP waits, after its last job's end, for clients to see that.
 _LINGER_S = 10.0
 

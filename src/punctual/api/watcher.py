@@ -10,8 +10,8 @@ import signal
 import sys
 import time
 
-#: Exit statuses of a daemon: another process has its place; it has failed.
-EXIT_REPLACED, EXIT_FAILED = 1, 70
+#: Exit status of a daemon whose place another process has, see `punctual.api.daemon_process`, which is not loaded here.
+_EXIT_REPLACED = 1
 #: Seconds before a daemon is started again: none, if it had been there for long; otherwise doubled, up to the most.
 _LONG_S, _PAUSE_S, _PAUSE_S_MAX = 10.0, 1.0, 60.0
 #: Failures in a row after which it is left to the next command to start a daemon.
@@ -29,7 +29,7 @@ def main(text: str) -> int:
         if time.monotonic() - begun_at > _LONG_S:
             pause_s, n_failures = 0.0, 0
         n_failures += 1
-        if not run or code in (0, EXIT_REPLACED) or n_failures > _N_FAILURES_MAX:  # or none has begun yet
+        if not run or code in (0, _EXIT_REPLACED) or n_failures > _N_FAILURES_MAX:  # or none has begun yet
             return code if code >= 0 else 128 - code
         time.sleep(pause_s)
         pause_s = min(max(_PAUSE_S, 2.0 * pause_s), _PAUSE_S_MAX)

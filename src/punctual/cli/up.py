@@ -11,10 +11,9 @@ from typing import Annotated, cast
 
 import typer
 
-from punctual.api.daemon_process import serve_daemon
+from punctual.api.daemon_process import EXIT_REPLACED, serve_daemon
 from punctual.api.http_options import HttpOptions, notice_without_http
 from punctual.api.server import DEFAULT_ADDRESS
-from punctual.api.watcher import EXIT_REPLACED
 from punctual.cli._completion import policy_names
 from punctual.cli._options import JobsAtOnce
 from punctual.cli._streams import write_error, write_line, write_out

@@ -182,7 +182,7 @@ class Joining:
 
     @contextmanager
     def _unneeded_if_refused(self, run: RunFolder) -> Iterator[None]:
-        """If the jobs are refused, have a daemon that was started for them end."""
+        """Tell a daemon that was started for these jobs to end if they are refused."""
         try:
             yield
         except InvalidSpec:
