@@ -65,6 +65,7 @@ def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) 
             with _Http(request, daemon) as http:
                 http.begin()
                 addresses = (str(run.socket), *http.addresses)
+                run.record_facts(service={"pid": os.getpid(), "addresses": addresses})
                 tell(Ready(run=run.name, pid=os.getpid(), addresses=addresses, taken_over=daemon.taken_over), daemon)
                 _notify_systemd("READY=1")
                 leaving.pass_on_to(daemon)
@@ -195,13 +196,16 @@ def main(text: str, begun: Callable[[str], None]) -> int:
         sweep()
         prune()
         try:
-            return serve_daemon(request, tell)[0]
+            status, daemon = serve_daemon(request, tell)
         except InvalidSpec as error:
             answer({"refused": error.as_fields()})
             if isinstance(error, AllEndedError):
                 return 0
             write_error(f"punctual: no daemon: {error}")
             return EXIT_REFUSED
+        if daemon.received is not None or request.stays:
+            write_error(f"punctual: the daemon has ended; {len(daemon.left)} jobs go on")
+        return status
 
 
 @contextmanager
