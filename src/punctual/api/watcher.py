@@ -16,13 +16,12 @@ _LONG_S, _PAUSE_S, _PAUSE_S_MAX = 10.0, 1.0, 60.0
 
 def main(text: str) -> int:
     """Start the daemon that the JSON text asks for; return its exit status once it has ended by itself."""
-    pause_s, run = _PAUSE_S, ""
+    pause_s = _PAUSE_S
     while True:
         begun_at = time.monotonic()
-        status, begun = _run(text)
-        run = begun or run
+        status, run = _run(text)
         code = os.waitstatus_to_exitcode(status)
-        if not run or 0 <= code != os.EX_SOFTWARE:  # it has ended by itself, or none had a job yet
+        if not run or 0 <= code != os.EX_SOFTWARE:  # it has ended by itself, or had no job yet
             return code if code >= 0 else 128 - code
         if time.monotonic() - begun_at > _LONG_S:
             pause_s = _PAUSE_S
