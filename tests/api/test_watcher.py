@@ -72,13 +72,6 @@ def test_a_daemon_that_was_killed_or_has_failed_is_started_again_with_its_run(
     assert len({pid for pid, _ in found}) == 3
 
 
-def test_the_next_daemon_is_started_again_too_if_it_is_killed_while_it_begins(
-    watch: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
-) -> None:
-    assert watch("kill", "early kill", "early raise", "exit 0").wait() == 0
-    assert [run for _, run in starts(tmp_path)] == ["", "mine", "mine", "mine"]
-
-
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_a_daemon_that_has_ended_by_itself_is_not_started_again(
     status: int, watch: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
@@ -94,6 +87,13 @@ def test_a_daemon_that_has_had_no_job_is_not_started_again(
     """Whoever wanted it learns that it has failed, and tries again."""
     assert watch(f"early {end}").wait() == status
     assert len(starts(tmp_path)) == 1
+
+
+def test_the_next_daemon_is_started_again_too_if_it_is_killed_while_it_begins(
+    watch: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    assert watch("kill", "early kill", "early raise", "exit 0").wait() == 0
+    assert [run for _, run in starts(tmp_path)] == ["", "mine", "mine", "mine"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
