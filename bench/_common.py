@@ -38,10 +38,10 @@ def json_lines(output: str) -> list[dict[str, Any]]:
     """The objects that a command has written with `--json`, among other output, also behind a line without its end."""
     found: list[dict[str, Any]] = []
     for line in output.splitlines():
-        while line.startswith("{"):
-            one, n_read = json.JSONDecoder().raw_decode(line)
+        begin = 0
+        while line.startswith("{", begin):
+            one, begin = json.JSONDecoder().raw_decode(line, begin)
             found.append(one)
-            line = line[n_read:]
     return found
 
 
