@@ -558,7 +558,7 @@ def is_unread(writing: int) -> bool:
 def test_the_input_of_a_job_that_ends_before_it_begins_is_closed(go: Path) -> None:
     Joining(SHARED, streams=Streams()).submit([submission("a", awaited=go)])
     given = submission("b")
-    waiting = replace(given, spec=replace(given.spec, after=("a",)))
+    waiting = replace(given, spec=replace(given.spec, after=(A,)))
     reading, writing = os.pipe()
     try:
         Joining(SHARED, streams=Streams()).submit([waiting], reading)
