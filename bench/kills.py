@@ -26,9 +26,9 @@ from typing import Any
 
 from _agent import Agent
 from _common import Results
-from _faults import Part, conclude_parts, page_of, parser_of, send, watcher_of
+from _faults import Part, conclude_parts, page_of, parser_of, send, watcher_of, words_of
 from _faults_training import FINAL, Job
-from _processes import home, wait_until, workers_of
+from _processes import home, processes_of, wait_until, workers_of
 
 from punctual.channel import SharedBlock
 from punctual.core.errors import InvalidSpec
@@ -86,7 +86,7 @@ class Terminal:
     """A terminal for commands, all in one home of their own."""
 
     def __init__(self, folder: Path) -> None:
-        self._output = folder / "output"
+        self._home, self._output = folder / "home", folder / "output"
         self.run = run_named("kills")
         self.process: subprocess.Popen[bytes]
 
@@ -100,8 +100,13 @@ class Terminal:
         """Process id of a victim; 0: it is not there."""
         if victim == "command":
             return self.process.pid if self.process.poll() is None else 0
-        daemon_pid = int(self.run.record()["pid"]) if self.run.is_live() else 0
+        daemon_pid = int(self.run.record()["pid"]) if self.run.is_live() else self._beginning_pid()
         return daemon_pid if victim == "daemon" else watcher_of(daemon_pid)
+
+    def _beginning_pid(self) -> int:
+        """Process id of a daemon that does not steer yet; 0: there is none."""
+        pids = processes_of(self._home)
+        return next((pid for pid in pids if watcher_of(pid) and b"punctual.api.watcher" in words_of(pid)), 0)
 
     def kill(self, victims: Sequence[str]) -> list[str]:
         """Kill those of the victims that are there, the daemon last, so that nobody starts it before; return them."""

@@ -89,6 +89,13 @@ def test_a_daemon_that_has_had_no_job_is_not_started_again(
     assert len(starts(tmp_path)) == 1
 
 
+def test_the_next_daemon_is_started_again_too_if_it_is_killed_while_it_begins(
+    watch: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    assert watch("kill", "early kill", "early raise", "exit 0").wait() == 0
+    assert [run for _, run in starts(tmp_path)] == ["", "mine", "mine", "mine"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_for_the_watcher_is_for_its_daemon_too(
     number: signal.Signals, watch: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path

@@ -259,6 +259,27 @@ def test_a_daemon_that_ends_at_once_is_told_with_its_last_lines(monkeypatch: pyt
     assert str(joining.log_file()) in failed.value.remedy
 
 
+def test_a_daemon_that_is_killed_while_it_begins_is_started_again(monkeypatch: pytest.MonkeyPatch, go: Path) -> None:
+    daemon = DaemonRequest.command
+
+    def killed_at_first(request: DaemonRequest) -> list[str]:
+        if go.exists():
+            return daemon(request)
+        go.touch()
+        return ["sh", "-c", "kill -KILL $$"]
+
+    monkeypatch.setattr(DaemonRequest, "command", killed_at_first)
+    run, _ = Joining(SHARED, streams=Streams()).submit([submission("a")])
+    wait_until(lambda: not run.is_live())
+    assert run.jobs() == {A: "finished"}
+
+
+def test_a_daemon_that_is_killed_each_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DaemonRequest, "command", lambda _: ["sh", "-c", "kill -KILL $$"])
+    with pytest.raises(InvalidSpec, match="status -9"):
+        start_daemon(DaemonRequest())
+
+
 def test_a_daemon_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch, go: Path) -> None:
     waits = f"until test -e {go}; do sleep 0.1; done"
     monkeypatch.setattr(DaemonRequest, "command", lambda _: ["sh", "-c", waits])
@@ -537,7 +558,7 @@ def is_unread(writing: int) -> bool:
 def test_the_input_of_a_job_that_ends_before_it_begins_is_closed(go: Path) -> None:
     Joining(SHARED, streams=Streams()).submit([submission("a", awaited=go)])
     given = submission("b")
-    waiting = replace(given, spec=replace(given.spec, after=(JobId("a"),)))
+    waiting = replace(given, spec=replace(given.spec, after=(A,)))
     reading, writing = os.pipe()
     try:
         Joining(SHARED, streams=Streams()).submit([waiting], reading)

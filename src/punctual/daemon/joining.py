@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +32,8 @@ _POLL_INTERVAL_S = 0.05
 _LOCK_S_MAX, _JOIN_S_MAX = 20.0, 60.0
 #: Seconds that a daemon may take to answer, on a machine whose cores are all in use.
 _START_S_MAX = 90.0
+#: Most starts of a daemon for one command.
+_N_STARTS_MAX = 3
 #: Bytes shown of the log of a daemon that did not start.
 _TOLD_BYTES = 4000
 
@@ -45,8 +48,10 @@ def log_notice() -> str:
     return f"punctual: what it says is in {log_file()}"
 
 
-def start_daemon(request: DaemonRequest) -> Ready:
+def start_daemon(request: DaemonRequest, n_starts: int = 1) -> Ready:
     """Start a daemon that outlives this command; return once it answers, or once it has found another one.
+
+    One that is killed before is started again, up to `_N_STARTS_MAX` times.
 
     Raises
     ------
@@ -78,7 +83,10 @@ def start_daemon(request: DaemonRequest) -> Ready:
             "the daemon of this machine",
             f"See what it has written: {log}.",
         )
-    raise _not_started(process.wait(), _written_since(log, begun_at))
+    exit_code = process.wait()
+    if exit_code in {-signal.SIGKILL, 128 + signal.SIGKILL} and n_starts < _N_STARTS_MAX:
+        return start_daemon(request, n_starts + 1)
+    raise _not_started(exit_code, _written_since(log, begun_at))
 
 
 def _line(fd: int, give_up_at: float, read: Callable[[int], bytes | None]) -> bytes | None:
